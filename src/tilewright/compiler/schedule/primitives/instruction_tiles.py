@@ -11,18 +11,19 @@ from itertools import product
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.dot_products import TILES
 from tilewright.compiler.kernel.expressions import bitcast
+from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
-    Binary,
     Body,
     Buffer,
     Call,
-    Expression,
     For,
     Instruction,
     Intrinsic,
@@ -127,29 +128,20 @@ class _Tiles:
     def _found_sum(self) -> _Sum:
         """The sum in the nest.  Raises: ScheduleError."""
         store = only_statement(self.tile[-1].body)
-        if not isinstance(store, Store) or not isinstance(store.value, Binary):
+        if not isinstance(store, Store) or update_operator(store) != "add":
             raise self.fail("expected one sum inside")
-        for total, words in self._terms(store.value):
-            if isinstance(total, Load) and isinstance(words, Call):
+        for words in children(store.value):
+            if isinstance(words, Call) and TILES.get(words.function.name) is self.row:
                 left, right = words.operands
-                known = TILES.get(words.function.name) is self.row
-                if known and isinstance(left, Load) and isinstance(right, Load):
+                if isinstance(left, Load) and isinstance(right, Load):
+                    total = Load(store.buffer, store.indices, store.value.lanes)
                     return self._checked(store, _Sum(total, left, right))
         raise self.fail("expected a sum of its products of words")
 
-    def _terms(self, value: Binary) -> Iterator[tuple[Expression, Expression]]:
-        if value.op == "add":
-            yield value.left, value.right
-            yield value.right, value.left
-
     def _checked(self, store: Store, found: _Sum) -> _Sum:
         total, left, right = found.total, found.left, found.right
-        if (store.buffer, store.indices) != (total.buffer, total.indices):
-            raise self.fail("the sum is not stored where it is read")
         if store.mask or any(x.mask or x.lanes != 1 for x in (total, left, right)):
             raise self.fail("some lanes of it are left out")
-        if total.buffer in (left.buffer, right.buffer):
-            raise self.fail(f"'{total.buffer.name}' is read while it is written")
         *rows, vector, lane = (x.var.name for x in self.tile)
         if any(depends(total, x.var.name) for x in self.steps):
             raise self.fail("every step has a total of its own")
@@ -171,15 +163,14 @@ class _Tiles:
     def multiplied(self) -> Kernel:
         """The kernel in which the instruction takes every step."""
         names, count = names_of(self.kernel), -(-len(self.rows) // _SIDE)
-        columns, words = len(self.columns), self.sum.left.dtype
+        columns, word = len(self.columns), self.sum.left.dtype
 
-        def register(name: str, *shape: int) -> Buffer:
-            dtype = self.row.dtype if name == "tiles" else words
+        def register(name: str, dtype: DType, *shape: int) -> Buffer:
             return Buffer(names.fresh(name), dtype, shape, Space.REGISTER)
 
-        tiles = register("tiles", count, columns, self.row.tile_lanes)
-        pairs = register("pairs", count, _SIDE)
-        read = register("columns", columns, _SIDE)
+        tiles = register("tiles", self.row.dtype, count, columns, self.row.tile_lanes)
+        pairs = register("pairs", word, count, _SIDE)
+        read = register("columns", word, columns, _SIDE)
         body: Body = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
         for loop in reversed(self.steps):
             body = (with_inner(loop, body),)

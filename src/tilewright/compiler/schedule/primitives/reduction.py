@@ -7,7 +7,6 @@ nothing else changes a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from tilewright.base import symbolic
@@ -18,7 +17,6 @@ from tilewright.compiler.analysis.dependence import live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
-from tilewright.compiler.kernel.fields import children, with_children
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -198,8 +196,8 @@ def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
     running = Buffer(names_of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
     so_far = Load(running, ())
     steps = (terms[0], *(binary("add", so_far, term) for term in terms[1:]))
-    last = replace(store, value=_with_part(store.value, total, so_far))
-    body = (*(Store(running, (), value) for value in steps), last)
+    last = map_body((store,), expression=lambda part: so_far if part is total else part)
+    body = (*(Store(running, (), value) for value in steps), *last)
     changed = rewrite(kernel, outer, (with_inner(outer, body),))
     return add_locals(changed, (running,)), BufferName(running.name)
 
@@ -215,14 +213,6 @@ def _longest_sum(value: Expression) -> tuple[Expression, tuple[Expression, ...]]
         if len(terms) + 1 > len(best[1]):
             best = (part, (first, *terms))
     return best
-
-
-def _with_part(value: Expression, old: Expression, new: Expression) -> Expression:
-    """`value` with `new` in place of `old`."""
-    if value is old:
-        return new
-    images = [_with_part(child, old, new) for child in children(value)]
-    return with_children(value, images) if images else value
 
 
 def _redirected(
