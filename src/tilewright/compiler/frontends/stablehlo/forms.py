@@ -1,0 +1,253 @@
+"""Pretty forms that are more than operands, attributes and a type.
+
+One function per form; `FORMS` says whose it is, `POSITIONAL` what attributes without a name are
+called.  Called by the parser of operations.
+
+Source: the assembly formats of StableHLO's and MLIR's func operations, as their files print them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.compiler.frontends.stablehlo.operation_parser import (
+    Form,
+    OperationParser,
+    Parts,
+)
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Block,
+    Dense,
+    Operation,
+    Region,
+    Type,
+    Value,
+)
+
+
+def _constant(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.constant {attributes} dense<1> : tensor<i32>`."""
+    cursor = parser.cursor
+    if cursor.accept("("):
+        # The form of MHLO's days: (…) {value = dense<…>} : () -> type.
+        cursor.expect(")")
+    if cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    if cursor.at(":"):
+        parser.signature(parts)
+        return
+    value = parser.attributes.attribute()
+    if not isinstance(value, Dense):
+        raise cursor.error("the value of a constant is no literal of elements", parts.place)
+    parts.attributes["value"] = value
+    parts.types = (value.type,)
+    if cursor.accept("->"):
+        parts.types = parser.types.results()
+
+
+def _terminator(parser: OperationParser, parts: Parts) -> None:
+    """`return %a, %b : type, type`, which gives nothing to its own region."""
+    parser.items(parts)
+    if parts.operands or parser.cursor.at(":"):
+        parser.cursor.expect(":")
+        _check_types(parser, parts, parser.types.several())
+    parts.types = ()
+
+
+def _check_types(parser: OperationParser, parts: Parts, types: Sequence[Type]) -> None:
+    given = [value.type for value in parts.operands]
+    if given != list(types):
+        listed, stated = (", ".join(map(str, each)) for each in (given, types))
+        text = f"'{parts.name}' has operands ({listed}), its type says ({stated})"
+        raise parser.cursor.error(text, parts.place)
+
+
+def _all_types(parser: OperationParser, parts: Parts) -> None:
+    """Operands, and as many results of the types that are listed."""
+    parser.items(parts)
+    parser.cursor.expect(":")
+    if parser.cursor.at("("):
+        parts.types = parser.types.function().results
+        return
+    parts.types = parser.types.several()
+
+
+def _check(parser: OperationParser, parts: Parts) -> None:
+    """`check.expect_eq %a, %b : type`, without a result; a literal brings its type along."""
+    parser.items(parts)
+    cursor = parser.cursor
+    if cursor.accept(":"):
+        _check_types(parser, parts, _repeated(parser.types.several(), parts))
+    if cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    parts.types = ()
+
+
+def _repeated(types: tuple[Type, ...], parts: Parts) -> tuple[Type, ...]:
+    """One type for all operands where only one is listed."""
+    return types * len(parts.operands) if len(types) == 1 else types
+
+
+def _call(parser: OperationParser, parts: Parts) -> None:
+    """`call @f(%a) : (type) -> type`."""
+    parts.positional.append(parser.attributes.symbol())
+    parts.operands = parser.values()
+    if parser.cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    parser.signature(parts)
+
+
+def _slice(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.slice %a [0:2, 1:4:2] : (type) -> type`."""
+    parts.operands.append(parser.value())
+    parts.attributes["spans"] = parser.attributes.spans()
+    if parser.cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    parser.signature(parts)
+
+
+def _reduce(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.reduce(%a init: %b), (%c init: %d) across dimensions = [0] : type reducer(…) {…}`."""
+    cursor = parser.cursor
+    starts = _inputs_with_starts(parser, parts)
+    applied = ""
+    if cursor.accept("applies"):
+        applied = cursor.take("word", "an operation such as stablehlo.add")
+    cursor.expect("across")
+    cursor.expect("dimensions")
+    cursor.expect("=")
+    parts.attributes["dimensions"] = parser.attributes.attribute()
+    if cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    count = len(parts.operands)
+    parts.operands += starts
+    parser.signature(parts)
+    if applied:
+        parts.regions.append(_applied(applied, parts, count))
+        return
+    cursor.expect("reducer")
+    pairs = [_pair(parser) for _ in range(count)]
+    parts.regions.append(parser.region([p[i] for i in (0, 1) for p in pairs]))
+
+
+def _inputs_with_starts(parser: OperationParser, parts: Parts) -> list[Value]:
+    cursor = parser.cursor
+    starts: list[Value] = []
+    while True:
+        cursor.expect("(")
+        parts.operands.append(parser.value())
+        cursor.expect("init")
+        cursor.expect(":")
+        starts.append(parser.value())
+        cursor.expect(")")
+        if not cursor.accept(","):
+            return starts
+
+
+def _pair(parser: OperationParser) -> tuple[Value, Value]:
+    """`(%a: type, %b: type)`: what was gathered so far, and the next element."""
+    cursor = parser.cursor
+    cursor.expect("(")
+    found: list[Value] = []
+    for closing in (",", ")"):
+        name = cursor.take("value", "a name such as %arg0")
+        cursor.expect(":")
+        found.append(Value(name, parser.types.type()))
+        parser.location()
+        cursor.expect(closing)
+    first, second = found
+    return first, second
+
+
+def _applied(name: str, parts: Parts, count: int) -> Region:
+    """The region that `applies name` is short for."""
+    starts = parts.operands[count:]
+    arguments = tuple(
+        Value(f"%{side}{i}", value.type)
+        for side in ("lhs", "rhs")
+        for i, value in enumerate(starts)
+    )
+    results = tuple(Value(f"%{i}", value.type) for i, value in enumerate(starts))
+    combine = Operation(name, arguments, results, {}, (), parts.place)
+    leave = Operation("stablehlo.return", results, (), {}, (), parts.place)
+    return Region((Block(arguments, (combine, leave)),))
+
+
+def _while(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.while(%i = %0, %x = %1) : type, type cond {…} do {…}`."""
+    cursor = parser.cursor
+    cursor.expect("(")
+    names: list[str] = []
+    while not cursor.accept(")"):
+        names.append(cursor.take("value", "a name such as %iterArg"))
+        cursor.expect("=")
+        parts.operands.append(parser.value())
+        if not cursor.at(")"):
+            cursor.expect(",")
+    parts.types = ()
+    if cursor.accept(":"):
+        parts.types = parser.types.several()
+        _check_types(parser, parts, parts.types)
+    if cursor.accept("attributes"):
+        parts.attributes |= parser.attributes.dictionary()
+    for word in ("cond", "do"):
+        cursor.expect(word)
+        arguments = [Value(n, v.type) for n, v in zip(names, parts.operands, strict=True)]
+        parts.regions.append(parser.region(arguments))
+
+
+def _convolution(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.convolution(%a, %b) dim_numbers = […]x[…]->[…], window = {…} {…} : type`."""
+    parts.operands = parser.values()
+    parser.items(parts)
+    parser.signature(parts)
+
+
+def _element(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.get_tuple_element %a[0] : (type) -> type`."""
+    cursor = parser.cursor
+    parts.operands.append(parser.value())
+    cursor.expect("[")
+    parts.positional.append(parser.attributes.attribute())
+    cursor.expect("]")
+    if cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    parser.signature(parts)
+
+
+_CHECKS: Final = (
+    "expect_eq", "expect_eq_const", "expect_almost_eq", "expect_almost_eq_const",
+    "expect_close", "expect_serialized_eq",
+)  # fmt: skip
+
+FORMS: Final[Mapping[str, Form]] = {
+    **dict.fromkeys((f"check.{name}" for name in _CHECKS), _check),
+    "call": _call,
+    "chlo.constant": _constant,
+    "func.call": _call,
+    "func.return": _terminator,
+    "interpreter.print": _check,
+    "return": _terminator,
+    "stablehlo.constant": _constant,
+    "stablehlo.convolution": _convolution,
+    "stablehlo.get_tuple_element": _element,
+    "stablehlo.optimization_barrier": _all_types,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.return": _terminator,
+    "stablehlo.slice": _slice,
+    "stablehlo.while": _while,
+}
+POSITIONAL: Final[Mapping[str, Sequence[str]]] = {
+    "call": ("callee",),
+    "check.expect_almost_eq_const": ("value",),
+    "check.expect_eq_const": ("value",),
+    "chlo.compare": ("comparison_direction", "compare_type"),
+    "func.call": ("callee",),
+    "stablehlo.compare": ("comparison_direction", "compare_type"),
+    "stablehlo.composite": ("name",),
+    "stablehlo.custom_call": ("call_target_name",),
+    "stablehlo.get_tuple_element": ("index",),
+}
+SHORT_NAMES: Final[Mapping[str, str]] = {"call": "func.call", "return": "func.return"}
+"""What names without a dialect stand for inside of a function."""

@@ -1,0 +1,318 @@
+"""The tree of a StableHLO text: modules, functions, operations, regions, attributes and types.
+
+What the file says, not yet what it means: names of operations and attributes are MLIR's, values know
+their types, and nothing is checked beyond the grammar and the types that operands are given with.
+Made by `parser`, read by the importer.
+
+Source: MLIR Language Reference; StableHLO specification, "Programs" and "Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.compiler.graph.schema import Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line and a column, counted from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}"
+
+
+# --- types -----------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """A number, by MLIR's name: `f32`, `i1`, `ui8`, `f8E4M3FN`, `index`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ComplexType:
+    """A complex number whose two parts are of one type."""
+
+    part: ScalarType
+
+    def __str__(self) -> str:
+        return f"complex<{self.part}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QuantizedType:
+    """Integers that stand for `(q - zero_point) * scale`, per tensor or per slice of `axis`."""
+
+    storage: ScalarType
+    expressed: ScalarType
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+    limits: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        along = "" if self.axis is None else f":{self.axis}"
+        return f"!quant.uniform<{self.storage}:{self.expressed}{along}>"
+
+
+Element = ScalarType | ComplexType | QuantizedType
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape; None: a size that a call decides.  `shape` None: the rank, too.
+
+    `bounds` are the largest sizes of the dimensions that a call decides, where they are stated.
+    """
+
+    element: Element
+    shape: tuple[int | None, ...] | None
+    bounds: tuple[int | None, ...] = ()
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"tensor<*x{self.element}>"
+        sizes = "".join("?x" if size is None else f"{size}x" for size in self.shape)
+        return f"tensor<{sizes}{self.element}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TupleType:
+    """Several values as one."""
+
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.items))}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DialectType:
+    """A type of a dialect that is only known by name: `!stablehlo.token`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"!{self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionType:
+    """What a function or an operation takes and gives."""
+
+    inputs: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, self.inputs))
+        return f"({listed}) -> ({', '.join(map(str, self.results))})"
+
+
+Type = (
+    ScalarType
+    | ComplexType
+    | QuantizedType
+    | TensorType
+    | TupleType
+    | DialectType
+    | FunctionType
+)
+
+
+# --- attributes ------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer or a float; `type` where the text states one."""
+
+    value: int | float
+    type: Type | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """A bare word that a dialect gives a meaning: `LT`, `SIGNED`, `DEFAULT`."""
+
+    word: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An attribute that says all by being there."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The name of a function: `@main`."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TypeAttribute:
+    """A type where an attribute stands."""
+
+    type: Type
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One dimension of a slice, `start:limit:stride`."""
+
+    start: int
+    limit: int
+    stride: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Dense:
+    """The elements of a tensor; a splat takes the memory of one element."""
+
+    type: TensorType
+    array: Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The dimension numbers of a convolution: letters and numbers of the axes of each operand."""
+
+    input: tuple[str, ...]
+    kernel: tuple[str, ...]
+    output: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An attribute of a dialect: `#stablehlo.gather<offset_dims = [0], index_vector_dim = 1>`."""
+
+    name: str
+    items: tuple[Attribute, ...] = ()
+    named: Mapping[str, Attribute] = field(default_factory=dict[str, "Attribute"])
+
+
+Attribute = (
+    bool
+    | str
+    | Number
+    | Keyword
+    | Unit
+    | Symbol
+    | TypeAttribute
+    | Span
+    | Dense
+    | Labels
+    | Fields
+    | tuple["Attribute", ...]
+    | Mapping[str, "Attribute"]
+)
+Attributes = Mapping[str, Attribute]
+
+
+# --- programs --------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """What an operation gives or a block takes; identity is its own."""
+
+    name: str
+    type: Type
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One application of an operation, by its full name: `stablehlo.add`."""
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attributes: Attributes
+    regions: tuple[Region, ...]
+    place: Place
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Arguments and operations in order."""
+
+    arguments: tuple[Value, ...]
+    operations: tuple[Operation, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Blocks; those of StableHLO have one."""
+
+    blocks: tuple[Block, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function of a module; without a body it is a declaration."""
+
+    name: str
+    type: FunctionType
+    body: Block | None
+    place: Place
+    attributes: Attributes = field(default_factory=dict[str, Attribute])
+    argument_attributes: tuple[Attributes, ...] = ()
+    result_attributes: tuple[Attributes, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """Functions by name, in order."""
+
+    name: str
+    functions: Mapping[str, Function]
+    attributes: Attributes = field(default_factory=dict[str, Attribute])
+    place: Place = Place(1, 1)
+
+    def operations(self) -> Iterator[Operation]:
+        """Every operation, those in regions after the one that holds them."""
+        for function in self.functions.values():
+            if function.body is not None:
+                yield from _operations(function.body)
+
+
+def _operations(block: Block) -> Iterator[Operation]:
+    for operation in block.operations:
+        yield operation
+        for region in operation.regions:
+            for inner in region.blocks:
+                yield from _operations(inner)

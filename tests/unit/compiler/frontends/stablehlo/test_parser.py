@@ -1,0 +1,196 @@
+"""Texts of modules as trees, and what is said of those that are none."""
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo.parser import parse
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Dense,
+    Fields,
+    Keyword,
+    Labels,
+    Module,
+    Number,
+    Operation,
+    Span,
+    TensorType,
+)
+
+
+def only(text: str) -> Module:
+    (module,) = parse(text, "case.mlir")
+    return module
+
+
+def body(operations: str, arguments: str = "%a: tensor<2xf32>") -> list[Operation]:
+    module = only(f"func.func @main({arguments}) {{\n{operations}\nreturn\n}}")
+    found = module.functions["main"].body
+    assert found is not None
+    return list(found.operations[:-1])
+
+
+def literal(text: str) -> np.ndarray:
+    (operation,) = body(f"%0 = stablehlo.constant dense<{text}")
+    value = operation.attributes["value"]
+    assert isinstance(value, Dense)
+    return value.array
+
+
+def test_pretty_and_generic_forms_give_the_same_operation() -> None:
+    pretty, generic = body(
+        "%0 = stablehlo.transpose %a, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>\n"
+        '%1 = "stablehlo.transpose"(%a) <{dims = [1, 0]}> '
+        ": (tensor<2x3xf32>) -> tensor<3x2xf32> loc(unknown)",
+        "%a: tensor<2x3xf32> {jax.arg = true}",
+    )
+    assert pretty.name == generic.name == "stablehlo.transpose"
+    assert pretty.attributes == generic.attributes == {"dims": (Number(1), Number(0))}
+    assert str(pretty.results[0].type) == str(generic.results[0].type) == "tensor<3x2xf32>"
+
+
+def test_a_module_has_its_name_attributes_and_functions() -> None:
+    module = only(
+        "#loc = loc(unknown)\n!t = tensor<?x4xf32, #stablehlo.bounds<8, ?>>\n"
+        "module @jit_f attributes {mhlo.num_replicas = 1 : i32} {\n"
+        "  func.func private @f(!t) -> !t\n"
+        "  func.func public @main(%x: !t) -> (!t {a.b}) {\n"
+        "    %0:2 = call @g(%x) : (!t) -> (!t, !t) // comment\n"
+        "    return %0#1 : !t\n  }\n}"
+    )
+    assert module.name == "jit_f"
+    assert module.functions["f"].body is None
+    main = module.functions["main"]
+    type_ = main.type.inputs[0]
+    assert isinstance(type_, TensorType)
+    assert (type_.shape, type_.bounds) == ((None, 4), (8, None))
+    assert main.body is not None
+    call, leave = main.body.operations
+    assert leave.operands == (call.results[1],)
+
+
+def test_sections_are_modules_of_their_own() -> None:
+    text = "func.func @a() { return }\n// -----\nfunc.func @a() {\n  oops\n}"
+    with pytest.raises(ModelError, match=r"case\.mlir:5:1"):
+        parse(text, "case.mlir")
+    assert len(parse(text.replace("  oops\n", "  return"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[[1, -2], [3, 4]]> : tensor<2x2xi8>", np.int8([[1, -2], [3, 4]])),
+        ("true> : tensor<3xi1>", np.array([True] * 3)),
+        ("[]> : tensor<0x3xf32>", np.zeros((0, 3), np.float32)),
+        ("> : tensor<0xf32>", np.zeros(0, np.float32)),
+        ("0x7F800000> : tensor<f32>", np.float32(np.inf)),
+        ("[0xFFC00000, -1.5e-1]> : tensor<2xf32>", np.float32([np.nan, -0.15])),
+        ('"0x0000803F000000C0"> : tensor<2xf32>', np.float32([1, -2])),
+        ('"0x0500"> : tensor<3x3xi1>', np.unpackbits(np.uint8([160, 0]))[:9].astype(bool)),
+        ("18446744073709551615> : tensor<ui64>", np.uint64(2**64 - 1)),
+        ("[(1.0,2.0), (3.0,-4.0)]> : tensor<2xcomplex<f32>>", np.complex64([1 + 2j, 3 - 4j])),
+        ("[-8, 7]> : tensor<2xi4>", np.int8([-8, 7])),
+    ],
+)  # fmt: skip
+def test_literals_hold_their_elements(text: str, expected: np.ndarray) -> None:
+    found = literal(text)
+    assert found.shape == expected.shape or text.startswith('"0x0500')
+    wanted = np.asarray(expected).reshape(found.shape)
+    np.testing.assert_array_equal(found.astype(wanted.dtype), wanted)
+
+
+def test_a_splat_takes_the_memory_of_one_element() -> None:
+    assert literal("0.0> : tensor<1000000000000xf32>").strides == (0,)
+
+
+def test_dialects_have_attributes_of_their_own() -> None:
+    (gather, convolution, cut) = body(
+        '%0 = "stablehlo.gather"(%a, %a) {dimension_numbers = #stablehlo.gather<offset_dims = '
+        "[1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 2>, "
+        "mode = #stablehlo<precision DEFAULT>} "
+        ": (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>\n"
+        "%1 = stablehlo.convolution(%a, %a) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], "
+        "window = {stride = [2], pad = [[1, 0]]} {batch_group_count = 1 : i64, precision_config "
+        "= [#stablehlo<precision DEFAULT>]} : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>\n"
+        "%2 = stablehlo.slice %a [0:2, 1:4:2] : (tensor<2xf32>) -> tensor<2xf32>"
+    )
+    numbers = gather.attributes["dimension_numbers"]
+    assert isinstance(numbers, Fields)
+    assert numbers.named["offset_dims"] == (Number(1),)
+    assert gather.attributes["mode"] == Keyword("DEFAULT")
+    assert convolution.attributes["dim_numbers"] == Labels(
+        ("b", "0", "f"), ("0", "i", "o"), ("b", "0", "f")
+    )
+    assert cut.attributes["spans"] == (Span(0, 2), Span(1, 4, 2))
+
+
+def test_reduce_and_while_have_regions() -> None:
+    short, long, loop = body(
+        "%0 = stablehlo.reduce(%a init: %b) applies stablehlo.add across dimensions = [0] "
+        ": (tensor<2xf32>, tensor<f32>) -> tensor<f32>\n"
+        "%1:2 = stablehlo.reduce(%a init: %b), (%a init: %b) across dimensions = [0] "
+        ": (tensor<2xf32>, tensor<2xf32>, tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)\n"
+        " reducer(%c: tensor<f32>, %e: tensor<f32>) (%d: tensor<f32>, %f: tensor<f32>) {\n"
+        "  stablehlo.return %d, %e : tensor<f32>, tensor<f32> }\n"
+        "%2 = stablehlo.while(%i = %b) : tensor<f32> attributes {x.y = 1 : i32} cond {\n"
+        "  stablehlo.return %i : tensor<f32> } do { stablehlo.return %b : tensor<f32> }",
+        "%a: tensor<2xf32>, %b: tensor<f32>",
+    )
+    assert [o.name for o in short.regions[0].blocks[0].operations] == [
+        "stablehlo.add",
+        "stablehlo.return",
+    ]
+    block = long.regions[0].blocks[0]
+    assert [v.name for v in block.arguments] == ["%c", "%d", "%e", "%f"]
+    assert block.operations[0].operands == (block.arguments[1], block.arguments[2])
+    assert len(loop.regions) == 2
+
+
+ADD = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {{\n  {}\n}}"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("return %b : tensor<2xf32>", "2:10: value '%b' is not defined before its use"),
+        ("return %a : tensor<3xf32>", "its type says \\(tensor<3xf32>\\)"),
+        ("%a = stablehlo.abs %a : tensor<2xf32>\nreturn", "value '%a' is defined twice"),
+        ("%0 = stablehlo.abs %a : tensor<2xf23\nreturn", "got 'return', expected '>'"),
+        ("%0 = stablehlo.abs %a : tensr<2xf32>\nreturn", "did you mean 'tensor'"),
+        ("%0 = stablehlo.abs %a", "got '}', expected ':'"),
+        ("%0 = stablehlo.constant dense<[1, 2]> : tensor<3xi32>", "nested as \\[2\\]"),
+        ("%0 = stablehlo.constant dense<300> : tensor<i8>", "300 is out of range"),
+        ("%0 = stablehlo.constant dense<\"0x00\"> : tensor<2xf32>", "got 1 bytes, expected 8"),
+        ("%0 = stablehlo.constant dense<[[1], [2, 3]]> : tensor<3xi32>", "one bracket has 2"),
+        ('"a.b"(%a)[^bb1] : (tensor<2xf32>) -> ()', "branches between blocks"),
+        ("`", "character '`' begins nothing"),
+        ("#a", "got '#a', expected an operation"),
+    ],
+)  # fmt: skip
+def test_errors_name_file_line_and_column(line: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        parse(ADD.format(line), "case.mlir")
+    assert str(caught.value).startswith("case.mlir:")
+
+
+def test_a_cut_text_says_so() -> None:
+    with pytest.raises(ModelError, match="the file is cut"):
+        parse("func.func @main(", "case.mlir")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "func.func @f() -> " + "tuple<" * 5000,
+        ADD.format("%0 = stablehlo.constant dense<" + "[" * 5000),
+        ADD.format('%0 = "a.b"() {x = ' + "[" * 5000),
+        "func.func @f() { " + '"a.b"() ({' * 5000,
+        ADD.format(f"%0 = stablehlo.constant dense<{'9' * 5000}> : tensor<i32>"),
+        f"func.func @f(tensor<{'1x' * 5000}f32>)",
+        f"func.func @f(tensor<{'9' * 20}xf32>)",
+        ADD.format("%0:1000000000 = stablehlo.abs %a : tensor<2xf32>"),
+    ],
+)
+def test_hostile_texts_are_refused(text: str) -> None:
+    with pytest.raises(ModelError):
+        parse(text)
