@@ -16,13 +16,13 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.movement import split
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 _LOWEST: Final = -10000.0
 _MASK_AXES: Final = {2: (1, 2), 3: (1,), 4: ()}

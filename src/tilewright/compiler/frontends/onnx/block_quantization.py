@@ -13,12 +13,12 @@ from typing import Final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 _BITS: Final = (4, 8)
 _LEAST_BLOCK: Final = 16

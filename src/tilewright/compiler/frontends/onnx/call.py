@@ -14,11 +14,12 @@ from onnx import GraphProto, NodeProto
 
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
-from tilewright.compiler.frontends.onnx.values import Held, Nothing, Tensor, TensorSequence
+from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
 from tilewright.compiler.graph.contents import Contents, Ratio
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import normal_axis

@@ -18,12 +18,13 @@ from onnx import GraphProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.signature import described
-from tilewright.compiler.frontends.onnx.values import Held, Tensor
+from tilewright.compiler.frontends.onnx.values import Held
 from tilewright.compiler.ops.shapes import normal_axis
 
 MAX_TRIPS: Final = 4096

@@ -12,13 +12,13 @@ from typing import Final, final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import pad
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 _AUTO_PADS: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

@@ -15,6 +15,7 @@ from typing import Final, final
 
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.text import format_bytes, format_duration, plural
+from tilewright.compiler.frontends.kit.problems import Problem
 from tilewright.compiler.frontends.onnx.load import import_model
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -22,7 +23,6 @@ from tilewright.compiler.frontends.onnx.model import (
     metadata_of,
     open_model,
 )
-from tilewright.compiler.frontends.onnx.problems import Problem
 from tilewright.compiler.frontends.onnx.scope import Record
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 from tilewright.compiler.graph.ir import Graph, Node

@@ -10,12 +10,13 @@ from typing import Final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
-from tilewright.compiler.frontends.onnx.values import Held, Tensor
+from tilewright.compiler.frontends.onnx.values import Held
 
 _LEGACY: Final = ("consumed_inputs",)
 

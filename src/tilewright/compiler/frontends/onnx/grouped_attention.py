@@ -14,6 +14,9 @@ from typing import Final, final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attention import (
     heads_of,
     merged,
@@ -22,10 +25,7 @@ from tilewright.compiler.frontends.onnx.attention import (
 )
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import split
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 _UNSUPPORTED_OPERANDS: Final = (
     (11, "head_sink"),

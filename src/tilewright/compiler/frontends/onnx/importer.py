@@ -28,7 +28,14 @@ import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
-from tilewright.compiler.frontends.onnx.assumptions import Assumptions
+from tilewright.compiler.frontends.kit.assumptions import Assumptions
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import (
+    Problem,
+    SkipNodeError,
+    UnsupportedError,
+)
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.model import (
@@ -37,12 +44,6 @@ from tilewright.compiler.frontends.onnx.model import (
     OpenModel,
     normal_domain,
     opset_versions,
-)
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import (
-    Problem,
-    SkipNodeError,
-    UnsupportedError,
 )
 from tilewright.compiler.frontends.onnx.row import Result, Row
 from tilewright.compiler.frontends.onnx.scope import Record, Scope
@@ -54,13 +55,7 @@ from tilewright.compiler.frontends.onnx.signature import (
     type_proto,
 )
 from tilewright.compiler.frontends.onnx.tensors import CODES, sparse_to_array, to_array
-from tilewright.compiler.frontends.onnx.values import (
-    Held,
-    Operand,
-    Tensor,
-    TensorSequence,
-    Unknown,
-)
+from tilewright.compiler.frontends.onnx.values import Held, Operand, TensorSequence, Unknown
 from tilewright.compiler.graph.ir import Graph, Location, Value
 
 MAX_DEPTH: Final = 32

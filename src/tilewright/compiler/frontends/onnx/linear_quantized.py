@@ -15,12 +15,12 @@ from typing import Final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul, swap_last
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.quantization import centred, requantize, scalar_like
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import channel_axis, normal_axis, spatial_axes
 
 

@@ -12,7 +12,8 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
-from tilewright.compiler.frontends.onnx.assumptions import Assumptions, Equality, solve
+from tilewright.compiler.frontends.kit.assumptions import Assumptions, Equality, solve
+from tilewright.compiler.frontends.kit.problems import Problem, report
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -21,7 +22,6 @@ from tilewright.compiler.frontends.onnx.model import (
     metadata_of,
     open_model,
 )
-from tilewright.compiler.frontends.onnx.problems import Problem, report
 from tilewright.compiler.frontends.onnx.signature import (
     InputShapes,
     InputValues,

@@ -12,12 +12,12 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import DTYPES
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 
 def _per_channel(e: NodeMaker, vector: Tensor, rank: int) -> Tensor:

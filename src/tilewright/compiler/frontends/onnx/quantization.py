@@ -12,15 +12,15 @@ from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.convolution import conv
 from tilewright.compiler.frontends.onnx.elementwise import convert
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.reduction import extremes
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import normal_axis
 
 

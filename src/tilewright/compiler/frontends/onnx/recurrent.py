@@ -15,12 +15,12 @@ from typing import Final, final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 
 MAX_STEPS: Final = 1024
 Function = Callable[[Tensor], Tensor]

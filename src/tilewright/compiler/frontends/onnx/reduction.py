@@ -14,10 +14,10 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import normal_axes, normal_axis
 
 Reduce = Callable[[NodeMaker, Tensor, tuple[int, ...], bool], Tensor]

@@ -15,10 +15,10 @@ import numpy as np
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.contents import MAX_DENOMINATOR
 from tilewright.compiler.ops.shapes import normal_axes
 

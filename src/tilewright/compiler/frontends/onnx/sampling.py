@@ -16,11 +16,11 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import element_count
 
 _CUBIC: Final = -0.75

@@ -16,11 +16,12 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import split
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
-from tilewright.compiler.frontends.onnx.values import Held, Nothing, Tensor, TensorSequence
+from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
 from tilewright.compiler.ops.shapes import normal_axis
 
 

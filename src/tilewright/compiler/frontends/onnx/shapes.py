@@ -16,8 +16,9 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.tensors import (
     dtype_of,
@@ -25,7 +26,6 @@ from tilewright.compiler.frontends.onnx.tensors import (
     sparse_to_array,
     to_array,
 )
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.contents import Contents, Ratio
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count

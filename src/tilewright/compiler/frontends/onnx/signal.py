@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import pad
-from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
-from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import normal_axis
 
 MAX_LENGTH: Final = 4096

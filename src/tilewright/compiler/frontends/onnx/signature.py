@@ -19,9 +19,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean, identifier, unique
-from tilewright.compiler.frontends.onnx.assumptions import Assumptions
+from tilewright.compiler.frontends.kit.assumptions import Assumptions
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.attributes import text_of
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.graph.schema import TensorType
 

@@ -22,7 +22,7 @@ from onnx import SparseTensorProto, TensorProto
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.graph.schema import Array
 
 _T: Final = TensorProto

@@ -9,10 +9,10 @@ from fakes import onnx_models
 from fakes.onnx_models import run_node
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx import load, table
 from tilewright.compiler.frontends.onnx.convolution import same_pads
 from tilewright.compiler.frontends.onnx.movement import slice_range
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.resize import scaled_size
 from tilewright.compiler.frontends.onnx.row import row
 from tilewright.compiler.frontends.onnx.shapes import resolve_shape

@@ -3,7 +3,7 @@ from onnx import TensorProto, TypeProto, ValueInfoProto, helper
 
 from tilewright.base import symbolic
 from tilewright.base.errors import UserError
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,

@@ -6,7 +6,7 @@ import pytest
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import (
     Storage,
     map_file,

@@ -2,7 +2,7 @@
 
 A problem names a node in the model's terms and says what is wrong; the list keeps going after the
 first so that a user sees all of them at once.  Not for bugs of ours (those are `InternalError`).
-Filled by the importer, turned into one `ModelError` by `load` and into rows by `coverage`.
+Filled by importers; `report` turns it into one `ModelError`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ import pytest
 from fakes import onnx_models
 from tilewright.base import symbolic
 from tilewright.base.errors import InputError
+from tilewright.compiler.frontends.kit.assumptions import Assumptions, solve
 from tilewright.compiler.frontends.onnx import load, load_model
-from tilewright.compiler.frontends.onnx.assumptions import Assumptions, solve
 from tilewright.compiler.graph.evaluator import evaluate
 
 N, M, K = (symbolic.symbol(n, 1) for n in "NMK")

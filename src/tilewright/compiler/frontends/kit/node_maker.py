@@ -4,7 +4,7 @@ An op whose operands are small constants is computed at once by its oracle; one 
 with symbolic contents is followed (`contents`); everything else becomes a node.  Not the place
 for foreign semantics: rows decide what to emit, this decides whether anything must be.
 
-Called by rows (through `Call`) and by the importer.
+Called by the rows and importers of front ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
-from tilewright.compiler.frontends.onnx.assumptions import Equality, equalities
-from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.frontends.kit.assumptions import Equality, equalities
+from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
