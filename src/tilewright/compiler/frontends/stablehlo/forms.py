@@ -17,8 +17,11 @@ from tilewright.compiler.frontends.stablehlo.operation_parser import (
     Parts,
 )
 from tilewright.compiler.frontends.stablehlo.tree import (
+    Attribute,
     Block,
     Dense,
+    Fields,
+    Number,
     Operation,
     Region,
     Type,
@@ -101,7 +104,13 @@ def _call(parser: OperationParser, parts: Parts) -> None:
 def _slice(parser: OperationParser, parts: Parts) -> None:
     """`stablehlo.slice %a [0:2, 1:4:2] : (type) -> type`."""
     parts.operands.append(parser.value())
-    parts.attributes["spans"] = parser.attributes.spans()
+    spans = parser.attributes.spans()
+    for name, part in (
+        ("start_indices", [s.start for s in spans]),
+        ("limit_indices", [s.limit for s in spans]),
+        ("strides", [s.stride for s in spans]),
+    ):
+        parts.attributes[name] = tuple(map(Number, part))
     if parser.cursor.at("{"):
         parts.attributes |= parser.attributes.dictionary()
     parser.signature(parts)
@@ -201,7 +210,40 @@ def _convolution(parser: OperationParser, parts: Parts) -> None:
     """`stablehlo.convolution(%a, %b) dim_numbers = […]x[…]->[…], window = {…} {…} : type`."""
     parts.operands = parser.values()
     parser.items(parts)
+    window = parts.attributes.pop("window", {})
+    if not isinstance(window, Mapping) or not window.keys() <= _WINDOW.keys():
+        raise parser.cursor.error("the window is malformed", parts.place)
+    parts.attributes |= {_WINDOW[name]: part for name, part in window.items()}
     parser.signature(parts)
+
+
+def _dot_general(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1] : type`."""
+    parser.items(parts)
+    named: dict[str, Attribute] = {}
+    for pretty, name in _DOT.items():
+        pair = parts.attributes.pop(pretty, ((), ()))
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise parser.cursor.error(f"'{pretty}' are no two lists", parts.place)
+        named[f"lhs_{name}"], named[f"rhs_{name}"] = pair
+    parts.attributes["dot_dimension_numbers"] = Fields("stablehlo.dot", (), named)
+    precision = parts.attributes.pop("precision", None)
+    if precision is not None:
+        parts.attributes["precision_config"] = precision
+    parser.signature(parts)
+
+
+_DOT: Final = {
+    "batching_dims": "batching_dimensions",
+    "contracting_dims": "contracting_dimensions",
+}
+_WINDOW: Final = {
+    "lhs_dilate": "lhs_dilation",
+    "pad": "padding",
+    "reverse": "window_reversal",
+    "rhs_dilate": "rhs_dilation",
+    "stride": "window_strides",
+}
 
 
 def _element(parser: OperationParser, parts: Parts) -> None:
@@ -231,6 +273,8 @@ FORMS: Final[Mapping[str, Form]] = {
     "return": _terminator,
     "stablehlo.constant": _constant,
     "stablehlo.convolution": _convolution,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dynamic_conv": _convolution,
     "stablehlo.get_tuple_element": _element,
     "stablehlo.optimization_barrier": _all_types,
     "stablehlo.reduce": _reduce,
@@ -249,5 +293,25 @@ POSITIONAL: Final[Mapping[str, Sequence[str]]] = {
     "stablehlo.custom_call": ("call_target_name",),
     "stablehlo.get_tuple_element": ("index",),
 }
-SHORT_NAMES: Final[Mapping[str, str]] = {"call": "func.call", "return": "func.return"}
-"""What names without a dialect stand for inside of a function."""
+NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "stablehlo.broadcast_in_dim": {"dims": "broadcast_dimensions"},
+    "stablehlo.concatenate": {"dim": "dimension"},
+    "stablehlo.convolution": {"dim_numbers": "dimension_numbers"},
+    "stablehlo.dynamic_broadcast_in_dim": {"dims": "broadcast_dimensions"},
+    "stablehlo.dynamic_conv": {"dim_numbers": "dimension_numbers"},
+    "stablehlo.dynamic_iota": {"dim": "iota_dimension"},
+    "stablehlo.dynamic_slice": {"sizes": "slice_sizes"},
+    "stablehlo.fft": {"type": "fft_type", "length": "fft_length"},
+    "stablehlo.get_dimension_size": {"dim": "dimension"},
+    "stablehlo.iota": {"dim": "iota_dimension"},
+    "stablehlo.pad": {
+        "high": "edge_padding_high",
+        "interior": "interior_padding",
+        "low": "edge_padding_low",
+    },
+    "stablehlo.reverse": {"dims": "dimensions"},
+    "stablehlo.rng_bit_generator": {"algorithm": "rng_algorithm"},
+    "stablehlo.set_dimension_size": {"dim": "dimension"},
+    "stablehlo.transpose": {"dims": "permutation"},
+}
+"""What pretty forms call attributes, and the names of the specification."""

@@ -58,6 +58,7 @@ class OperationParser:
         cursor: where to read.
         forms: what follows the name of an operation, by its name.
         positional: what attributes without a name are called, by the name of the operation.
+        names: attributes that the pretty form of an operation calls otherwise than the specification.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class OperationParser:
         cursor: Cursor,
         forms: Mapping[str, Form],
         positional: Mapping[str, Sequence[str]],
+        names: Mapping[str, Mapping[str, str]],
     ) -> None:
         self.cursor: Cursor = cursor
         self.types: TypeParser = TypeParser(cursor)
@@ -72,6 +74,7 @@ class OperationParser:
         self.scope: Scope = Scope()
         self._forms: Mapping[str, Form] = forms
         self._positional: Mapping[str, Sequence[str]] = positional
+        self._names: Mapping[str, Mapping[str, str]] = names
         self._budget: int = MAX_OPERATIONS
 
     # --- blocks and regions
@@ -248,6 +251,8 @@ class OperationParser:
         names = self._positional.get(parts.name, ())
         if len(parts.positional) > len(names):
             raise cursor.error(f"'{parts.name}' has attributes without a name", parts.place)
+        renamed = self._names.get(parts.name, {})
+        parts.attributes = {renamed.get(n, n): a for n, a in parts.attributes.items()}
         parts.attributes |= zip(names, parts.positional, strict=False)
 
     # --- what pretty forms are made of

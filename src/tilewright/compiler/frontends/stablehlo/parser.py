@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor
-from tilewright.compiler.frontends.stablehlo.forms import FORMS, POSITIONAL
+from tilewright.compiler.frontends.stablehlo.forms import FORMS, NAMES, POSITIONAL
 from tilewright.compiler.frontends.stablehlo.operation_parser import OperationParser
 from tilewright.compiler.frontends.stablehlo.scope import Scope
 from tilewright.compiler.frontends.stablehlo.tree import (
@@ -54,7 +54,7 @@ class _Parser:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor: Cursor = cursor
-        self.operations: OperationParser = OperationParser(cursor, FORMS, POSITIONAL)
+        self.operations: OperationParser = OperationParser(cursor, FORMS, POSITIONAL, NAMES)
 
     def modules(self) -> list[Module]:
         """The modules of the section; functions outside of any are one without a name."""

@@ -1,0 +1,224 @@
+"""One operation as its row sees it: operands, attributes, regions, and the maker of nodes.
+
+Every attribute that is asked for is noted; the importer refuses the operation for those that nobody
+asked for.  Made by the importer, read by rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.elements import dtype_of
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Attribute,
+    Attributes,
+    Dense,
+    Fields,
+    Keyword,
+    Number,
+    Operation,
+    Region,
+    ScalarType,
+    Symbol,
+    TensorType,
+    Type,
+)
+
+Inline = Callable[[Region, Sequence[Held]], list[Held]]
+"""Imports a region in place, on values for its arguments; gives what it returns."""
+
+
+@final
+class Call:
+    """One operation.
+
+    Args:
+        operation: as the tree has it.
+        operands: what its operands stand for.
+        maker: writes nodes.
+        inline: imports one of its regions.
+        lift: imports a region on numbers on whole tensors; shapes of operands broadcast.
+    """
+
+    __slots__ = ("inline", "lift", "maker", "operands", "operation", "read")
+
+    def __init__(
+        self,
+        operation: Operation,
+        operands: Sequence[Held],
+        maker: NodeMaker,
+        inline: Inline,
+        lift: Inline,
+    ) -> None:
+        self.operation: Operation = operation
+        self.operands: Sequence[Held] = operands
+        self.maker: NodeMaker = maker
+        self.inline: Inline = inline
+        self.lift: Inline = lift
+        self.read: set[str] = set()
+
+    # --- operands and results
+
+    def tensor(self, index: int) -> Tensor:
+        """An operand that is a tensor of real numbers.  Raises: UnsupportedError for another."""
+        return real(self.held(index))
+
+    def tensors(self) -> list[Tensor]:
+        """All operands, tensors of real numbers."""
+        return [real(held) for held in self.operands]
+
+    def held(self, index: int) -> Held:
+        """An operand.  Raises: ModelError if there are not as many."""
+        if index >= len(self.operands):
+            raise ModelError(f"has {len(self.operands)} operands, expected more")
+        return self.operands[index]
+
+    def region(self, index: int) -> Region:
+        """A region.  Raises: ModelError if there are not as many."""
+        if index >= len(self.operation.regions):
+            raise ModelError(f"has {len(self.operation.regions)} regions, expected more")
+        return self.operation.regions[index]
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """The shape of a result.  Raises: UnsupportedError unless all sizes are numbers."""
+        return static_shape(self._result(index))
+
+    def dtype(self, index: int = 0) -> DType:
+        """The element type of a result, or of its parts.  Raises: UnsupportedError if we have none."""
+        return element_dtype(self._result(index))
+
+    def _result(self, index: int) -> Type:
+        if index >= len(self.operation.results):
+            raise ModelError(f"has {len(self.operation.results)} results, expected more")
+        return self.operation.results[index].type
+
+    # --- attributes
+
+    def attribute(self, name: str) -> Attribute | None:
+        """An attribute, or None."""
+        self.read.add(name)
+        return self.operation.attributes.get(name)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number.  Raises: ModelError if there is none and no default."""
+        found = self.attribute(name)
+        if found is None and default is not None:
+            return default
+        return integer_of(name, found)
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A list of whole numbers, or a literal of them."""
+        found = self.attribute(name)
+        if found is None and default is not None:
+            return tuple(default)
+        if isinstance(found, Dense):
+            return tuple(int(n) for n in np.asarray(found.array, np.int64).reshape(-1))
+        return integers_of(name, found)
+
+    def pairs(self, name: str, count: int) -> tuple[tuple[int, int], ...]:
+        """`count` pairs of whole numbers; zeros where the attribute is missing."""
+        found = self.attribute(name)
+        if found is None:
+            return ((0, 0),) * count
+        if isinstance(found, Dense):
+            rows = np.broadcast_to(np.asarray(found.array, np.int64), (count, 2))
+            return tuple((int(low), int(high)) for low, high in rows)
+        if not isinstance(found, tuple):
+            raise ModelError(f"attribute '{name}' is no list of pairs")
+        rows = [integers_of(name, row) for row in found]
+        if any(len(row) != 2 for row in rows):
+            raise ModelError(f"attribute '{name}' is no list of pairs")
+        return tuple((low, high) for low, high in rows)
+
+    def flags(self, name: str, count: int) -> tuple[bool, ...]:
+        """`count` truth values; false where the attribute is missing."""
+        found = self.attribute(name)
+        if found is None:
+            return (False,) * count
+        if isinstance(found, Dense):
+            return tuple(bool(flag) for flag in np.broadcast_to(found.array, (count,)))
+        if not isinstance(found, tuple) or not all(isinstance(f, bool) for f in found):
+            raise ModelError(f"attribute '{name}' is no list of truth values")
+        return tuple(bool(flag) for flag in found)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A truth value."""
+        found = self.attribute(name)
+        return found if isinstance(found, bool) else default
+
+    def keyword(self, name: str, default: str = "") -> str:
+        """A word of a list that the dialect has."""
+        found = self.attribute(name)
+        return found.word if isinstance(found, Keyword) else default
+
+    def fields(self, name: str) -> Attributes:
+        """The fields of a dialect's attribute; none where it is missing."""
+        found = self.attribute(name)
+        return found.named if isinstance(found, Fields) else {}
+
+    def text(self, name: str) -> str:
+        """A text, or the name of a function."""
+        found = self.attribute(name)
+        return found.name if isinstance(found, Symbol) else str(found or "")
+
+
+def real(held: Held) -> Tensor:
+    """A tensor of real numbers.  Raises: UnsupportedError for what is none."""
+    if isinstance(held, Complex):
+        raise UnsupportedError("complex numbers are not supported here")
+    if not isinstance(held, Tensor):
+        raise UnsupportedError("tuples and tokens are not supported here")
+    return held
+
+
+def integer_of(name: str, attribute: Attribute | None) -> int:
+    """A whole number.  Raises: ModelError for what is none."""
+    if isinstance(attribute, Dense) and attribute.array.size == 1:
+        return int(np.asarray(attribute.array, np.int64).reshape(()))
+    if not isinstance(attribute, Number) or not isinstance(attribute.value, int):
+        raise ModelError(f"attribute '{name}' is missing or no whole number")
+    return attribute.value
+
+
+def integers_of(name: str, attribute: Attribute | None) -> tuple[int, ...]:
+    """Whole numbers of a list.  Raises: ModelError for what is none."""
+    if not isinstance(attribute, tuple):
+        raise ModelError(f"attribute '{name}' is missing or no list of whole numbers")
+    return tuple(integer_of(name, item) for item in attribute)
+
+
+def listed(fields: Attributes, name: str) -> tuple[int, ...]:
+    """A list in a dialect's attribute; empty where it is missing."""
+    found = fields.get(name)
+    return () if found is None else integers_of(name, found)
+
+
+def static_shape(type_: Type) -> tuple[int, ...]:
+    """The sizes of a tensor.  Raises: UnsupportedError where one is no number."""
+    if not isinstance(type_, TensorType) or type_.shape is None:
+        raise UnsupportedError(f"values of type {type_} are not supported here")
+    sizes = tuple(size for size in type_.shape if size is not None)
+    if len(sizes) != len(type_.shape):
+        raise UnsupportedError(
+            f"sizes that a call decides are not supported, as in {type_}"
+        )
+    return sizes
+
+
+def element_dtype(type_: Type) -> DType:
+    """Our element type, of the parts for complex numbers.  Raises: UnsupportedError if we have none."""
+    element = type_.element if isinstance(type_, TensorType) else type_
+    part = getattr(element, "part", element)
+    found = dtype_of(part) if isinstance(part, ScalarType) else None
+    if found is None:
+        raise UnsupportedError(f"elements of type {element} are not supported")
+    return found

@@ -1,0 +1,100 @@
+"""Rows for products: dot_general and its older forms.
+
+Source: StableHLO specification, "dot_general".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, listed, real
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held
+from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+
+# How exact an accelerator shall be; ours are as exact as the type.
+_PRECISION: Final = ("precision_config", "algorithm")
+
+
+def product(e: NodeMaker, a: Tensor, b: Tensor, dtype: dtypes.DType) -> Tensor:
+    """`[B, M, K]` times `[B, K, N]` in `dtype`: operands of another type are widened first."""
+    if dtype.is_bool:
+        counted = product(e, e.cast(a, dtypes.i32), e.cast(b, dtypes.i32), dtypes.i32)
+        return e.op("not_equal", counted, e.scalar(0, dtypes.i32))
+    wide = [x if x.dtype is dtype else e.cast(x, dtype) for x in (a, b)]
+    return e.op("matmul", *wide)
+
+
+def _ordered(
+    e: NodeMaker, x: Tensor, groups: Sequence[Sequence[int]]
+) -> tuple[Tensor, list[list[int]]]:
+    """The axes in groups, each group as one axis; and the sizes in each group."""
+    sizes = sizes_of(x)
+    order = [axis for group in groups for axis in group]
+    if sorted(order) != list(range(x.rank)):
+        raise ModelError(f"dimension numbers do not fit {x.type}")
+    kept = [[sizes[axis] for axis in group] for group in groups]
+    return e.reshape(e.transpose(x, order), [math.prod(k) for k in kept]), kept
+
+
+def _dot_general(call: Call) -> Held:
+    numbers = call.fields("dot_dimension_numbers")
+    named = {
+        side: tuple(
+            listed(numbers, f"{side}_{kind}_dimensions")
+            for kind in ("batching", "contracting")
+        )
+        for side in ("lhs", "rhs")
+    }
+    left, right = call.held(0), call.held(1)
+    if not (isinstance(left, Complex) and isinstance(right, Complex)):
+        return _multiplied(call, real(left), real(right), named["lhs"], named["rhs"])
+
+    def part(x: Tensor, y: Tensor) -> Tensor:
+        return _multiplied(call, x, y, named["lhs"], named["rhs"])
+
+    e = call.maker
+    return Complex(
+        e.op("sub", part(left.real, right.real), part(left.imaginary, right.imaginary)),
+        e.op("add", part(left.real, right.imaginary), part(left.imaginary, right.real)),
+    )
+
+
+def _multiplied(
+    call: Call,
+    a: Tensor,
+    b: Tensor,
+    of_a: tuple[tuple[int, ...], ...],
+    of_b: tuple[tuple[int, ...], ...],
+) -> Tensor:
+    e = call.maker
+    (batch_a, contracted_a), (batch_b, contracted_b) = of_a, of_b
+    free_a = [i for i in range(a.rank) if i not in (*batch_a, *contracted_a)]
+    free_b = [i for i in range(b.rank) if i not in (*batch_b, *contracted_b)]
+    x, (batch, rows, depth) = _ordered(e, a, (batch_a, free_a, contracted_a))
+    y, (other_batch, other_depth, columns) = _ordered(e, b, (batch_b, contracted_b, free_b))
+    if batch != other_batch or depth != other_depth:
+        raise ModelError(f"dimension numbers do not fit {a.type} and {b.type}")
+    shape = [*batch, *rows, *columns]
+    if 0 in depth or 0 in shape:
+        return e.full(0, call.dtype(), shape)
+    return e.reshape(product(e, x, y, call.dtype()), shape)
+
+
+def _dot(call: Call) -> Tensor:
+    a, b = call.tensor(0), call.tensor(1)
+    if a.rank not in (1, 2) or b.rank not in (1, 2):
+        raise ModelError(f"got {a.type} and {b.type}, expected vectors and matrices")
+    return _multiplied(call, a, b, ((), (a.rank - 1,)), ((), (0,)))
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("dot", _dot, ignores=("precision_config", "precision")),
+    row("dot_general", _dot_general, ignores=_PRECISION),
+)

@@ -1,0 +1,358 @@
+"""Walks the functions of a module and writes the graph IR, operation by operation, through the rows.
+
+Functions are imported where they are called.  Problems are collected and the walk goes on with unknown
+values, so one pass finds all of them.  Not the rows, not the reading of text.  Called by `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+import tilewright.compiler.frontends.stablehlo.table as table
+from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.output_checks import Check
+from tilewright.compiler.frontends.kit.problems import (
+    Problem,
+    SkipNodeError,
+    UnsupportedError,
+)
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import (
+    Call,
+    element_dtype,
+    real,
+    static_shape,
+)
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Unknown
+from tilewright.compiler.frontends.stablehlo.requests import CheckRequest, find_request
+from tilewright.compiler.frontends.stablehlo.row import Row
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Block,
+    ComplexType,
+    Function,
+    Module,
+    Operation,
+    Region,
+    TensorType,
+    Value,
+)
+from tilewright.compiler.graph import ir
+from tilewright.compiler.graph.ir import Graph, Location
+from tilewright.compiler.graph.schema import TensorType as GraphType
+
+MAX_DEPTH: Final = 32
+# Loops that are written out and functions that are inlined count every time.
+MAX_OPERATIONS: Final = 200_000
+_TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
+_CALLS: Final = ("call", "func.call")
+_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
+
+
+@final
+@dataclass(slots=True)
+class _Scope:
+    """What values stand for in one region."""
+
+    parent: _Scope | None = None
+    values: dict[Value, Held | Unknown] = field(
+        default_factory=dict["Value", "Held | Unknown"]
+    )
+
+    def find(self, value: Value) -> Held | Unknown:
+        scope: _Scope | None = self
+        while scope is not None:
+            found = scope.values.get(value)
+            if found is not None:
+                return found
+            scope = scope.parent
+        return Unknown()
+
+
+@final
+class Importer:
+    """Imports modules into one graph; afterwards `graph`, `checks` and `problems` say what came of it."""
+
+    def __init__(self, file: str, name: str = "module") -> None:
+        self.file: str = file
+        self.graph: Graph = Graph(name)
+        self.maker: NodeMaker = NodeMaker(self.graph)
+        self.problems: list[Problem] = []
+        self.checks: list[Check] = []
+        self._requests: list[CheckRequest] = []
+        self._module: Module = Module("", {})
+        self._scope: _Scope = _Scope()
+        self._depth: int = 0
+        self._lifted: bool = False
+        self._budget: int = MAX_OPERATIONS
+
+    # --- the module
+
+    def run(self, module: Module) -> None:
+        """Import the `main` of a module, or its only function; problems are collected, not raised."""
+        self._module = module
+        main = module.functions.get("main")
+        if main is None and len(module.functions) == 1:
+            (main,) = module.functions.values()
+        if main is None or main.body is None:
+            named = ", ".join(f"@{name}" for name in module.functions) or "none"
+            text = (
+                f"module '{module.name}' has no function @main with a body (it has {named})"
+            )
+            self.problems.append(Problem("", "", text))
+            return
+        self._scope = _Scope()
+        self._inputs(main, main.body)
+        self._outputs(main, self._block(main.body))
+
+    def _inputs(self, main: Function, body: Block) -> None:
+        for value in body.arguments:
+            try:
+                self._scope.values[value] = self._input(value)
+            except TilewrightError as error:
+                text = f"argument '{value.name}' of @{main.name}: {error.message}"
+                self.problems.append(Problem("", value.name, text, error.hint or ""))
+                self._scope.values[value] = Unknown()
+
+    def _input(self, value: Value) -> Tensor:
+        if isinstance(value.type, TensorType) and isinstance(
+            value.type.element, ComplexType
+        ):
+            raise UnsupportedError(
+                "complex numbers are not supported as arguments of a call"
+            )
+        type_ = GraphType(element_dtype(value.type), static_shape(value.type))
+        made = ir.Value(type_, self._free_name(value.name.lstrip("%")))
+        self.graph.inputs.append(made)
+        return self.maker.of_value(made)
+
+    def _free_name(self, name: str) -> str:
+        taken = {value.name for value in self.graph.inputs}
+        return name if name not in taken else f"{name}_{len(taken)}"
+
+    def _outputs(self, main: Function, results: Sequence[Held | Unknown]) -> None:
+        start = len(self.graph.outputs)
+        for index, held in enumerate(results):
+            if isinstance(held, Unknown):
+                continue
+            try:
+                tensors = self._parts(held)
+            except TilewrightError as error:
+                text = f"result {index} of @{main.name}: {error.message}"
+                self.problems.append(Problem("", str(index), text))
+                continue
+            for part, tensor in tensors.items():
+                self._output(tensor, f"result_{start + index}{part}")
+        for request in self._requests:
+            self._check(request)
+        self._requests.clear()
+
+    @staticmethod
+    def _parts(held: Held) -> Mapping[str, Tensor]:
+        """The tensors that a value is to the caller, by what is added to its name."""
+        if isinstance(held, Complex):
+            return {"_real": held.real, "_imaginary": held.imaginary}
+        return {"": real(held)}
+
+    def _check(self, request: CheckRequest) -> None:
+        number = len(self.checks)
+        place = f"{self.file}:{request.place}"
+        if isinstance(request.actual, Complex) != isinstance(request.expected, Complex):
+            self.problems.append(Problem("", place, f"{place}: check of two types"))
+            return
+        expected = self._parts(request.expected)
+        for part, tensor in self._parts(request.actual).items():
+            actual = self._output(tensor, f"actual_{number}{part}")
+            wanted = self._output(expected[part], f"expected_{number}{part}")
+            self.checks.append(
+                Check(request.rule, place, actual, wanted, request.tolerance)
+            )
+
+    def _output(self, tensor: Tensor, name: str) -> int:
+        """Make a tensor an output.  Returns: its position."""
+        self.maker.location = Location(self.file, name)
+        value = self.maker.value(tensor)
+        self.graph.outputs.append(value)
+        self.graph.output_names.append(name)
+        return len(self.graph.outputs) - 1
+
+    # --- blocks
+
+    def _block(self, block: Block) -> list[Held | Unknown]:
+        """Import the operations of a block in place.  Returns: what its last one returns."""
+        for operation in block.operations:
+            if operation.name in _TERMINATORS:
+                return [self._scope.find(value) for value in operation.operands]
+            self._operation(operation)
+        return []
+
+    def _region(self, region: Region, given: Sequence[Held]) -> list[Held]:
+        """Import a region in place; its operations see the values around it."""
+        if len(region.blocks) != 1:
+            raise UnsupportedError(
+                f"a region of {len(region.blocks)} blocks is not supported"
+            )
+        return self._inside(_Scope(self._scope), region.blocks[0], given)
+
+    def _lift(self, region: Region, given: Sequence[Held]) -> list[Held]:
+        """Import a region on numbers on whole tensors, which broadcast."""
+        outer, self._lifted = self._lifted, True
+        try:
+            return self._region(region, given)
+        finally:
+            self._lifted = outer
+
+    def _inside(self, scope: _Scope, block: Block, given: Sequence[Held]) -> list[Held]:
+        if len(block.arguments) != len(given):
+            raise ModelError(
+                f"a block takes {len(block.arguments)} values, {len(given)} are given"
+            )
+        if self._depth >= MAX_DEPTH:
+            raise UnsupportedError(f"functions and regions nest deeper than {MAX_DEPTH}")
+        scope.values.update(zip(block.arguments, given, strict=True))
+        outer, location, self._scope = self._scope, self.maker.location, scope
+        self._depth += 1
+        try:
+            results = self._block(block)
+        finally:
+            self._scope, self._depth, self.maker.location = outer, self._depth - 1, location
+        known = [held for held in results if not isinstance(held, Unknown)]
+        if len(known) < len(results):
+            raise SkipNodeError("a region has a problem")
+        return known
+
+    # --- operations
+
+    def _operation(self, operation: Operation) -> None:
+        """Import one operation, and note what is wrong with it."""
+        title = operation.results[0].name if operation.results else operation.name
+        name = f"{title.lstrip('%')} at {operation.place}"
+        self.maker.location = Location(self.file, name)
+        try:
+            results = self._import(operation)
+            if len(results) != len(operation.results):
+                raise ModelError(
+                    f"has {len(operation.results)} results, expected {len(results)}"
+                )
+            for value, held in zip(operation.results, results, strict=True):
+                self._agree(value, held, lifted=self._lifted)
+                self._scope.values[value] = held
+            return
+        except SkipNodeError:
+            pass
+        except InternalError:
+            raise
+        except TilewrightError as error:
+            self._note(operation, name, error.message, error.hint)
+        except (*_MALFORMED, RecursionError) as error:
+            text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
+            self._note(operation, name, f"is malformed ({text})", None)
+
+    def _bind(self, operation: Operation, results: Sequence[Held]) -> None:
+        if len(results) != len(operation.results):
+            raise ModelError(
+                f"has {len(operation.results)} results, expected {len(results)}"
+            )
+        for value, held in zip(operation.results, results, strict=True):
+            self._agree(value, held, lifted=self._lifted)
+            self._scope.values[value] = held
+
+    def _bind_unknown(self, operation: Operation) -> None:
+        for value in operation.results:
+            self._scope.values[value] = Unknown()
+
+    def _note(
+        self, operation: Operation, name: str, message: str, hint: str | None
+    ) -> None:
+        self.problems.append(Problem(operation.name, name, message, hint or ""))
+        self._bind_unknown(operation)
+
+    @staticmethod
+    def _agree(value: Value, held: Held, *, lifted: bool) -> None:
+        """Raise ModelError where a result is not of the type that the text states."""
+        parts = (held.real,) if isinstance(held, Complex) else (held,)
+        for tensor in parts:
+            if not isinstance(tensor, Tensor):
+                continue
+            dtype = element_dtype(value.type)
+            shape = tensor.shape if lifted else static_shape(value.type)
+            if (tensor.dtype, tensor.shape) != (dtype, shape):
+                stated = GraphType(dtype, shape)
+                raise ModelError(f"gives {tensor.type}, its type says {stated}")
+
+    def _import(self, operation: Operation) -> Sequence[Held]:
+        self._budget -= 1
+        if self._budget < 0:
+            raise UnsupportedError(
+                f"the module unrolls to more than {MAX_OPERATIONS} operations"
+            )
+        entry = table.find(operation.name)
+        operands = [self._scope.find(value) for value in operation.operands]
+        request = find_request(operation)
+        is_known = entry is not None or request is not None or operation.name in _CALLS
+        if not is_known:
+            hint = did_you_mean(operation.name, table.names())
+            raise UnsupportedError(
+                f"operation '{operation.name}' is not supported", hint=hint
+            )
+        known = [held for held in operands if not isinstance(held, Unknown)]
+        if len(known) < len(operands):
+            raise SkipNodeError("an operand is unknown")
+        if request is not None:
+            self._requests.append(request(known, self.maker))
+            return ()
+        if entry is None:
+            return self._called(operation, known)
+        return self._by_row(entry, operation, known)
+
+    def _call(self, operation: Operation, operands: Sequence[Held]) -> Call:
+        return Call(operation, operands, self.maker, self._region, self._lift)
+
+    def _called(self, operation: Operation, operands: Sequence[Held]) -> list[Held]:
+        """Import a function where it is called; it sees nothing but its arguments."""
+        name = self._call(operation, operands).text("callee")
+        function = self._module.functions.get(name)
+        if function is None or function.body is None:
+            hint = did_you_mean(name, tuple(self._module.functions))
+            raise ModelError(f"calls '@{name}', which has no body in the module", hint=hint)
+        return self._inside(_Scope(), function.body, operands)
+
+    def _by_row(
+        self, entry: Row, operation: Operation, operands: Sequence[Held]
+    ) -> list[Held]:
+        if entry.by_parts and any(isinstance(held, Complex) for held in operands):
+            real_parts, imaginary_parts = (
+                self._built(entry, operation, [_part(held, name) for held in operands])
+                for name in ("real", "imaginary")
+            )
+            return [
+                Complex(real(x), real(y))
+                for x, y in zip(real_parts, imaginary_parts, strict=True)
+            ]
+        return self._built(entry, operation, operands)
+
+    def _built(
+        self, entry: Row, operation: Operation, operands: Sequence[Held]
+    ) -> list[Held]:
+        if self._lifted and not entry.pointwise:
+            raise UnsupportedError(
+                "a region on numbers has an operation that moves elements"
+            )
+        call = self._call(operation, operands)
+        result = entry.build(call)
+        unread = [
+            name
+            for name in operation.attributes
+            if name not in call.read and name not in entry.ignores and "." not in name
+        ]
+        if unread:
+            raise UnsupportedError(f"attribute '{unread[0]}' is not supported")
+        return list(result) if isinstance(result, Sequence) else [result]
+
+
+def _part(held: Held, name: str) -> Held:
+    """One part of a complex tensor; what is real stays (indices, sizes)."""
+    return getattr(held, name) if isinstance(held, Complex) else held

@@ -1,0 +1,170 @@
+"""Rows for operations that move elements: reshape, broadcast, slice, pad, concatenate, reverse.
+
+Source: StableHLO specification, per operation in the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, static_shape
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+
+
+def sizes_of(x: Tensor) -> tuple[int, ...]:
+    """The sizes of a tensor, all of which are numbers."""
+    sizes = tuple(size for size in x.shape if isinstance(size, int))
+    assert len(sizes) == x.rank, "values of a module are static"
+    return sizes
+
+
+def _reshape(call: Call) -> Tensor:
+    return call.maker.reshape(call.tensor(0), call.shape())
+
+
+def _transpose(call: Call) -> Tensor:
+    x, order = call.tensor(0), call.integers("permutation")
+    if sorted(order) != list(range(x.rank)):
+        raise ModelError(f"permutation {list(order)} does not fit {x.type}")
+    return call.maker.transpose(x, order)
+
+
+def broadcast_in(
+    e: NodeMaker, x: Tensor, axes: Sequence[int], shape: Sequence[int]
+) -> Tensor:
+    """`x` whose axes are the `axes` of the result, repeated along the others.
+
+    Raises: ModelError for axes that do not fit.
+    """
+    sizes = sizes_of(x)
+    if len(axes) != x.rank or len(set(axes)) != x.rank:
+        raise ModelError(f"dimensions {list(axes)} do not fit {x.type}")
+    if any(not 0 <= axis < len(shape) for axis in axes):
+        raise ModelError(f"dimensions {list(axes)} do not fit {len(shape)} dimensions")
+    if any(size not in (1, shape[axis]) for size, axis in zip(sizes, axes, strict=True)):
+        raise ModelError(f"{x.type} does not broadcast to {list(shape)} by {list(axes)}")
+    order = sorted(range(x.rank), key=lambda i: axes[i])
+    placed = e.transpose(x, order)
+    wide = [1] * len(shape)
+    for axis in order:
+        wide[axes[axis]] = sizes[axis]
+    return e.broadcast_to(e.reshape(placed, wide), shape)
+
+
+def _broadcast_in_dim(call: Call) -> Tensor:
+    axes = call.integers("broadcast_dimensions")
+    return broadcast_in(call.maker, call.tensor(0), axes, call.shape())
+
+
+def _slice(call: Call) -> Tensor:
+    x = call.tensor(0)
+    starts, limits = call.integers("start_indices"), call.integers("limit_indices")
+    steps = call.integers("strides", (1,) * x.rank)
+    if not len(starts) == len(limits) == len(steps) == x.rank:
+        raise ModelError(f"the range of a slice does not fit {x.type}")
+    for axis, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
+        size = sizes_of(x)[axis]
+        if not (0 <= start <= limit <= size and step > 0):
+            raise ModelError(f"range {start}:{limit}:{step} does not fit a size of {size}")
+        x = call.maker.slice(x, axis, start, -(-(limit - start) // step), step)
+    return x
+
+
+def pad(
+    e: NodeMaker,
+    x: Tensor,
+    value: Tensor,
+    edges: Sequence[tuple[int, int]],
+    interior: Sequence[int] = (),
+) -> Tensor:
+    """`x` with `value` around it and between its elements; a negative edge takes elements away."""
+    for axis, gap in enumerate(interior):
+        x = _spread(e, x, value, axis, gap)
+    low, high = zip(*edges, strict=True) if edges else ((), ())
+    amounts = [max(n, 0) for n in (*low, *high)]
+    if any(amounts):
+        x = e.op("pad", x, value, pads=tuple(amounts))
+    for axis, (first, last) in enumerate(edges):
+        size = sizes_of(x)[axis] + min(first, 0) + min(last, 0)
+        x = e.slice(x, axis, max(-first, 0), max(size, 0))
+    return x
+
+
+def _spread(e: NodeMaker, x: Tensor, value: Tensor, axis: int, gap: int) -> Tensor:
+    """`gap` times the value between neighbours of one axis."""
+    sizes = sizes_of(x)
+    if gap < 0:
+        raise ModelError(f"interior padding is {gap}, expected 0 or more")
+    if not gap or sizes[axis] < 2:
+        return x
+    wide = e.unsqueeze(x, (axis + 1,))
+    amounts = [0] * (2 * wide.rank)
+    amounts[wide.rank + axis + 1] = gap
+    wide = e.op("pad", wide, value, pads=tuple(amounts))
+    merged = [*sizes[:axis], sizes[axis] * (gap + 1), *sizes[axis + 1 :]]
+    return e.slice(e.reshape(wide, merged), axis, 0, merged[axis] - gap)
+
+
+def _pad(call: Call) -> Tensor:
+    x, value = call.tensor(0), call.tensor(1)
+    low, high = call.integers("edge_padding_low"), call.integers("edge_padding_high")
+    interior = call.integers("interior_padding", (0,) * x.rank)
+    if not len(low) == len(high) == len(interior) == x.rank:
+        raise ModelError(f"the padding does not fit {x.type}")
+    return pad(call.maker, x, value, list(zip(low, high, strict=True)), interior)
+
+
+def _concatenate(call: Call) -> Tensor:
+    return call.maker.concat(call.tensors(), call.integer("dimension"))
+
+
+def reverse(e: NodeMaker, x: Tensor, axis: int) -> Tensor:
+    """One axis from its end."""
+    size = sizes_of(x)[axis]
+    if size < 2:
+        return x
+    return e.op("gather", x, e.constant(np.arange(size)[::-1].copy()), axis=axis)
+
+
+def _reverse(call: Call) -> Tensor:
+    x = call.tensor(0)
+    for axis in call.integers("dimensions"):
+        if not 0 <= axis < x.rank:
+            raise ModelError(f"dimension {axis} does not fit {x.type}")
+        x = reverse(call.maker, x, axis)
+    return x
+
+
+def _iota(call: Call) -> Tensor:
+    e, shape, dtype = call.maker, call.shape(), call.dtype()
+    axis = call.integer("iota_dimension")
+    if not 0 <= axis < len(shape):
+        raise ModelError(f"dimension {axis} does not fit {len(shape)} dimensions")
+    return e.cast(e.iota(shape, axis), dtype)
+
+
+def _get_dimension_size(call: Call) -> Tensor:
+    shape = static_shape(call.operation.operands[0].type)
+    axis = call.integer("dimension")
+    if not 0 <= axis < len(shape):
+        raise ModelError(f"dimension {axis} does not fit {len(shape)} dimensions")
+    return call.maker.scalar(shape[axis], call.dtype())
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("broadcast_in_dim", _broadcast_in_dim, by_parts=True),
+    row("concatenate", _concatenate, by_parts=True),
+    row("get_dimension_size", _get_dimension_size),
+    row("iota", _iota),
+    row("pad", _pad, by_parts=True),
+    row("reshape", _reshape, by_parts=True),
+    row("reverse", _reverse, by_parts=True),
+    row("slice", _slice, by_parts=True),
+    row("transpose", _transpose, by_parts=True),
+)

@@ -1,0 +1,143 @@
+"""Rows for reductions and sorts, whose regions say what is done to two numbers.
+
+A reduction by one known operation is an op of the graph; any other halves the axis again and again and
+imports its region on the halves, as the specification leaves the order open.
+
+Source: StableHLO specification, "reduce", "sort"; CHLO, "top_k".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.regions import combination
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+
+# Every pair of entries is compared: n * n comparisons per line.
+MAX_SORTED: Final = 2048
+_REDUCE: Final = {
+    "add": "reduce_sum", "max": "reduce_max", "min": "reduce_min", "mul": "reduce_prod",
+}  # fmt: skip
+_COMBINE: Final = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
+
+
+def lifted(call: Call, given: Sequence[Tensor]) -> list[Tensor]:
+    """What the region gives on whole tensors; results that do not depend on them are repeated."""
+    region = call.region(0)
+    results = [real(held) for held in call.lift(region, given)]
+    shape = given[0].shape
+    return [call.maker.broadcast_to(x, shape) for x in results]
+
+
+def _reduce(call: Call) -> list[Tensor]:
+    tensors = call.tensors()
+    count = len(tensors) // 2
+    if not count or len(tensors) % 2:
+        raise ModelError("has an input without a start, or none")
+    inputs, starts = tensors[:count], tensors[count:]
+    axes = call.integers("dimensions")
+    if len(set(axes)) != len(axes) or any(not 0 <= a < inputs[0].rank for a in axes):
+        raise ModelError(f"dimensions {list(axes)} do not fit {inputs[0].type}")
+    shape = call.shape()
+    if 0 in [sizes_of(inputs[0])[axis] for axis in axes]:
+        return [call.maker.broadcast_to(start, shape) for start in starts]
+    op = combination(call.region(0)) if count == 1 else ""
+    if op in _REDUCE and not inputs[0].dtype.is_bool:
+        e = call.maker
+        found = (
+            e.op(_REDUCE[op], inputs[0], axes=axes, keepdims=False) if axes else inputs[0]
+        )
+        return [e.op(_COMBINE[op], found, starts[0])]
+    for axis in sorted(axes, reverse=True):
+        inputs = _halved(call, inputs, axis)
+    wide = [call.maker.broadcast_to(start, shape) for start in starts]
+    return lifted(call, [*wide, *inputs])
+
+
+def _halved(call: Call, inputs: Sequence[Tensor], axis: int) -> list[Tensor]:
+    """One axis reduced by the region, without the start, halves at a time in their order."""
+    e, found = call.maker, list(inputs)
+    while (size := sizes_of(found[0])[axis]) > 1:
+        half = size // 2
+        left = [e.slice(x, axis, 0, half, 2) for x in found]
+        right = [e.slice(x, axis, 1, half, 2) for x in found]
+        rest = [e.slice(x, axis, size - 1, 1) for x in found]
+        found = lifted(call, [*left, *right])
+        if size % 2:
+            found = [e.concat([x, y], axis) for x, y in zip(found, rest, strict=True)]
+    return [e.squeeze(x, (axis,)) for x in found]
+
+
+# --- sorts -----------------------------------------------------------------------------------
+
+
+def _sort(call: Call) -> list[Tensor]:
+    """By ranks: how many entries of the line come before each, by the comparator."""
+    e, inputs = call.maker, call.tensors()
+    call.flag("is_stable")  # always stable, which is allowed
+    rank = inputs[0].rank
+    axis = call.integer("dimension", -1)
+    axis += rank if axis < 0 else 0
+    if not 0 <= axis < rank:
+        raise ModelError(f"dimension {axis} does not fit {inputs[0].type}")
+    size = sizes_of(inputs[0])[axis]
+    if size < 2:
+        return inputs
+    if size > MAX_SORTED:
+        raise UnsupportedError(f"a sort of {size} entries by a comparator is not supported")
+    ranks = _ranks(call, inputs, axis, size)
+    return [
+        e.op("scatter_elements", x, ranks, x, axis=axis) if not x.dtype.is_bool else
+        e.cast(e.op("scatter_elements", e.cast(x, dtypes.u8), ranks, e.cast(x, dtypes.u8),
+                    axis=axis), dtypes.bool_)
+        for x in inputs
+    ]  # fmt: skip
+
+
+def _ranks(call: Call, inputs: Sequence[Tensor], axis: int, size: int) -> Tensor:
+    """The place of every entry in its sorted line."""
+    e = call.maker
+    rows = [e.unsqueeze(x, (axis + 1,)) for x in inputs]
+    columns = [e.unsqueeze(x, (axis,)) for x in inputs]
+    shape = [*sizes_of(inputs[0])]
+    shape.insert(axis, size)
+    # given[i, j]: whether entry i comes before entry j
+    given = [
+        e.broadcast_to(x, shape) for pair in zip(rows, columns, strict=True) for x in pair
+    ]
+    (before,) = lifted(call, given)
+    order = [*range(before.rank)]
+    order[axis], order[axis + 1] = order[axis + 1], order[axis]
+    after = e.transpose(before, order)
+    places = np.arange(size)
+    earlier = (places[:, None] < places[None, :]).reshape(
+        [size if a in (axis, axis + 1) else 1 for a in range(before.rank)]
+    )
+    # Equal entries stay in their order.
+    equal = e.op("logical_not", e.op("logical_or", before, after))
+    tied = e.op("logical_and", equal, e.constant(earlier))
+    counted = e.cast(e.op("logical_or", before, tied), dtypes.i64)
+    return e.op("reduce_sum", counted, axes=(axis,), keepdims=False)
+
+
+def _top_k(call: Call) -> list[Tensor]:
+    e, x = call.maker, call.tensor(0)
+    call.flag("largest", default=True)
+    values, places = e.ops("top_k", x, k=(call.integer("k"),), axis=x.rank - 1)
+    return [values, e.cast(places, call.dtype(1))]
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("reduce", _reduce),
+    row("sort", _sort),
+    row("chlo.top_k", _top_k),
+)

@@ -1,0 +1,51 @@
+"""The rows of all families, found by the name of the operation.
+
+The one place that lists the families.  Called by the importer for every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tilewright.base.errors import InternalError
+from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACTION
+from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
+from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.stablehlo.indexing import ROWS as INDEXING
+from tilewright.compiler.frontends.stablehlo.movement import ROWS as MOVEMENT
+from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
+from tilewright.compiler.frontends.stablehlo.row import Row
+from tilewright.compiler.frontends.stablehlo.windows import ROWS as WINDOWS
+
+_FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
+    CONTRACTION,
+    CONTROL,
+    ELEMENTWISE,
+    INDEXING,
+    MOVEMENT,
+    REDUCTION,
+    WINDOWS,
+)
+
+
+def _index(families: Iterable[Iterable[Row]]) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for entry in (entry for rows in families for entry in rows):
+        if entry.name in found:
+            raise InternalError(f"operation '{entry.name}' has two rows")
+        found[entry.name] = entry
+    return found
+
+
+_ROWS: Final = _index(_FAMILIES)
+
+
+def find(name: str) -> Row | None:
+    """The row of an operation, or None."""
+    return _ROWS.get(name)
+
+
+def names() -> tuple[str, ...]:
+    """The operations with a row."""
+    return tuple(sorted(_ROWS))
