@@ -106,7 +106,7 @@ RETURNED: Final = {
     "KernelView": "tilewright.api.model",
     "Factory": "tilewright.api.factory",
     "PendingCall": "tilewright.runtime.hal.pending_call",
-    "CoverageReport": "tilewright.compiler.frontends.onnx",
+    "CoverageReport": "tilewright.compiler.frontends.kit.coverage",
     "MemoryReport": "tilewright.compiler.program.memory",
     "Difference": "tilewright.base.difference",
     "Finding": "tilewright.api.compare.search",

@@ -54,7 +54,7 @@ class Task(NamedTuple):
 def codes_of(model: Path, target: Target, threads: int) -> list[Code]:
     """The code of every kernel of a model, in their order."""
     options = pipeline.CompileOptions(targets=(target,), threads=threads)
-    graph, _ = pipeline.import_model(model, options)
+    graph = pipeline.import_model(model, options).graph
     pipeline.optimize(graph, options)
     groups = pipeline.find_kernels(graph)
     kernels = pipeline.schedule_kernels(groups, target, options, pipeline.SILENT)

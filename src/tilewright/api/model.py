@@ -111,7 +111,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     """Compile a model to machine code and load it.
 
     Args:
-        model: path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
+        model: path of an ONNX file or a StableHLO text (`.mlir`), its bytes, an `onnx.ModelProto`, or a `Graph`.
         target: `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`, else the host.
         levels: make code for several x86-64 levels (`("v2", "v4")`) instead, also for CPUs that have more than
             their level (`("v3", "cascadelake")`); load picks the best.

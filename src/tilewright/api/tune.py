@@ -249,7 +249,7 @@ class _Run:
 
     def _kernels(self, pool: native.Pool | None) -> list[Tuned]:
         """The kernels that shall be tuned.  Raises: UserError where the pattern names none."""
-        graph, _ = pipeline.import_model(self._model, self._options)
+        graph = pipeline.import_model(self._model, self._options).graph
         self._dims = _likely_dims(graph) | self._dims
         (graph,) = pipeline.optimize(graph, self._options)
         groups = find_kernels(graph)

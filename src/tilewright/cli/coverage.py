@@ -90,8 +90,9 @@ def command(
 
 
 def _print(report: CoverageReport) -> None:
+    opset = f", opset {report.metadata.opset}" if report.metadata.opset else ""
     out.print(
-        f"{report.file}: {plural(report.node_count, 'node')}, opset {report.metadata.opset}, "
+        f"{report.file}: {plural(report.node_count, 'node')}{opset}, "
         f"{format_bytes(report.weight_bytes)} of weights",
     )
     for word, values in (("input", report.inputs), ("output", report.outputs)):

@@ -24,6 +24,7 @@ from tilewright.cli.option_groups import NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
 if TYPE_CHECKING:
+    from tilewright.compiler.frontends.kit.output_checks import Check
     from tilewright.runtime.session import Session
     from tilewright.runtime.session_options import LoadOptions
 
@@ -47,6 +48,22 @@ Sources = Callable[[], Mapping[str, str]]
 ARTIFACT_SUFFIX: Final = ".vmfb"
 _OF_LIBRARIES: Final = ("model", "modules", "codegens", "threads", "trusted_keys")
 _SPELLED: Final = {"plugins": "executable_plugin"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A loaded model.
+
+    Attributes:
+        session: runs it.
+        sources: gives the printed levels of its kernels.
+        checks: what its outputs must be to each other, where it checks itself.
+    """
+
+    session: Session
+    sources: Sources
+    checks: tuple[Check, ...] = ()
 
 
 @final
@@ -97,7 +114,7 @@ class ModelChoice:
 
         Raises: InputError if there is no such file; errors of compilation and loading.
         """
-        return self.open_with_sources()[0]
+        return self.opened().session
 
     def open_library(self) -> LibraryModel:
         """Load the model of a library.
@@ -127,10 +144,12 @@ class ModelChoice:
             )
 
     def open_with_sources(self) -> tuple[Session, Sources]:
-        """The session, and what gives the printed levels of its kernels.
+        """The session, and what gives the printed levels of its kernels.  Raises: as `open`."""
+        found = self.opened()
+        return found.session, found.sources
 
-        Raises: as `open`.
-        """
+    def opened(self) -> OpenedModel:
+        """The session, and what there is to know about the model.  Raises: as `open`."""
         for path in (*self.libraries, self.path):
             problem = why_no_file(path)
             if problem is not None:
@@ -144,7 +163,9 @@ class ModelChoice:
         from tilewright.runtime.session import Session
 
         session = Session.from_file(self.path, copy=self.copy, **self._load_options())
-        return session, lambda: session.artifact.sources if session.artifact else {}
+        return OpenedModel(
+            session, lambda: session.artifact.sources if session.artifact else {}
+        )
 
     def _load_options(self) -> LoadOptions:
         from tilewright.api.load import run_reference
@@ -173,7 +194,7 @@ class ModelChoice:
         said = {name: value for name, value in given.items() if value is not None}
         return replace(Limits(), **said) if said else None
 
-    def _compile(self) -> tuple[Session, Sources]:
+    def _compile(self) -> OpenedModel:
         if self.trusted_keys:
             raise InputError(
                 "is a model that is compiled here, only artifacts are checked for signatures",
@@ -198,13 +219,15 @@ class ModelChoice:
             )
         options = self._load_options()
         sources = functools.partial(compiled.sources, assembly=True)
+        checks = compiled.compiled.checks
         if options == ModelChoice(threads=self.threads)._load_options():
-            return compiled.session, sources
+            return OpenedModel(compiled.session, sources, checks)
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "model.vmfb")
             compiled.save(archive, sources=False)
             data = archive.read_bytes()
-        return Session.from_bytes(data, location=self.path, **options), sources
+        session = Session.from_bytes(data, location=self.path, **options)
+        return OpenedModel(session, sources, checks)
 
 
 def _register_plugin(path: str, trusted_keys: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ import click
 
 from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
+from tilewright.base.text import plural
 from tilewright.cli.display import err, example, labelled, out
 from tilewright.cli.library_model import is_library
 from tilewright.cli.model_options import ModelChoice, model_options
@@ -28,6 +29,7 @@ from tilewright.formats.tensor_text import (
 )
 
 if TYPE_CHECKING:
+    from tilewright.compiler.frontends.kit.output_checks import Check
     from tilewright.runtime.hal.driver import DeviceInfo
 
 
@@ -82,6 +84,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
         "tilewright run model.vmfb --input='2x3xf32=1 2 3 4 5 6'",
         "tilewright run bert.vmfb --input=ids=@ids.npy --input=mask=1x8xi64=1 --output=@all.npz",
         "tilewright run model.onnx --random --dim batch=4",
+        "tilewright run case.mlir",
         "tilewright run --module=lib.vmfb --module=app.vmfb --function=main --input=4xf32=1",
     ),
 )
@@ -156,7 +159,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     dims: tuple[str, ...],
     limit: int,
 ) -> None:
-    """Run MODEL (.vmfb, .onnx, or a library: .so .o .a .tar .c) once.
+    """Run MODEL (.vmfb, .onnx, .mlir, or a library: .so .o .a .tar .c) once.
+
+    A StableHLO module that checks itself (.mlir) exits with 1 where a check fails.
 
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.
@@ -168,7 +173,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     check_outputs(
         places_of(outputs), [*choice.files, *files_of(inputs), *files_of(expected)]
     )
-    session = choice.open_library() if is_library(choice.path) else choice.open()
+    checks: tuple[Check, ...] = ()
+    if is_library(choice.path):
+        session = choice.open_library()
+    else:
+        opened = choice.opened()
+        session, checks = opened.session, opened.checks
     check_output_names(outputs, session.executor.output_names)
     try:
         if use_random:
@@ -183,9 +193,26 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise InputError(error.message, location=error.location, hint=hint) from error
     results = result if isinstance(result, tuple) else (result,)
     names = session.executor.output_names
-    for line in write_results(results, names, outputs, limit=limit):
+    compared = {i for check in checks for i in (check.actual, check.expected)}
+    shown = [i for i in range(len(results)) if outputs or i not in compared]
+    for line in write_results(
+        [results[i] for i in shown], [names[i] for i in shown], outputs, limit=limit
+    ):
         out.print(line, soft_wrap=True)
+    _run_checks(checks, results)
     _check(results, expected, rtol=rtol, atol=atol)
+
+
+def _run_checks(checks: Sequence[Check], results: Sequence[Array]) -> None:
+    """Compare what a model that checks itself says is equal.  Raises: Exit with code 1 on a difference."""
+    if not checks:
+        return
+    problems = [problem for check in checks if (problem := check.problem(results))]
+    for problem in problems:
+        err.print(labelled("mismatch", "red", problem))
+    if problems:
+        raise click.exceptions.Exit(1)
+    err.print(f"{plural(len(checks), 'check')} passed", style="green")
 
 
 def _check(

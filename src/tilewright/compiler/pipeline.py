@@ -37,7 +37,10 @@ from tilewright.compiler.backends.tuned_requests import (
     with_decisions,
 )
 from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
-from tilewright.compiler.frontends import onnx
+from tilewright.compiler.frontends import door
+from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judged
+from tilewright.compiler.frontends.kit.model_graph import ModelGraph
+from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
@@ -94,7 +97,7 @@ class Compiled:
     """What a compilation yields; `parts` and `kernels` have one entry per target.
 
     `files` are those that the model was read from; `origin` says what was compiled and how; `modules` are what
-    code generators of the user made.
+    code generators of the user made, `checks` what outputs of a call must be to each other.
     """
 
     graph: Graph
@@ -106,20 +109,21 @@ class Compiled:
     files: tuple[Path, ...] = ()
     origin: Origin = field(default_factory=Origin)
     modules: tuple[ExternalModule, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 @rare_collections()
 def compile_model(
-    source: onnx.Source | Graph, options: CompileOptions, progress: Progress = SILENT
+    source: door.Source | Graph, options: CompileOptions, progress: Progress = SILENT
 ) -> Compiled:
-    """Compile a model (path, bytes, proto or `Graph`).
+    """Compile a model (path, bytes, proto or `Graph`) of any format that a front end reads.
 
     Raises: ModelError listing everything in the model that is not supported.
     """
     clock = _Clock(progress)
 
     with clock("import"):
-        graph, files = import_model(source, options)
+        graph, files, checks = import_model(source, options)
         origin = Origin.of(source, files, options.decisive)
     # From here no operator of a foreign format is left and every value has a type.
 
@@ -165,9 +169,8 @@ def compile_model(
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
     report = memory.report(programs[0])
-    return Compiled(
-        graph, parts, kernels, report, diagnostics, clock.seconds, files, origin, modules
-    )
+    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files, origin,
+                    modules, checks)  # fmt: skip
 
 
 def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
@@ -380,10 +383,8 @@ def make_program(
     return memory.assign(build_program(graph, signatures, lowered))
 
 
-def import_model(
-    source: onnx.Source | Graph, options: CompileOptions
-) -> tuple[Graph, tuple[Path, ...]]:
-    """The model as a graph of our ops, and the files it lies in.
+def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelGraph:
+    """The model as a graph of our ops, the files it lies in, and the checks it brings along.
 
     A graph of the caller's is copied, for passes edit in place.
 
@@ -400,11 +401,9 @@ def import_model(
                 "graph is not valid:\n" + "\n".join(found), location=source.name
             )
         refuse_control_flow(source)
-        return copy_graph(source), ()
-    model = onnx.load_model(
-        source, input_shapes=options.input_shapes, input_values=options.input_values
-    )
-    return model.graph, model.files
+        return ModelGraph(copy_graph(source))
+    shaping = (options.input_shapes, options.input_values)
+    return door.front_end_of(source).load(source, shaping)
 
 
 def refuse_control_flow(graph: Graph) -> None:
@@ -453,29 +452,26 @@ def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
 
 
 def coverage(
-    source: onnx.Source, options: CompileOptions, *, quick: bool = False
-) -> onnx.CoverageReport:
+    source: door.Source, options: CompileOptions, *, quick: bool = False
+) -> CoverageReport:
     """How the first target will run each operator of a model; nothing is compiled.
 
     `quick` stops after the import: what becomes a kernel is not scheduled, so how it runs stays
     open.
     """
-    return onnx.coverage(
-        source,
-        input_shapes=options.input_shapes,
-        input_values=options.input_values,
-        judge=None if quick else partial(judge, options=options),
-    )
+    shaping = (options.input_shapes, options.input_values)
+    judging = None if quick else partial(judge, options=options)
+    return door.front_end_of(source).coverage(source, shaping, judging)
 
 
 @rare_collections()
-def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
+def judge(graph: Graph, options: CompileOptions) -> tuple[Judged, ...]:
     """How each step of a model will run; the graph is optimized in place."""
     optimize(graph, options)
     groups, target = find_kernels(graph), options.targets[0]
     kernels = schedule_kernels(groups, target, options, SILENT)
     judged = [
-        onnx.Judged(node.location.name, sources_of(node), "", kernel.verdict)
+        Judged(node.location.name, sources_of(node), "", kernel.verdict)
         for group, kernel in zip(groups, kernels, strict=True)
         for node in group.nodes
     ]
@@ -487,13 +483,13 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
     return tuple(judged)
 
 
-def _judge_call(node: Node, target: Target) -> onnx.Judged:
+def _judge_call(node: Node, target: Target) -> Judged:
     """What runs outside of kernels: in a module of the user's code generator, or on the host."""
     if Trait.CALL in node.schema.traits:
         op, verdict = str(node.attributes["codegen"]), Verdict(Outcome.CALL)
     else:
         op, verdict = node.op, host_verdict(node, target)
-    return onnx.Judged(node.location.name, sources_of(node), op, verdict)
+    return Judged(node.location.name, sources_of(node), op, verdict)
 
 
 def sources_of(node: Node) -> frozenset[str]:

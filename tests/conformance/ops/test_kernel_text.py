@@ -93,7 +93,7 @@ def test_kernels_of_a_network_come_back_from_their_text(
     path = models_folder / f"{network}.onnx"
     assert path.exists(), f"{network} is not exported: make models"
     options = pipeline.CompileOptions(targets=(TARGET,), threads=2)
-    graph, _ = pipeline.import_model(path, options)
+    graph = pipeline.import_model(path, options).graph
     pipeline.optimize(graph, options)
     for group in pipeline.find_kernels(graph):
         check(group.naive)

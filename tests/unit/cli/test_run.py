@@ -223,3 +223,23 @@ def test_results_go_through_a_fifo(mlp_vmfb: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert len(read[0]) == 5 * 7 * 4
     assert path.is_fifo()
+
+
+CHECKED = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.add %a, %a : tensor<2xf32>
+  check.expect_eq_const %0, dense<[2.0, 5.0]> : tensor<2xf32>
+  return %0 : tensor<2xf32>
+}"""
+
+
+def test_a_module_that_checks_itself_fails_where_a_check_does(tmp_path: Path) -> None:
+    path = tmp_path / "case.mlir"
+    path.write_text(CHECKED)
+    right = invoke(path, "--input=2xf32=1 2.5")
+    assert right.exit_code == 0
+    assert "2xf32=2 5" in right.output
+    assert "actual" not in right.output
+    assert "1 check passed" in right.output
+    wrong = invoke(path, "--input=2xf32=1 2")
+    assert wrong.exit_code == 1
+    assert "case.mlir:3:3: check failed: element [1] is 4.0, expected 5.0" in wrong.output

@@ -31,7 +31,7 @@ OPTIONS = pipeline.CompileOptions(targets=(Target.level("v3"),), threads=2, jobs
 
 @pytest.fixture(params=[mlp, scale_and_shift, with_host_op], ids=lambda f: f.__name__)
 def graph(request: pytest.FixtureRequest) -> Graph:
-    made, _ = pipeline.import_model(request.param(), OPTIONS)
+    made = pipeline.import_model(request.param(), OPTIONS).graph
     pipeline.optimize(made, OPTIONS)
     return made
 
@@ -114,7 +114,7 @@ def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:
 def test_targets_of_other_forms_have_graphs_of_their_own() -> None:
     targets = (Target.parse("x86_64-v3"), Target.parse("c"))
     options = pipeline.CompileOptions(targets=targets)
-    graph, _ = pipeline.import_model(mlp(), options)
+    graph = pipeline.import_model(mlp(), options).graph
     packed, plain = pipeline.optimize(graph, options)
     assert packed is graph
     assert packed is not plain

@@ -57,7 +57,7 @@ class Point:
 def first_request() -> tuple[KernelRequest, KernelSpace]:
     """A product of the small model."""
     options = pipeline.CompileOptions(targets=(TARGET,), threads=1)
-    graph, _ = pipeline.import_model(mlp(), options)
+    graph = pipeline.import_model(mlp(), options).graph
     (graph,) = pipeline.optimize(graph, options)
     request, *_ = pipeline.make_requests(pipeline.find_kernels(graph), TARGET, options)
     return request, space_of(request.naive, backend_of(TARGET).machine_model(TARGET))

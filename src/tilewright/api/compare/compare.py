@@ -173,7 +173,9 @@ def _open(model: Source, options: Mapping[str, Any]) -> Side:
             )
         return ArtifactSide(load(fspath(model)))
     shaping = {key: options[key] for key in _SHAPING if key in options}
-    graph, _ = pipeline.import_model(model, pipeline.CompileOptions(targets=(), **shaping))
+    graph = pipeline.import_model(
+        model, pipeline.CompileOptions(targets=(), **shaping)
+    ).graph
     rest = {key: value for key, value in options.items() if key not in _SHAPING}
     return CompiledSide(graph, model, graph.name, rest)
 

@@ -10,14 +10,15 @@ from tilewright.base.interrupts import deferred
 with deferred():  # its extension module dies of an exception in the middle of its import
     importlib.import_module("onnx")
 
-from tilewright.compiler.frontends.onnx.coverage import (
+from tilewright.compiler.frontends.kit.coverage import (
     CoverageReport,
     Judged,
     OpCoverage,
     Reason,
     Status,
-    coverage,
 )
+from tilewright.compiler.frontends.kit.metadata import ModelMetadata
+from tilewright.compiler.frontends.onnx.coverage import coverage
 from tilewright.compiler.frontends.onnx.expose import expose, tensor_names
 from tilewright.compiler.frontends.onnx.load import (
     ImportedModel,
@@ -26,7 +27,6 @@ from tilewright.compiler.frontends.onnx.load import (
     shapes_with,
 )
 from tilewright.compiler.frontends.onnx.model import (
-    ModelMetadata,
     Source,
     read_metadata,
 )

@@ -35,6 +35,7 @@ from tilewright.compiler.frontends.kit.problems import (
     SkipNodeError,
     UnsupportedError,
 )
+from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
@@ -46,7 +47,7 @@ from tilewright.compiler.frontends.onnx.model import (
     opset_versions,
 )
 from tilewright.compiler.frontends.onnx.row import Result, Row
-from tilewright.compiler.frontends.onnx.scope import Record, Scope
+from tilewright.compiler.frontends.onnx.scope import Scope
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,

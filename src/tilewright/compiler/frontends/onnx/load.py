@@ -13,10 +13,10 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.kit.assumptions import Assumptions, Equality, solve
+from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem, report
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
-    ModelMetadata,
     OpenModel,
     Source,
     metadata_of,

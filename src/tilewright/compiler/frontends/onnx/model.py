@@ -7,7 +7,6 @@ by `load` and `coverage`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -18,6 +17,7 @@ from onnx import ModelProto, defs
 
 from tilewright.base.errors import ModelError
 from tilewright.base.input_file import why_no_file
+from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
 from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, detach
@@ -38,26 +38,6 @@ class OpenModel:
     storage: Storage
     file: str
     path: Path | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """What a model says about itself.
-
-    `version` is the model's own (0 where it states none), `properties` are its `metadata_props`.
-    """
-
-    name: str
-    opset: int
-    opsets: tuple[tuple[str, int], ...]
-    ir_version: int
-    producer: str
-    description: str
-    domain: str
-    version: int
-    graph_description: str
-    properties: Mapping[str, str]
 
 
 def open_model(source: Source) -> OpenModel:

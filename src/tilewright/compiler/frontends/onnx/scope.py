@@ -1,4 +1,4 @@
-"""Names while one ONNX graph or function body is imported, and what was seen of each node.
+"""Names while one ONNX graph or function body is imported.
 
 A scope of a subgraph sees the names around it; one of a function sees only its inputs.  Made and
 used by the importer.
@@ -13,7 +13,6 @@ from typing import final
 from onnx import AttributeProto
 
 from tilewright.compiler.frontends.onnx.values import Operand
-from tilewright.compiler.graph.ir import Node
 
 
 @final
@@ -46,22 +45,3 @@ class Scope:
     def inside(self) -> Scope:
         """A scope for a subgraph."""
         return Scope(self.opsets, self, self.attributes, self.prefix, self.depth + 1)
-
-
-@final
-@dataclass(slots=True)
-class Record:
-    """What became of one ONNX node; the raw material of a coverage report."""
-
-    op_type: str
-    domain: str
-    node: str
-    dtypes: tuple[str, ...] = ()
-    dims: tuple[str, ...] = ()
-    emitted: list[Node] = field(default_factory=list[Node])
-    reasons: list[str] = field(default_factory=list[str])
-
-    @property
-    def title(self) -> str:
-        """The op type with its domain, as messages show it."""
-        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type

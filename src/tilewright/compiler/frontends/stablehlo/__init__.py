@@ -1,1 +1,9 @@
-"""The StableHLO front end: a module as text in, graph IR out, or everything that stands in the way."""
+"""The StableHLO front end: modules as text in, graph IR out, or everything that stands in the way.
+
+`load` imports, `coverage` reports per operation how it runs or why it does not.  No package of MLIR or
+JAX is needed.
+"""
+
+from tilewright.compiler.frontends.stablehlo.load import coverage, load
+
+__all__ = ["coverage", "load"]

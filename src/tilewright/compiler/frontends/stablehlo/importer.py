@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.kit.problems import (
     SkipNodeError,
     UnsupportedError,
 )
+from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
@@ -82,6 +83,7 @@ class Importer:
         self.maker: NodeMaker = NodeMaker(self.graph)
         self.problems: list[Problem] = []
         self.checks: list[Check] = []
+        self.records: list[Record] = []
         self._requests: list[CheckRequest] = []
         self._module: Module = Module("", {})
         self._scope: _Scope = _Scope()
@@ -231,25 +233,26 @@ class Importer:
         title = operation.results[0].name if operation.results else operation.name
         name = f"{title.lstrip('%')} at {operation.place}"
         self.maker.location = Location(self.file, name)
+        outer, record = self.maker.emitted, Record(operation.name, "", name)
+        self.maker.emitted = record.emitted
+        if operation.name not in _CALLS:
+            self.records.append(record)
+        self._guarded(operation, record)
+        self.maker.emitted = outer
+
+    def _guarded(self, operation: Operation, record: Record) -> None:
+        """Import one operation; what is wrong is a problem, and its results are unknown."""
         try:
-            results = self._import(operation)
-            if len(results) != len(operation.results):
-                raise ModelError(
-                    f"has {len(operation.results)} results, expected {len(results)}"
-                )
-            for value, held in zip(operation.results, results, strict=True):
-                self._agree(value, held, lifted=self._lifted)
-                self._scope.values[value] = held
-            return
+            self._bind(operation, self._import(operation))
         except SkipNodeError:
-            pass
+            self._bind_unknown(operation)
         except InternalError:
             raise
         except TilewrightError as error:
-            self._note(operation, name, error.message, error.hint)
+            self._note(operation, record, error.message, error.hint)
         except (*_MALFORMED, RecursionError) as error:
             text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
-            self._note(operation, name, f"is malformed ({text})", None)
+            self._note(operation, record, f"is malformed ({text})", None)
 
     def _bind(self, operation: Operation, results: Sequence[Held]) -> None:
         if len(results) != len(operation.results):
@@ -265,9 +268,10 @@ class Importer:
             self._scope.values[value] = Unknown()
 
     def _note(
-        self, operation: Operation, name: str, message: str, hint: str | None
+        self, operation: Operation, record: Record, message: str, hint: str | None
     ) -> None:
-        self.problems.append(Problem(operation.name, name, message, hint or ""))
+        record.reasons.append(message)
+        self.problems.append(Problem(operation.name, record.node, message, hint or ""))
         self._bind_unknown(operation)
 
     @staticmethod

@@ -6,66 +6,89 @@ Called by the pipeline.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.input_file import why_no_file
-from tilewright.compiler.frontends.kit.output_checks import Check
+from tilewright.compiler.frontends.kit.coverage import (
+    CoverageReport,
+    Imported,
+    Judge,
+    make_report,
+)
+from tilewright.compiler.frontends.kit.metadata import ModelMetadata
+from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import Problem, report
 from tilewright.compiler.frontends.stablehlo.importer import Importer
 from tilewright.compiler.frontends.stablehlo.parser import parse
 from tilewright.compiler.frontends.stablehlo.tree import Module
-from tilewright.compiler.graph.ir import Graph
 
-Source = str | PathLike[str]
+Source = str | PathLike[str] | bytes | bytearray | memoryview
 _MALFORMED: Final = (
     ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ImportedModules:
-    """A graph, and what its outputs must be to each other; `files` are those that were read."""
-
-    graph: Graph
-    checks: tuple[Check, ...] = ()
-    files: tuple[Path, ...] = ()
-
-
-def load_modules(source: Source) -> ImportedModules:
+def load(source: Source) -> ModelGraph:
     """The graph of every module in a file, one after the other: arguments, results and checks in order.
+
+    Args:
+        source: the path of a text, or the text as bytes.
 
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
-    path = Path(source)
-    modules = read_modules(path)
-    importer = import_modules(modules, path.name)
+    modules, file, path = read_modules(source)
+    importer = import_modules(modules, file)
     if importer.problems:
-        raise report(importer.problems, path.name)
+        raise report(importer.problems, file)
     # Absolute: the current folder may be another one when somebody writes.
-    return ImportedModules(importer.graph, tuple(importer.checks), (path.absolute(),))
+    files = () if path is None else (path.absolute(),)
+    return ModelGraph(importer.graph, files, tuple(importer.checks))
 
 
-def read_modules(path: Path) -> tuple[Module, ...]:
-    """The modules that a file holds.  Raises: ModelError for what is no text, or no module."""
+def coverage(source: Source, *, judge: Judge | None = None) -> CoverageReport:
+    """Everything about the modules of a file that is unsupported or slow, in one go.
+
+    Raises: ModelError only where the source is no module at all.
+    """
+    modules, file, _ = read_modules(source)
+    importer = import_modules(modules, file)
+    metadata = ModelMetadata(importer.graph.name)
+    found = Imported(file, importer.graph, metadata, importer.records, importer.problems)
+    return make_report(found, judge)
+
+
+def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
+    """The modules of a file, what to call it in messages, and its path.
+
+    Raises: ModelError for what is no text, or no module.
+    """
+    path = None if isinstance(source, bytes | bytearray | memoryview) else Path(source)
+    file = "<bytes>" if path is None else path.name
+    try:
+        text = str(_data(source, path), "utf-8")
+    except UnicodeDecodeError as error:
+        hint = "modules as bytecode or portable artifacts are not read: print them as text"
+        raise ModelError("is no text", location=file, hint=hint) from error
+    modules = parse(text, file)
+    if not modules:
+        raise ModelError("holds no module", location=file)
+    return modules, file, path
+
+
+def _data(source: Source, path: Path | None) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    assert path is not None
     problem = why_no_file(path)
     if problem is not None:
         raise ModelError(problem, location=path)
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes()
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}", location=path) from error
-    except UnicodeDecodeError as error:
-        hint = "modules as bytecode or portable artifacts are not read: print them as text"
-        raise ModelError("is no text", location=path.name, hint=hint) from error
-    modules = parse(text, path.name)
-    if not modules:
-        raise ModelError("holds no module", location=path.name)
-    return modules
 
 
 def import_modules(modules: Sequence[Module], file: str) -> Importer:

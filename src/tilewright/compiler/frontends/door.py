@@ -1,0 +1,113 @@
+"""The door to all front ends: one table, and which one a model is for.
+
+A front end is chosen by the suffix of a file, else by how its contents begin.  Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+from tilewright.base.errors import UserError
+from tilewright.compiler.frontends import onnx, stablehlo
+from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
+from tilewright.compiler.frontends.kit.model_graph import ModelGraph
+from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
+
+Source = onnx.Source
+Options = tuple[InputShapes | None, InputValues | None]
+
+_BEGINNING_BYTES: Final = 256
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """One format of models.
+
+    Attributes:
+        name: of the format, as people write it.
+        suffixes: of its files.
+        begins: what its contents begin with; None: it is taken where no other fits.
+        load: a model as a graph.
+        coverage: how each operation of a model will run.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: re.Pattern[bytes] | None
+    load: Callable[[Source, Options], ModelGraph]
+    coverage: Callable[[Source, Options, Judge | None], CoverageReport]
+
+
+def _load_onnx(source: Source, options: Options) -> ModelGraph:
+    shapes, values = options
+    model = onnx.load_model(source, input_shapes=shapes, input_values=values)
+    return ModelGraph(model.graph, model.files)
+
+
+def _cover_onnx(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
+    shapes, values = options
+    return onnx.coverage(source, input_shapes=shapes, input_values=values, judge=judge)
+
+
+def _load_stablehlo(source: Source, options: Options) -> ModelGraph:
+    _refuse(source, options)
+    return stablehlo.load(cast("Any", source))
+
+
+def _cover_stablehlo(
+    source: Source, options: Options, judge: Judge | None
+) -> CoverageReport:
+    _refuse(source, options)
+    return stablehlo.coverage(cast("Any", source), judge=judge)
+
+
+def _refuse(source: Source, options: Options) -> None:
+    """Raise UserError for options that a module has no use for: its shapes stand in its text."""
+    for name, given in zip(("input_shapes", "input_values"), options, strict=True):
+        if given:
+            file = Path(source).name if isinstance(source, str | PathLike) else None
+            raise UserError(f"{name} is for ONNX models", location=file)
+
+
+_ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _load_onnx, _cover_onnx)
+_STABLEHLO: Final = FrontEnd(
+    "StableHLO",
+    (".mlir", ".stablehlo"),
+    re.compile(rb"\s*(?:(?://[^\n]*)?\s*)*(?:module\b|builtin\.module\b|func\.func\b)"),
+    _load_stablehlo,
+    _cover_stablehlo,
+)
+FRONT_ENDS: Final = (_STABLEHLO, _ONNX)
+
+
+def front_end_of(source: Source) -> FrontEnd:
+    """The front end for a model: a path, bytes, or an object of its format."""
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        by_suffix = [f for f in FRONT_ENDS if path.suffix.lower() in f.suffixes]
+        return by_suffix[0] if by_suffix else _by_contents(_beginning(path))
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _by_contents(bytes(memoryview(source).cast("B")[:_BEGINNING_BYTES]))
+    return _ONNX
+
+
+def _beginning(path: Path) -> bytes:
+    """How a file begins; nothing if it cannot be read, which the front end will say better."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_BEGINNING_BYTES)
+    except OSError:
+        return b""
+
+
+def _by_contents(beginning: bytes) -> FrontEnd:
+    for found in FRONT_ENDS:
+        if found.begins is not None and found.begins.match(beginning):
+            return found
+    return _ONNX

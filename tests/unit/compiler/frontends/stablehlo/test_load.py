@@ -1,0 +1,156 @@
+"""Modules as graphs: what rows compute on arguments, and everything that is refused, at once."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo import coverage, load
+from tilewright.compiler.graph.evaluator import evaluate
+
+
+def run(body: str, arguments: str, *values: np.ndarray) -> list[np.ndarray]:
+    """What `main` gives; the last line of the body is its `return`."""
+    results = body.rsplit("return", 1)[1].split(":", 1)[1].strip()
+    text = f"func.func @main({arguments}) -> ({results}) {{\n{body}\n}}"
+    return evaluate(load(text.encode()).graph, list(values))
+
+
+def elementwise(op: str, dtype: str, *values: np.ndarray) -> np.ndarray:
+    size = len(values[0])
+    names = [f"%{chr(97 + i)}" for i in range(len(values))]
+    type_ = f"tensor<{size}x{dtype}>"
+    body = f"%0 = stablehlo.{op} {', '.join(names)} : {type_}\nreturn %0 : {type_}"
+    (found,) = run(body, ", ".join(f"{n}: {type_}" for n in names), *values)
+    return found
+
+
+LOW = np.iinfo(np.int32).min
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "values", "expected"),
+    [
+        ("divide", "i32", ([17, -17, 17, -17, 5], [3, 3, -3, -3, 0]), [5, -5, -5, 5, -1]),
+        ("divide", "i32", ([LOW], [-1]), [LOW]),
+        ("remainder", "i32", ([17, -17, 17, -17, 5], [3, 3, -3, -3, 0]), [2, -2, 2, -2, 5]),
+        ("power", "i32", ([-1, -1, -3, 1, -3, 2], [-1, 0, -3, -3, 3, 5]), [-1, 1, 0, 1, -27, 32]),
+        ("shift_left", "i32", ([1, 1, 1, -1], [31, 32, -1, 1]), [LOW, 0, 0, -2]),
+        ("shift_right_logical", "i32", ([-1, -1, -1, -1], [31, 32, -1, 0]), [1, 0, 0, -1]),
+        ("shift_right_arithmetic", "i32", ([-8, -8, 8, -8], [1, 32, 40, -1]), [-4, -1, 0, -1]),
+        ("count_leading_zeros", "i32", ([0, 1, -1, 256],), [32, 31, 0, 23]),
+        ("popcnt", "i32", ([0, 1, -1, 255],), [0, 1, 32, 8]),
+        ("maximum", "f32", ([1, np.nan, np.nan], [np.nan, 1, np.nan]), [np.nan] * 3),
+        ("round_nearest_even", "f32", ([2.5, -0.5, 0.5, 1.5, np.inf],), [2, -0.0, 0, 2, np.inf]),
+        ("round_nearest_afz", "f32", ([2.5, -0.5, 0.49999997, 8388609.0, np.nan],),
+         [3, -1, 0, 8388609, np.nan]),
+        ("cbrt", "f32", ([27, -8, 0, -np.inf, np.nan],), [3, -2, 0, -np.inf, np.nan]),
+        ("exponential_minus_one", "f32", ([1e-12, -np.inf, np.inf, 0],), [1e-12, -1, np.inf, 0]),
+        ("log_plus_one", "f32", ([1e-12, -1, np.inf, 0],), [1e-12, -np.inf, np.inf, 0]),
+        ("atan2", "f32", ([0.0, -0.0, 1, -1, np.inf], [-1, -1, 0, 0, -np.inf]),
+         [math.pi, -math.pi, math.pi / 2, -math.pi / 2, 3 * math.pi / 4]),
+    ],
+)  # fmt: skip
+def test_elementwise_rows_keep_to_the_specification(
+    op: str, dtype: str, values: tuple[list[float], ...], expected: list[float]
+) -> None:
+    numpy = np.int32 if dtype == "i32" else np.float32
+    found = elementwise(op, dtype, *(np.array(v, numpy) for v in values))
+    np.testing.assert_array_equal(found, np.array(expected, numpy))
+
+
+def test_any_region_reduces_pairs_in_their_order() -> None:
+    body = """
+    %r:2 = stablehlo.reduce(%x init: %a), (%i init: %z) across dimensions = [0] : (tensor<5xf32>, tensor<5xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
+     reducer(%p: tensor<f32>, %q: tensor<f32>) (%m: tensor<i32>, %n: tensor<i32>) {
+      %g = stablehlo.compare GE, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %v = stablehlo.select %g, %p, %q : tensor<i1>, tensor<f32>
+      %w = stablehlo.select %g, %m, %n : tensor<i1>, tensor<i32>
+      stablehlo.return %v, %w : tensor<f32>, tensor<i32>
+    }
+    return %r#0, %r#1 : tensor<f32>, tensor<i32>"""
+    arguments = "%x: tensor<5xf32>, %i: tensor<5xi32>, %a: tensor<f32>, %z: tensor<i32>"
+    given = np.float32([3, 9, 1, 9, 2]), np.arange(5, dtype=np.int32)
+    found = run(body, arguments, *given, np.float32(-np.inf), np.int32(-1))
+    assert [x.item() for x in found] == [9, 1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_sort_is_stable_and_moves_all_operands(size: int) -> None:
+    body = f"""
+    %s:2 = "stablehlo.sort"(%x, %y) <{{dimension = 1 : i64, is_stable = true}}> ({{
+    ^bb0(%p: tensor<i32>, %q: tensor<i32>, %m: tensor<i32>, %n: tensor<i32>):
+      %g = stablehlo.compare GT, %p, %q : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %g : tensor<i1>
+    }}) : (tensor<3x{size}xi32>, tensor<3x{size}xi32>) -> (tensor<3x{size}xi32>, tensor<3x{size}xi32>)
+    return %s#0, %s#1 : tensor<3x{size}xi32>, tensor<3x{size}xi32>"""
+    keys = np.random.default_rng(0).integers(0, 3, (3, size)).astype(np.int32)
+    places = np.broadcast_to(np.arange(size, dtype=np.int32), (3, size)).copy()
+    arguments = f"%x: tensor<3x{size}xi32>, %y: tensor<3x{size}xi32>"
+    found = run(body, arguments, keys, places)
+    order = np.argsort(-keys, axis=1, kind="stable")
+    np.testing.assert_array_equal(found[0], np.take_along_axis(keys, order, 1))
+    np.testing.assert_array_equal(found[1], order)
+
+
+def test_branches_on_data_are_both_computed() -> None:
+    body = """
+    %r = "stablehlo.case"(%i) ({
+      %0 = stablehlo.add %x, %x : tensor<2xf32>
+      stablehlo.return %0 : tensor<2xf32>
+    }, {
+      stablehlo.return %x : tensor<2xf32>
+    }) : (tensor<i32>) -> tensor<2xf32>
+    return %r : tensor<2xf32>"""
+    x = np.float32([1, np.nan])
+    for index, factor in ((0, 2), (1, 1), (-1, 1), (9, 1)):
+        (found,) = run(body, "%i: tensor<i32>, %x: tensor<2xf32>", np.int32(index), x)
+        np.testing.assert_array_equal(found, factor * x)
+
+
+def test_everything_that_is_refused_is_listed_with_its_place() -> None:
+    text = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.ad %a, %a : tensor<4xf32>
+  %1 = stablehlo.compare LT, %a, %a, TOTALORDER : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %2 = "stablehlo.abs"(%a) {unheard_of = 1 : i64} : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = stablehlo.add %0, %0 : tensor<4xf32>
+  return %3 : tensor<4xf32>
+}"""
+    with pytest.raises(ModelError) as caught:
+        load(text)
+    assert str(caught.value).splitlines() == [
+        "<bytes>: 3 problems in the model",
+        "  stablehlo.ad '0 at 2:8': operation 'stablehlo.ad' is not supported",
+        "  stablehlo.compare '1 at 3:8': comparison by TOTALORDER is not supported",
+        "  stablehlo.abs '2 at 4:8': attribute 'unheard_of' is not supported",
+        "hint: did you mean 'stablehlo.pad' or 'stablehlo.and' or 'stablehlo.add'?",
+    ]
+    assert not coverage(text).supported
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%0 = stablehlo.reshape %a : (tensor<4xf32>) -> tensor<5xf32>", "reshape"),
+        ("%0 = stablehlo.transpose %a, dims = [1] : (tensor<4xf32>) -> tensor<4xf32>", "does not fit"),
+        ("%0 = stablehlo.slice %a [0:9] : (tensor<4xf32>) -> tensor<9xf32>", "does not fit a size"),
+        ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<4xf64>", "its type says f64"),
+        ("%0 = stablehlo.iota dim = 7 : tensor<4xf32>", "dimension 7 does not fit"),
+        ("%0 = call @main(%a) : (tensor<4xf32>) -> tensor<4xf32>", "nest deeper"),
+        ("%0 = call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>", "calls '@f', which has no body"),
+        ('%0 = "stablehlo.abs"() : () -> tensor<4xf32>', "has 0 operands"),
+        ("%0 = stablehlo.constant dense<0> : tensor<4xi2>", "elements of type i2"),
+        ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<?xf32>", "sizes that a call decides"),
+    ],
+)  # fmt: skip
+def test_modules_that_make_no_sense_are_refused(line: str, message: str) -> None:
+    text = f"func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{\n{line}\nreturn %a : tensor<4xf32>\n}}"
+    with pytest.raises(ModelError, match=message):
+        load(text.encode())
+
+
+def test_a_module_without_main_says_which_functions_it_has() -> None:
+    text = b"func.func @f() { return }\nfunc.func @g() { return }"
+    with pytest.raises(ModelError, match=r"no function @main .*@f, @g"):
+        load(text)

@@ -1,0 +1,53 @@
+"""Which front end a model goes to."""
+
+from pathlib import Path
+
+import pytest
+
+from fakes.small_models import mlp
+from tilewright.base.errors import ModelError, UserError
+from tilewright.compiler.compile_options import CompileOptions
+from tilewright.compiler.frontends.door import FRONT_ENDS, front_end_of
+from tilewright.compiler.pipeline import coverage, import_model
+
+TEXT = "// comment\nmodule @m {\n func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n return %a : tensor<2xf32> } }"
+
+
+def test_suffixes_belong_to_one_front_end() -> None:
+    suffixes = [suffix for each in FRONT_ENDS for suffix in each.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> None:
+    named, bare = tmp_path / "a.mlir", tmp_path / "a.txt"
+    bare.write_text(TEXT)
+    assert front_end_of(named).name == "StableHLO"
+    assert front_end_of(bare).name == "StableHLO"
+    assert front_end_of(TEXT.encode()).name == "StableHLO"
+    assert front_end_of(mlp().SerializeToString()).name == "ONNX"
+    assert front_end_of(mlp()).name == "ONNX"
+    assert front_end_of(tmp_path / "missing").name == "ONNX"
+
+
+def test_a_module_is_imported_and_covered() -> None:
+    graph, files, checks = import_model(TEXT.encode(), CompileOptions(targets=()))
+    assert [v.name for v in graph.inputs] == ["a"]
+    assert (files, checks) == ((), ())
+    report = coverage(TEXT.encode(), CompileOptions(targets=()), quick=True)
+    assert report.supported
+    assert "opset" not in str(report)
+
+
+def test_shapes_are_not_given_to_a_module_from_outside() -> None:
+    options = CompileOptions(targets=(), input_shapes={"a": (2,)})
+    with pytest.raises(UserError, match="input_shapes is for ONNX models"):
+        import_model(TEXT.encode(), options)
+
+
+def test_bytecode_of_mlir_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.mlir"
+    path.write_bytes(b"ML\xefR\x01\xff")
+    with pytest.raises(
+        ModelError, match=r"a\.mlir: is no text\nhint: .*print them as text"
+    ):
+        import_model(path, CompileOptions(targets=()))
