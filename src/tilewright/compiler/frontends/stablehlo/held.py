@@ -7,9 +7,11 @@ the importer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
 
@@ -43,3 +45,22 @@ class Unknown:
 
 
 Held = Tensor | Complex | Tuple | Token
+
+
+def on_parts(function: Callable[[Tensor], Tensor], held: Held) -> Held:
+    """What `function`, which moves elements, makes of a tensor, or of both parts of a complex one."""
+    if isinstance(held, Complex):
+        return Complex(function(held.real), function(held.imaginary))
+    if not isinstance(held, Tensor):
+        raise UnsupportedError("tuples and tokens are not supported here")
+    return function(held)
+
+
+def shape_of(held: Held) -> tuple[int, ...]:
+    """The sizes of a tensor, or of the parts of a complex one.  Raises: UnsupportedError for others."""
+    tensor = held.real if isinstance(held, Complex) else held
+    if not isinstance(tensor, Tensor):
+        raise UnsupportedError("tuples and tokens are not supported here")
+    sizes = tuple(size for size in tensor.shape if isinstance(size, int))
+    assert len(sizes) == tensor.rank, "values of a module are static"
+    return sizes

@@ -49,7 +49,12 @@ MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
 MAX_OPERATIONS: Final = 200_000
 _TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
-_CALLS: Final = ("call", "func.call")
+# A composite is what the function of its decomposition computes.
+_CALLS: Final = {
+    "call": "callee",
+    "func.call": "callee",
+    "stablehlo.composite": "decomposition",
+}
 _MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
 
 
@@ -317,7 +322,7 @@ class Importer:
 
     def _called(self, operation: Operation, operands: Sequence[Held]) -> list[Held]:
         """Import a function where it is called; it sees nothing but its arguments."""
-        name = self._call(operation, operands).text("callee")
+        name = self._call(operation, operands).text(_CALLS[operation.name])
         function = self._module.functions.get(name)
         if function is None or function.body is None:
             hint = did_you_mean(name, tuple(self._module.functions))

@@ -132,6 +132,12 @@ def _gather(call: Call) -> Held:
     return Complex(*found) if len(found) == 2 else found[0]
 
 
+def _vector_axis(numbers: Attributes) -> int:
+    """The axis of the indices that holds index vectors; text leaves it out where it is the first."""
+    found = numbers.get("index_vector_dim")
+    return 0 if found is None else integer_of("index_vector_dim", found)
+
+
 def _gathered(
     call: Call, x: Tensor, starts: Tensor, numbers: Attributes, sizes: Sequence[int]
 ) -> Tensor:
@@ -140,8 +146,7 @@ def _gathered(
         not 0 <= n <= m for n, m in zip(sizes, shape, strict=True)
     ):
         raise ModelError(f"slice sizes {list(sizes)} do not fit {x.type}")
-    axis = integer_of("index_vector_dim", numbers.get("index_vector_dim"))if (
-        "index_vector_dim" in numbers) else 0  # fmt: skip
+    axis = _vector_axis(numbers)
     mapped = listed(numbers, "start_index_map")
     result = call.shape()
     if 0 in result:
@@ -189,17 +194,18 @@ def _scatter(call: Call) -> Held:
     held, updates = call.held(0), call.held(2)
     indices = indices_of(call.maker, call.tensor(1))
     if isinstance(held, Complex) and isinstance(updates, Complex):
-        mode = _mode(call.region(0), dtypes.f32)
+        mode = update_mode(call.region(0), dtypes.f32)
         if mode not in _LINEAR:
             raise UnsupportedError("complex numbers are scattered by sums alone")
         pairs = ((held.real, updates.real), (held.imaginary, updates.imaginary))
         return Complex(*(_scattered(call, x, indices, u, numbers, mode) for x, u in pairs))
     x = real(held)
-    mode = _mode(call.region(0), x.dtype)
+    mode = update_mode(call.region(0), x.dtype)
     return _scattered(call, x, indices, real(updates), numbers, mode)
 
 
-def _mode(region: Region, dtype: dtypes.DType) -> str:
+def update_mode(region: Region, dtype: dtypes.DType) -> str:
+    """What a scatter by this region is called.  Raises: UnsupportedError if it has no name."""
     known = _OF_BOOLS if dtype.is_bool else _UPDATES
     found = known.get(combination(region))
     if found is None:
@@ -216,8 +222,7 @@ def _scattered(
     mode: str,
 ) -> Tensor:
     e, shape = call.maker, sizes_of(x)
-    axis = integer_of("index_vector_dim", numbers.get("index_vector_dim")) if (
-        "index_vector_dim" in numbers) else 0  # fmt: skip
+    axis = _vector_axis(numbers)
     window = listed(numbers, "update_window_dims")
     inserted = listed(numbers, "inserted_window_dims")
     batching = listed(numbers, "input_batching_dims")
@@ -242,19 +247,24 @@ def _scattered(
     inside = _inside(e, places, shape)
     count = math.prod(shape)
     offset = e.op("where", inside, _offset(e, places, shape), e.scalar(count, dtypes.i64))
-    offset = e.reshape(
-        e.broadcast_to(offset, updates.shape), (math.prod(sizes_of(updates)),)
-    )
-    flat = e.concat([e.reshape(x, (count,)), e.full(0, x.dtype, (1,))], 0)
+    offset = e.broadcast_to(offset, updates.shape)
+    return e.reshape(scatter_flat(e, e.reshape(x, (count,)), offset, updates, mode), shape)
+
+
+def scatter_flat(
+    e: NodeMaker, x: Tensor, offsets: Tensor, updates: Tensor, mode: str
+) -> Tensor:
+    """The vector x with updates at offsets; those at its end, one too far, are dropped."""
+    (count,), many = sizes_of(x), math.prod(sizes_of(updates))
     written = e.op(
         "scatter_elements",
-        flat,
-        offset,
-        e.reshape(updates, (math.prod(sizes_of(updates)),)),
+        e.concat([x, e.full(0, x.dtype, (1,))], 0),
+        e.reshape(offsets, (many,)),
+        e.reshape(updates, (many,)),
         axis=0,
         reduction=mode,
     )
-    return e.reshape(e.slice(written, 0, 0, count), shape)
+    return e.slice(written, 0, 0, count)
 
 
 def _inside(e: NodeMaker, places: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
@@ -293,12 +303,12 @@ def _dynamic_slice(call: Call) -> Held:
         raise ModelError(f"slice sizes {list(sizes)} do not fit {parts[0].type}")
     starts = _starts(call, 1, shape, sizes)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-        places = e.op("add", start, argument(e, size))
+        places = e.op("add", start, _count_up(e, size))
         parts = [e.op("gather", x, places, axis=axis) if shape[axis] else x for x in parts]
     return Complex(*parts) if len(parts) == 2 else parts[0]
 
 
-def argument(e: NodeMaker, size: int) -> Tensor:
+def _count_up(e: NodeMaker, size: int) -> Tensor:
     """`0 .. size - 1`."""
     return e.constant(np.arange(size))
 
@@ -321,7 +331,7 @@ def _updated(call: Call, x: Tensor, update: Tensor) -> Tensor:
     inside = e.constant(np.array(True))
     zero = e.scalar(0, dtypes.i64)
     for axis, start in enumerate(_starts(call, 2, shape, sizes)):
-        place = e.op("sub", argument(e, shape[axis]), start)
+        place = e.op("sub", _count_up(e, shape[axis]), start)
         last = e.scalar(sizes[axis] - 1, dtypes.i64)
         update = e.op("gather", update, e.op("clip", place, zero, last), axis=axis)
         least = e.op("greater_equal", place, zero)

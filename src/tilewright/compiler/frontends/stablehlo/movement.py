@@ -14,14 +14,13 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, static_shape
+from tilewright.compiler.frontends.stablehlo.held import shape_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 
 def sizes_of(x: Tensor) -> tuple[int, ...]:
     """The sizes of a tensor, all of which are numbers."""
-    sizes = tuple(size for size in x.shape if isinstance(size, int))
-    assert len(sizes) == x.rank, "values of a module are static"
-    return sizes
+    return shape_of(x)
 
 
 def _reshape(call: Call) -> Tensor:

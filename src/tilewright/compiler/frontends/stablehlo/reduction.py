@@ -15,9 +15,11 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, on_parts, shape_of
 from tilewright.compiler.frontends.stablehlo.movement import sizes_of
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
@@ -30,51 +32,63 @@ _REDUCE: Final = {
 _COMBINE: Final = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
 
 
-def lifted(call: Call, given: Sequence[Tensor]) -> list[Tensor]:
+def lifted(call: Call, given: Sequence[Held]) -> list[Held]:
     """What the region gives on whole tensors; results that do not depend on them are repeated."""
-    region = call.region(0)
-    results = [real(held) for held in call.lift(region, given)]
-    shape = given[0].shape
-    return [call.maker.broadcast_to(x, shape) for x in results]
+    shape = shape_of(given[0])
+    results = call.lift(call.region(0), given)
+    return [on_parts(lambda x: call.maker.broadcast_to(x, shape), held) for held in results]
 
 
-def _reduce(call: Call) -> list[Tensor]:
-    tensors = call.tensors()
-    count = len(tensors) // 2
-    if not count or len(tensors) % 2:
+def inputs_and_starts(call: Call) -> tuple[list[Held], list[Held]]:
+    """The tensors, and as many numbers that their reduction starts with."""
+    count = len(call.operands) // 2
+    if not count or len(call.operands) % 2:
         raise ModelError("has an input without a start, or none")
-    inputs, starts = tensors[:count], tensors[count:]
-    axes = call.integers("dimensions")
-    if len(set(axes)) != len(axes) or any(not 0 <= a < inputs[0].rank for a in axes):
-        raise ModelError(f"dimensions {list(axes)} do not fit {inputs[0].type}")
-    shape = call.shape()
-    if 0 in [sizes_of(inputs[0])[axis] for axis in axes]:
-        return [call.maker.broadcast_to(start, shape) for start in starts]
-    op = combination(call.region(0)) if count == 1 else ""
-    if op in _REDUCE and not inputs[0].dtype.is_bool:
-        e = call.maker
-        found = (
-            e.op(_REDUCE[op], inputs[0], axes=axes, keepdims=False) if axes else inputs[0]
-        )
-        return [e.op(_COMBINE[op], found, starts[0])]
+    return list(call.operands[:count]), list(call.operands[count:])
+
+
+def _reduce(call: Call) -> list[Held]:
+    inputs, starts = inputs_and_starts(call)
+    sizes, axes = shape_of(inputs[0]), call.integers("dimensions")
+    if len(set(axes)) != len(axes) or any(not 0 <= a < len(sizes) for a in axes):
+        raise ModelError(f"dimensions {list(axes)} do not fit {len(sizes)} dimensions")
+    e, shape = call.maker, call.shape()
+    wide = [on_parts(lambda x: e.broadcast_to(x, shape), start) for start in starts]
+    if 0 in [sizes[axis] for axis in axes]:
+        return wide
+    op = combination(call.region(0)) if len(inputs) == 1 else ""
+    (x, *_), (start, *_) = inputs, starts
+    is_known = isinstance(x, Tensor) and isinstance(start, Tensor) and op in _REDUCE
+    if is_known and not real(x).dtype.is_bool:
+        found = e.op(_REDUCE[op], real(x), axes=axes, keepdims=False) if axes else real(x)
+        return [e.op(_COMBINE[op], found, real(start))]
     for axis in sorted(axes, reverse=True):
         inputs = _halved(call, inputs, axis)
-    wide = [call.maker.broadcast_to(start, shape) for start in starts]
     return lifted(call, [*wide, *inputs])
 
 
-def _halved(call: Call, inputs: Sequence[Tensor], axis: int) -> list[Tensor]:
-    """One axis reduced by the region, without the start, halves at a time in their order."""
+def _halved(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
+    """One axis reduced by the region, without the start: neighbours again and again, in their order."""
     e, found = call.maker, list(inputs)
-    while (size := sizes_of(found[0])[axis]) > 1:
-        half = size // 2
-        left = [e.slice(x, axis, 0, half, 2) for x in found]
-        right = [e.slice(x, axis, 1, half, 2) for x in found]
-        rest = [e.slice(x, axis, size - 1, 1) for x in found]
-        found = lifted(call, [*left, *right])
+
+    def sliced(start: int, size: int, step: int) -> list[Held]:
+        return [on_parts(lambda x: e.slice(x, axis, start, size, step), h) for h in found]
+
+    while (size := shape_of(found[0])[axis]) > 1:
+        half, rest = size // 2, sliced(size - 1, 1, 1)
+        found = lifted(call, [*sliced(0, half, 2), *sliced(1, half, 2)])
         if size % 2:
-            found = [e.concat([x, y], axis) for x, y in zip(found, rest, strict=True)]
-    return [e.squeeze(x, (axis,)) for x in found]
+            found = [_joined(e, x, y, axis) for x, y in zip(found, rest, strict=True)]
+    return [on_parts(lambda x: e.squeeze(x, (axis,)), held) for held in found]
+
+
+def _joined(e: NodeMaker, first: Held, second: Held, axis: int) -> Held:
+    if isinstance(first, Complex) and isinstance(second, Complex):
+        return Complex(
+            e.concat([first.real, second.real], axis),
+            e.concat([first.imaginary, second.imaginary], axis),
+        )
+    return e.concat([real(first), real(second)], axis)
 
 
 # --- sorts -----------------------------------------------------------------------------------
@@ -114,7 +128,7 @@ def _ranks(call: Call, inputs: Sequence[Tensor], axis: int, size: int) -> Tensor
     given = [
         e.broadcast_to(x, shape) for pair in zip(rows, columns, strict=True) for x in pair
     ]
-    (before,) = lifted(call, given)
+    before = real(lifted(call, given)[0])
     order = [*range(before.rank)]
     order[axis], order[axis + 1] = order[axis + 1], order[axis]
     after = e.transpose(before, order)

@@ -13,6 +13,9 @@ from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACT
 from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.indexing import ROWS as INDEXING
+from tilewright.compiler.frontends.stablehlo.linear_algebra import (
+    ROWS as LINEAR_ALGEBRA,
+)
 from tilewright.compiler.frontends.stablehlo.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.stablehlo.row import Row
@@ -23,6 +26,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONTROL,
     ELEMENTWISE,
     INDEXING,
+    LINEAR_ALGEBRA,
     MOVEMENT,
     REDUCTION,
     WINDOWS,

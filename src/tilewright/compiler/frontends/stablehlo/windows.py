@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
 
+import numpy as np
+
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, on_parts, shape_of
+from tilewright.compiler.frontends.stablehlo.indexing import scatter_flat, update_mode
 from tilewright.compiler.frontends.stablehlo.movement import pad, reverse, sizes_of
-from tilewright.compiler.frontends.stablehlo.reduction import lifted
+from tilewright.compiler.frontends.stablehlo.reduction import inputs_and_starts, lifted
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Labels
 
@@ -24,38 +30,125 @@ from tilewright.compiler.frontends.stablehlo.tree import Labels
 MAX_WINDOW: Final = 1024
 
 
-def _reduce_window(call: Call) -> list[Tensor]:
-    """The slices of what each place of the window sees, combined by the region."""
-    tensors = call.tensors()
-    count = len(tensors) // 2
-    inputs, starts = tensors[:count], tensors[count:]
-    rank = inputs[0].rank
+@final
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Sizes, strides and dilations along every axis, and how the operand is widened before."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    spread: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def padded(self, e: NodeMaker, x: Tensor, value: Tensor) -> Tensor:
+        """The operand with `value` around it and between its elements."""
+        return pad(e, x, value, self.edges, self.spread)
+
+    def seen(
+        self, e: NodeMaker, x: Tensor, place: Sequence[int], shape: Sequence[int]
+    ) -> Tensor:
+        """What one place of every window sees of a padded operand."""
+        for axis, index in enumerate(place):
+            start = index * self.dilations[axis]
+            x = e.slice(x, axis, start, shape[axis], self.strides[axis])
+        return x
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """Every place of the window, in order."""
+        return itertools.product(*map(range, self.sizes))
+
+
+def _window(call: Call, sizes: Sequence[int], shape: Sequence[int]) -> _Window:
+    """The window of an operation that gives `shape` (takes it, as a source) of an operand of `sizes`.
+
+    Raises: ModelError if that does not fit; UnsupportedError for one of too many places.
+    """
+    rank = len(sizes)
     ones = (1,) * rank
-    window = call.integers("window_dimensions")
-    strides = call.integers("window_strides", ones)
-    dilations = call.integers("window_dilations", ones)
-    spread = [n - 1 for n in call.integers("base_dilations", ones)]
-    edges = call.pairs("padding", rank)
-    if not len(window) == len(strides) == len(dilations) == len(spread) == rank:
-        raise ModelError(f"the window does not fit {inputs[0].type}")
-    if math.prod(window) > MAX_WINDOW:
-        raise UnsupportedError(f"a window of {math.prod(window)} places is not supported")
+    found = _Window(
+        call.integers("window_dimensions", ones),
+        call.integers("window_strides", ones),
+        call.integers("window_dilations", ones),
+        tuple(n - 1 for n in call.integers("base_dilations", ones)),
+        call.pairs("padding", rank),
+    )
+    each = (found.sizes, found.strides, found.dilations, found.spread, found.edges, shape)
+    if any(len(part) != rank for part in each) or min((1, *found.strides)) < 1:
+        raise ModelError(f"the window does not fit {rank} dimensions")
+    if math.prod(found.sizes) > MAX_WINDOW:
+        raise UnsupportedError(
+            f"a window of {math.prod(found.sizes)} places is not supported"
+        )
+    for axis in range(rank):
+        size = sizes[axis] + max(sizes[axis] - 1, 0) * found.spread[axis]
+        room = (
+            size + sum(found.edges[axis]) - (found.sizes[axis] - 1) * found.dilations[axis]
+        )
+        if max(0, (room - 1) // found.strides[axis] + 1) != shape[axis]:
+            raise ModelError(
+                f"dimension {axis} of the window does not fit {shape[axis]} windows"
+            )
+    return found
+
+
+def _reduce_window(call: Call) -> list[Held]:
+    """The slices of what each place of the window sees, combined by the region."""
+    inputs, starts = inputs_and_starts(call)
     e, shape = call.maker, call.shape()
-    total = [e.broadcast_to(start, shape) for start in starts]
+    window = _window(call, shape_of(inputs[0]), shape)
+    total = [on_parts(lambda x: e.broadcast_to(x, shape), start) for start in starts]
     if 0 in shape:
         return total
-    padded = [pad(e, x, s, edges, spread) for x, s in zip(inputs, starts, strict=True)]
-    reach = [(n - 1) * d for n, d in zip(window, dilations, strict=True)]
-    for axis, size in enumerate(sizes_of(padded[0])):
-        if (size - reach[axis] - 1) // strides[axis] + 1 != shape[axis]:
-            raise ModelError("the result does not fit the window")
-    for place in itertools.product(*map(range, window)):
-        seen = padded
-        for axis, index in enumerate(place):
-            begin = index * dilations[axis]
-            seen = [e.slice(x, axis, begin, shape[axis], strides[axis]) for x in seen]
+    padded = [_padded(e, window, x, s) for x, s in zip(inputs, starts, strict=True)]
+    for place in window.places():
+        seen = [_seen(e, window, x, place, shape) for x in padded]
         total = lifted(call, [*total, *seen])
     return total
+
+
+def _padded(e: NodeMaker, window: _Window, x: Held, start: Held) -> Held:
+    if isinstance(x, Complex) and isinstance(start, Complex):
+        return Complex(
+            window.padded(e, x.real, start.real),
+            window.padded(e, x.imaginary, start.imaginary),
+        )
+    return window.padded(e, real(x), real(start))
+
+
+def _seen(
+    e: NodeMaker, window: _Window, x: Held, place: Sequence[int], shape: Sequence[int]
+) -> Held:
+    return on_parts(lambda tensor: window.seen(e, tensor, place, shape), x)
+
+
+def _select_and_scatter(call: Call) -> Tensor:
+    """Every window finds the offset of the element that it selects; the sources are scattered there.
+
+    Padding is never selected: its offset is that of one more element, which is dropped.
+    """
+    e, x, source, start = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
+    shape, count = sizes_of(source), math.prod(sizes_of(x))
+    mode = update_mode(call.region(1), x.dtype)
+    window = _window(call, sizes_of(x), shape)
+    if 0 in shape or not count:
+        return e.broadcast_to(start, x.shape)
+    nothing = e.scalar(count, dtypes.i64)
+    values = window.padded(e, x, start)
+    offsets = e.constant(np.arange(count).reshape(sizes_of(x)))
+    offsets = window.padded(e, offsets, nothing)
+    value = e.broadcast_to(start, shape)
+    found = e.broadcast_to(nothing, shape)
+    for place in window.places():
+        candidate = window.seen(e, values, place, shape)
+        there = window.seen(e, offsets, place, shape)
+        stays = real(lifted(call, [value, candidate])[0])
+        stays = e.op("logical_and", stays, e.op("not_equal", found, nothing))
+        stays = e.op("logical_or", stays, e.op("equal", there, nothing))
+        value = e.op("where", stays, value, candidate)
+        found = e.op("where", stays, found, there)
+    flat = scatter_flat(e, e.broadcast_to(start, (count,)), found, source, mode)
+    return e.reshape(flat, x.shape)
 
 
 def _placed(
@@ -137,4 +230,5 @@ def _batches_as_features(call: Call, x: Tensor, batches: int) -> Tensor:
 ROWS: Final[tuple[Row, ...]] = (
     row("convolution", _convolution, ignores=("precision_config",)),
     row("reduce_window", _reduce_window),
+    row("select_and_scatter", _select_and_scatter),
 )

@@ -94,6 +94,91 @@ def test_a_sort_is_stable_and_moves_all_operands(size: int) -> None:
     np.testing.assert_array_equal(found[1], order)
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE"])
+def test_a_triangle_is_solved_from_the_side_it_stands_on(
+    left: bool, lower: bool, transpose: str
+) -> None:
+    b = "2x3x5" if left else "2x5x3"
+    flags = f"left_side = {left}, lower = {lower}".lower()
+    body = f"""
+    %x = "stablehlo.triangular_solve"(%a, %b) <{{{flags}, transpose_a = #stablehlo<transpose {transpose}>, unit_diagonal = false}}> : (tensor<2x3x3xf64>, tensor<{b}xf64>) -> tensor<{b}xf64>
+    return %x : tensor<{b}xf64>"""
+    choose = np.random.default_rng(0)
+    a, right = (
+        choose.normal(size=(2, 3, 3)),
+        choose.normal(size=[int(n) for n in b.split("x")]),
+    )
+    triangle = np.tril(a) if lower else np.triu(a)
+    triangle = triangle.swapaxes(1, 2) if transpose == "TRANSPOSE" else triangle
+    (found,) = run(body, f"%a: tensor<2x3x3xf64>, %b: tensor<{b}xf64>", a, right)
+    product = triangle @ found if left else found @ triangle
+    np.testing.assert_allclose(product, right, rtol=1e-12, atol=1e-12)
+
+
+def test_windows_select_what_is_not_padding() -> None:
+    body = """
+    %r = "stablehlo.select_and_scatter"(%x, %s, %z) <{padding = dense<[[1, 1]]> : tensor<1x2xi64>, window_dimensions = array<i64: 3>, window_strides = array<i64: 2>}> ({
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %g = stablehlo.compare GE, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %g : tensor<i1>
+    }, {
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %t = stablehlo.add %p, %q : tensor<f32>
+      stablehlo.return %t : tensor<f32>
+    }) : (tensor<5xf32>, tensor<3xf32>, tensor<f32>) -> tensor<5xf32>
+    return %r : tensor<5xf32>"""
+    arguments = "%x: tensor<5xf32>, %s: tensor<3xf32>, %z: tensor<f32>"
+    x, source = np.float32([-3, -1, -4, -1, -5]), np.float32([1, 2, 4])
+    (found,) = run(body, arguments, x, source, np.float32(0.5))
+    # windows: [-3, -1], [-1, -4, -1] (the first of equals), [-1, -5]
+    np.testing.assert_array_equal(found, np.float32([0.5, 3.5, 0.5, 4.5, 0.5]))
+
+
+def test_updates_that_fall_outside_are_dropped() -> None:
+    body = """
+    %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+    ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+      %t = stablehlo.add %p, %q : tensor<i32>
+      stablehlo.return %t : tensor<i32>
+    }) : (tensor<3x2xi32>, tensor<5x1xi64>, tensor<5x2xi32>) -> tensor<3x2xi32>
+    return %r : tensor<3x2xi32>"""
+    arguments = "%x: tensor<3x2xi32>, %i: tensor<5x1xi64>, %u: tensor<5x2xi32>"
+    x, updates = np.zeros((3, 2), np.int32), np.arange(10, dtype=np.int32).reshape(5, 2)
+    places = np.array([[2], [-1], [0], [3], [2]])
+    (found,) = run(body, arguments, x, places, updates)
+    np.testing.assert_array_equal(found, [[4, 5], [0, 0], [8, 10]])
+
+
+def test_a_gather_moves_windows_inside() -> None:
+    body = """
+    %r = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], start_index_map = [1, 0], index_vector_dim = 0>, slice_sizes = array<i64: 2, 3>}> : (tensor<5x7xf32>, tensor<2x4xi32>) -> tensor<2x3x4xf32>
+    return %r : tensor<2x3x4xf32>"""
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    starts = np.int32([[0, 2, 9, -3], [0, 1, 4, 2]])
+    (found,) = run(body, "%x: tensor<5x7xf32>, %i: tensor<2x4xi32>", x, starts)
+    for place in range(4):
+        column, line = np.clip(starts[:, place], 0, [7 - 3, 5 - 2])
+        np.testing.assert_array_equal(
+            found[:, :, place], x[line : line + 2, column : column + 3]
+        )
+
+
+def test_complex_numbers_are_reduced_by_any_region() -> None:
+    body = """
+    %c = stablehlo.complex %x, %y : tensor<5xcomplex<f32>>
+    %o = stablehlo.constant dense<(1.0,0.0)> : tensor<complex<f32>>
+    %p = stablehlo.reduce(%c init: %o) applies stablehlo.multiply across dimensions = [0] : (tensor<5xcomplex<f32>>, tensor<complex<f32>>) -> tensor<complex<f32>>
+    %r = stablehlo.real %p : (tensor<complex<f32>>) -> tensor<f32>
+    %i = stablehlo.imag %p : (tensor<complex<f32>>) -> tensor<f32>
+    return %r, %i : tensor<f32>, tensor<f32>"""
+    x, y = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    found = run(body, "%x: tensor<5xf32>, %y: tensor<5xf32>", x, y)
+    expected = np.prod(x.astype(np.float64) + 1j * y)
+    np.testing.assert_allclose(found, [expected.real, expected.imag], rtol=1e-5)
+
+
 def test_branches_on_data_are_both_computed() -> None:
     body = """
     %r = "stablehlo.case"(%i) ({
