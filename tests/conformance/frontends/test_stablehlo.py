@@ -24,20 +24,25 @@ pytestmark = pytest.mark.skipif(
 )
 
 # What was reached; only ever more.
-RIGHT = {"interpret": 360, "testdata": 1066}
-# What cancels in f32: sums of opposite terms, an ill-conditioned system of equations, and products that are
-# asked for within less than half of a unit in their last place. The exact result, rounded, is farther from
-# the expectation, which was computed in some order of operations, than the check allows.
+RIGHT = {"interpret": 363, "testdata": 1088}
+# Sums in f32 of terms that cancel: the exact sum, rounded, is more than three units in the last place from
+# what the module expects, which is the sum in the order of whoever wrote it.
 ILL_CONDITIONED = frozenset({
     "conv_general_dilated_float32_2_3_9_float32_12_1_3.mlir",
-    "cumprod_complex64_8_9.mlir",
     "dot_general_int32_4_3_float32_3_6.mlir",
     "dot_general_int64_4_3_complex64_3_6.mlir",
     "dot_general_int8_4_3_float32_3_6.mlir",
     "dot_general_uint16_4_3_float32_3_6.mlir",
-    "triangular_solve_float32_2_8_8_float32_2_10_8.mlir",
 })  # fmt: skip
+# Modules that the suite itself does not run, as its own interpreter fails their checks: an ill-conditioned
+# system of equations, products asked for within half a unit, NaN that shall equal NaN.
+DISABLED = "// RUN-DISABLED"
 SAMPLED = 40
+
+
+def is_disabled(name: str) -> bool:
+    texts = (stablehlo_suites.texts(suite) for suite in stablehlo_suites.SUITES)
+    return any(found.get(name, "").startswith(DISABLED) for found in texts)
 
 
 def by_oracle(name: str, module: Module) -> tuple[str, str]:
@@ -49,6 +54,8 @@ def by_oracle(name: str, module: Module) -> tuple[str, str]:
     if imported.graph.inputs or not imported.checks:
         return "without checks", ""
     problems = failed(imported.checks, evaluate(imported.graph, []))
+    if problems and is_disabled(name):
+        return "disabled", problems[0]
     if problems:
         return "ill-conditioned" if name in ILL_CONDITIONED else "wrong", problems[0]
     return "right", ""
@@ -81,7 +88,7 @@ def check_compiled(step: int, first: int) -> None:
     problems = [
         problem
         for name, module in found
-        if name not in ILL_CONDITIONED
+        if name not in ILL_CONDITIONED and not is_disabled(name)
         for problem in compiled_problems(name, module)
     ]
     assert found

@@ -11,13 +11,21 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import ANY, INTEGERS, NUMERIC, DType, bool_
+from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import Attributes, Ranges, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
+from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.ir import Const, Expression
 from tilewright.compiler.ops import contents, ranges
-from tilewright.compiler.ops.bodies import pointwise, safe_quotient
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    given,
+    pointwise,
+    safe_quotient,
+)
 from tilewright.compiler.ops.declaration import (
     Body,
     OpDecl,
@@ -409,6 +417,46 @@ convert: Final = declare(
     source="ONNX Cast, opset 25",
 )
 
+
+def _same_bits_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, dtype = first(types), cast("DType", attributes["dtype"])
+    if dtype not in NUMERIC or dtype.bits != x.dtype.bits:
+        raise ModelError(f"op 'bitcast': {x} has no bits of elements of type {dtype}")
+    return (x.with_dtype(dtype),)
+
+
+def _same_bits_body(
+    b: KernelBuilder, _: Attributes, operands: Operands, results: Results
+) -> None:
+    """Stored as loaded: a 16-bit float that is widened on the way has other bits."""
+    x, (result,) = given(operands, 0), results
+    with b.nest(result.shape) as indices:
+        value = b.load(x, indices)
+        same = result.dtype is x.dtype
+        b.store(result, indices, value if same else bitcast(value, result.dtype))
+
+
+same_bits: Final = declare(
+    name="bitcast",
+    summary="The bits of every element as one of another type of the same width",
+    operands=(operand("x", NUMERIC),),
+    attributes=(attr("dtype", "dtype"),),
+    infer=_same_bits_infer,
+    evaluate=numerics.bitcast,
+    body=Body(_same_bits_body),
+    cases=(
+        "f32[3,7]; dtype=i32",
+        "f64[5]; dtype=u64",
+        "f16[3,1]; dtype=u16",
+        "bf16[9]; dtype=i16",
+        "i16[9]; dtype=bf16",
+        "u32[]; dtype=f32",
+        "i8[0,3]; dtype=u8",
+        "f32[4]; dtype=f32",
+    ),
+    source="StableHLO specification, bitcast_convert",
+)
+
 identity: Final = declare(
     name="identity",
     summary="The operand itself",
@@ -426,4 +474,5 @@ OPS: Final = (
     add, sub, mul, div, mod, power, maximum, minimum, equal, not_equal, less, less_equal, greater,
     greater_equal, logical_and, logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor,
     shift_left, shift_right, logical_not, bitwise_not, where, clip, prelu, convert, identity,
+    same_bits,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.bits import total_order
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.literal_values import held_of
@@ -207,8 +208,8 @@ def _compare(call: Call) -> Tensor:
     if isinstance(call.held(0), Complex):
         return _compare_parts(e, op, call)
     x, y = call.tensor(0), call.tensor(1)
-    if order == "TOTALORDER":
-        raise UnsupportedError("comparison by TOTALORDER is not supported")
+    if order == "TOTALORDER" and x.dtype.is_float:
+        x, y = total_order(e, x), total_order(e, y)
     return e.op(op, x, y)
 
 

@@ -8,6 +8,7 @@ Source: the assembly formats of StableHLO's and MLIR's func operations, as their
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -21,6 +22,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     Block,
     Dense,
     Fields,
+    Keyword,
     Number,
     Operation,
     Region,
@@ -246,6 +248,23 @@ _WINDOW: Final = {
 }
 
 
+_FORMAT: Final = re.compile(r"e(\d{1,3})m(\d{1,3})\Z")
+
+
+def _reduce_precision(parser: OperationParser, parts: Parts) -> None:
+    """`stablehlo.reduce_precision %a, format = e5m10 : type`."""
+    parser.items(parts)
+    stated = parts.attributes.pop("format", None)
+    found = _FORMAT.match(stated.word) if isinstance(stated, Keyword) else None
+    if found is None:
+        raise parser.cursor.error("'format' is none such as e5m10", parts.place)
+    for name, digits in zip(
+        ("exponent_bits", "mantissa_bits"), found.groups(), strict=True
+    ):
+        parts.attributes[name] = Number(int(digits))
+    parser.signature(parts)
+
+
 def _element(parser: OperationParser, parts: Parts) -> None:
     """`stablehlo.get_tuple_element %a[0] : (type) -> type`."""
     cursor = parser.cursor
@@ -278,6 +297,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "stablehlo.get_tuple_element": _element,
     "stablehlo.optimization_barrier": _all_types,
     "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.return": _terminator,
     "stablehlo.slice": _slice,
     "stablehlo.while": _while,

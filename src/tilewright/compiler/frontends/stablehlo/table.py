@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tilewright.base.errors import InternalError
+from tilewright.compiler.frontends.stablehlo.bits import ROWS as BITS
 from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
@@ -22,6 +23,7 @@ from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.windows import ROWS as WINDOWS
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
+    BITS,
     CONTRACTION,
     CONTROL,
     ELEMENTWISE,

@@ -60,6 +60,47 @@ def test_elementwise_rows_keep_to_the_specification(
     np.testing.assert_array_equal(found, np.array(expected, numpy))
 
 
+def test_the_total_order_has_a_place_for_every_float() -> None:
+    body = """
+    %r = stablehlo.compare LT, %x, %y, TOTALORDER : (tensor<5xf16>, tensor<5xf16>) -> tensor<5xi1>
+    return %r : tensor<5xi1>"""
+    rising = np.uint16([0xFE00, 0xFC00, 0x8000, 0x0000, 0x7C00, 0x7E00]).view(np.float16)
+    arguments = "%x: tensor<5xf16>, %y: tensor<5xf16>"
+    assert run(body, arguments, rising[:-1], rising[1:])[0].all()
+    assert not run(body, arguments, rising[1:], rising[:-1])[0].any()
+    assert not run(body, arguments, rising[1:], rising[1:])[0].any()
+
+
+def test_neighbours_of_floats_are_those_of_numpy() -> None:
+    body = """
+    %r = chlo.next_after %x, %y : tensor<9xf32>, tensor<9xf32> -> tensor<9xf32>
+    return %r : tensor<9xf32>"""
+    x = np.float32([0, -0.0, 1, -1, 1, 1, np.inf, np.nan, np.finfo(np.float32).max])
+    y = np.float32([1, -1, 2, -2, 0, 1, 0, 1, np.inf])
+    (found,) = run(body, "%x: tensor<9xf32>, %y: tensor<9xf32>", x, y)
+    with np.errstate(over="ignore", under="ignore"):
+        np.testing.assert_array_equal(found, np.nextafter(x, y))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "dtype"), [("e5m10", np.float16), ("e8m23", np.float32)]
+)
+def test_precision_is_reduced_to_that_of_a_smaller_type(
+    spelled: str, dtype: type[np.floating]
+) -> None:
+    body = f"""
+    %r = stablehlo.reduce_precision %x, format = {spelled} : tensor<64xf64>
+    return %r : tensor<64xf64>"""
+    x = np.random.default_rng(0).normal(size=64) * 10.0 ** np.arange(-4, 4).repeat(8)
+    x[:8] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1 + 2**-11, 1 + 3 * 2**-11, 1e300]
+    (found,) = run(body, "%x: tensor<64xf64>", x)
+    with np.errstate(over="ignore"):
+        expected = x.astype(dtype).astype(np.float64)
+    # Numbers that would have no leading one are zero.
+    expected[np.abs(x) < np.finfo(dtype).smallest_normal] *= 0
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_any_region_reduces_pairs_in_their_order() -> None:
     body = """
     %r:2 = stablehlo.reduce(%x init: %a), (%i init: %z) across dimensions = [0] : (tensor<5xf32>, tensor<5xi32>, tensor<f32>, tensor<i32>) -> (tensor<f32>, tensor<i32>)
@@ -197,7 +238,7 @@ def test_branches_on_data_are_both_computed() -> None:
 def test_everything_that_is_refused_is_listed_with_its_place() -> None:
     text = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.ad %a, %a : tensor<4xf32>
-  %1 = stablehlo.compare LT, %a, %a, TOTALORDER : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %1 = stablehlo.constant dense<0> : tensor<4xi2>
   %2 = "stablehlo.abs"(%a) {unheard_of = 1 : i64} : (tensor<4xf32>) -> tensor<4xf32>
   %3 = stablehlo.add %0, %0 : tensor<4xf32>
   return %3 : tensor<4xf32>
@@ -207,7 +248,7 @@ def test_everything_that_is_refused_is_listed_with_its_place() -> None:
     assert str(caught.value).splitlines() == [
         "<bytes>: 3 problems in the model",
         "  stablehlo.ad '0 at 2:8': operation 'stablehlo.ad' is not supported",
-        "  stablehlo.compare '1 at 3:8': comparison by TOTALORDER is not supported",
+        "  stablehlo.constant '1 at 3:8': elements of type i2 are not supported",
         "  stablehlo.abs '2 at 4:8': attribute 'unheard_of' is not supported",
         "hint: did you mean 'stablehlo.pad' or 'stablehlo.and' or 'stablehlo.add'?",
     ]

@@ -1,0 +1,131 @@
+"""Rows for what is done to the bits of floats: other types of the same bits, order of all floats, precision.
+
+Source: StableHLO specification, "bitcast_convert", "compare", "reduce_precision"; CHLO, "next_after";
+IEEE 754-2019, 5.10 (totalOrder).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+
+_SIGNED: Final = {16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
+_UNSIGNED: Final = {16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+_MANTISSA: Final = {dtypes.f16: 10, dtypes.bf16: 7, dtypes.f32: 23, dtypes.f64: 52}
+
+
+def _bitcast_convert(call: Call) -> Held:
+    held = call.held(0)
+    if call.operation.operands[0].type == call.operation.results[0].type:
+        return held
+    if isinstance(held, Complex):
+        raise UnsupportedError("the bits of complex numbers are not supported")
+    return same_bits(call.maker, real(held), call.dtype())
+
+
+def same_bits(e: NodeMaker, x: Tensor, dtype: DType) -> Tensor:
+    """The elements of x as those of another type.  Raises: UnsupportedError for another width."""
+    if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
+        raise UnsupportedError(f"the bits of {x.dtype} as {dtype} are not supported")
+    return x if x.dtype is dtype else e.op("bitcast", x, dtype=dtype)
+
+
+def total_order(e: NodeMaker, x: Tensor) -> Tensor:
+    """Integers in the order of all floats: from NaN with a sign over -0 and 0 to NaN without one."""
+    bits = same_bits(e, x, _SIGNED[x.dtype.bits])
+    largest = e.scalar((1 << (x.dtype.bits - 1)) - 1, bits.dtype)
+    below = e.op("less", bits, e.scalar(0, bits.dtype))
+    return e.op("where", below, e.op("bitwise_xor", bits, largest), bits)
+
+
+def _next_after(call: Call) -> Tensor:
+    """The neighbour of x on the way to y: one more in magnitude, or one less."""
+    e, x, y = call.maker, call.tensor(0), call.tensor(1)
+    bits = same_bits(e, x, _SIGNED[x.dtype.bits])
+    zero, one = e.scalar(0, x.dtype), e.scalar(1, bits.dtype)
+    outward = e.op("equal", e.op("less", x, y), e.op("greater", x, zero))
+    moved = e.op("where", outward, e.op("add", bits, one), e.op("sub", bits, one))
+    sign = e.scalar(-(1 << (x.dtype.bits - 1)), bits.dtype)
+    least = e.op("where", e.op("less", y, zero), e.op("bitwise_or", sign, one), one)
+    moved = e.op("where", e.op("equal", x, zero), least, moved)
+    found = e.op("where", e.op("equal", x, y), y, same_bits(e, moved, x.dtype))
+    either = e.op("logical_or", e.op("is_nan", x), e.op("is_nan", y))
+    return e.op("where", either, e.op("add", x, y), found)
+
+
+@final
+class _Format(NamedTuple):
+    """How many bits of a float are its exponent and its mantissa."""
+
+    exponent: int
+    mantissa: int
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+
+def _reduce_precision(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor(0)
+    kept = _Format(call.integer("exponent_bits"), call.integer("mantissa_bits"))
+    if x.dtype not in _MANTISSA:
+        raise ModelError(f"got {x.type}, expected floats")
+    mantissa = _MANTISSA[x.dtype]
+    own = _Format(x.dtype.bits - 1 - mantissa, mantissa)
+    if kept.exponent < 1 or kept.mantissa < 0:
+        raise ModelError(f"format e{kept.exponent}m{kept.mantissa} is none of a float")
+    bits = same_bits(e, x, _UNSIGNED[x.dtype.bits])
+    if kept.mantissa < own.mantissa:
+        bits = _rounded(e, bits, own.mantissa - kept.mantissa)
+    if kept.exponent < own.exponent:
+        bits = _in_range(e, bits, own, kept)
+    # Without a mantissa there is no NaN: all bits of the exponent are infinity.
+    special = x if kept.mantissa else e.scalar(np.inf, x.dtype)
+    return e.op("where", e.op("is_nan", x), special, same_bits(e, bits, x.dtype))
+
+
+def _rounded(e: NodeMaker, bits: Tensor, dropped: int) -> Tensor:
+    """The last bits dropped, to the nearest, halves to even; a carry makes the exponent larger."""
+
+    def number(value: int) -> Tensor:
+        return e.scalar(value, bits.dtype)
+
+    last = e.op("shift_right", bits, number(dropped))
+    last = e.op("bitwise_and", last, number(1))
+    half = e.op("add", last, number((1 << (dropped - 1)) - 1))
+    rest = number((1 << bits.dtype.bits) - (1 << dropped))
+    return e.op("bitwise_and", e.op("add", bits, half), rest)
+
+
+def _in_range(e: NodeMaker, bits: Tensor, own: _Format, kept: _Format) -> Tensor:
+    """Infinity for what is too large for an exponent, zero for what is too small."""
+
+    def number(value: int) -> Tensor:
+        return e.scalar(value, bits.dtype)
+
+    field = ((1 << own.exponent) - 1) << own.mantissa
+    exponent = e.op("bitwise_and", bits, number(field))
+    sign = e.op("bitwise_and", bits, number(1 << (bits.dtype.bits - 1)))
+    highest = number((own.bias + kept.bias) << own.mantissa)
+    lowest = number((own.bias - kept.bias) << own.mantissa)
+    infinite = e.op("bitwise_or", sign, number(field))
+    found = e.op("where", e.op("greater", exponent, highest), infinite, bits)
+    return e.op("where", e.op("less_equal", exponent, lowest), sign, found)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("bitcast_convert", _bitcast_convert),
+    row("reduce_precision", _reduce_precision, pointwise=True),
+    row("chlo.next_after", _next_after, pointwise=True),
+)
