@@ -19,6 +19,7 @@ from tilewright.compiler.backends.backend import GraphForm
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
+    ChooseBand,
     ChoosePanel,
     ChooseParts,
     ChooseTile,
@@ -86,6 +87,18 @@ class PartsOf:
         return rules.reduction_parts(self.machine, rows, columns, steps, products=products)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class BandsOf:
+    """Bands of a tensor between two sums where a machine's caches do not hold it."""
+
+    machine: MachineModel
+
+    def __call__(self, rows: int, row_bytes: int, right_bytes: int) -> int:
+        """Rows of a band of `rows`, of `row_bytes` each; 0 for none."""
+        return rules.joined_band(self.machine, rows, row_bytes, right_bytes)
+
+
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
     """The form that a machine's kernels want; `others` read the same panels."""
     panels = PanelsOf(machine, tuple(others))
@@ -100,6 +113,7 @@ def _form_for(
         panels,
         TilesOf(panels.machine),
         PartsOf(panels.machine),
+        BandsOf(panels.machine),
         multiplies_bytes=own.multiplies_bytes,
         extends_bytes=has_bytes and own.extends_bytes,
         multiplies_tiles=has_bytes and own.multiplies_byte_tiles,
@@ -132,6 +146,7 @@ def panel_form(
     choose_panel: ChoosePanel,
     choose_tile: ChooseTile,
     choose_parts: ChooseParts,
+    choose_band: ChooseBand,
     *,
     multiplies_bytes: bool = False,
     extends_bytes: bool = False,
@@ -144,6 +159,7 @@ def panel_form(
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
         choose_tile: (places, channels, filters, taps, groups) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
+        choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         multiplies_bytes: the machine adds products of bytes in fewer instructions than products of floats.
         extends_bytes: it multiplies them as 16-bit numbers.
         multiplies_tiles: it multiplies two rows by two columns of eight bytes in one instruction.
@@ -177,7 +193,7 @@ def panel_form(
             SinkReshapes(),
         ),
         # Appends to caches write what is appended and nothing else.
-        fusion=(FuseKernels(), UpdateInPlace()),
+        fusion=(FuseKernels(choose_band=choose_band), UpdateInPlace()),
     )
 
 

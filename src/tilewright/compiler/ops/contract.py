@@ -210,6 +210,28 @@ def lies_in_panels(attributes: Attributes) -> bool:
     return len(columns) > 1 and (str(lane), 1) in columns
 
 
+def shares_no_element(attributes: Attributes) -> bool:
+    """Whether an element of the left operand meets one column alone, as in a depthwise convolution.
+
+    False for the attributes of other ops.
+    """
+    if "axes" not in attributes:
+        return False
+    maps = maps_of(attributes)
+    left = {name for index in maps.left for name, _ in _terms(index)}
+    right = {name for index in maps.right for name, _ in _terms(index)}
+    return not (right & set(maps.axes)) - left
+
+
+def multiplies_rows(attributes: Attributes) -> bool:
+    """Whether rows of a matrix are multiplied as they lie, by panels.  False for the attributes of other ops."""
+    if not lies_in_panels(attributes):
+        return False
+    maps = maps_of(attributes)
+    is_matrix = len(maps.left) == 2 and len(maps.sums) == 1
+    return is_matrix and maps.left == (axis(maps.axes[0]), axis(maps.sums[0]))
+
+
 def _title(attributes: Attributes) -> str:
     """What the maps make of it, in the words of models."""
     maps = maps_of(attributes)

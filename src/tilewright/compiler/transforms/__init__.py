@@ -13,6 +13,7 @@ from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
+from tilewright.compiler.transforms.fusion_bands import ChooseBand
 from tilewright.compiler.transforms.guard_indices import GuardIndices
 from tilewright.compiler.transforms.keep_weights import KeepWeights
 from tilewright.compiler.transforms.legalize_convolution import (
@@ -41,6 +42,7 @@ from tilewright.compiler.transforms.winograd_convolution import (
 )
 
 __all__ = [
+    "ChooseBand",
     "ChoosePanel",
     "ChooseParts",
     "ChooseTile",

@@ -1,6 +1,7 @@
 """Fusion: which nodes share a kernel.
 
-A kernel has at most one anchor (contraction, rows, pooling, reduction).  What follows the anchor
+A kernel has at most one anchor (contraction, rows, pooling, reduction), or two sums in a row that share a band
+(`fusion_bands`).  What follows the anchor
 elementwise goes into its store (epilogue); what precedes elementwise or moves elements goes into
 its loads (prologue), for contractions only moves that stay linear and only on the left operand.
 Nothing expensive is computed twice, and no kernel depends on itself through others.  Reshapes at
@@ -20,6 +21,7 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops.contract import lies_in_panels
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.fusion_bands import ChooseBand, join_bands
 from tilewright.compiler.transforms.fusion_build import build_kernels
 from tilewright.compiler.transforms.fusion_classes import (
     ANCHORS,
@@ -58,6 +60,8 @@ class FuseKernels(GraphPass):
         right_moves: let an unpacked matmul read its right operand through linear moves.
         most_operands: kernels do not grow beyond that many operands.
         most_nodes: kernels do not grow beyond that many nodes.
+        choose_band: (rows, bytes of a row, bytes of the right operand) of what lies between a depthwise convolution
+            and a product of matrices to the rows of a band, or 0 for two kernels; without it they are two.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"fused"})
@@ -67,6 +71,7 @@ class FuseKernels(GraphPass):
     right_moves: bool = True
     most_operands: int = 24
     most_nodes: int = 64
+    choose_band: ChooseBand | None = None
 
     def __post_init__(self) -> None:
         """Raises: UserError for more operands than a kernel can bind."""
@@ -77,7 +82,7 @@ class FuseKernels(GraphPass):
         )
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
-        """Epilogues of anchors, then prologues and the rest, then the regions."""
+        """Epilogues of anchors, then prologues and the rest, then pairs that join, then the regions."""
         del context
         with Editor(graph) as edit:
             groups = Groups(graph, edit)
@@ -89,6 +94,8 @@ class FuseKernels(GraphPass):
                         _leave_widening(group, groups)
             for node in reversed(graph.nodes):
                 self._place(node, groups)
+            if self.choose_band is not None:
+                join_bands(groups, self.choose_band, self.most_operands)
             count = build_kernels(groups)
             return PassResult(edit.modified, {"kernels": count} if count else {})
 

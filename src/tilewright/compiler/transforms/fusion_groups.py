@@ -82,6 +82,14 @@ class Groups:
             self.holders[node].remove(group)
             self.of.pop(node, None)
 
+    def merge(self, group: Group, source: Group) -> None:
+        """Put all of `source` into `group`, which reads what it makes; nothing is left of it."""
+        for node in source.nodes:
+            self.holders[node].remove(source)
+            self.of.pop(node, None)
+        nodes, source.nodes = source.nodes, set()
+        self.take(group, nodes)
+
     def is_output(self, value: Value) -> bool:
         """Whether the graph returns the value."""
         return self.edit.is_output(value)

@@ -23,12 +23,17 @@ from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace, Site
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.algorithms import reduction_parts, winograd_tile
+from tilewright.compiler.schedule.rules.algorithms import (
+    joined_band,
+    reduction_parts,
+    winograd_tile,
+)
 from tilewright.compiler.schedule.rules.attention import RowTiles, match_attention
 from tilewright.compiler.schedule.rules.attention_streams import (
     KeyStreams,
     match_key_streams,
 )
+from tilewright.compiler.schedule.rules.bands import Bands, match_bands
 from tilewright.compiler.schedule.rules.columns import Columns, match_columns
 from tilewright.compiler.schedule.rules.contraction import match_contraction
 from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
@@ -52,6 +57,7 @@ __all__ = [
     "KernelSpace",
     "contraction_panel",
     "estimate",
+    "joined_band",
     "reduction_parts",
     "schedule",
     "space_of",
@@ -72,12 +78,14 @@ _RULES: Final[tuple[tuple[type[Choices], Rule], ...]] = (
     (Sharing, match_generic),
 )
 """What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
+_KINDS: Final = {kind.rule: kind for kind in (Bands, *(kind for kind, _ in _RULES))}
+"""What can be decided, by the word in front."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What was decided for a kernel: one record per nest, the largest nest first.
+    """What was decided for a kernel: one record per nest, the largest nest first; before them, if it is cut in bands, how.
 
     >>> text = "contraction columns=32 lanes=8 rows=[2,7] streams=1 outer=rows panels=2 tiles=3 unroll=4 prefetch=no"
     >>> Decisions.parse(text).to_text() == text
@@ -95,14 +103,13 @@ class Decisions:
     @staticmethod
     def parse(text: str) -> Decisions:
         """Read what `to_text` wrote.  Raises: ScheduleError naming the word that is not understood."""
-        kinds = {kind.rule: kind for kind, _ in _RULES}
         found: list[Choices] = []
         for part in filter(None, map(str.strip, text.split(";"))):
             rule, *words = part.split()
-            if rule not in kinds:
-                hint = did_you_mean(rule, kinds) or f"rules: {' '.join(kinds)}"
+            if rule not in _KINDS:
+                hint = did_you_mean(rule, _KINDS) or f"rules: {' '.join(_KINDS)}"
                 raise ScheduleError(f"there is no rule '{rule}'", hint=hint)
-            found.append(kinds[rule].read(words))
+            found.append(_KINDS[rule].read(words))
         return Decisions(tuple(found))
 
 
@@ -180,19 +187,45 @@ class _Run:
         self.spaces: list[ChoiceSpace[Any]] = []
 
     def finish(self) -> Kernel:
-        """Schedule every nest, the largest first."""
+        """Schedule every nest: those in bands first, or the largest, which the grid is made of."""
         s = self.s
         prepare(s)
-        main = largest_nest(s.kernel)
-        names = [nest.var.name for nest in top_nests(s.kernel)]
-        order = [] if main is None else [main, *(n for n in names if n != main)]
+        order = self._bands()
+        main = None if order else largest_nest(s.kernel)
+        if main is not None:
+            names = [nest.var.name for nest in top_nests(s.kernel)]
+            order = [main, *(name for name in names if name != main)]
         found = [self._nest(n, Grid(s, main=n == main)) for n in order if self._is_there(n)]
-        if self.decisions is not None and len(self.decisions.nests) != len(found):
+        if self.decisions is not None and len(self.decisions.nests) != len(self.chosen):
             raise ScheduleError(
-                f"decisions for {len(self.decisions.nests)} nests, the kernel has {len(found)}",
+                f"decisions for {len(self.decisions.nests)} nests, the kernel has {len(self.chosen)}",
                 location=s.kernel.name,
             )
         return self._concluded(kernel_verdict(found))
+
+    def _bands(self) -> list[str]:
+        """Cut two sums in a row into bands; the nests that are left to be scheduled, those in bands first."""
+        s, before = self.s, self.s.kernel
+        wanted = None if self.decisions is None else next(iter(self.decisions.nests), None)
+        if self.decisions is not None and not isinstance(wanted, Bands):
+            return []
+        try:
+            site = match_bands(s, self.machine)
+            if site is not None:
+                space = site.space()
+                point = space.best() if wanted is None else space.check(wanted)
+                names = site.apply(point, Grid(s))
+                self.chosen.append(point)
+                self.spaces.append(space)
+                return names
+        except UserError as error:
+            if wanted is not None:
+                raise
+            before = replace(
+                before, notes=(*before.notes, f"{Bands.rule} do not apply: {error.message}")
+            )
+        s.kernel = before
+        return []
 
     def _is_there(self, nest: str) -> bool:
         return any(loop.var.name == nest for loop in loops(self.s.kernel.body))

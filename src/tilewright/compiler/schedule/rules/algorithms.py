@@ -1,4 +1,4 @@
-"""Which algorithm a contraction takes: products summed directly, fewer of them between transforms, or in parts.
+"""Which algorithm a contraction takes: products summed directly, fewer of them between transforms, in parts, or in bands.
 
 The same model of time for both, so that it decides what is shared by them: register tiles over packed
 panels, weights that come from main memory once in a call.  Called by the pipeline.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.dtypes import f32
-from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.machine_model import MachineModel, MemoryLevel
 from tilewright.compiler.schedule.rules.tiles import choose_tile
 
 _TILES: Final = (2, 4)
@@ -21,6 +21,8 @@ _WORTH: Final = 0.9
 """Of the direct time: less is gained than a model of time can tell."""
 _STEPS: Final = 3
 """Additions and multiplications of a transform for each number that comes out of one of its axes."""
+_NEAR: Final = 2
+"""Times the first level cache: what it has lost of a band by the time it is read again is still in the second."""
 _WORKGROUPS: Final = 16
 """As many as keep the cores of most machines busy; the threads of a call are not known when code is made."""
 
@@ -134,3 +136,34 @@ def reduction_parts(
         time = machine.elements.row * rows * columns * steps
     wanted = min(_WORKGROUPS, int(time / machine.workgroup_ns))
     return wanted // groups
+
+
+def band_rows(machine: MachineModel, rows: int, row_bytes: int) -> int:
+    """How many of `rows`, of `row_bytes` each, are a band that stays near; 0: not one of them.
+
+    Bands are equal: a rest would be code of its own.
+    """
+    most = min(rows, _NEAR * machine.l1.size_bytes // max(1, row_bytes))
+    return next((n for n in range(most, 0, -1) if rows % n == 0), 0)
+
+
+def joined_band(machine: MachineModel, rows: int, row_bytes: int, right_bytes: int) -> int:
+    """Rows of a band of the tensor between two sums; 0: the second starts when all of the first is there.
+
+    Then the tensor goes to memory and comes back; a band spares that where the second level cache does not hold
+    the tensor, and reads the right operand of the second sum, of `right_bytes`, again and again.
+    """
+    count = band_rows(machine, rows, row_bytes)
+    total = rows * row_bytes
+    if not count or total <= machine.l2.size_bytes:
+        return 0
+    spared = 2 * total / _level(machine, total).bandwidth
+    again = (rows // count - 1) * right_bytes
+    return count if again / _level(machine, right_bytes).bandwidth < spared else 0
+
+
+def _level(machine: MachineModel, size_bytes: int) -> MemoryLevel:
+    """The nearest memory that holds so much beside what else is used; half of a cache is others'."""
+    levels = (machine.l1, machine.l2, machine.l3)
+    near = (level for level in levels if 2 * size_bytes <= level.size_bytes)
+    return next(near, machine.main)

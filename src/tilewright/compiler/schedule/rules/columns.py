@@ -356,7 +356,12 @@ def _work_ns(chain: Sequence[For], machine: MachineModel) -> float:
 def _is_simple(inner: For) -> bool:
     """Whether there is one group of perfectly nested reductions and no buffer inside."""
     outer = [x for x in inner.body if isinstance(x, For)]
-    private = [w for w in stores(inner.body) if w.buffer.space is not Space.DEVICE]
+    # What moves with the lane is not private to an iteration, though a workgroup may own it.
+    private = [
+        w
+        for w in stores(inner.body)
+        if w.buffer.space is not Space.DEVICE and not depends(w, inner.var.name)
+    ]
     return (
         len(outer) == 1 and outer[0].reduction and all(not w.buffer.shape for w in private)
     )

@@ -103,9 +103,10 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
     found = sites(kernel.body, buffer)
     if len(found) != 1:
         return False
-    if effort <= _INVARIANT_COST and _has_sum_of_products(kernel):
-        return True
     around, load = found[0]
+    summed = any(loop.reduction for loop in around)
+    if effort <= _INVARIANT_COST and _has_sum_of_products(kernel) and not summed:
+        return True
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
 
 

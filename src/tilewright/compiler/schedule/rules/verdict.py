@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.cost import Demand, cost
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.tree import enclosing_loops
 
 
 @final
@@ -110,10 +111,18 @@ def _count(dim: Dim, values: Mapping[str, Dim]) -> int:
     return max(0, estimate(substitute_dim(dim, values)))
 
 
-def work_of(kernel: Kernel, body: Sequence[Statement], machine: MachineModel) -> Work:
-    """The work of one run of `body`, a part of `kernel`."""
+def work_of(
+    kernel: Kernel,
+    body: Sequence[Statement],
+    machine: MachineModel,
+    around: Sequence[For] = (),
+) -> Work:
+    """The work of all runs of `body`, a part of `kernel` in the loops `around`."""
     sizes = likely_sizes(kernel.dims)  # one guess per size, wherever it stands
-    return _work(body, _Place(machine, (), 1.0, sizes, sizes))
+    place = _Place(machine, (), 1.0, sizes, sizes)
+    for loop in around:
+        place = place.inside(loop)
+    return _work(body, place)
 
 
 def _work(body: Sequence[Statement], place: _Place) -> Work:
@@ -224,7 +233,7 @@ def nest_verdict(
     nest: For, outcome: Outcome, before: Kernel, after: Kernel, machine: MachineModel
 ) -> NestVerdict:
     """What became of `nest` of `before` when a rule made `after`; `generic` if mostly not lanes."""
-    work = work_of(before, (nest,), machine)
+    work = work_of(before, (nest,), machine, enclosing_loops(before, nest))
     gained = work_of(after, after.body, machine).lanes
     gained -= work_of(before, before.body, machine).lanes
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0

@@ -6,7 +6,11 @@ import pytest
 
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import reduction_parts, winograd_tile
+from tilewright.compiler.schedule.rules import (
+    joined_band,
+    reduction_parts,
+    winograd_tile,
+)
 
 MACHINES = [
     MachineModel.of(Target.parse(text))
@@ -81,3 +85,33 @@ def test_sums_that_are_many_or_short_are_not_cut(
 ) -> None:
     for machine in MACHINES:
         assert reduction_parts(machine, rows, columns, steps, products=products) < 2
+
+
+# --- bands -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_a_tensor_that_no_cache_of_a_core_holds_goes_in_bands(
+    machine: MachineModel,
+) -> None:
+    row_bytes = 112 * 32 * 4
+    rows = joined_band(machine, 512, row_bytes, 32 * 16 * 4)
+    assert 512 % rows == 0
+    assert row_bytes <= rows * row_bytes <= 2 * machine.l1.size_bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "right_bytes"),
+    [
+        (14, 14 * 512 * 4, 512 * 512 * 4),  # the second level holds it
+        (512, 1 << 20, 32 * 16 * 4),  # a row is no band
+        (64, 1 << 16, 64 << 20),  # the weights would come from main memory for each row
+        (0, 64, 64),
+        (8, 0, 64),
+    ],
+)
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_other_tensors_go_through_memory_as_a_whole(
+    machine: MachineModel, rows: int, row_bytes: int, right_bytes: int
+) -> None:
+    assert joined_band(machine, rows, row_bytes, right_bytes) == 0

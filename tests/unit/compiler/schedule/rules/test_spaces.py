@@ -45,6 +45,22 @@ def fused(rows: Dim, columns: int, depth: int, panel: int) -> Kernel:
     return b.build()
 
 
+def in_bands(rows: int, columns: int, channels: int, filters: int, panel: int) -> Kernel:
+    """A product with each place of a depthwise convolution's result."""
+    b = KernelBuilder("bands")
+    x = b.parameter("x", f32, (1, rows + 2, columns + 2, channels))
+    taps = b.parameter("taps", f32, (3, 3, channels))
+    w = b.parameter("w", f32, (-(-filters // panel), channels, panel))
+    y = b.result("y", f32, (rows * columns, filters))
+    image, matrix = (1, rows, columns, channels), (rows * columns, channels)
+    s, t, u = (b.temporary(f32, shape) for shape in (image, image, matrix))
+    emit(b, "contract", channels_alone(), [x, taps], s)
+    emit(b, "relu", {}, [s], t)
+    emit(b, "reshape", {"shape": matrix}, [t], u)
+    emit(b, "contract", packed_product(filters), [u, w], y)
+    return b.build()
+
+
 def blocks(rows: Dim, columns: int, panel: int, *, zero: bool = False) -> Kernel:
     """`a w` with 4 bits to a weight, two blocks of two words."""
     b = KernelBuilder("blocks")
@@ -147,6 +163,7 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
         "contract", ((3, 2, 3, 2), (2, 3, 63)), (2, 2, 41), planar(41, steps=(20, 1))
     ),
     "depthwise": lambda: depthwise(9, 21, 1),
+    "depthwise and a product in bands": lambda: in_bands(4, 3, 9, 20, 16),
     "depthwise of one channel": lambda: depthwise(8, 1, 2),
     "windows": lambda: pool((2, 3, 37), 3, 2),
     "windows far apart": lambda: pool((2, 3, 61), 3, 7),
