@@ -38,7 +38,8 @@ _READERS: Final[Mapping[type, Callable[[str], object]]] = {
     int: int,
     float: float,
 }
-_TEXT_TYPES: Final = (*_READERS, str)
+TEXT_TYPES: Final = (*_READERS, str)
+"""Of options that can be given as text, and are shown; others are decisions of a back end."""
 
 
 @final
@@ -122,7 +123,7 @@ def config_keys() -> dict[str, object]:
         f"{row.name}.{option}": default
         for row in sorted(_PASSES.values(), key=lambda row: row.name)
         for option, default in row.options.items()
-        if isinstance(default, _TEXT_TYPES)
+        if isinstance(default, TEXT_TYPES)
     }
 
 
@@ -300,8 +301,8 @@ def parse_option(subject: str, value: object, default: object) -> object:
         raise UserError(f"{subject} is '{value}', expected {expected.__name__}") from error
     if expected is float and type(value) is int:
         return float(value)
-    if expected in _TEXT_TYPES and type(value) is not expected:
+    if expected in TEXT_TYPES and type(value) is not expected:
         raise UserError(f"{subject} is {value!r}, expected {expected.__name__}")
-    if isinstance(value, str) and expected not in _TEXT_TYPES:
+    if isinstance(value, str) and expected not in TEXT_TYPES:
         raise UserError(f"{subject} cannot be given as text")
     return value

@@ -18,6 +18,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.passes.context import (
+    TEXT_TYPES,
     PassContext,
     PassInfo,
     PassRow,
@@ -95,10 +96,13 @@ class GraphPass(abc.ABC):
         return dataclasses.replace(self, **values)
 
     def __str__(self) -> str:
+        values = {
+            f.name: (getattr(self, f.name), f.default) for f in dataclasses.fields(self)
+        }
         shown = [
-            f"{f.name}={getattr(self, f.name)!r}"
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default
+            f"{name}={value!r}"
+            for name, (value, default) in values.items()
+            if value != default and isinstance(value, TEXT_TYPES)
         ]
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -16,6 +17,7 @@ class FoldThings(GraphPass):
     ratio: float = 0.5
     deep: bool = False
     mode: str = "a"
+    choose: Callable[[str], int] | None = None
 
     def run(self, graph, context):
         return PassResult(modified=False)
@@ -49,6 +51,10 @@ def test_unknown_and_unreadable_options_are_refused():
 def test_printing_shows_options_that_are_not_default():
     assert str(FoldThings()) == "fold-things"
     assert str(FoldThings(deep=True)) == "fold-things(deep=True)"
+
+
+def test_decisions_of_a_back_end_are_not_printed():
+    assert str(FoldThings(choose=len, deep=True)) == "fold-things(deep=True)"
 
 
 def test_results_add_up():
