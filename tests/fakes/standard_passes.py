@@ -14,14 +14,8 @@ def standard_passes(
     choose_tile: ChooseTile,
     choose_parts: ChooseParts = lambda *_, **__: 0,
     choose_band: ChooseBand = lambda *_: 0,
-    multiplies_bytes: bool = False,
+    products: frozenset[str] = frozenset(),
 ) -> tuple[GraphPass, ...]:
     """What `pipeline.optimize` runs for one target."""
-    form = panel_form(
-        choose_panel,
-        choose_tile,
-        choose_parts,
-        choose_band,
-        multiplies_bytes=multiplies_bytes,
-    )
+    form = panel_form(choose_panel, choose_tile, choose_parts, choose_band, products)
     return (*neutral_passes(), *formed_passes(form))

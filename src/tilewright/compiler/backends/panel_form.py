@@ -16,6 +16,7 @@ from tilewright.base.dtypes import DType, bf16, i8, i32
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import GraphForm
+from tilewright.compiler.ops.contraction import BYTE_PRODUCTS
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
@@ -102,22 +103,17 @@ class BandsOf:
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
     """The form that a machine's kernels want; `others` read the same panels."""
     panels = PanelsOf(machine, tuple(others))
-    return _form_for(machine, panels, has_pairs=True, has_bytes=True)
+    return _form_for(panels, machine.word_products)
 
 
-def _form_for(
-    own: MachineModel, panels: PanelsOf, *, has_pairs: bool, has_bytes: bool
-) -> GraphForm:
-    """The form for a machine whose graph has these panels; pairs of bf16, or bytes, may be multiplied."""
+def _form_for(panels: PanelsOf, products: frozenset[str]) -> GraphForm:
+    """The form of graphs with these panels, and numbers for these products of words."""
     return panel_form(
         panels,
         TilesOf(panels.machine),
         PartsOf(panels.machine),
         BandsOf(panels.machine),
-        multiplies_bytes=own.multiplies_bytes,
-        extends_bytes=has_bytes and own.extends_bytes,
-        multiplies_tiles=has_bytes and own.multiplies_byte_tiles,
-        multiplies_pairs=has_pairs and own.multiplies_pairs,
+        products,
     )
 
 
@@ -134,12 +130,12 @@ def shared_form(
     has_words = any(dtype.bits <= i8.bits and not dtype.is_bool for dtype in dtypes)
     is_wide = own.vector_bits > _PACKED_VECTOR_BITS
     of_words = PanelsOf(own) if others and has_words and is_wide else None
-    return _form_for(
-        own,
-        PanelsOf(packing, others, of_words),
-        has_pairs=bf16 in dtypes,
-        has_bytes=has_words or not others,
-    )
+    used = own.word_products
+    if bf16 not in dtypes:
+        used -= {"pairs"}
+    if others and not has_words:
+        used -= BYTE_PRODUCTS
+    return _form_for(PanelsOf(packing, others, of_words), used)
 
 
 def panel_form(
@@ -147,11 +143,7 @@ def panel_form(
     choose_tile: ChooseTile,
     choose_parts: ChooseParts,
     choose_band: ChooseBand,
-    *,
-    multiplies_bytes: bool = False,
-    extends_bytes: bool = False,
-    multiplies_tiles: bool = False,
-    multiplies_pairs: bool = False,
+    products: frozenset[str] = frozenset(),
 ) -> GraphForm:
     """The passes of the form.
 
@@ -160,36 +152,23 @@ def panel_form(
         choose_tile: (places, channels, filters, taps, groups) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
-        multiplies_bytes: the machine adds products of bytes in fewer instructions than products of floats.
-        extends_bytes: it multiplies them as 16-bit numbers.
-        multiplies_tiles: it multiplies two rows by two columns of eight bytes in one instruction.
-        multiplies_pairs: the machine adds products of two bf16 in one instruction.
+        products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.
     """
     return GraphForm(
         layout=(
             # From here products of integers that floats hold exactly are products of floats, or stay bytes.
-            ContractIntegers(keep_bytes=multiplies_bytes),
+            ContractIntegers(keep_bytes=not products.isdisjoint(BYTE_PRODUCTS)),
             # From here images are channels last.
             ConvertLayout(),
             # From here convolutions that have fewer products in other numbers are products of those.
-            WinogradConvolution(choose_tile=choose_tile, pairs=multiplies_pairs),
+            WinogradConvolution(choose_tile=choose_tile, products=products),
             # From here every contraction has a form that kernels are written for.
-            LegalizeConvolution(
-                choose_panel=choose_panel,
-                pairs=multiplies_pairs,
-                extends=extends_bytes,
-                tiles=multiplies_tiles,
-            ),
+            LegalizeConvolution(choose_panel=choose_panel, products=products),
             LegalizePooling(),
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
-            PackMatmul(
-                choose_panel=choose_panel,
-                pairs=multiplies_pairs,
-                extends=extends_bytes,
-                tiles=multiplies_tiles,
-            ),
+            PackMatmul(choose_panel=choose_panel, products=products),
             SinkReshapes(),
         ),
         # Appends to caches write what is appended and nothing else.

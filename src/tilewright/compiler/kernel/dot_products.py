@@ -61,6 +61,13 @@ TILES: Final = {_DOT_OF_LONG.name: INSTRUCTIONS["usmmla"]}
 """By the same name, the instruction that adds it to the totals of two rows and two columns at once."""
 
 
+def tile_side(row: Instruction) -> int:
+    """Rows, and columns, of the tile of totals that one of `TILES` adds to."""
+    side, *_ = row.parameters[0].shape
+    assert isinstance(side, int), "rows of instructions have no symbols"
+    return side
+
+
 def dot_of_bytes() -> Function:
     """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
     return _DOT

@@ -147,6 +147,9 @@ WORD_PRODUCTS: Final = {
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
 }
 """By the attribute `product`."""
+BYTE_PRODUCTS: Final = frozenset(
+    name for name, row in WORD_PRODUCTS.items() if row.right is dtypes.i8
+)
 
 
 def per_word(dtype: DType, bits: int = WORD_BITS) -> int:

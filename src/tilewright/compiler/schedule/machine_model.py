@@ -16,6 +16,7 @@ from typing import Final, final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.target import Target
+from tilewright.compiler.kernel.dot_products import TILES, dot_of_long_words, tile_side
 
 
 @final
@@ -52,13 +53,14 @@ class Core:
 
 
 _USUAL: Final = Core()
-_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"})
-_SHORT_DOTS: Final = frozenset({"sse2"})
-"""Extensions with products of pairs of 16-bit numbers, which are added by an instruction of their own."""
-_BYTE_TILES: Final = frozenset({"i8mm"})
-_TILE_ROWS: Final = 2
+_WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
+    "bytes": frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"}),
+    "long_bytes": frozenset({"i8mm"}),
+    "extended": frozenset({"sse2"}),
+    "pairs": frozenset({"avx512bf16"}),
+}
+"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`."""
 _EXTENSION: Final = 0.3
-_PAIR_DOTS: Final = frozenset({"avx512bf16"})
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
 }
@@ -183,9 +185,9 @@ class MachineModel:
 
         A product that another instruction adds to its sum takes a register in between, and bytes take time to be extended.
         """
-        if dtype.is_integer and self.multiplies_byte_tiles:
-            return replace(self, rows_at_once=_TILE_ROWS)
-        if not dtype.is_integer or not self.extends_bytes:
+        if dtype.is_integer and "long_bytes" in self.word_products:
+            return replace(self, rows_at_once=tile_side(TILES[dot_of_long_words().name]))
+        if not dtype.is_integer or "extended" not in self.word_products:
             return self
         return replace(
             self, vector_registers=self.vector_registers - 1, extension=_EXTENSION
@@ -208,24 +210,17 @@ class MachineModel:
         return replace(self, vector_bits=self.vector_bits // 2)
 
     @property
-    def multiplies_bytes(self) -> bool:
-        """Whether adding four products of bytes to each lane takes fewer instructions than four products of f32."""
-        return not self.instructions.isdisjoint(_BYTE_DOTS | _SHORT_DOTS)
+    def word_products(self) -> frozenset[str]:
+        """The rows of `WORD_PRODUCTS` that take fewer instructions than products of their numbers as f32.
 
-    @property
-    def extends_bytes(self) -> bool:
-        """Whether bytes are multiplied as pairs of 16-bit numbers: there is no product of bytes themselves."""
-        return self.multiplies_bytes and self.instructions.isdisjoint(_BYTE_DOTS)
-
-    @property
-    def multiplies_byte_tiles(self) -> bool:
-        """Whether two rows by two columns of eight bytes are multiplied, and added to four totals, in one instruction."""
-        return not self.instructions.isdisjoint(_BYTE_TILES)
-
-    @property
-    def multiplies_pairs(self) -> bool:
-        """Whether two products of bf16 are added to each lane in one instruction."""
-        return not self.instructions.isdisjoint(_PAIR_DOTS)
+        Bytes are extended where there is no product of bytes themselves.
+        """
+        found = {
+            product
+            for product, extensions in _WORD_PRODUCTS.items()
+            if not self.instructions.isdisjoint(extensions)
+        }
+        return frozenset(found - {"extended"} if "bytes" in found else found)
 
     @property
     def cycle_ns(self) -> float:

@@ -21,21 +21,18 @@ from tilewright.compiler.transforms.matching import maker, operand
 BYTES_PER_WORD = per_word(dtypes.u8)
 
 
-def product_of_words(
-    node: Node, *, pairs: bool, extends: bool = False, tiles: bool = False
-) -> str:
-    """The `product` of words that a contraction is by its types, or "".
+def product_of_words(node: Node, products: frozenset[str]) -> str:
+    """The row of `WORD_PRODUCTS` that a contraction is by its types, or "".
 
-    Products of bytes are those that are left as such, of 16-bit numbers by bytes where the machine `extends` them, and
-    of eight at a time where it multiplies `tiles` of two rows, of which there are several, by two columns;
-    those of `pairs` of bf16 a machine must have.
+    Products of bytes that are left as such are always one: of long words where those are among the `products` of the
+    machine and fill its tiles, else of 16-bit numbers where those are, else of bytes.  Other rows the machine must have.
     """
     types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
     if types == (dtypes.u8, dtypes.i8, dtypes.i32):
-        if tiles and _fills_tiles(node):
+        if "long_bytes" in products and _fills_tiles(node):
             return "long_bytes"
-        return "extended" if extends else "bytes"
-    if types == (dtypes.bf16, dtypes.bf16, dtypes.f32) and pairs:
+        return "extended" if "extended" in products else "bytes"
+    if types == (dtypes.bf16, dtypes.bf16, dtypes.f32) and "pairs" in products:
         return "pairs"
     return ""
 
@@ -88,10 +85,10 @@ def as_they_lie(value: Value) -> Value:
     return source if source.type.dtype in (dtypes.u8, dtypes.i8) else value
 
 
-def summed_in_f32(node: Node, emit: Emitter) -> Value | None:
-    """A contraction of bf16 as one whose result is f32, converted."""
+def summed_in_f32(node: Node, emit: Emitter, products: frozenset[str]) -> Value | None:
+    """A contraction of bf16, where pairs are multiplied in one step, as one whose result is f32, rounded once."""
     types = {operand(node, i).type.dtype for i in (0, 1)} | {node.result.type.dtype}
-    if types != {dtypes.bf16}:
+    if types != {dtypes.bf16} or "pairs" not in products:
         return None
     wide = emit.op(node.op, node.operands, {**node.attributes, "dtype": dtypes.f32})
     return emit.op("cast", [wide], {"dtype": dtypes.bf16})

@@ -69,9 +69,7 @@ class LegalizeConvolution(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
-    pairs: bool = False
-    extends: bool = False
-    tiles: bool = False
+    products: frozenset[str] = frozenset()
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
@@ -96,8 +94,8 @@ class LegalizeConvolution(RewritePass):
         return as_planar(node, emit, lanes, columns)
 
     def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
-        """A convolution of bf16 whose sums are f32, rounded once, where pairs are multiplied in one step."""
-        return summed_in_f32(node, emit) if self.pairs and _is_legal(node) else None
+        """A convolution of bf16 whose sums are f32."""
+        return summed_in_f32(node, emit, self.products) if _is_legal(node) else None
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""
@@ -110,9 +108,7 @@ class LegalizeConvolution(RewritePass):
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
-        kind = product_of_words(
-            node, pairs=self.pairs, extends=self.extends, tiles=self.tiles
-        )
+        kind = product_of_words(node, self.products)
         if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
             return self._in_words(node, kind, rows, emit)
         halves = x.type.dtype in HALVES

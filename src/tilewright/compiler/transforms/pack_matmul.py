@@ -59,15 +59,21 @@ class PackMatmul(RewritePass):
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     least_rows: int = 2
-    pairs: bool = False
-    extends: bool = False
-    tiles: bool = False
+    products: frozenset[str] = frozenset()
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Sums for one column, else flatten, then pack."""
         return merge_rules(
             VIEW_RULES,
-            {"matmul": (self.in_blocks, one_column, flatten_rows, self.packed)},
+            {
+                "matmul": (
+                    self.in_blocks,
+                    one_column,
+                    flatten_rows,
+                    self.summed_in_f32,
+                    self.packed,
+                )
+            },
         )
 
     def in_blocks(self, node: Node, emit: Emitter) -> Value | None:
@@ -113,9 +119,7 @@ class PackMatmul(RewritePass):
             return None  # packing would read and write all that is read once
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
-        kind = product_of_words(
-            node, pairs=self.pairs, extends=self.extends, tiles=self.tiles
-        )
+        kind = product_of_words(node, self.products)
         if kind and are_whole(depth, WORD_PRODUCTS[kind].elements):
             return self._in_words(node, kind, emit)
         left = in_f32(a, emit) if widens else a
@@ -136,8 +140,8 @@ class PackMatmul(RewritePass):
         )
 
     def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
-        """A product of bf16 whose sums are f32, rounded once, where pairs are multiplied in one step."""
-        return summed_in_f32(node, emit) if self.pairs else None
+        """A product of bf16 whose sums are f32."""
+        return summed_in_f32(node, emit, self.products)
 
     def _in_words(self, node: Node, kind: str, emit: Emitter) -> Value | None:
         """A product of words, as many elements of the depth to a step as fill one."""

@@ -43,7 +43,7 @@ class WinogradConvolution(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_tile: ChooseTile
-    pairs: bool = False
+    products: frozenset[str] = frozenset()
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule."""
@@ -51,7 +51,7 @@ class WinogradConvolution(RewritePass):
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
-        if not _can_be_in_points(node) or product_of_words(node, pairs=self.pairs):
+        if not _can_be_in_points(node) or product_of_words(node, self.products):
             return None
         x, w = operand(node, 0), operand(node, 1)
         *places, filters = _numbers(node.result.type.shape)

@@ -4,6 +4,7 @@ import pytest
 
 from tilewright.base.dtypes import f32, f64, i8, i32
 from tilewright.base.target import Target
+from tilewright.compiler.ops.contraction import WORD_PRODUCTS
 from tilewright.compiler.schedule.machine_model import MachineModel
 
 
@@ -48,3 +49,18 @@ def test_rows_are_multiplied_at_once_where_there_is_an_instruction_for_tiles() -
         machine = MachineModel.of(Target.parse(f"aarch64 -mcpu={cpu}"))
         assert machine.for_sums_of(i32).rows_at_once == rows
         assert machine.for_sums_of(f32).rows_at_once == 1
+
+
+def test_products_of_words_are_those_of_the_extensions() -> None:
+    """Bytes are extended only where there is no product of bytes themselves."""
+    for target, products in {
+        "x86_64 -mcpu=x86-64-v3": {"extended"},
+        "x86_64 -mcpu=icelake-server": {"bytes"},
+        "x86_64 -mcpu=znver4": {"bytes", "pairs"},
+        "aarch64 -mcpu=neoverse-n1": {"bytes"},
+        "aarch64 -mcpu=neoverse-n2": {"bytes", "long_bytes"},
+        "aarch64 -mcpu=cortex-a72": set[str](),
+    }.items():
+        found = MachineModel.of(Target.parse(target)).word_products
+        assert found == products
+        assert found <= set(WORD_PRODUCTS)

@@ -199,7 +199,7 @@ def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
 def test_channels_are_eight_bytes_to_a_word_where_they_fill_it(channels, groups, word):
     passes = [
         ConvertLayout(),
-        LegalizeConvolution(choose_panel=panel, tiles=True),
+        LegalizeConvolution(choose_panel=panel, products=frozenset({"long_bytes"})),
         FoldConstants(),
     ]
     weights = f"6, {channels // groups}, 3, 3"

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.graphs import assert_stays, ops, run
+from fakes.graphs import assert_stays, only, ops, run
 from tilewright.compiler.transforms import FoldConstants, PackMatmul
 
 
@@ -90,6 +90,18 @@ def test_a_single_row_of_sixteen_bit_floats_is_read_as_it_is():
     assert ops(graph) == ["contract:matmul"]
 
 
+@pytest.mark.parametrize("rows", [1, 5, "N"])
+def test_products_of_bf16_are_summed_as_pairs_where_the_machine_has_them(rows):
+    passes = [
+        PackMatmul(choose_panel=panel, products=frozenset({"pairs"})),
+        FoldConstants(),
+    ]
+    text = matmul(f"{rows}, 6", "6, 9", f"{rows}, 9", dtype="bf16")
+    graph = run(passes, text)
+    assert ops(graph) == ["as_words", "contract:matmul", "cast"]
+    assert only(graph, "contract:matmul").attributes["product"] == "pairs"
+
+
 def bytes_product(rows, depth):
     return (
         f"graph @g<N: 1..>(%a: u8[{rows}, {depth}]) {{ %b: i8[{depth}, 6] = constant {{value = i8[{depth}, 6] splat -3}}"
@@ -98,19 +110,22 @@ def bytes_product(rows, depth):
 
 
 @pytest.mark.parametrize(
-    ("rows", "depth", "tiles", "words"),
+    ("rows", "depth", "product", "words"),
     [
-        (5, 24, True, "i64[5, 3]"),
-        (5, 21, True, "i64[5, 3]"),  # filled up with zeros
-        ("N", 8, True, "i64[N, 1]"),
-        (1, 24, True, "i32[1, 6]"),  # one row leaves half of every tile empty
-        (5, 24, False, "i32[5, 6]"),
+        (5, 24, "long_bytes", "i64[5, 3]"),
+        (5, 21, "long_bytes", "i64[5, 3]"),  # filled up with zeros
+        ("N", 8, "long_bytes", "i64[N, 1]"),
+        (1, 24, "long_bytes", "i32[1, 6]"),  # one row leaves half of every tile empty
+        (5, 24, "bytes", "i32[5, 6]"),
     ],
 )
 def test_bytes_are_eight_to_a_word_where_rows_are_multiplied_in_pairs(
-    rows, depth, tiles, words
+    rows, depth, product, words
 ):
-    passes = [PackMatmul(choose_panel=panel, tiles=tiles), FoldConstants()]
+    passes = [
+        PackMatmul(choose_panel=panel, products=frozenset({product})),
+        FoldConstants(),
+    ]
     graph = run(passes, bytes_product(rows, depth))
     assert str(graph.nodes[-1].operands[0].type) == words
     assert graph.nodes[-1].attributes["product"] == (

@@ -16,7 +16,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.dot_products import TILES
+from tilewright.compiler.kernel.dot_products import TILES, tile_side
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
@@ -42,8 +42,8 @@ from tilewright.compiler.schedule.tree import (
     with_inner,
 )
 
-_SIDE: Final = 2
-"""Rows, and columns, of one tile of an instruction."""
+_LEAST_LOOPS: Final = 3
+"""Of a tile: over rows, vectors and lanes."""
 
 
 @primitive
@@ -99,12 +99,13 @@ class _Tiles:
     ) -> None:
         self.kernel: Kernel = kernel
         self.row: Instruction = row
+        self.side: int = tile_side(row)
         self.steps: Sequence[For] = steps
         self.tile: Sequence[For] = tile
-        if not steps or len(tile) <= _SIDE or not all(x.reduction for x in steps):
+        if not steps or len(tile) < _LEAST_LOOPS or not all(x.reduction for x in steps):
             raise self.fail("expected loops over rows, vectors and lanes inside of a sum")
         sizes = [x.extent for x in tile if isinstance(x.extent, int)]
-        if len(sizes) < len(tile) or sizes[-1] % _SIDE:
+        if len(sizes) < len(tile) or sizes[-1] % self.side:
             raise self.fail("rows and columns must be known, and columns be pairs")
         self.sum: _Sum = self._found_sum()
         names = [x.var.name for x in tile]
@@ -114,7 +115,7 @@ class _Tiles:
         ]
         self.columns: list[dict[str, Dim]] = [
             dict(zip(names[-2:], place, strict=True))
-            for place in product(range(sizes[-2]), range(0, sizes[-1], _SIDE))
+            for place in product(range(sizes[-2]), range(0, sizes[-1], self.side))
         ]
 
     def fail(self, reason: str) -> ScheduleError:
@@ -162,15 +163,15 @@ class _Tiles:
 
     def multiplied(self) -> Kernel:
         """The kernel in which the instruction takes every step."""
-        names, count = names_of(self.kernel), -(-len(self.rows) // _SIDE)
+        names, count = names_of(self.kernel), -(-len(self.rows) // self.side)
         columns, word = len(self.columns), self.sum.left.dtype
 
         def register(name: str, dtype: DType, *shape: int) -> Buffer:
             return Buffer(names.fresh(name), dtype, shape, Space.REGISTER)
 
         tiles = register("tiles", self.row.dtype, count, columns, self.row.tile_lanes)
-        pairs = register("pairs", word, count, _SIDE)
-        read = register("columns", word, columns, _SIDE)
+        pairs = register("pairs", word, count, self.side)
+        read = register("columns", word, columns, self.side)
         body: Body = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
         for loop in reversed(self.steps):
             body = (with_inner(loop, body),)
@@ -180,18 +181,18 @@ class _Tiles:
 
     def _read_columns(self, read: Buffer) -> Iterator[Store]:
         for place, column in enumerate(self.columns):
-            yield Store(read, (place, 0), _placed(self.sum.right, column, _SIDE))
+            yield Store(read, (place, 0), _placed(self.sum.right, column, self.side))
 
     def _multiply(self, tiles: Buffer, pairs: Buffer, read: Buffer) -> Iterator[Store]:
         """Pair by pair, so that few registers hold words of rows."""
         lanes, types = self.row.tile_lanes, self.row.operands
-        for pair in range(-(-len(self.rows) // _SIDE)):
-            for side in range(_SIDE):
-                row = self.rows[min(pair * _SIDE + side, len(self.rows) - 1)]
+        for pair in range(-(-len(self.rows) // self.side)):
+            for side in range(self.side):
+                row = self.rows[min(pair * self.side + side, len(self.rows) - 1)]
                 yield Store(pairs, (pair, side), _placed(self.sum.left, row))
-            left = bitcast(Load(pairs, (pair, 0), _SIDE), types[1])
+            left = bitcast(Load(pairs, (pair, 0), self.side), types[1])
             for place in range(len(self.columns)):
-                right = bitcast(Load(read, (place, 0), _SIDE), types[2])
+                right = bitcast(Load(read, (place, 0), self.side), types[2])
                 where = (pair, place, 0)
                 total = Load(tiles, where, lanes)
                 yield Store(tiles, where, Intrinsic(self.row, (total, left, right), lanes))
@@ -202,15 +203,15 @@ class _Tiles:
 
     def _totals_of(self, tiles: Buffer) -> Iterator[Store]:
         for where, total in self._places():
-            yield Store(total.buffer, total.indices, Load(tiles, where, _SIDE))
+            yield Store(total.buffer, total.indices, Load(tiles, where, self.side))
 
     def _places(self) -> Iterator[tuple[tuple[Dim, ...], Load]]:
         """Where the totals of each row stand in tiles, two columns at a time."""
         for number, row in enumerate(self.rows):
-            pair, half = divmod(number, _SIDE)
+            pair, half = divmod(number, self.side)
             for place, column in enumerate(self.columns):
-                total = _placed(self.sum.total, {**row, **column}, _SIDE)
-                yield (pair, place, half * _SIDE), total
+                total = _placed(self.sum.total, {**row, **column}, self.side)
+                yield (pair, place, half * self.side), total
 
 
 def _placed(load: Load, at: dict[str, Dim], lanes: int = 1) -> Load:

@@ -102,7 +102,7 @@ class ContractionSite:
             row_tiles = self._split_rows(tiling.rows)
         grid.commit(self._arrange(tiling, row_tiles))
         parts = self._specialize(row_tiles)
-        found, has_tiles = self.found, self.machine.multiplies_byte_tiles
+        found, has_tiles = self.found, "long_bytes" in self.machine.word_products
         micro = MicroKernel(
             left=found.left.buffer.name,
             right=found.right.buffer.name,
