@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.compiler.frontends import onnx, stablehlo
+from tilewright.compiler.frontends import gguf, onnx, stablehlo
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
@@ -67,6 +67,21 @@ def _cover_stablehlo(
     return stablehlo.coverage(cast("Any", source), judge=judge)
 
 
+def _load_gguf(source: Source, options: Options) -> ModelGraph:
+    _refuse_values(source, options)
+    return gguf.load(cast("Any", source), options[0])
+
+
+def _cover_gguf(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
+    _refuse_values(source, options)
+    return gguf.coverage(cast("Any", source), options[0], judge)
+
+
+def _refuse_values(source: Source, options: Options) -> None:
+    """Raise UserError for inputs as constants, which no language model has a use for."""
+    _refuse(source, (None, options[1]))
+
+
 def _refuse(source: Source, options: Options) -> None:
     """Raise UserError for options that a module has no use for: its shapes stand in its text."""
     for name, given in zip(("input_shapes", "input_values"), options, strict=True):
@@ -83,7 +98,8 @@ _STABLEHLO: Final = FrontEnd(
     _load_stablehlo,
     _cover_stablehlo,
 )
-FRONT_ENDS: Final = (_STABLEHLO, _ONNX)
+_GGUF: Final = FrontEnd("GGUF", (".gguf",), re.compile(rb"GGUF"), _load_gguf, _cover_gguf)
+FRONT_ENDS: Final = (_STABLEHLO, _GGUF, _ONNX)
 
 
 def front_end_of(source: Source) -> FrontEnd:

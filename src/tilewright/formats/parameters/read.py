@@ -7,8 +7,8 @@ from typing import Final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.gguf import MAGIC as GGUF_MAGIC
 from tilewright.formats.parameters.entries import Entry, ParameterIndex, index_entries
-from tilewright.formats.parameters.gguf import MAGIC as GGUF_MAGIC
 from tilewright.formats.parameters.gguf import read_entries as read_gguf
 from tilewright.formats.parameters.irpa import MAGIC as IRPA_MAGIC
 from tilewright.formats.parameters.irpa import read_entries as read_irpa

@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.packed_integers import unpacked
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -22,18 +23,6 @@ from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 _BITS: Final = (4, 8)
 _LEAST_BLOCK: Final = 16
-
-
-def unpacked(e: NodeMaker, stored: Tensor, bits: int) -> Tensor:
-    """[..., n] bytes as [..., n * 8 / bits] unsigned integers in u8, the lowest bits first."""
-    if bits == 8:
-        return stored
-    byte = e.scalar(0xF, dtypes.u8), e.scalar(4, dtypes.u8)
-    low = e.op("bitwise_and", stored, byte[0])
-    high = e.op("shift_right", stored, byte[1])
-    last = stored.rank
-    both = e.concat([e.unsqueeze(low, (last,)), e.unsqueeze(high, (last,))], last)
-    return e.reshape(both, (*stored.shape[:-1], stored.shape[-1] * 2))
 
 
 def _bits_and_block(call: Call) -> tuple[int, int]:

@@ -1,0 +1,245 @@
+"""What a model's metadata says about its form, by architecture.
+
+An architecture is a row: what its models have that metadata does not say.  What tensors say by being there (biases,
+norms of queries, projections in one) is not asked here (`transformer`).
+
+Source: ggml, `docs/gguf.md` (standardised keys), and `llama-arch.cpp`, `llama-model.cpp` of llama.cpp for what keys
+leave open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base.errors import ModelError
+from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.formats.gguf import GgufFile
+
+_MAX_LAYERS: Final = 1024
+_MAX_SIZE: Final = 1 << 24
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What all models of an architecture have.
+
+    Attributes:
+        turns_neighbours: rotary embedding turns columns 2i and 2i + 1, not i and i + half.
+        activation: of the feed-forward network's gate.
+        scales_embedding: embeddings are multiplied by the root of their width.
+        window_period: of so many layers all but the last see a window of keys; 0: `sliding_window` is not looked
+            at, 1: every layer does.
+        local_rope_base: of layers with a window; 0: that of all.
+        wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
+    """
+
+    turns_neighbours: bool = False
+    activation: str = "silu"
+    scales_embedding: bool = False
+    window_period: int = 0
+    local_rope_base: float = 0.0
+    wide_scale_layers: int = 0
+
+
+ARCHITECTURES: Final[Mapping[str, Architecture]] = {
+    "llama": Architecture(turns_neighbours=True),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "phi3": Architecture(window_period=1),
+    "gemma": Architecture(activation="gelu", scales_embedding=True),
+    "gemma2": Architecture(
+        activation="gelu", scales_embedding=True, window_period=2, wide_scale_layers=46
+    ),
+    "gemma3": Architecture(
+        activation="gelu", scales_embedding=True, window_period=6, local_rope_base=10000.0,
+        wide_scale_layers=62,
+    ),
+}  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How positions beyond those of training are turned.
+
+    Attributes:
+        type: `none`, `linear`, `yarn` or `longrope`.
+        factor: how many times longer contexts are.
+        original_context: that of training; 0: not said.
+        attention_factor: what cosines and sines are multiplied with.
+    """
+
+    type: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    attention_factor: float = 1.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """The form of one model; sizes are in elements, `windows` in keys per layer (0: all)."""
+
+    architecture: Architecture
+    layers: int
+    width: int
+    heads: int
+    shared_heads: int
+    key_size: int
+    value_size: int
+    context: int
+    epsilon: float
+    rope_size: int
+    rope_base: float
+    rope_scaling: RopeScaling
+    windows: tuple[int, ...]
+    attention_scale: float
+    attention_cap: float
+    final_cap: float
+
+
+@final
+class Keys:
+    """Metadata of one architecture, each value checked where it is read.
+
+    Raises (every method): ModelError naming the key that is missing, or of another type or size.
+    """
+
+    def __init__(self, file: GgufFile, prefix: str) -> None:
+        self._file: GgufFile = file
+        self._prefix: str = prefix
+
+    def _find(self, key: str) -> tuple[str, object]:
+        name = f"{self._prefix}.{key}"
+        return name, self._file.metadata.get(name)
+
+    def _wrong(self, name: str, value: object, expected: str) -> ModelError:
+        got = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        return ModelError(
+            f"metadata '{name}' {got}, expected {expected}", location=self._file.location
+        )
+
+    def size(self, key: str, default: int | None = None, limit: int = _MAX_SIZE) -> int:
+        """A whole number from 1 to a limit; one that all layers agree on."""
+        name, value = self._find(key)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, np.ndarray) and value.size:
+            if (value != value.flat[0]).any():
+                raise UnsupportedError(
+                    f"metadata '{name}' differs from layer to layer",
+                    location=self._file.location,
+                )
+            value = value.flat[0].item()
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
+            raise self._wrong(name, value, f"a whole number from 1 to {limit}")
+        return value
+
+    def real(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
+        name, value = self._find(key)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, value, "a number")
+        if not math.isfinite(value):
+            raise self._wrong(name, value, "a finite number")
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        """A text."""
+        name, value = self._find(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self._wrong(name, value, "a text")
+        return value
+
+
+def read_hyperparameters(file: GgufFile) -> Hyperparameters:
+    """The form of the model in a file.
+
+    Raises: ModelError for metadata that is missing or senseless; UnsupportedError for an architecture without a row.
+    """
+    name = Keys(file, "general").text("architecture", "")
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        known = " ".join(ARCHITECTURES)
+        raise UnsupportedError(
+            f"architecture '{name}' is not supported",
+            location=file.location,
+            hint=did_you_mean(name, ARCHITECTURES) or f"supported are: {known}",
+        )
+    keys = Keys(file, name)
+    if keys.real("expert_count", 0):
+        raise UnsupportedError(
+            "mixtures of experts are not supported", location=file.location
+        )
+    return _read(keys, architecture)
+
+
+def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
+    layers = keys.size("block_count", limit=_MAX_LAYERS)
+    width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
+    shared = keys.size("attention.head_count_kv", heads)
+    key_size = keys.size("attention.key_length", max(1, width // heads))
+    if heads % shared:
+        raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
+    rope_size = keys.size("rope.dimension_count", key_size)
+    if rope_size > key_size or rope_size % 2:
+        raise ModelError(
+            f"{rope_size} columns of heads of {key_size} are turned, expected an even part of them"
+        )
+    is_wide = layers == architecture.wide_scale_layers
+    return Hyperparameters(
+        architecture=architecture,
+        layers=layers,
+        width=width,
+        heads=heads,
+        shared_heads=shared,
+        key_size=key_size,
+        value_size=keys.size("attention.value_length", key_size),
+        context=keys.size("context_length", limit=1 << 31),
+        epsilon=keys.real("attention.layer_norm_rms_epsilon"),
+        rope_size=rope_size,
+        rope_base=keys.real("rope.freq_base", 10000.0),
+        rope_scaling=_rope_scaling(keys),
+        windows=_windows(keys, architecture, layers),
+        attention_scale=1 / math.sqrt(width // heads if is_wide else key_size),
+        attention_cap=keys.real("attn_logit_softcapping", 0.0),
+        final_cap=keys.real("final_logit_softcapping", 0.0),
+    )
+
+
+def _rope_scaling(keys: Keys) -> RopeScaling:
+    kind = keys.text("rope.scaling.type", "none")
+    # The key that files had before there were several kinds.
+    linear = keys.real("rope.scale_linear", 0.0)
+    if kind == "none" and linear > 0:
+        return RopeScaling(type="linear", factor=linear)
+    if kind not in ("none", "linear", "yarn", "longrope"):
+        raise UnsupportedError(f"rotary embedding scaled as '{kind}' is not supported")
+    factor = keys.real("rope.scaling.factor", 1.0) or 1.0
+    return RopeScaling(
+        type=kind,
+        factor=factor,
+        original_context=keys.size("rope.scaling.original_context_length", 0, 1 << 31),
+        attention_factor=keys.real("rope.scaling.attn_factor", 1.0),
+    )
+
+
+def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, ...]:
+    """How many keys each layer sees; the last of every period sees all."""
+    period = architecture.window_period
+    window = keys.size("attention.sliding_window", 0, 1 << 31) if period else 0
+    return tuple(
+        0 if period > 1 and layer % period == period - 1 else window
+        for layer in range(layers)
+    )

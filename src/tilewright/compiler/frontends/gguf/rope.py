@@ -1,0 +1,114 @@
+"""Rotary embedding: by which angle columns of queries and keys are turned at a position, and the turning.
+
+Angles are made in the graph from positions, so no table grows with the context.  Scaled kinds change
+the frequencies, once, here.
+
+Source: Su et al., RoFormer, 2021, equation 34; Peng et al., YaRN, 2023, section 3; ggml `ggml_rope_ext`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base import dtypes
+from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+
+_FAST: Final = 32.0
+_SLOW: Final = 1.0
+"""Turns within the context of training above and below which YaRN extends and stretches a column."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Frequencies:
+    """Angle per position of each pair of columns, and what cosines and sines are multiplied with."""
+
+    angles: Floats
+    factor: float = 1.0
+
+
+def frequencies(
+    form: Hyperparameters, divisors: Floats | None = None, *, local: bool = False
+) -> Frequencies:
+    """The frequencies of a layer's pairs of columns.
+
+    Args:
+        form: of the model.
+        divisors: what the file says that frequencies are divided by.
+        local: of a layer that sees a window, where those have a base of their own.
+    """
+    half = form.rope_size // 2
+    base, scaling = form.rope_base, form.rope_scaling
+    own = local and form.architecture.local_rope_base
+    powers = np.arange(half, dtype=np.float64) / half
+    angles = 1.0 / (own or base) ** powers
+    if own:
+        return Frequencies(angles.astype(np.float32))
+    if divisors is not None:
+        angles = angles / divisors.astype(np.float64)
+    if scaling.type == "linear":
+        angles = angles / scaling.factor
+    factor = scaling.attention_factor
+    if scaling.type == "yarn":
+        angles = _yarn(angles, form)
+        factor *= 1.0 + 0.1 * math.log(scaling.factor)
+    return Frequencies(angles.astype(np.float32), factor)
+
+
+def _yarn(
+    angles: npt.NDArray[np.float64], form: Hyperparameters
+) -> npt.NDArray[np.float64]:
+    """Columns that turn often stay, those that turn less than once are stretched, a ramp lies between."""
+    context = form.rope_scaling.original_context or form.context
+    size, spread = form.rope_size, 2 * math.log(form.rope_base)
+
+    def column(turns: float) -> float:
+        return size * math.log(context / (turns * 2 * math.pi)) / spread
+
+    low = max(0, math.floor(column(_FAST)))
+    high = min(size - 1, math.ceil(column(_SLOW)))
+    ramp = (np.arange(len(angles)) - low) / max(0.001, high - low)
+    kept = 1 - np.clip(ramp, 0, 1)
+    return angles / form.rope_scaling.factor * (1 - kept) + angles * kept
+
+
+def turning(e: NodeMaker, positions: Tensor, found: Frequencies) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for `positions: [n]`: `[1, 1, n, half]` each."""
+    place = e.cast(e.unsqueeze(positions, (0, 1, 3)), dtypes.f32)
+    angle = e.op("mul", place, e.constant(found.angles.reshape(1, 1, 1, -1)))
+    both = e.op("cos", angle), e.op("sin", angle)
+    if found.factor == 1.0:
+        return both
+    factor = e.scalar(found.factor, dtypes.f32)
+    return e.op("mul", both[0], factor), e.op("mul", both[1], factor)
+
+
+def turned(e: NodeMaker, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Columns i and i + half of `x: [1, heads, n, size]` turned; columns behind them stay."""
+    half = cos.shape[3]
+    assert isinstance(half, int)
+    a, b = e.slice(x, 3, 0, half), e.slice(x, 3, half, half)
+    first = e.op("sub", e.op("mul", a, cos), e.op("mul", b, sin))
+    second = e.op("add", e.op("mul", a, sin), e.op("mul", b, cos))
+    rest = x.shape[3] - half * 2
+    tail = [] if rest == 0 else [e.slice(x, 3, half * 2, rest)]
+    return e.concat([first, second, *tail], 3)
+
+
+def neighbours_apart(heads: int, size: int, turned_size: int) -> npt.NDArray[np.int64]:
+    """The order of rows of a projection that puts columns 2i and 2i + 1 of every head at i and i + half.
+
+    Scores do not change where queries and keys are put in one order.
+    """
+    columns = np.arange(size)
+    columns[:turned_size] = columns[:turned_size].reshape(-1, 2).T.reshape(-1)
+    return (np.arange(heads)[:, None] * size + columns).reshape(-1)

@@ -1,0 +1,299 @@
+"""The graph of a decoder: tokens and caches in, the next token's scores and the caches out.
+
+One step takes any number of tokens: a prompt, or one token after another.  Caches have room for keys and values of
+every layer; a step writes its own behind those that stand there, over the input where the caller gives outputs
+the memory of inputs.
+
+    tokens: i64[1, tokens]       what is read
+    span: bool[span]             by its length how many tokens the caches hold after the step; not looked at
+    key_i, value_i: f32[1, heads, room, size]
+
+Called by `load`.  Not the tokenizer, not sampling.
+
+Source: llama.cpp, `llama-model.cpp` (which tensors a layer has, and their order), Vaswani et al. 2017, Zhang and
+Sennrich, Root Mean Square Layer Normalization, 2019, Shazeer, GLU Variants, 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
+from tilewright.compiler.frontends.gguf.rope import (
+    Frequencies,
+    frequencies,
+    neighbours_apart,
+    turned,
+    turning,
+)
+from tilewright.compiler.frontends.gguf.weights import Projection, Weights
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.record import Record
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.graph.ir import Graph, Location, Value
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.formats.gguf import GgufFile
+
+TOKENS: Final = "tokens"
+SPAN: Final = "span"
+ROOM: Final = "room"
+LOGITS: Final = "logits"
+
+Turning = tuple[Tensor, Tensor]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """What every layer of a step needs: sizes, and what is made of positions."""
+
+    count: Dim
+    span: Dim
+    room: Dim
+    places: Tensor
+    turning: Mapping[bool, Turning]
+    masks: Mapping[int, Tensor]
+
+
+@final
+@dataclass(slots=True)
+class Transformer:
+    """Writes the graph of a model; `records` say what became of each part."""
+
+    file: GgufFile
+    form: Hyperparameters
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    graph: Graph = field(default_factory=Graph)
+    records: list[Record] = field(default_factory=list[Record])
+    maker: NodeMaker = field(init=False)
+    weights: Weights = field(init=False)
+
+    def __post_init__(self) -> None:
+        name = self.file.metadata.get("general.name")
+        self.graph.name = name if isinstance(name, str) and name else "model"
+        self.maker = NodeMaker(self.graph)
+        self.weights = Weights(self.maker, self.file)
+
+    def run(self) -> None:
+        """Write the whole graph.  Raises: ModelError naming the tensor or the part that is wrong."""
+        e, form = self.maker, self.form
+        count, span, room = (self._dim(n) for n in (TOKENS, SPAN, ROOM))
+        tokens = self._input(TOKENS, TensorType(dtypes.i64, (1, count)))
+        self._input(SPAN, TensorType(dtypes.bool_, (span,)))
+        with self._part("Positions", "positions"):
+            step = self._step(count, span, room)
+        with self._part(f"Embedding({self._kind('token_embd')})", "token_embd"):
+            x = self.weights.rows("token_embd.weight", form.width, tokens)
+            if form.architecture.scales_embedding:
+                x = e.op("mul", x, e.scalar(math.sqrt(form.width), dtypes.f32))
+        caches: list[Tensor] = []
+        for layer in range(form.layers):
+            x = self._layer(x, layer, step, caches)
+        self._output(LOGITS, self._scores(x, count))
+        for layer in range(form.layers):
+            for name, cache in zip(("key", "value"), caches[layer * 2 :][:2], strict=True):
+                self._output(f"new_{name}_{layer}", cache)
+
+    # --- inputs and outputs
+
+    def _dim(self, name: str) -> Dim:
+        return self.sizes.get(name) or symbolic.symbol(name, 1)
+
+    def _input(self, name: str, type_: TensorType) -> Tensor:
+        value = Value(type_, name)
+        self.graph.inputs.append(value)
+        return self.maker.of_value(value)
+
+    def _output(self, name: str, tensor: Tensor) -> None:
+        self.graph.outputs.append(self.maker.value(tensor))
+        self.graph.output_names.append(name)
+
+    @contextmanager
+    def _part(self, op_type: str, name: str) -> Generator[None]:
+        """What is written inside is a part of the model by this name, which errors say."""
+        self.maker.location = Location(self.file.location, name)
+        self.maker.emitted = []
+        try:
+            yield
+        except TilewrightError as error:
+            error.location = error.location or self.maker.location
+            raise
+        record = Record(op_type, "", name, emitted=self.maker.emitted)
+        self.records.append(record)
+
+    def _kind(self, name: str) -> str:
+        found = self.file.tensors.get(f"{name}.weight")
+        return "missing" if found is None else found.type.name
+
+    # --- positions
+
+    def _step(self, count: Dim, span: Dim, room: Dim) -> _Step:
+        e, form = self.maker, self.form
+        before = e.dim(span - count)
+        places = e.op("add", e.iota((count,), 0), e.reshape(before, (1,)))
+        local = bool(form.architecture.local_rope_base) and any(form.windows)
+        kinds = {
+            False: self._frequencies(),
+            **({True: frequencies(form, local=True)} if local else {}),
+        }
+        found = {kind: turning(e, places, each) for kind, each in kinds.items()}
+        masks = {w: self._window(places, span, w) for w in sorted(set(form.windows)) if w}
+        return _Step(count, span, room, places, found, masks)
+
+    def _frequencies(self) -> Frequencies:
+        half = self.form.rope_size // 2
+        names = ["rope_freqs.weight"]
+        if self.form.rope_scaling.type == "longrope":
+            room, trained = self._dim(ROOM), self.form.rope_scaling.original_context
+            is_long = isinstance(room, int) and trained > 0 and room > trained
+            names = [f"rope_factors_{'long' if is_long else 'short'}.weight"]
+        for name in names:
+            if self.weights.has(name):
+                return frequencies(self.form, self.weights.array(name, half))
+        return frequencies(self.form)
+
+    def _window(self, places: Tensor, span: Dim, window: int) -> Tensor:
+        """`[1, 1, tokens, span]`: keys not too far before a token."""
+        e = self.maker
+        first = e.op(
+            "sub", e.unsqueeze(places, (0, 1, 3)), e.scalar(window - 1, dtypes.i64)
+        )
+        return e.op("greater_equal", e.iota((1, 1, 1, span), 3), first)
+
+    # --- layers
+
+    def _layer(self, x: Tensor, layer: int, step: _Step, caches: list[Tensor]) -> Tensor:
+        e, block = self.maker, f"blk.{layer}"
+        seen = self._norm(x, f"{block}.attn_norm")
+        mixed = self._attention(seen, layer, step, caches)
+        mixed = self._norm(mixed, f"{block}.post_attention_norm", optional=True)
+        with self._part("Residual", f"{block}.attn_residual"):
+            x = e.op("add", x, mixed)
+        out = self._feed_forward(self._norm(x, f"{block}.ffn_norm"), block)
+        out = self._norm(out, f"{block}.post_ffw_norm", optional=True)
+        with self._part("Residual", f"{block}.ffn_residual"):
+            return e.op("add", x, out)
+
+    def _norm(self, x: Tensor, name: str, *, optional: bool = False) -> Tensor:
+        if optional and not self.weights.has(f"{name}.weight"):
+            return x
+        size = x.shape[-1]
+        assert isinstance(size, int)
+        with self._part("RMSNorm", name):
+            scale = self.weights.vector(f"{name}.weight", size)
+            return self.maker.op("rms_norm", x, scale, axis=-1, epsilon=self.form.epsilon)
+
+    def _product(self, x: Tensor, parts: list[Projection]) -> Tensor:
+        name = parts[0].name
+        with self._part(f"Linear({self._kind(name)})", name):
+            return self.weights.product(x, parts)
+
+    def _attention(
+        self, x: Tensor, layer: int, step: _Step, caches: list[Tensor]
+    ) -> Tensor:
+        e, form, block = self.maker, self.form, f"blk.{layer}"
+        q, k, v = self._heads(x, block)
+        window = form.windows[layer]
+        cos, sin = step.turning[bool(window) and True in step.turning]
+        with self._part("RotaryEmbedding", f"{block}.rope"):
+            q, k = (turned(e, each, cos, sin) for each in (q, k))
+        held: list[Tensor] = []
+        with self._part("KeyValueCache", f"{block}.cache"):
+            for name, new in (("key", k), ("value", v)):
+                held.append(self._appended(f"{name}_{layer}", new, step))
+        caches += held
+        with self._part("Attention", f"{block}.attention"):
+            seen = [e.slice(cache, 2, 0, step.span) for cache in held]
+            causal = () if step.count == 1 else (step.span - step.count,)
+            mixed = e.op(
+                "attention", q, *seen, None, step.masks.get(window),
+                scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
+            )  # fmt: skip
+            mixed = e.transpose(mixed, (0, 2, 1, 3))
+            mixed = e.reshape(mixed, (1, step.count, form.heads * form.value_size))
+        return self._product(mixed, [Projection(f"{block}.attn_output", form.width)])
+
+    def _heads(self, x: Tensor, block: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head, `[1, heads, n, size]`, in the order that is turned by halves."""
+        e, form = self.maker, self.form
+        heads = (form.heads, form.shared_heads, form.shared_heads)
+        sizes = (form.key_size, form.key_size, form.value_size)
+        rows = [h * s for h, s in zip(heads, sizes, strict=True)]
+        names = [f"{block}.attn_{letter}" for letter in "qkv"]
+        if self.weights.has(f"{block}.attn_qkv.weight"):
+            parts = [Projection(f"{block}.attn_qkv", sum(rows), self._order(None))]
+        else:
+            parts = [
+                Projection(n, r, self._order(h if n[-1] != "v" else None))
+                for n, r, h in zip(names, rows, heads, strict=True)
+            ]
+        packed = self._product(x, parts)
+        starts = (0, rows[0], rows[0] + rows[1])
+        found: list[Tensor] = []
+        for n, h, s, r, start in zip(names, heads, sizes, rows, starts, strict=True):
+            own = e.slice(packed, 2, start, r)
+            own = e.reshape(own, (1, x.shape[1], h, s))
+            found.append(e.transpose(self._head_norm(own, f"{n}_norm"), (0, 2, 1, 3)))
+        return found[0], found[1], found[2]
+
+    def _order(self, heads: int | None) -> np.ndarray | None:
+        form = self.form
+        if heads is None or not form.architecture.turns_neighbours:
+            return None
+        return neighbours_apart(heads, form.key_size, form.rope_size)
+
+    def _head_norm(self, x: Tensor, name: str) -> Tensor:
+        if self.form.architecture.turns_neighbours and self.weights.has(f"{name}.weight"):
+            raise ModelError(f"'{name}' stands beside columns that are turned in pairs")
+        return self._norm(x, name, optional=True)
+
+    def _appended(self, name: str, new: Tensor, step: _Step) -> Tensor:
+        """The cache with the step's own rows behind those that stand in it."""
+        e = self.maker
+        past = self._input(
+            name, TensorType(dtypes.f32, (*new.shape[:2], step.room, new.shape[3]))
+        )
+        places = e.broadcast_to(e.unsqueeze(step.places, (0, 1, 3)), new.shape)
+        return e.op("scatter_elements", past, places, new, axis=2)
+
+    def _feed_forward(self, x: Tensor, block: str) -> Tensor:
+        e, name = self.maker, f"{block}.ffn_down"
+        width = self.form.width
+        inner = self.weights.tensor(f"{name}.weight", (width, None)).shape[1]
+        if self.weights.has(f"{block}.ffn_gate.weight"):
+            parts = [Projection(f"{block}.ffn_{n}", inner) for n in ("gate", "up")]
+        else:
+            parts = [Projection(f"{block}.ffn_up", inner * 2)]
+        both = self._product(x, parts)
+        with self._part("GatedActivation", f"{block}.ffn_act"):
+            gate, up = e.slice(both, 2, 0, inner), e.slice(both, 2, inner, inner)
+            is_gelu = self.form.architecture.activation == "gelu"
+            gate = e.op("gelu", gate, approximate="tanh") if is_gelu else e.op("silu", gate)
+            mixed = e.op("mul", gate, up)
+        return self._product(mixed, [Projection(name, width)])
+
+    # --- the end
+
+    def _scores(self, x: Tensor, count: Dim) -> Tensor:
+        """`[1, vocabulary]` for what follows the last token."""
+        e, form = self.maker, self.form
+        with self._part("LastToken", "last"):
+            last = e.slice(x, 1, count - 1, 1)
+        last = self._norm(last, "output_norm")
+        name = "output" if self.weights.has("output.weight") else "token_embd"
+        rows = self.weights.tensor(f"{name}.weight", (None, form.width)).shape[0]
+        scores = self._product(last, [Projection(name, rows)])
+        with self._part("Scores", LOGITS):
+            if form.final_cap:
+                cap = e.scalar(form.final_cap, dtypes.f32)
+                scores = e.op("mul", e.op("tanh", e.op("div", scores, cap)), cap)
+            return e.reshape(scores, (1, rows))

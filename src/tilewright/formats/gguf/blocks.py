@@ -1,0 +1,202 @@
+"""What quantised blocks mean: integers, a scale and perhaps a minimum of each group of them.
+
+Every type comes apart into the same form, number = integer * scale + minimum; scales of 6 bits are multiplied
+with that of their block, which is exact enough to be what ggml computes: one rounding in f32.  `dequantize` is
+the oracle that products are compared with.
+
+Source: ggml, `ggml-quants.c` (dequantize_row_*) and the block structures of `ggml-common.h`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.gguf.reader import GgufFile, GgufTensor
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Rows of numbers as integers in groups.
+
+    Attributes:
+        values: `[.., K]`, u8 of 4 bits around `zero`, or i8.
+        scale: `[.., K / group] f32`.
+        minimum: the same, what is added to every number of a group; None: nothing.
+        zero: the integer that stands for the minimum.
+        group: elements that share a scale.
+    """
+
+    values: npt.NDArray[Any]
+    scale: Floats
+    minimum: Floats | None
+    zero: int
+    group: int
+
+
+def _half(raw: Bytes, at: int) -> Floats:
+    """The f16 at a byte of every block: `[.., 1]`."""
+    found = np.ascontiguousarray(raw[..., at : at + 2]).view(np.float16)
+    return found.astype(np.float32)
+
+
+def _nibbles(packed: Bytes) -> Bytes:
+    """`[.., n]` bytes as `[.., 2, n]`: the lower halves, then the upper ones."""
+    return np.stack([packed & np.uint8(0xF), packed >> np.uint8(4)], axis=-2)
+
+
+def _rows(x: npt.NDArray[Any], lead: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Everything behind the leading axes as one axis."""
+    return np.ascontiguousarray(x).reshape(*lead, math.prod(x.shape[len(lead) :]))
+
+
+def _with_bits(raw: Bytes, low: Bytes, at: int) -> Bytes:
+    """32 values of 4 bits with their fifth, which lie in 4 bytes of the block."""
+    bits = np.unpackbits(raw[..., at : at + 4], axis=-1, bitorder="little")
+    return low.reshape(bits.shape) | bits << np.uint8(4)
+
+
+def _q4_0(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    values = _rows(_nibbles(raw[..., 2:]), lead)
+    return Blocks(values, _rows(_half(raw, 0), lead), None, 8, 32)
+
+
+def _q4_1(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    scale, minimum = (_rows(_half(raw, at), lead) for at in (0, 2))
+    return Blocks(_rows(_nibbles(raw[..., 4:]), lead), scale, minimum, 0, 32)
+
+
+def _q5_0(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    values = _with_bits(raw, _nibbles(raw[..., 6:]), 2).astype(np.int8) - np.int8(16)
+    return Blocks(_rows(values, lead), _rows(_half(raw, 0), lead), None, 0, 32)
+
+
+def _q5_1(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    scale, minimum = (_rows(_half(raw, at), lead) for at in (0, 2))
+    values = _with_bits(raw, _nibbles(raw[..., 8:]), 4).astype(np.int8)
+    return Blocks(_rows(values, lead), scale, minimum, 0, 32)
+
+
+def _q8_0(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    values = _rows(raw[..., 2:].view(np.int8), lead)
+    return Blocks(values, _rows(_half(raw, 0), lead), None, 0, 32)
+
+
+def _q2_k(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    scales, packed = raw[..., :16], raw[..., 16:80].reshape(*raw.shape[:-1], 2, 1, 32)
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    values = packed >> shifts & np.uint8(3)
+    scale = _half(raw, 80) * (scales & 0xF).astype(np.float32)
+    minimum = -(_half(raw, 82) * (scales >> 4).astype(np.float32))
+    return Blocks(_rows(values, lead), _rows(scale, lead), _rows(minimum, lead), 0, 16)
+
+
+def _q3_k(raw: Bytes) -> Blocks:
+    lead, shape = raw.shape[:-2], raw.shape[:-1]
+    high = raw[..., :32].reshape(*shape, 1, 1, 32)
+    packed = raw[..., 32:96].reshape(*shape, 2, 1, 32)
+    low = packed >> np.arange(0, 8, 2, dtype=np.uint8)[:, None] & np.uint8(3)
+    places = np.arange(8, dtype=np.uint8).reshape(2, 4, 1)
+    # A third bit that is not set stands for 4 less; 4 is what stands for zero.
+    values = low | (high >> places & np.uint8(1)) << np.uint8(2)
+    six = raw[..., 96:108]
+    lows = np.concatenate([six[..., :8] & 0xF, six[..., :8] >> 4], -1)
+    highs = np.concatenate([six[..., 8:] >> (2 * i) & 3 for i in range(4)], -1)
+    scale = (lows | highs << 4).astype(np.float32) - np.float32(32)
+    scale = _half(raw, 108) * scale
+    return Blocks(_rows(values, lead), _rows(scale, lead), None, 4, 16)
+
+
+def _six_bits(raw: Bytes) -> tuple[Floats, Floats]:
+    """Scales and minima of the 8 groups of a block of Q4_K and Q5_K, each of 6 bits."""
+    first, second, third = (raw[..., at : at + 4] for at in (4, 8, 12))
+    scale = np.concatenate([first & 63, (third & 0xF) | (first >> 6) << 4], -1)
+    minimum = np.concatenate([second & 63, (third >> 4) | (second >> 6) << 4], -1)
+    scale = _half(raw, 0) * scale.astype(np.float32)
+    return scale, -(_half(raw, 2) * minimum.astype(np.float32))
+
+
+def _q4_k(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    scale, minimum = (_rows(x, lead) for x in _six_bits(raw))
+    packed = raw[..., 16:].reshape(*raw.shape[:-1], 4, 32)
+    return Blocks(_rows(_nibbles(packed), lead), scale, minimum, 0, 32)
+
+
+def _q5_k(raw: Bytes) -> Blocks:
+    lead, shape = raw.shape[:-2], raw.shape[:-1]
+    scale, minimum = (_rows(x, lead) for x in _six_bits(raw))
+    low = _nibbles(raw[..., 48:].reshape(*shape, 4, 32))
+    places = np.arange(8, dtype=np.uint8).reshape(4, 2, 1)
+    bits = raw[..., 16:48].reshape(*shape, 1, 1, 32) >> places & np.uint8(1)
+    values = (low | bits << np.uint8(4)).astype(np.int8)
+    return Blocks(_rows(values, lead), scale, minimum, 0, 32)
+
+
+def _q6_k(raw: Bytes) -> Blocks:
+    lead, shape = raw.shape[:-2], raw.shape[:-1]
+    low = _nibbles(raw[..., :128].reshape(*shape, 2, 64)).reshape(*shape, 2, 4, 32)
+    places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    high = raw[..., 128:192].reshape(*shape, 2, 1, 32) >> places & np.uint8(3)
+    values = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
+    scale = _half(raw, 208) * raw[..., 192:208].view(np.int8).astype(np.float32)
+    return Blocks(_rows(values, lead), _rows(scale, lead), None, 0, 16)
+
+
+DECODERS: Final[Mapping[str, Callable[[Bytes], Blocks]]] = {
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0,
+    "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+}  # fmt: skip
+"""By type: `[.., blocks of a row, bytes of a block] u8` taken apart."""
+
+_PLAIN: Final[Mapping[str, npt.DTypeLike]] = {
+    "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64,
+    "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
+}  # fmt: skip
+
+
+def decode(file: GgufFile, tensor: GgufTensor) -> Blocks | npt.NDArray[Any]:
+    """A tensor as integers with scales; as an array in place where its elements stand one by one.
+
+    Raises: ArchiveError for a type of blocks whose meaning is not known here.
+    """
+    raw, kind = file.bytes_of(tensor), tensor.type.name
+    if kind in _PLAIN:
+        return raw.reshape(-1).view(_PLAIN[kind]).reshape(tensor.shape)
+    decoder = DECODERS.get(kind)
+    if decoder is None:
+        raise ArchiveError(
+            f"blocks of type {kind} are not supported",
+            location=f"{file.location}: tensor '{tensor.name}'",
+            hint=f"known are {', '.join((*_PLAIN, *DECODERS))}",
+        )
+    return decoder(raw)
+
+
+def dequantize(file: GgufFile, tensor: GgufTensor) -> Floats:
+    """The numbers of a tensor, as ggml makes them.  Raises: ArchiveError as `decode`."""
+    found = decode(file, tensor)
+    if not isinstance(found, Blocks):
+        return found.astype(np.float32)
+    whole = found.values.astype(np.float32) - np.float32(found.zero)
+    numbers = whole.reshape(*found.scale.shape, found.group) * found.scale[..., None]
+    if found.minimum is not None:
+        numbers = numbers + found.minimum[..., None]
+    return numbers.reshape(tensor.shape)

@@ -1,0 +1,278 @@
+"""Language models of a few thousand random weights as .gguf, and what they compute, in numpy.
+
+The reference is written from the papers, position by position, on dequantised weights: it shares no code with
+the front end.  Used by tests of the front end, of generation and of the server.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fakes import parameter_files
+from tilewright.formats.gguf import BLOCK_TYPES, dequantize, read_gguf
+
+CODES = {row.name: code for code, row in BLOCK_TYPES.items()}
+HALVES = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82),
+    "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+}  # fmt: skip
+"""Where the f16 of a block stand."""
+_SIZES = {
+    "Q8_0": 0.002,
+    "Q6_K": 0.00006,
+    "Q3_K": 0.0008,
+    "Q4_K": 0.0006,
+    "Q5_K": 0.0003,
+    "Q2_K": 0.002,
+}
+
+
+def pair(key: str, value: Any) -> bytes:
+    """A key with its value, encoded."""
+    return parameter_files.gguf_text(key) + _value(value)
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + parameter_files.gguf_text(value)
+    if isinstance(value[0], str):
+        texts = b"".join(map(parameter_files.gguf_text, value))
+        return struct.pack("<IIQ", 9, 8, len(value)) + texts
+    if isinstance(value[0], float):
+        return struct.pack(f"<IIQ{len(value)}f", 9, 6, len(value), *value)
+    return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
+
+
+def random_blocks(random: np.random.Generator, shape: Sequence[int], kind: str) -> bytes:
+    """Bytes of a tensor of any type, whose numbers are small."""
+    row = BLOCK_TYPES[CODES[kind]]
+    if kind not in HALVES:
+        numbers = (random.standard_normal(shape) * 0.1).astype(np.float32)
+        if kind == "BF16":
+            return (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        return numbers.astype({"F32": np.float32, "F16": np.float16}[kind]).tobytes()
+    count = int(np.prod(shape)) // row.elements
+    raw = random.integers(0, 256, (count, row.size_bytes), np.uint8)
+    for index, at in enumerate(HALVES[kind]):
+        sizes = random.uniform(0.5, 1.5, count) * _SIZES.get(kind, 0.02)
+        # Minima pull the numbers to both sides of zero.
+        sizes = -sizes * 7 if index and kind.endswith("1") else sizes
+        raw[:, at : at + 2] = sizes.astype(np.float16).view(np.uint8).reshape(-1, 2)
+    return raw.tobytes()
+
+
+@dataclass
+class Form:
+    """What a model is like; `kinds` are types of tensors by the end of their name, "" of all others."""
+
+    architecture: str = "llama"
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    shared: int = 2
+    size: int = 16
+    inner: int = 96
+    vocabulary: int = 80
+    seed: int = 0
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    biases: bool = False
+    head_norms: bool = False
+    post_norms: bool = False
+    fused: bool = False
+    tied: bool = True
+    more: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor with its shape."""
+        q, k, w = self.heads * self.size, self.shared * self.size, self.width
+        found: dict[str, tuple[int, ...]] = {"token_embd.weight": (self.vocabulary, w)}
+        for i in range(self.layers):
+            b = f"blk.{i}"
+            rows = {"attn_q": q, "attn_k": k, "attn_v": k}
+            if self.fused:
+                rows = {"attn_qkv": q + 2 * k}
+            for name, count in rows.items():
+                found[f"{b}.{name}.weight"] = (count, w)
+                if self.biases:
+                    found[f"{b}.{name}.bias"] = (count,)
+            gates = (
+                {"ffn_up": 2 * self.inner}
+                if self.fused
+                else {"ffn_gate": self.inner, "ffn_up": self.inner}
+            )
+            found |= {f"{b}.{name}.weight": (count, w) for name, count in gates.items()}
+            found[f"{b}.attn_output.weight"] = (w, q)
+            found[f"{b}.ffn_down.weight"] = (w, self.inner)
+            norms = {"attn_norm": w, "ffn_norm": w}
+            if self.head_norms:
+                norms |= {"attn_q_norm": self.size, "attn_k_norm": self.size}
+            if self.post_norms:
+                norms |= {"post_attention_norm": w, "post_ffw_norm": w}
+            found |= {f"{b}.{name}.weight": (size,) for name, size in norms.items()}
+        found["output_norm.weight"] = (w,)
+        if not self.tied:
+            found["output.weight"] = (self.vocabulary, w)
+        return found
+
+    def kind_of(self, name: str, shape: tuple[int, ...]) -> str:
+        """The type of a tensor."""
+        if len(shape) == 1:
+            return "F32"
+        ends = [end for end in self.kinds if name.endswith(end)]
+        return self.kinds[max(ends, key=len)] if ends else "F32"
+
+    def keys(self) -> dict[str, Any]:
+        """The metadata."""
+        a = self.architecture
+        return {
+            "general.architecture": a,
+            "general.name": "tiny",
+            f"{a}.block_count": self.layers,
+            f"{a}.context_length": 64,
+            f"{a}.embedding_length": self.width,
+            f"{a}.feed_forward_length": self.inner,
+            f"{a}.attention.head_count": self.heads,
+            f"{a}.attention.head_count_kv": self.shared,
+            f"{a}.attention.key_length": self.size,
+            f"{a}.attention.value_length": self.size,
+            f"{a}.attention.layer_norm_rms_epsilon": 1e-5,
+            **self.metadata,
+        }
+
+    def data(self) -> bytes:
+        """The file."""
+        random = np.random.default_rng(self.seed)
+        tensors: list[tuple[str, tuple[int, ...], int, bytes]] = []
+        for name, shape in self.shapes().items():
+            kind = self.kind_of(name, shape)
+            content = random_blocks(random, shape, kind)
+            if "norm" in name:
+                content = random.uniform(0.5, 1.5, shape).astype(np.float32).tobytes()
+            tensors.append((name, shape, CODES[kind], content))
+        for name, array in self.more.items():
+            tensors.append((name, array.shape, 0, array.astype(np.float32).tobytes()))
+        return parameter_files.gguf(
+            tensors, metadata=[pair(k, v) for k, v in self.keys().items()]
+        )
+
+
+def _norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+def _turn(x: np.ndarray, position: int, angles: np.ndarray, neighbours: bool) -> np.ndarray:
+    """One head's vector as complex numbers that are turned."""
+    half = len(angles)
+    body = x[: 2 * half]
+    pairs = body.reshape(half, 2).T if neighbours else body.reshape(2, half)
+    whole = (pairs[0] + 1j * pairs[1]) * np.exp(1j * position * angles)
+    found = np.stack([whole.real, whole.imag])
+    return np.concatenate([(found.T if neighbours else found).reshape(-1), x[2 * half :]])
+
+
+@dataclass
+class Reference:
+    """What a model computes, in f64.  Options say what metadata of its architecture means."""
+
+    form: Form
+    neighbours: bool = True
+    gelu: bool = False
+    embedding_scale: float = 1.0
+    base: float = 10000.0
+    local_base: float = 0.0
+    windows: Sequence[int] = ()
+    attention_cap: float = 0.0
+    final_cap: float = 0.0
+    divisors: np.ndarray | None = None
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """The scores behind the last token."""
+        form = self.form
+        file = read_gguf(form.data())
+        w = {n: dequantize(file, t).astype(np.float64) for n, t in file.tensors.items()}
+        x = w["token_embd.weight"][list(tokens)] * self.embedding_scale
+        for i in range(form.layers):
+            x = self._layer(x, i, {k.removeprefix(f"blk.{i}."): v for k, v in w.items()})
+        last = _norm(x[-1], w["output_norm.weight"])
+        scores = w.get("output.weight", w["token_embd.weight"]) @ last
+        return (
+            self.final_cap * np.tanh(scores / self.final_cap) if self.final_cap else scores
+        )
+
+    def _layer(self, x: np.ndarray, layer: int, w: Mapping[str, np.ndarray]) -> np.ndarray:
+        seen = _norm(x, w["attn_norm.weight"])
+        mixed = self._attention(seen, layer, w) @ w["attn_output.weight"].T
+        if self.form.post_norms:
+            mixed = _norm(mixed, w["post_attention_norm.weight"])
+        x = x + mixed
+        seen = _norm(x, w["ffn_norm.weight"])
+        if self.form.fused:
+            gate, up = np.split(seen @ w["ffn_up.weight"].T, 2, axis=1)
+        else:
+            gate, up = seen @ w["ffn_gate.weight"].T, seen @ w["ffn_up.weight"].T
+        if self.gelu:
+            inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+            gate = 0.5 * gate * (1 + np.tanh(inner))
+        else:
+            gate = gate / (1 + np.exp(-gate))
+        out = (gate * up) @ w["ffn_down.weight"].T
+        return x + (_norm(out, w["post_ffw_norm.weight"]) if self.form.post_norms else out)
+
+    def _attention(
+        self, x: np.ndarray, layer: int, w: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        form = self.form
+        window = self.windows[layer] if self.windows else 0
+        base = self.local_base if window and self.local_base else self.base
+        angles = base ** -(np.arange(0, form.size, 2) / form.size)
+        if self.divisors is not None:
+            angles = angles / self.divisors
+        projected = [self._projected(x, letter, w) for letter in "qkv"]
+        for index, letter in enumerate("qk"):
+            if form.head_norms:
+                projected[index] = _norm(projected[index], w[f"attn_{letter}_norm.weight"])
+            for p, h in np.ndindex(projected[index].shape[:2]):
+                projected[index][p, h] = _turn(
+                    projected[index][p, h], p, angles, self.neighbours
+                )
+        q, k, v = projected
+        out = np.zeros_like(q)
+        for p, h in np.ndindex(q.shape[:2]):
+            first = max(0, p - window + 1) if window else 0
+            shared = h // (form.heads // form.shared)
+            scores = k[first : p + 1, shared] @ q[p, h] / np.sqrt(form.size)
+            if self.attention_cap:
+                scores = self.attention_cap * np.tanh(scores / self.attention_cap)
+            powers = np.exp(scores - scores.max())
+            out[p, h] = powers / powers.sum() @ v[first : p + 1, shared]
+        return out.reshape(len(x), -1)
+
+    def _projected(
+        self, x: np.ndarray, letter: str, w: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        form = self.form
+        sizes = [n * form.size for n in (form.heads, form.shared, form.shared)]
+        index = "qkv".index(letter)
+        if form.fused:
+            rows = np.split(w["attn_qkv.weight"], np.cumsum(sizes)[:2])[index]
+            bias = (
+                np.split(w["attn_qkv.bias"], np.cumsum(sizes)[:2])[index]
+                if form.biases
+                else 0
+            )
+        else:
+            rows = w[f"attn_{letter}.weight"]
+            bias = w[f"attn_{letter}.bias"] if form.biases else 0
+        return (x @ rows.T + bias).reshape(len(x), -1, form.size)

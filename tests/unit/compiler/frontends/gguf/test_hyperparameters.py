@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fakes.language_models import Form
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.gguf import read_hyperparameters
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.formats.gguf import read_gguf
+
+
+def _read(architecture: str = "llama", **metadata: Any) -> Any:
+    keys = {key.replace("__", "."): value for key, value in metadata.items()}
+    prefixed = {
+        k if k.startswith("general.") else f"{architecture}.{k}": v for k, v in keys.items()
+    }
+    return read_hyperparameters(read_gguf(Form(architecture, metadata=prefixed).data()))
+
+
+def test_what_metadata_does_not_say_follows_from_the_rest() -> None:
+    form = read_hyperparameters(read_gguf(Form().data()))
+    assert (form.rope_size, form.rope_base, form.attention_scale) == (16, 10000.0, 0.25)
+    assert form.windows == (0, 0)
+    assert form.rope_scaling.type == "none"
+
+
+def test_layers_of_gemma_see_windows_in_turn() -> None:
+    form = read_hyperparameters(
+        read_gguf(
+            Form("gemma2", layers=4, metadata={"gemma2.attention.sliding_window": 7}).data()
+        )
+    )
+    assert form.windows == (7, 0, 7, 0)
+
+
+def test_sizes_that_all_layers_agree_on_are_one_size() -> None:
+    assert _read(attention__head_count_kv=[2, 2]).shared_heads == 2
+
+
+WRONG = {
+    "architecture": (
+        {"general__architecture": "lama"},
+        "architecture 'lama' is not supported",
+    ),
+    "experts": ({"expert_count": 8}, "mixtures of experts"),
+    "no layers": (
+        {"block_count": 0},
+        "'llama.block_count' is '0', expected a whole number from 1",
+    ),
+    "many layers": ({"block_count": 1 << 30}, "to 1024"),
+    "text": ({"embedding_length": "wide"}, "'llama.embedding_length' is 'wide'"),
+    "truth": ({"embedding_length": True}, "'llama.embedding_length' is 'True'"),
+    "epsilon": (
+        {"attention__layer_norm_rms_epsilon": float("nan")},
+        "expected a finite number",
+    ),
+    "heads": ({"attention__head_count_kv": 3}, "4 heads of queries do not share 3 heads"),
+    "turned": ({"rope__dimension_count": 18}, "18 columns of heads of 16"),
+    "odd": ({"rope__dimension_count": 7}, "7 columns of heads of 16"),
+    "layers differ": ({"attention__head_count_kv": [2, 4]}, "differs from layer to layer"),
+    "scaling": ({"rope__scaling__type": "magic"}, "scaled as 'magic'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_senseless_metadata_is_an_error_that_names_the_key(case: str) -> None:
+    metadata, message = WRONG[case]
+    with pytest.raises(ModelError, match=message):
+        _read(**metadata)
+
+
+def test_an_unknown_architecture_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UnsupportedError, match="supported are: llama qwen2"):
+        _read(general__architecture="rwkv7")

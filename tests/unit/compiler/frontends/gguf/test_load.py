@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from fakes.language_models import Form
+from tilewright.base.errors import ArchiveError, ModelError, UserError
+from tilewright.compiler.frontends import gguf
+from tilewright.compiler.frontends.door import front_end_of
+
+
+def test_the_door_knows_files_by_suffix_and_by_how_they_begin(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(Form(layers=1).data())
+    assert front_end_of(path).name == front_end_of("x.gguf").name == "GGUF"
+    assert front_end_of(path.read_bytes()).name == "GGUF"
+
+
+def test_a_graph_says_which_files_it_was_read_from(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(Form(layers=1).data())
+    found = gguf.load(path)
+    assert found.files == (path,)
+    assert [value.name for value in found.graph.inputs] == [
+        "tokens",
+        "span",
+        "key_0",
+        "value_0",
+    ]
+    assert found.graph.output_names == ["logits", "new_key_0", "new_value_0"]
+
+
+def test_coverage_has_a_row_per_part_of_a_layer() -> None:
+    report = tw.coverage(Form(kinds={"weight": "Q4_1"}).data(), quick=True)
+    assert report.supported
+    rows = {row.op_type: row.count for row in report.rows}
+    assert rows["Linear(Q4_1)"] == 9
+    assert rows["Attention"] == 2
+
+
+@pytest.mark.slow
+def test_every_part_of_a_model_runs_in_lanes() -> None:
+    report = tw.coverage(Form(kinds={"weight": "Q4_1"}).data())
+    assert report.supported
+    assert not [row for row in report.rows if row.status.value in ("fallback", "slow")]
+
+
+def test_coverage_of_what_is_not_supported_says_what() -> None:
+    report = tw.coverage(Form(metadata={"general.architecture": "mamba"}).data())
+    assert [p.reason for p in report.problems] == ["architecture 'mamba' is not supported"]
+
+
+def test_files_that_are_none_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such file"):
+        gguf.load(tmp_path / "none.gguf")
+    empty = tmp_path / "empty.gguf"
+    empty.touch()
+    with pytest.raises(ArchiveError, match="is empty"):
+        gguf.load(empty)
+    with pytest.raises(ModelError, match="is a folder"):
+        gguf.load(tmp_path)
+
+
+def test_shapes_of_inputs_that_there_are_not_are_errors() -> None:
+    data = Form(layers=1).data()
+    with pytest.raises(UserError, match="names 'token'"):
+        gguf.load(data, {"token": (1, 1)})
+    with pytest.raises(UserError, match="'tokens' as 0"):
+        gguf.load(data, {"tokens": (1, 0)})
+    with pytest.raises(UserError, match="input_values is for ONNX models"):
+        tw.compile(data, input_values={"tokens": [[1]]})
+
+
+def test_truncated_files_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "half.gguf"
+    data = Form(layers=1).data()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ArchiveError, match="needs"):
+        gguf.load(path)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes.language_models import Form
+from tilewright.compiler.frontends.gguf import read_hyperparameters
+from tilewright.compiler.frontends.gguf.rope import frequencies, neighbours_apart
+from tilewright.formats.gguf import read_gguf
+
+
+def test_yarn_keeps_fast_columns_and_stretches_slow_ones() -> None:
+    metadata = {
+        "qwen3.rope.scaling.type": "yarn",
+        "qwen3.rope.scaling.factor": 4.0,
+        "qwen3.rope.scaling.original_context_length": 32768,
+        "qwen3.rope.freq_base": 1e6,
+    }
+    form = read_hyperparameters(
+        read_gguf(Form("qwen3", size=128, heads=2, shared=2, metadata=metadata).data())
+    )
+    plain = 1e6 ** -(np.arange(64) / 64)
+    found = frequencies(form)
+    ratio = plain / found.angles
+    assert np.allclose(ratio[:23], 1, rtol=1e-6)
+    assert np.allclose(ratio[40:], 4, rtol=1e-6)
+    assert (np.diff(ratio) > -1e-5).all()
+    assert found.factor == pytest.approx(1 + 0.1 * np.log(4))
+
+
+@pytest.mark.needs_torch
+def test_yarn_is_that_of_transformers() -> None:
+    pytest.importorskip("torch")
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    configuration = pytest.importorskip("transformers").Qwen3Config(
+        head_dim=128,
+        max_position_embeddings=131072,
+        rope_parameters={
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768,
+            "rope_theta": 1e6,
+        },
+    )  # fmt: skip
+    expected, factor = rope.ROPE_INIT_FUNCTIONS["yarn"](configuration, "cpu")
+    metadata = {
+        "qwen3.rope.scaling.type": "yarn",
+        "qwen3.rope.scaling.factor": 4.0,
+        "qwen3.rope.scaling.original_context_length": 32768,
+        "qwen3.rope.freq_base": 1e6,
+    }
+    form = read_hyperparameters(
+        read_gguf(Form("qwen3", size=128, heads=2, shared=2, metadata=metadata).data())
+    )
+    found = frequencies(form)
+    assert np.allclose(found.angles, expected.numpy(), rtol=1e-5)
+    assert found.factor == pytest.approx(factor)
+
+
+def test_neighbours_stand_half_a_head_apart() -> None:
+    assert neighbours_apart(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.language_models import Form, Reference
+from tilewright.base.errors import InputError, ModelError
+
+TOKENS = [3, 17, 0, 79, 5, 44, 44, 8, 61, 20, 33]
+ROOM = 24
+
+
+def _step(
+    model: tw.Model, caches: Mapping[str, np.ndarray], tokens: Sequence[int], before: int
+) -> np.ndarray:
+    inputs = {
+        "tokens": np.array([tokens]),
+        "span": np.zeros(before + len(tokens), np.bool_),
+        **caches,
+    }
+    outputs = {f"new_{name}": array for name, array in caches.items()}
+    return model.run(inputs, outputs)["logits"][0]
+
+
+def _caches(model: tw.Model, room: int = ROOM) -> dict[str, np.ndarray]:
+    return {
+        spec.name: np.full((1, spec.shape[1], room, spec.shape[3]), np.nan, np.float32)
+        for spec in model.inputs[2:]
+    }
+
+
+def _check(form: Form, **options: Any) -> None:
+    """A prompt, one token after the other, then a part of two tokens: each as the reference has it."""
+    model = tw.compile(form.data())
+    reference = Reference(form, **options)
+    caches = _caches(model)
+    for start, stop in ((0, 7), (7, 8), (8, 9), (9, 11)):
+        found = _step(model, caches, TOKENS[start:stop], start)
+        expected = reference.logits(TOKENS[:stop])
+        scale = np.abs(expected).max()
+        assert np.abs(found - expected).max() < 2e-5 * scale, (start, stop)
+
+
+def test_a_llama_of_floats_computes_what_the_papers_say() -> None:
+    _check(Form(tied=False))
+
+
+MORE = {
+    "q4_1": (Form(kinds={"weight": "Q4_1", "token_embd.weight": "Q8_0"}), {}),
+    "q4_0": (Form(kinds={"weight": "Q4_0"}, tied=False), {}),
+    "mixed": (Form(kinds={"weight": "Q5_1", "attn_v.weight": "Q8_0", "ffn_down.weight": "F16"}), {}),
+    "halves": (Form(kinds={"weight": "BF16"}), {}),
+    "k": (
+        Form(width=256, size=64, inner=256,
+             kinds={"weight": "Q4_K", "attn_v.weight": "Q6_K", "ffn_down.weight": "Q6_K",
+                    "token_embd.weight": "Q6_K"}),
+        {},
+    ),
+    "small k": (
+        Form(width=256, size=64, inner=256, layers=1,
+             kinds={"weight": "Q3_K", "ffn_down.weight": "Q2_K", "attn_output.weight": "Q5_K"}),
+        {},
+    ),
+    "one head": (Form(heads=1, shared=1, layers=1), {}),
+    "long context": (
+        Form(more={"rope_freqs.weight": np.linspace(1, 8, 8)}, metadata={"llama.rope.freq_base": 5e5}),
+        {"divisors": np.linspace(1, 8, 8), "base": 5e5},
+    ),
+    "linear": (
+        Form(metadata={"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}),
+        {"divisors": np.full(8, 4.0)},
+    ),
+    "qwen2": (Form("qwen2", biases=True, kinds={"weight": "Q8_0"}), {"neighbours": False}),
+    "qwen3": (Form("qwen3", head_norms=True), {"neighbours": False}),
+    "phi3": (
+        Form("phi3", fused=True, metadata={"phi3.attention.sliding_window": 4}),
+        {"neighbours": False, "windows": (4, 4)},
+    ),
+    "gemma": (Form("gemma"), {"neighbours": False, "gelu": True, "embedding_scale": 8.0}),
+    "gemma2": (
+        Form("gemma2", post_norms=True, layers=3,
+             metadata={"gemma2.attention.sliding_window": 4, "gemma2.attn_logit_softcapping": 0.5,
+                       "gemma2.final_logit_softcapping": 0.3}),
+        {"neighbours": False, "gelu": True, "embedding_scale": 8.0, "windows": (4, 0, 4),
+         "attention_cap": 0.5, "final_cap": 0.3},
+    ),
+    "gemma3": (
+        Form("gemma3", post_norms=True, head_norms=True, layers=7,
+             metadata={"gemma3.attention.sliding_window": 3, "gemma3.rope.freq_base": 1e6}),
+        {"neighbours": False, "gelu": True, "embedding_scale": 8.0, "base": 1e6,
+         "local_base": 1e4, "windows": (3, 3, 3, 3, 3, 0, 3)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE)
+def test_models_of_other_forms_compute_what_the_papers_say(case: str) -> None:
+    form, options = MORE[case]
+    _check(form, **options)
+
+
+@pytest.mark.slow
+def test_a_step_of_fixed_sizes_is_the_same_step() -> None:
+    form = Form(kinds={"weight": "Q4_1"})
+    whole = tw.compile(form.data())
+    single = tw.compile(
+        form.data(), input_shapes={"tokens": (1, 1), "key_0": (1, 2, ROOM, 16)}
+    )
+    caches, own = _caches(whole), _caches(whole)
+    for at, token in enumerate(TOKENS):
+        expected = _step(whole, caches, [token], at)
+        assert np.abs(_step(single, own, [token], at) - expected).max() < 1e-5
+
+
+@pytest.mark.slow
+def test_tokens_and_places_out_of_range_are_errors() -> None:
+    model = tw.compile(Form(layers=1).data())
+    with pytest.raises(InputError, match="out of range"):
+        _step(model, _caches(model), [80], 0)
+    with pytest.raises(InputError, match="out of range"):
+        _step(model, _caches(model), [1, 2], ROOM - 1)
+
+
+BROKEN = {
+    "missing tensor": (
+        Form(tied=True),
+        "blk.1.ffn_down.weight",
+        "'blk.1.ffn_down.weight' is missing",
+    ),
+    "missing norm": (
+        Form(tied=True),
+        "output_norm.weight",
+        "'output_norm.weight' is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_tensors_that_are_missing_are_named(case: str) -> None:
+    form, name, message = BROKEN[case]
+    changed = name[:-1] + "?"
+    data = form.data().replace(name.encode(), changed.encode())
+    with pytest.raises(ModelError, match=message):
+        tw.compile(data)
+
+
+def test_tensors_of_another_shape_are_named() -> None:
+    form = Form(metadata={"llama.attention.head_count_kv": 4})
+    with pytest.raises(
+        ModelError, match=r"'blk.0.attn_k.weight' is \[32, 64\], expected \[64, 64\]"
+    ):
+        tw.compile(form.data())

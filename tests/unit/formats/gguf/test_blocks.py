@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from fakes.language_models import CODES, HALVES
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.gguf import (
+    BLOCK_TYPES,
+    DECODERS,
+    Blocks,
+    GgufFile,
+    GgufTensor,
+    decode,
+    dequantize,
+)
+
+# What the package gguf 0.19 makes of the bytes of `_random`.
+DIGESTS = {
+    "Q4_0": "57bdabc96d872a36", "Q4_1": "cb78b5fca6efe07f", "Q5_0": "e563064f53f460c5",
+    "Q5_1": "04a71813d9f26e83", "Q8_0": "92d4feaefc0be604", "Q2_K": "a7c4fb0602f31ec8",
+    "Q3_K": "bea6fb84af88b45f", "Q4_K": "35184d9218c58a10", "Q5_K": "4b0feb35eb3a11d0",
+    "Q6_K": "a17bad6dd0aafcd9",
+}  # fmt: skip
+
+
+def _random(kind: str) -> np.ndarray:
+    row = BLOCK_TYPES[CODES[kind]]
+    raw = np.random.default_rng(7).integers(0, 256, (3, 4, row.size_bytes), dtype=np.uint8)
+    for at in HALVES[kind]:
+        raw[..., at + 1] &= 0xBF  # finite
+    return raw
+
+
+def _file(raw: bytes, kind: str, shape: tuple[int, ...]) -> tuple[GgufFile, GgufTensor]:
+    tensor = GgufTensor("w", shape, BLOCK_TYPES[CODES[kind]], 0, len(raw))
+    return GgufFile(3, {}, {"w": tensor}, memoryview(raw), "x.gguf"), tensor
+
+
+@pytest.mark.parametrize("kind", sorted(DECODERS))
+def test_numbers_are_those_of_ggml_to_the_last_bit(kind: str) -> None:
+    raw = _random(kind)
+    shape = (3, 4 * BLOCK_TYPES[CODES[kind]].elements)
+    found = dequantize(*_file(raw.tobytes(), kind, shape))
+    assert found.shape == shape
+    assert hashlib.sha256(found.astype("<f4").tobytes()).hexdigest()[:16] == DIGESTS[kind]
+
+
+@pytest.mark.parametrize("kind", sorted(DECODERS))
+def test_numbers_are_those_of_the_package_of_ggml(kind: str) -> None:
+    quants = pytest.importorskip("gguf.quants")
+    raw = _random(kind)
+    expected = quants.dequantize(raw.reshape(3, -1), CODES[kind])
+    found = dequantize(*_file(raw.tobytes(), kind, expected.shape))
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", sorted(DECODERS))
+def test_integers_of_four_bits_are_bytes_and_wider_ones_have_a_sign(kind: str) -> None:
+    row = BLOCK_TYPES[CODES[kind]]
+    blocks = decode(*_file(_random(kind).tobytes(), kind, (3, 4 * row.elements)))
+    assert isinstance(blocks, Blocks)
+    if blocks.values.dtype == np.uint8:
+        assert blocks.values.max() < 16
+        assert 0 <= blocks.zero <= 8
+    else:
+        assert blocks.values.dtype == np.int8
+        assert blocks.zero == 0
+    assert blocks.scale.shape == (3, 4 * row.elements // blocks.group)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("F32", np.float32), ("F16", np.float16), ("I32", np.int32)]
+)
+def test_elements_that_stand_alone_show_the_memory_of_the_file(
+    kind: str, dtype: type
+) -> None:
+    array = np.arange(12).astype(dtype).reshape(3, 4)
+    data = array.tobytes()
+    found = decode(*_file(data, kind, (3, 4)))
+    assert isinstance(found, np.ndarray)
+    assert np.array_equal(found, array)
+    assert np.shares_memory(found, np.frombuffer(data, np.uint8))
+
+
+def test_bfloat16_is_read() -> None:
+    found = dequantize(*_file(b"\x80\x3f\x00\xc0", "BF16", (2,)))
+    assert found.tolist() == [1.0, -2.0]
+
+
+def test_no_rows_are_no_numbers() -> None:
+    assert dequantize(*_file(b"", "Q4_K", (0, 256))).shape == (0, 256)
+
+
+def test_infinite_scales_are_passed_on() -> None:
+    raw = bytearray(_random("Q8_0").tobytes()[:34])
+    raw[:2] = b"\x00\x7c"
+    raw[2:4] = b"\x01\xff"
+    found = dequantize(*_file(bytes(raw), "Q8_0", (32,)))
+    assert found[:2].tolist() == [np.inf, -np.inf]
+
+
+def test_blocks_that_are_not_known_are_an_error_with_their_name() -> None:
+    with pytest.raises(ArchiveError, match="'w': blocks of type IQ2_S are not supported"):
+        decode(*_file(b"\0" * 82, "IQ2_S", (256,)))
