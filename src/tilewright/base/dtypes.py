@@ -89,7 +89,14 @@ def _numpy_type(scalar: type[np.generic] | str) -> np.dtype[np.generic]:
 
 # Source: DLPack 1.1 DLDataTypeCode; IREE element types are numerical_type << 24 | bit_count.
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
-_E3M4FN_CODES: Final = {"f8e4m3fn": 10, "f8e5m2": 12}
+
+
+def _small_float(name: str, scalar: str, bits: int, dlpack: int, iree: int) -> DType:
+    """A float of a byte or less; its element lies in the low bits of a byte."""
+    return DType(
+        name, Kind.FLOAT, bits, scalar, "i8", "uint8_t", (dlpack, bits), iree << 24 | bits
+    )
+
 
 bool_: Final = DType(
     "bool", Kind.BOOL, 8, np.bool_, "i8", "uint8_t", (_BOOL, 8), 0x13000008
@@ -143,33 +150,31 @@ f64: Final = DType(
     (_FLOAT, 64),
     0x21000040,
 )
-f8e4m3fn: Final = DType(
-    "f8e4m3fn",
-    Kind.FLOAT,
-    8,
-    "float8_e4m3fn",
-    "i8",
-    "uint8_t",
-    (_E3M4FN_CODES["f8e4m3fn"], 8),
-    0x25000008,
-)
-f8e5m2: Final = DType(
-    "f8e5m2",
-    Kind.FLOAT,
-    8,
-    "float8_e5m2",
-    "i8",
-    "uint8_t",
-    (_E3M4FN_CODES["f8e5m2"], 8),
-    0x24000008,
-)
+i2: Final = DType("i2", Kind.SINT, 2, "int2", "i2", "int8_t", (_INT, 2), 0x11000002)
+u2: Final = DType("u2", Kind.UINT, 2, "uint2", "i2", "uint8_t", (_UINT, 2), 0x12000002)
+f8e4m3fn: Final = _small_float("f8e4m3fn", "float8_e4m3fn", 8, 10, 0x25)
+f8e5m2: Final = _small_float("f8e5m2", "float8_e5m2", 8, 12, 0x24)
+f8e4m3fnuz: Final = _small_float("f8e4m3fnuz", "float8_e4m3fnuz", 8, 11, 0x27)
+f8e5m2fnuz: Final = _small_float("f8e5m2fnuz", "float8_e5m2fnuz", 8, 13, 0x26)
+f8e8m0fnu: Final = _small_float("f8e8m0fnu", "float8_e8m0fnu", 8, 14, 0x28)
+# IREE has no numbers for these three; ours are the next ones.
+f6e2m3fn: Final = _small_float("f6e2m3fn", "float6_e2m3fn", 6, 15, 0x29)
+f6e3m2fn: Final = _small_float("f6e3m2fn", "float6_e3m2fn", 6, 16, 0x2A)
+f4e2m1fn: Final = _small_float("f4e2m1fn", "float4_e2m1fn", 4, 17, 0x2B)
 
 ALL: Final = (
     bool_, i4, u4, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2,
+    i2, u2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn,
 )  # fmt: skip
 HALVES: Final = (f16, bf16)
 """Types whose arithmetic happens in f32."""
 FLOATS: Final = (*HALVES, f32, f64)
+SMALL_FLOATS: Final = (
+    f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn,
+)  # fmt: skip
+"""Types of a byte or less, which are stored and converted, never computed with."""
+SMALL_INTEGERS: Final = (i2, u2, i4, u4)
+"""Types of less than a byte, each element in the low bits of one."""
 SIGNED_INTEGERS: Final = (i8, i16, i32, i64)
 UNSIGNED_INTEGERS: Final = (u8, u16, u32, u64)
 INTEGERS: Final = SIGNED_INTEGERS + UNSIGNED_INTEGERS
@@ -183,7 +188,7 @@ _BY_NUMPY_NAME: Final = {
 _BY_DLPACK: Final = {t.dlpack: t for t in ALL}
 # The signless integers of IREE (numerical type 0x10) name the signed rows on the way in.
 _BY_IREE: Final = {t.iree: t for t in ALL} | {
-    0x10000000 | t.bits: t for t in (i4, *SIGNED_INTEGERS)
+    0x10000000 | t.bits: t for t in (i2, i4, *SIGNED_INTEGERS)
 }
 
 

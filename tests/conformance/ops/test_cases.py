@@ -19,7 +19,8 @@ from tilewright.compiler.ops.declaration import OpDecl, type_of
 # Relative error allowed between a kernel and the oracle, which computes in f64.  Values of 8-bit
 # floats are only stored: both sides round the same number once.
 TOLERANCE = {
-    "f16": 2e-3, "bf16": 1.6e-2, "f32": 4e-6, "f64": 1e-12, "f8e4m3fn": 0.0, "f8e5m2": 0.0,
+    "f16": 2e-3, "bf16": 1.6e-2, "f32": 4e-6, "f64": 1e-12,
+    **{t.name: 0.0 for t in dtypes.SMALL_FLOATS},
 }  # fmt: skip
 
 

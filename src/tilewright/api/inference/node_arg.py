@@ -32,8 +32,16 @@ _ROWS: Final[tuple[tuple[DType, str, int], ...]] = (
     (dtypes.bf16, "bfloat16", 16),
     (dtypes.f8e4m3fn, "float8e4m3fn", 17),
     (dtypes.f8e5m2, "float8e5m2", 19),
+    (dtypes.f8e4m3fnuz, "float8e4m3fnuz", 18),
+    (dtypes.f8e5m2fnuz, "float8e5m2fnuz", 20),
     (dtypes.u4, "uint4", 21),
     (dtypes.i4, "int4", 22),
+    (dtypes.f4e2m1fn, "float4e2m1", 23),
+    (dtypes.f8e8m0fnu, "float8e8m0", 24),
+    (dtypes.u2, "uint2", 25),
+    (dtypes.i2, "int2", 26),
+    (dtypes.f6e2m3fn, "float6e2m3", 27),
+    (dtypes.f6e3m2fn, "float6e3m2", 28),
 )
 """Our type, its word in `tensor(…)`, and its number in ONNX's TensorProto.DataType."""
 

@@ -68,7 +68,7 @@ def _wrapped(value: int, dtype: DType) -> Values:
 def cast(x: Values, dtype: DType) -> Values:
     """Conversion of value: to bool `!= 0`; float to integer truncates, saturates, NaN is 0.
 
-    8-bit floats are reached through f32, 4-bit integers through the low bits of a byte.
+    Floats of a byte or less are reached through f32, smaller integers through the low bits of a byte.
     """
     source = dtypes.from_numpy(x.dtype)
     if source is dtype:
@@ -77,10 +77,11 @@ def cast(x: Values, dtype: DType) -> Values:
         if source.bits <= 8 and source not in dtypes.ANY:
             x = np.asarray(x.astype(np.float32 if source.is_float else np.int8))
             return cast(x, dtype)
-        if dtype.is_float and dtype.bits == 8:
+        if dtype in dtypes.SMALL_FLOATS:
             return np.asarray(x.astype(np.float32).astype(dtype.numpy))
-        if dtype.bits == 4 and not source.is_float:
-            return np.asarray((x.astype(np.int64) & 15).astype(np.int8).astype(dtype.numpy))
+        if dtype in dtypes.SMALL_INTEGERS and not source.is_float:
+            low = x.astype(np.int64) & ((1 << dtype.bits) - 1)
+            return np.asarray(low.astype(np.int8).astype(dtype.numpy))
         if dtype.is_bool:
             return np.asarray(x != np.zeros((), x.dtype))
         if not (source.is_float and dtype.is_integer):

@@ -418,9 +418,12 @@ convert: Final = declare(
 )
 
 
+_WITH_BITS: Final = tuple(t for t in dtypes.ALL if not t.is_bool)
+
+
 def _same_bits_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, dtype = first(types), cast("DType", attributes["dtype"])
-    if dtype not in NUMERIC or dtype.bits != x.dtype.bits:
+    if dtype.is_bool or dtype.bits != x.dtype.bits:
         raise ModelError(f"op 'bitcast': {x} has no bits of elements of type {dtype}")
     return (x.with_dtype(dtype),)
 
@@ -439,7 +442,7 @@ def _same_bits_body(
 same_bits: Final = declare(
     name="bitcast",
     summary="The bits of every element as one of another type of the same width",
-    operands=(operand("x", NUMERIC),),
+    operands=(operand("x", _WITH_BITS),),
     attributes=(attr("dtype", "dtype"),),
     infer=_same_bits_infer,
     evaluate=numerics.bitcast,
@@ -452,6 +455,8 @@ same_bits: Final = declare(
         "i16[9]; dtype=bf16",
         "u32[]; dtype=f32",
         "i8[0,3]; dtype=u8",
+        "u8[7]:count(255); dtype=f8e8m0fnu",
+        "f8e5m2[7]; dtype=u8",
         "f32[4]; dtype=f32",
     ),
     source="StableHLO specification, bitcast_convert",

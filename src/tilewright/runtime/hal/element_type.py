@@ -1,7 +1,7 @@
 """Element types of buffer views: the numbers that modules use, and what numpy calls them.
 
 The rows of `base.dtypes` and those that tensors have at the border of a module only: complex
-numbers and further 8-bit floats.  Called by buffer views and by whoever makes them of arrays.  Not
+numbers.  Called by buffer views and by whoever makes them of arrays.  Not
 here: what kernels compute with.
 
 Source: IREE `hal/buffer_view.h` (`iree_hal_element_types_t`: numerical type << 24 | bit count).
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import ml_dtypes
 import numpy as np
 
 from tilewright.base import dtypes
@@ -22,9 +21,6 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 _BORDER_ROWS: Final = (
     ("complex<f32>", 0x23000040, np.dtype(np.complex64)),
     ("complex<f64>", 0x23000080, np.dtype(np.complex128)),
-    ("f8E5M2FNUZ", 0x26000008, np.dtype(ml_dtypes.float8_e5m2fnuz)),
-    ("f8E4M3FNUZ", 0x27000008, np.dtype(ml_dtypes.float8_e4m3fnuz)),
-    ("f8E8M0FNU", 0x28000008, np.dtype(ml_dtypes.float8_e8m0fnu)),
 )
 _BY_NUMBER: Final = {number: (name, dtype) for name, number, dtype in _BORDER_ROWS}
 _BY_NUMPY: Final = {dtype: number for _, number, dtype in _BORDER_ROWS}

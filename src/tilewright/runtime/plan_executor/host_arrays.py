@@ -85,6 +85,9 @@ _BITS_OF: Final[Mapping[str, tuple[str, DType]]] = {
     "bfloat16": ("short", dtypes.bf16),
     "float8_e4m3fn": ("char", dtypes.f8e4m3fn),
     "float8_e5m2": ("char", dtypes.f8e5m2),
+    "float8_e4m3fnuz": ("char", dtypes.f8e4m3fnuz),
+    "float8_e5m2fnuz": ("char", dtypes.f8e5m2fnuz),
+    "float8_e8m0fnu": ("char", dtypes.f8e8m0fnu),
 }
 
 

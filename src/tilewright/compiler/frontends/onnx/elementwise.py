@@ -144,36 +144,101 @@ def _is_inf(call: Call) -> Tensor:
     )
 
 
-def convert(e: NodeMaker, x: Tensor, dtype: DType, *, saturate: bool = True) -> Tensor:
-    """`x` as `dtype` by ONNX's rules: integers wrap, only 8-bit floats saturate on request."""
+_LARGEST: Final = {
+    dtypes.f8e4m3fn: 448.0,
+    dtypes.f8e4m3fnuz: 240.0,
+    dtypes.f8e5m2: 57344.0,
+    dtypes.f8e5m2fnuz: 57344.0,
+}
+
+
+def convert(
+    e: NodeMaker, x: Tensor, dtype: DType, *, saturate: bool = True, rounding: str = "up"
+) -> Tensor:
+    """`x` as `dtype` by ONNX's rules: integers wrap, 8-bit floats saturate on request."""
     if x.dtype == dtype:
         return x
-    small = dtype in (dtypes.f8e4m3fn, dtypes.f8e5m2)
-    if small and saturate and x.dtype.is_float:
-        largest = 448.0 if dtype == dtypes.f8e4m3fn else 57344.0
+    if dtype is dtypes.f8e8m0fnu:
+        return _exponent(e, e.cast(x, dtypes.f32), saturate=saturate, rounding=rounding)
+    largest = _LARGEST.get(dtype)
+    if largest is not None and saturate and x.dtype.is_float:
         finite = e.op("clip", e.cast(x, dtypes.f32), e.scalar(-largest, dtypes.f32),
                       e.scalar(largest, dtypes.f32))  # fmt: skip
         return e.cast(finite, dtype)
-    if dtype.bits == 4 and x.dtype.is_float:
+    if dtype in dtypes.SMALL_INTEGERS and x.dtype.is_float:
         # The low bits of the whole number, not saturation.
         return e.cast(e.cast(x, dtypes.i32), dtype)
     return e.cast(x, dtype)
 
 
+_FRACTION: Final = 0x7FFFFF
+_HALF: Final = 0x400000
+
+
+def _exponent(e: NodeMaker, x: Tensor, *, saturate: bool, rounding: str) -> Tensor:
+    """The exponents of f32 numbers, whatever their sign; infinities and NaN become NaN.
+
+    Source: ONNX Cast, opset 25, `round_mode`; its reference for what the text leaves open.
+    """
+
+    def apply(op: str, left: Tensor, right: int) -> Tensor:
+        return e.op(op, left, e.scalar(right, dtypes.i32))
+
+    bits = apply("bitwise_and", e.op("bitcast", x, dtype=dtypes.i32), 0x7FFFFFFF)
+    exponent = apply("shift_right", bits, 23)
+    result = exponent
+    if rounding != "down":
+        fraction = apply("bitwise_and", bits, _FRACTION)
+        least = e.scalar(0, dtypes.i32)
+        if rounding == "nearest":
+            least = e.op(
+                "where",
+                apply("greater", exponent, 0),
+                e.scalar(_HALF - 1, dtypes.i32),
+                e.scalar(_HALF, dtypes.i32),
+            )
+        upward = e.cast(e.op("greater", fraction, least), dtypes.i32)
+        result = apply("min", e.op("add", exponent, upward), 0xFE if saturate else 0xFF)
+    is_special = apply("equal", exponent, 0xFF)
+    result = e.op("where", is_special, e.scalar(0xFF, dtypes.i32), result)
+    return e.op("bitcast", e.cast(result, dtypes.u8), dtype=dtypes.f8e8m0fnu)
+
+
 def _cast(call: Call) -> Tensor:
     saturate = call.flag("saturate", default=True)
-    call.attributes.string("round_mode")
+    rounding = call.choice("round_mode", "up", ("up", "down", "nearest"))
     if call.opset < 6:
         raise UnsupportedError("Cast before opset 6 is not supported")
     return convert(
-        call.maker, call.tensor(0), dtype_of(call.integer("to")), saturate=saturate
+        call.maker,
+        call.tensor(0),
+        dtype_of(call.integer("to")),
+        saturate=saturate,
+        rounding=rounding,
     )
 
 
 def _cast_like(call: Call) -> Tensor:
     saturate = call.flag("saturate", default=True)
-    call.attributes.string("round_mode")
-    return convert(call.maker, call.tensor(0), call.tensor(1).dtype, saturate=saturate)
+    rounding = call.choice("round_mode", "up", ("up", "down", "nearest"))
+    return convert(
+        call.maker,
+        call.tensor(0),
+        call.tensor(1).dtype,
+        saturate=saturate,
+        rounding=rounding,
+    )
+
+
+def _bit_cast(call: Call) -> Tensor:
+    e, x, dtype = call.maker, call.tensor(0), dtype_of(call.integer("to"))
+    if x.dtype == dtype:
+        return x
+    # The byte of a truth value is 0 or 1.
+    if dtype.is_bool and x.dtype.bits == 8:
+        return e.op("not_equal", x, e.scalar(0, x.dtype))
+    plain = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
+    return plain if plain.dtype == dtype else e.op("bitcast", plain, dtype=dtype)
 
 
 def _identity(call: Call) -> Held:
@@ -250,6 +315,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *(row(name, _unary(op), ignores=_LEGACY) for name, op in _SAME.items()),
     *(row(name, _binary(op), ignores=_LEGACY) for name, op in _BINARY.items()),
     *(row(name, _unary(op, **floats), ignores=_LEGACY) for name, op, floats in _PARAMETRIC),
+    row("BitCast", _bit_cast),
     row("BitShift", _shift),
     row("Cast", _cast),
     row("CastLike", _cast_like),

@@ -44,6 +44,15 @@ DTYPES: Final[dict[int, DType]] = {
     _T.FLOAT8E5M2: dtypes.f8e5m2,
     _T.UINT4: dtypes.u4,
     _T.INT4: dtypes.i4,
+    _T.FLOAT8E4M3FNUZ: dtypes.f8e4m3fnuz,
+    _T.FLOAT8E5M2FNUZ: dtypes.f8e5m2fnuz,
+    # By number: older releases of onnx have no name for them.
+    23: dtypes.f4e2m1fn,
+    24: dtypes.f8e8m0fnu,
+    25: dtypes.u2,
+    26: dtypes.i2,
+    27: dtypes.f6e2m3fn,
+    28: dtypes.f6e3m2fn,
 }
 CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 MAX_BYTES: Final = 1 << 40
@@ -60,9 +69,10 @@ _TYPED_FIELDS: Final = {
 _PATTERNS: Final[dict[DType, type[np.generic]]] = {
     dtypes.f16: np.uint16,
     dtypes.bf16: np.uint16,
-    dtypes.f8e4m3fn: np.uint8,
-    dtypes.f8e5m2: np.uint8,
+    **dict.fromkeys(dtypes.SMALL_FLOATS, np.uint8),
 }
+# Types whose elements share bytes; the others take whole bytes each, as 6-bit floats do.
+_SHARED: Final = (*dtypes.SMALL_INTEGERS, dtypes.f4e2m1fn)
 
 
 def dtype_name(code: int) -> str:
@@ -195,25 +205,33 @@ def to_array(tensor: TensorProto, storage: Storage) -> Array:
 
 
 def _from_bytes(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
-    count = math.prod(shape)
-    expected = (count * dtype.bits + 7) // 8
+    expected = _stored_bytes(dtype, shape)
     if len(data) != expected:
         raise ModelError(
             f"tensor {dtype}{list(shape)} has {len(data)} bytes of data, expected {expected}"
         )
-    if dtype.bits == 4:
+    if dtype in _SHARED:
         return _unpack(np.frombuffer(data, np.uint8), dtype, shape)
     if dtype.is_bool:
         return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
     return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
+def _stored_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    bits = dtype.bits if dtype in _SHARED else 8 * dtype.itemsize
+    return (math.prod(shape) * bits + 7) // 8
+
+
 def _unpack(packed: NDArray[np.uint8], dtype: DType, shape: tuple[int, ...]) -> Array:
-    """One element per byte from two per byte, low half first."""
-    halves = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)
-    values = halves[: math.prod(shape)].reshape(shape)
+    """One element per byte from several per byte, the lowest bits first."""
+    mask = (1 << dtype.bits) - 1
+    parts = [(packed >> shift) & mask for shift in range(0, 8, dtype.bits)]
+    values = np.stack(parts, axis=-1).reshape(-1)[: math.prod(shape)].reshape(shape)
+    if dtype.is_float:
+        return values.view(dtype.numpy)
     if dtype.is_signed:
-        values = (values.astype(np.int8) ^ 8) - 8
+        sign = 1 << (dtype.bits - 1)
+        values = (values.astype(np.int8) ^ sign) - sign
     return values.astype(dtype.numpy)
 
 
@@ -221,7 +239,7 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...]) -> A
     name = _TYPED_FIELDS.get(dtype, "int32_data")
     stored = getattr(tensor, name)
     count = math.prod(shape)
-    expected = (count + 1) // 2 if dtype.bits == 4 else count
+    expected = _stored_bytes(dtype, shape) if dtype in _SHARED else count
     if len(stored) != expected:
         raise ModelError(
             f"tensor {dtype}{list(shape)} has {len(stored)} elements in {name}, "
@@ -230,7 +248,7 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...]) -> A
     if name != "int32_data":
         return np.array(stored, dtype.numpy).reshape(shape)
     values = np.array(stored, np.int32)
-    if dtype.bits == 4:
+    if dtype in _SHARED:
         return _unpack(values.astype(np.uint8), dtype, shape)
     pattern = _PATTERNS.get(dtype)
     if pattern is not None:

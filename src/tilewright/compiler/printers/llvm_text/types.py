@@ -1,7 +1,7 @@
 """How values of each data type look in LLVM IR: type names and constants.
 
-`f16` and `bf16` values travel as their 16 storage bits (`i16`), 4-bit integers as the low half of a
-byte, and `bool` as `i1`; memory holds what `base.dtypes` says.  Text only, no LLVM needed.  Called by every file of this room.
+`f16` and `bf16` values travel as their 16 storage bits (`i16`), integers of less than a byte as the
+low bits of one, and `bool` as `i1`; memory holds what `base.dtypes` says.  Text only, no LLVM needed.  Called by every file of this room.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _VALUE_TYPES: Final = {
     dtypes.bool_: "i1",
     dtypes.f16: "i16",
     dtypes.bf16: "i16",
-    dtypes.i4: "i8",
-    dtypes.u4: "i8",
+    **dict.fromkeys(dtypes.SMALL_INTEGERS, "i8"),
 }
 _MEMORY_TYPES: Final = _VALUE_TYPES | {dtypes.bool_: "i8"}
 
