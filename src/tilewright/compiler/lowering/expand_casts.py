@@ -165,9 +165,7 @@ def _power(x: Expression) -> Expression:
 def _exponent(x: Expression) -> Expression:
     """The exponent nearest to an f32, the larger one on ties; NaN for what is not positive and finite."""
     bits = E.bitcast(x, i32)
-    half = E.select(
-        E.lt(bits, 1 << _F32_MANTISSA), E.const((1 << 22) - 1, i32), 1 << 22
-    )
+    half = E.select(E.lt(bits, 1 << _F32_MANTISSA), E.const((1 << 22) - 1, i32), 1 << 22)
     finite = E.min(E.max(bits, 0), _F32_INFINITY)
     rounded = E.shr(E.add(finite, half), _F32_MANTISSA)
     return _stored(E.select(E.le(bits, 0), 0xFF, rounded), dtypes.f8e8m0fnu)

@@ -18,12 +18,16 @@ from tilewright.base.errors import UserError
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-_BORDER_ROWS: Final = (
+_BORDER_ROWS: Final[tuple[tuple[str, int, np.dtype[np.generic]], ...]] = (
     ("complex<f32>", 0x23000040, np.dtype(np.complex64)),
     ("complex<f64>", 0x23000080, np.dtype(np.complex128)),
 )
-_BY_NUMBER: Final = {number: (name, dtype) for name, number, dtype in _BORDER_ROWS}
-_BY_NUMPY: Final = {dtype: number for _, number, dtype in _BORDER_ROWS}
+_BY_NUMBER: Final[dict[int, tuple[str, np.dtype[np.generic]]]] = {
+    number: (name, dtype) for name, number, dtype in _BORDER_ROWS
+}
+_BY_NUMPY: Final[dict[np.dtype[np.generic], int]] = {
+    dtype: number for _, number, dtype in _BORDER_ROWS
+}
 # Numerical types of integers in the top byte: without, with and with no sign mean the same bits.
 _INTEGER_KINDS: Final = frozenset({0x10, 0x11, 0x12})
 
