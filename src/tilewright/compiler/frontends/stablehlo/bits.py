@@ -16,22 +16,137 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.call import (
+    Call,
+    element_dtype,
+    part_of,
+    real,
+)
+from tilewright.compiler.frontends.stablehlo.elements import (
+    bits_of,
+    is_narrow,
+    numpy_of,
+    stored_dtype,
+)
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
+from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.narrow import wrapped
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import (
+    ComplexType,
+    Element,
+    ScalarType,
+    TensorType,
+    Type,
+)
+from tilewright.compiler.graph.schema import Array
 
 _SIGNED: Final = {16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
-_UNSIGNED: Final = {16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+_WORDS: Final = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 _MANTISSA: Final = {dtypes.f16: 10, dtypes.bf16: 7, dtypes.f32: 23, dtypes.f64: 52}
 
 
 def _bitcast_convert(call: Call) -> Held:
-    held = call.held(0)
-    if call.operation.operands[0].type == call.operation.results[0].type:
-        return held
-    if isinstance(held, Complex):
-        raise UnsupportedError("the bits of complex numbers are not supported")
-    return same_bits(call.maker, real(held), call.dtype())
+    """Elements are cut into units of bits that both types are made of, and put together again."""
+    operand, result = call.operation.operands[0].type, call.operation.results[0].type
+    if operand == result:
+        return call.held(0)
+    e, before, after = call.maker, _element_of(operand), _element_of(result)
+    unit = min(bits_of(_part_of(before)), bits_of(_part_of(after)))
+    if not unit:
+        raise UnsupportedError(f"the bits of {operand} as {result} are not supported")
+    units = _units(e, call.held(0), before, unit)
+    wanted = (*call.shape(), bits_of(after) // unit)
+    return _assembled(e, e.reshape(units, wanted), after, unit)
+
+
+def _element_of(type_: Type) -> Element:
+    if not isinstance(type_, TensorType):
+        raise ModelError(f"got {type_}, expected a tensor")
+    return type_.element
+
+
+def _part_of(element: Element) -> ScalarType:
+    found = part_of(element)
+    if not isinstance(found, ScalarType):
+        raise ModelError(f"elements of type {element} have no bits")
+    return found
+
+
+def _units(e: NodeMaker, held: Held, element: Element, unit: int) -> Tensor:
+    """The bits of every element as numbers of `unit` bits along one more axis, the lowest first."""
+    part = _part_of(element)
+    parts = [held.real, held.imaginary] if isinstance(held, Complex) else [real(held)]
+    words = [_word(e, x, part) for x in parts]
+    return e.concat([_cut(e, word, bits_of(part), unit) for word in words], words[0].rank)
+
+
+def _cut(e: NodeMaker, word: Tensor, bits: int, unit: int) -> Tensor:
+    wide, places = e.unsqueeze(word, (word.rank,)), np.arange(0, bits, unit)
+    shifts = e.constant(places.astype(word.dtype.numpy))
+    mask = e.scalar((1 << unit) - 1, word.dtype)
+    return e.op("bitwise_and", e.op("shift_right", wide, shifts), mask)
+
+
+def _assembled(e: NodeMaker, units: Tensor, element: Element, unit: int) -> Held:
+    """Elements whose units lie along the last axis."""
+    part, last = _part_of(element), units.rank - 1
+    bits = bits_of(part)
+    each = bits // unit
+    found: list[Tensor] = []
+    for start in range(0, sizes_of(units)[last], each):
+        word = e.cast(e.slice(units, last, start, each), _WORDS[_stored_bits(bits)])
+        shifts = e.constant(np.arange(0, bits, unit).astype(word.dtype.numpy))
+        word = e.op("shift_left", word, shifts)
+        total = e.squeeze(e.slice(word, last, 0, 1), (last,))
+        for index in range(1, each):
+            more = e.squeeze(e.slice(word, last, index, 1), (last,))
+            total = e.op("bitwise_or", total, more)
+        found.append(_of_word(e, total, part))
+    return Complex(*found) if isinstance(element, ComplexType) else found[0]
+
+
+def _stored_bits(bits: int) -> int:
+    return next(n for n in _WORDS if n >= bits)
+
+
+def _word(e: NodeMaker, x: Tensor, element: ScalarType) -> Tensor:
+    """The bits of elements as unsigned integers."""
+    bits = bits_of(element)
+    if element.name == "i1":
+        return e.cast(x, dtypes.u8)
+    if not is_narrow(element):
+        return same_bits(e, x, _WORDS[bits])
+    if x.dtype.is_float:
+        stored = stored_dtype(element)
+        if stored is None and x.array is None:
+            raise UnsupportedError(f"the bits of {element} are not supported")
+        if stored is not None:
+            return same_bits(e, e.cast(x, stored), dtypes.u8)
+        known: Array = np.asarray(x.array, numpy_of(element))
+        return e.constant(known.view(np.uint8))
+    word = same_bits(e, x, dtypes.u8)
+    return e.op("bitwise_and", word, e.scalar((1 << bits) - 1, dtypes.u8))
+
+
+def _of_word(e: NodeMaker, word: Tensor, element: ScalarType) -> Tensor:
+    """Elements of their bits."""
+    if element.name == "i1":
+        return e.cast(word, dtypes.bool_)
+    held = element_dtype(element)
+    if not is_narrow(element):
+        return same_bits(e, word, held)
+    if held.is_float:
+        stored = stored_dtype(element)
+        if stored is None and word.array is None:
+            raise UnsupportedError(f"the bits of {element} are not supported")
+        if stored is not None:
+            return e.cast(same_bits(e, word, stored), held)
+        known: Array = np.asarray(word.array, np.uint8)
+        format_ = numpy_of(element)
+        assert format_ is not None, "a narrow type has elements"
+        return e.constant(known.view(format_).astype(np.float32))
+    return wrapped(e, same_bits(e, word, held), element)
 
 
 def same_bits(e: NodeMaker, x: Tensor, dtype: DType) -> Tensor:
@@ -85,7 +200,7 @@ def _reduce_precision(call: Call) -> Tensor:
     own = _Format(x.dtype.bits - 1 - mantissa, mantissa)
     if kept.exponent < 1 or kept.mantissa < 0:
         raise ModelError(f"format e{kept.exponent}m{kept.mantissa} is none of a float")
-    bits = same_bits(e, x, _UNSIGNED[x.dtype.bits])
+    bits = same_bits(e, x, _WORDS[x.dtype.bits])
     if kept.mantissa < own.mantissa:
         bits = _rounded(e, bits, own.mantissa - kept.mantissa)
     if kept.exponent < own.exponent:
@@ -125,7 +240,7 @@ def _in_range(e: NodeMaker, bits: Tensor, own: _Format, kept: _Format) -> Tensor
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("bitcast_convert", _bitcast_convert),
+    row("bitcast_convert", _bitcast_convert, keeps=True),
     row("reduce_precision", _reduce_precision, pointwise=True),
     row("chlo.next_after", _next_after, pointwise=True),
 )

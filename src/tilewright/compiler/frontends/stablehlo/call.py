@@ -7,6 +7,7 @@ asked for.  Made by the importer, read by rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -16,25 +17,57 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.elements import dtype_of
+from tilewright.compiler.frontends.stablehlo.elements import dtype_of, stored_dtype
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
     Attributes,
+    ComplexType,
     Dense,
     Fields,
     Keyword,
     Number,
     Operation,
+    QuantizedType,
     Region,
     ScalarType,
     Symbol,
     TensorType,
     Type,
 )
+from tilewright.compiler.frontends.stablehlo.world import Process, World
 
 Inline = Callable[[Region, Sequence[Held]], list[Held]]
 """Imports a region in place, on values for its arguments; gives what it returns."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What rows ask of the importer.
+
+    Attributes:
+        inline: imports a region in place.
+        lift: imports a region on numbers on whole tensors; shapes of operands broadcast.
+        function: imports a function of the module in place, by its name.
+        arity: how many arguments a function has.
+        world: the processes that the module runs in.
+        within: does something in another world.
+        leave, enter: put the place of the walk away, and go back to one.
+        probed: notes a value under a name.
+    """
+
+    inline: Inline
+    lift: Inline
+    function: Callable[[str, Sequence[Held]], list[Held]]
+    arity: Callable[[str], int]
+    world: World
+    within: Callable[
+        [World, Callable[[], dict[Process, list[Held]]]], dict[Process, list[Held]]
+    ]
+    leave: Callable[[], object]
+    enter: Callable[[object], None]
+    probed: Callable[[str, Held], None]
 
 
 @final
@@ -45,25 +78,24 @@ class Call:
         operation: as the tree has it.
         operands: what its operands stand for.
         maker: writes nodes.
-        inline: imports one of its regions.
-        lift: imports a region on numbers on whole tensors; shapes of operands broadcast.
+        services: what the importer does for it.
     """
 
-    __slots__ = ("inline", "lift", "maker", "operands", "operation", "read")
+    __slots__ = ("inline", "lift", "maker", "operands", "operation", "read", "services")
 
     def __init__(
         self,
         operation: Operation,
         operands: Sequence[Held],
         maker: NodeMaker,
-        inline: Inline,
-        lift: Inline,
+        services: Services,
     ) -> None:
         self.operation: Operation = operation
         self.operands: Sequence[Held] = operands
         self.maker: NodeMaker = maker
-        self.inline: Inline = inline
-        self.lift: Inline = lift
+        self.services: Services = services
+        self.inline: Inline = services.inline
+        self.lift: Inline = services.lift
         self.read: set[str] = set()
 
     # --- operands and results
@@ -81,6 +113,13 @@ class Call:
         if index >= len(self.operands):
             raise ModelError(f"has {len(self.operands)} operands, expected more")
         return self.operands[index]
+
+    def numbers(self, index: int) -> tuple[int, ...]:
+        """The whole numbers of an operand that is known.  Raises: UnsupportedError if it is not."""
+        known = self.tensor(index).array
+        if known is None:
+            raise UnsupportedError(f"operand {index} depends on data, expected a constant")
+        return tuple(int(n) for n in np.asarray(known).reshape(-1))
 
     def region(self, index: int) -> Region:
         """A region.  Raises: ModelError if there are not as many."""
@@ -214,11 +253,26 @@ def static_shape(type_: Type) -> tuple[int, ...]:
     return sizes
 
 
+def part_of(element: Type) -> Type:
+    """The numbers that elements are made of: parts of complex ones, integers of quantized ones."""
+    if isinstance(element, QuantizedType):
+        return element.storage
+    return element.part if isinstance(element, ComplexType) else element
+
+
 def element_dtype(type_: Type) -> DType:
     """Our element type, of the parts for complex numbers.  Raises: UnsupportedError if we have none."""
     element = type_.element if isinstance(type_, TensorType) else type_
-    part = getattr(element, "part", element)
+    part = part_of(element)
     found = dtype_of(part) if isinstance(part, ScalarType) else None
     if found is None:
         raise UnsupportedError(f"elements of type {element} are not supported")
     return found
+
+
+def border_dtype(type_: Type) -> DType:
+    """Our type of as many bits as the module states, where there is one; else the one inside."""
+    element = type_.element if isinstance(type_, TensorType) else type_
+    part = part_of(element)
+    found = stored_dtype(part) if isinstance(part, ScalarType) else None
+    return element_dtype(type_) if found is None else found

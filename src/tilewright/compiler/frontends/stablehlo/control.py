@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -98,19 +97,13 @@ def _token(call: Call) -> Token:
     return Token()
 
 
-def _alone(call: Call) -> Tensor:
-    """The number of this process among one."""
-    return call.maker.scalar(0, dtypes.u32)
-
-
 ROWS: Final[tuple[Row, ...]] = (
-    row("after_all", _token),
-    row("case", _case),
-    row("get_tuple_element", _element),
-    row("if", _if),
-    row("optimization_barrier", _barrier),
-    row("partition_id", _alone),
-    row("replica_id", _alone),
-    row("tuple", _tuple),
-    row("while", _while),
+    row("after_all", _token, keeps=True),
+    row("case", _case, keeps=True),
+    row("create_token", _token, keeps=True),
+    row("get_tuple_element", _element, keeps=True),
+    row("if", _if, keeps=True),
+    row("optimization_barrier", _barrier, keeps=True),
+    row("tuple", _tuple, keeps=True),
+    row("while", _while, keeps=True),
 )

@@ -33,6 +33,7 @@ _NUMPY: Final[dict[str, np.dtype[np.generic]]] = {
         "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz, "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
     }.items()
 }  # fmt: skip
+_NARROW: Final = re.compile(r"(?:[us]?i[24]|f[468]E\d+M\d+\w*)\Z")
 _COMPLEX: Final = {"f32": np.dtype(np.complex64), "f64": np.dtype(np.complex128)}
 _SIGNED: Final = re.compile(r"si(\d+)\Z")
 
@@ -48,10 +49,30 @@ def numpy_of(element: Element) -> np.dtype[np.generic] | None:
             return None
 
 
-def dtype_of(element: ScalarType) -> DType | None:
-    """Our type of these elements; None if there is none."""
+def stored_dtype(element: ScalarType) -> DType | None:
+    """Our type of as many bits, for data that comes in or goes out; None if there is none."""
     found = numpy_of(element)
     return None if found is None else dtypes.find_numpy(found)
+
+
+def dtype_of(element: ScalarType) -> DType | None:
+    """Our type that holds these elements inside of a module; None if there is none.
+
+    Elements of fewer than 16 bits that no arithmetic is made for are held in the next wider type whose
+    arithmetic is exact: integers in eight bits, floats in f32.
+    """
+    if is_narrow(element):
+        found = numpy_of(element)
+        assert found is not None, "a narrow type has elements"
+        if element.name.startswith("f"):
+            return dtypes.f32
+        return dtypes.u8 if element.name.startswith("u") else dtypes.i8
+    return stored_dtype(element)
+
+
+def is_narrow(element: Element) -> bool:
+    """Whether elements are held in a wider type, and results must be rounded to their own."""
+    return isinstance(element, ScalarType) and _NARROW.match(element.name) is not None
 
 
 def bits_of(element: Element) -> int:

@@ -330,6 +330,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "low": "edge_padding_low",
     },
     "stablehlo.reverse": {"dims": "dimensions"},
+    "stablehlo.rng": {"distribution": "rng_distribution"},
     "stablehlo.rng_bit_generator": {"algorithm": "rng_algorithm"},
     "stablehlo.set_dimension_size": {"dim": "dimension"},
     "stablehlo.transpose": {"dims": "permutation"},

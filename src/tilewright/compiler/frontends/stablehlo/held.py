@@ -7,10 +7,11 @@ the importer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
@@ -54,6 +55,20 @@ def on_parts(function: Callable[[Tensor], Tensor], held: Held) -> Held:
     if not isinstance(held, Tensor):
         raise UnsupportedError("tuples and tokens are not supported here")
     return function(held)
+
+
+def joined(e: NodeMaker, parts: Sequence[Held], axis: int) -> Held:
+    """Tensors one after another along an axis, or complex ones part by part."""
+    if all(isinstance(held, Complex) for held in parts):
+        pairs = [held for held in parts if isinstance(held, Complex)]
+        return Complex(
+            e.concat([held.real for held in pairs], axis),
+            e.concat([held.imaginary for held in pairs], axis),
+        )
+    tensors = [held for held in parts if isinstance(held, Tensor)]
+    if len(tensors) != len(parts):
+        raise UnsupportedError("tuples and tokens are not supported here")
+    return e.concat(tensors, axis)
 
 
 def shape_of(held: Held) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ values, so one pass finds all of them.  Not the rows, not the reading of text.  
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -24,11 +24,26 @@ from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
+    Services,
+    border_dtype,
     element_dtype,
     real,
     static_shape,
 )
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Unknown
+from tilewright.compiler.frontends.stablehlo.held import (
+    Complex,
+    Held,
+    Token,
+    Tuple,
+    Unknown,
+)
+from tilewright.compiler.frontends.stablehlo.narrow import settled
+from tilewright.compiler.frontends.stablehlo.quantized import (
+    computes_quantized,
+    dequantize,
+    expressed,
+    quantize,
+)
 from tilewright.compiler.frontends.stablehlo.requests import CheckRequest, find_request
 from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.tree import (
@@ -39,8 +54,10 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     Operation,
     Region,
     TensorType,
+    Type,
     Value,
 )
+from tilewright.compiler.frontends.stablehlo.world import Process, World
 from tilewright.compiler.graph import ir
 from tilewright.compiler.graph.ir import Graph, Location
 from tilewright.compiler.graph.schema import TensorType as GraphType
@@ -79,6 +96,18 @@ class _Scope:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a walk over a module is, while another one goes on."""
+
+    scope: _Scope
+    depth: int
+    lifted: bool
+    location: Location
+    emitted: list[ir.Node]
+
+
+@final
 class Importer:
     """Imports modules into one graph; afterwards `graph`, `checks` and `problems` say what came of it."""
 
@@ -95,25 +124,26 @@ class Importer:
         self._depth: int = 0
         self._lifted: bool = False
         self._budget: int = MAX_OPERATIONS
+        self._world: World = World()
+        self._probes: dict[str, list[Held]] = {}
 
     # --- the module
 
     def run(self, module: Module) -> None:
         """Import the `main` of a module, or its only function; problems are collected, not raised."""
         self._module = module
-        main = module.functions.get("main")
-        if main is None and len(module.functions) == 1:
-            (main,) = module.functions.values()
-        if main is None or main.body is None:
+        entries = _entries(module)
+        if not entries:
             named = ", ".join(f"@{name}" for name in module.functions) or "none"
             text = (
                 f"module '{module.name}' has no function @main with a body (it has {named})"
             )
             self.problems.append(Problem("", "", text))
-            return
-        self._scope = _Scope()
-        self._inputs(main, main.body)
-        self._outputs(main, self._block(main.body))
+        for function, body in entries:
+            self._scope = _Scope()
+            self._probes.clear()
+            self._inputs(function, body)
+            self._outputs(function, self._block(body))
 
     def _inputs(self, main: Function, body: Block) -> None:
         for value in body.arguments:
@@ -124,17 +154,20 @@ class Importer:
                 self.problems.append(Problem("", value.name, text, error.hint or ""))
                 self._scope.values[value] = Unknown()
 
-    def _input(self, value: Value) -> Tensor:
-        if isinstance(value.type, TensorType) and isinstance(
-            value.type.element, ComplexType
-        ):
-            raise UnsupportedError(
-                "complex numbers are not supported as arguments of a call"
-            )
-        type_ = GraphType(element_dtype(value.type), static_shape(value.type))
-        made = ir.Value(type_, self._free_name(value.name.lstrip("%")))
-        self.graph.inputs.append(made)
-        return self.maker.of_value(made)
+    def _input(self, value: Value) -> Held:
+        """A value of a call; a complex one is two, and one of few bits is widened inside."""
+        shape, name = static_shape(value.type), value.name.lstrip("%")
+        dtype = border_dtype(value.type)
+        names = (name,)
+        if _is_complex(value.type):
+            names = (f"{name}_real", f"{name}_imaginary")
+        parts: list[Tensor] = []
+        for each in names:
+            made = ir.Value(GraphType(dtype, shape), self._free_name(each))
+            self.graph.inputs.append(made)
+            given = self.maker.of_value(made)
+            parts.append(self.maker.cast(given, element_dtype(value.type)))
+        return Complex(*parts) if len(parts) == 2 else parts[0]
 
     def _free_name(self, name: str) -> str:
         taken = {value.name for value in self.graph.inputs}
@@ -143,7 +176,7 @@ class Importer:
     def _outputs(self, main: Function, results: Sequence[Held | Unknown]) -> None:
         start = len(self.graph.outputs)
         for index, held in enumerate(results):
-            if isinstance(held, Unknown):
+            if isinstance(held, Unknown | Token):
                 continue
             try:
                 tensors = self._parts(held)
@@ -151,8 +184,10 @@ class Importer:
                 text = f"result {index} of @{main.name}: {error.message}"
                 self.problems.append(Problem("", str(index), text))
                 continue
+            dtype = border_dtype(main.type.results[index])
             for part, tensor in tensors.items():
-                self._output(tensor, f"result_{start + index}{part}")
+                stored = self.maker.cast(tensor, dtype)
+                self._output(stored, f"result_{start + index}{part}")
         for request in self._requests:
             self._check(request)
         self._requests.clear()
@@ -265,7 +300,7 @@ class Importer:
                 f"has {len(operation.results)} results, expected {len(results)}"
             )
         for value, held in zip(operation.results, results, strict=True):
-            self._agree(value, held, lifted=self._lifted)
+            agree(value, held, lifted=self._lifted)
             self._scope.values[value] = held
 
     def _bind_unknown(self, operation: Operation) -> None:
@@ -279,19 +314,6 @@ class Importer:
         self.problems.append(Problem(operation.name, record.node, message, hint or ""))
         self._bind_unknown(operation)
 
-    @staticmethod
-    def _agree(value: Value, held: Held, *, lifted: bool) -> None:
-        """Raise ModelError where a result is not of the type that the text states."""
-        parts = (held.real,) if isinstance(held, Complex) else (held,)
-        for tensor in parts:
-            if not isinstance(tensor, Tensor):
-                continue
-            dtype = element_dtype(value.type)
-            shape = tensor.shape if lifted else static_shape(value.type)
-            if (tensor.dtype, tensor.shape) != (dtype, shape):
-                stated = GraphType(dtype, shape)
-                raise ModelError(f"gives {tensor.type}, its type says {stated}")
-
     def _import(self, operation: Operation) -> Sequence[Held]:
         self._budget -= 1
         if self._budget < 0:
@@ -300,7 +322,7 @@ class Importer:
             )
         entry = table.find(operation.name)
         operands = [self._scope.find(value) for value in operation.operands]
-        request = find_request(operation)
+        request = find_request(operation, self._probes)
         is_known = entry is not None or request is not None or operation.name in _CALLS
         if not is_known:
             hint = did_you_mean(operation.name, table.names())
@@ -317,17 +339,63 @@ class Importer:
             return self._called(operation, known)
         return self._by_row(entry, operation, known)
 
+    # --- services for rows
+
     def _call(self, operation: Operation, operands: Sequence[Held]) -> Call:
-        return Call(operation, operands, self.maker, self._region, self._lift)
+        return Call(operation, operands, self.maker, self._services())
+
+    def _services(self) -> Services:
+        return Services(
+            self._region,
+            self._lift,
+            self._function,
+            lambda name: len(self._found(name)[1].arguments),
+            self._world,
+            self._within,
+            self._leave,
+            self._enter,
+            self._probed,
+        )
 
     def _called(self, operation: Operation, operands: Sequence[Held]) -> list[Held]:
-        """Import a function where it is called; it sees nothing but its arguments."""
         name = self._call(operation, operands).text(_CALLS[operation.name])
+        return self._function(name, operands)
+
+    def _function(self, name: str, operands: Sequence[Held]) -> list[Held]:
+        """Import a function where it is called; it sees nothing but its arguments."""
+        return self._inside(_Scope(), self._found(name)[1], operands)
+
+    def _found(self, name: str) -> tuple[Function, Block]:
         function = self._module.functions.get(name)
         if function is None or function.body is None:
             hint = did_you_mean(name, tuple(self._module.functions))
             raise ModelError(f"calls '@{name}', which has no body in the module", hint=hint)
-        return self._inside(_Scope(), function.body, operands)
+        return function, function.body
+
+    def _probed(self, name: str, held: Held) -> None:
+        self._probes.setdefault(name, []).append(held)
+
+    def _within(
+        self, world: World, work: Callable[[], dict[Process, list[Held]]]
+    ) -> dict[Process, list[Held]]:
+        outer, self._world = self._world, world
+        try:
+            return work()
+        finally:
+            self._world = outer
+
+    def _leave(self) -> object:
+        """Where a walk over the module is."""
+        return _Place(
+            self._scope, self._depth, self._lifted, self.maker.location, self.maker.emitted
+        )
+
+    def _enter(self, place: object) -> None:
+        assert isinstance(place, _Place), "made by `_leave`"
+        self._scope, self._depth, self._lifted = place.scope, place.depth, place.lifted
+        self.maker.location, self.maker.emitted = place.location, place.emitted
+
+    # --- rows
 
     def _by_row(
         self, entry: Row, operation: Operation, operands: Sequence[Held]
@@ -350,7 +418,13 @@ class Importer:
             raise UnsupportedError(
                 "a region on numbers has an operation that moves elements"
             )
-        call = self._call(operation, operands)
+        quantized = not entry.keeps and computes_quantized(operation)
+        wanted, e = operation, self.maker
+        if quantized:
+            pairs = zip(operands, operation.operands, strict=True)
+            operands = [dequantize(e, held, value.type) for held, value in pairs]
+            wanted = expressed(operation)
+        call = self._call(wanted, operands)
         result = entry.build(call)
         unread = [
             name
@@ -359,7 +433,43 @@ class Importer:
         ]
         if unread:
             raise UnsupportedError(f"attribute '{unread[0]}' is not supported")
-        return list(result) if isinstance(result, Sequence) else [result]
+        found = list(result) if isinstance(result, Sequence) else [result]
+        if entry.keeps or len(found) != len(operation.results):
+            return found
+        types = [value.type for value in operation.results]
+        if quantized:
+            return [quantize(e, h, t) for h, t in zip(found, types, strict=True)]
+        return [settled(e, h, t) for h, t in zip(found, types, strict=True)]
+
+
+def agree(value: Value, held: Held, *, lifted: bool) -> None:
+    """Raise ModelError where a result is not of the type that the text states."""
+    if isinstance(held, Tuple | Token):
+        return
+    stated = GraphType(element_dtype(value.type), ())
+    if isinstance(held, Complex) != _is_complex(value.type):
+        kind = "complex" if isinstance(held, Complex) else "real"
+        raise ModelError(f"gives {kind} numbers, its type says {value.type}")
+    for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
+        shape = tensor.shape if lifted else static_shape(value.type)
+        if (tensor.dtype, tensor.shape) != (stated.dtype, shape):
+            raise ModelError(
+                f"gives {tensor.type}, its type says {stated.with_shape(shape)}"
+            )
+
+
+def _is_complex(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and isinstance(type_.element, ComplexType)
+
+
+def _entries(module: Module) -> list[tuple[Function, Block]]:
+    """What is run: `main`, or the only function, or all if all are tests on their own."""
+    main = module.functions.get("main")
+    functions = list(module.functions.values()) if main is None else [main]
+    alone = all(not f.type.inputs and not f.type.results for f in functions)
+    if len(functions) > 1 and not alone:
+        return []
+    return [(f, f.body) for f in functions if f.body is not None]
 
 
 def _part(held: Held, name: str) -> Held:

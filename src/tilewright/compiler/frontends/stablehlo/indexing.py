@@ -122,8 +122,12 @@ def _places(
 
 
 def _gather(call: Call) -> Held:
+    return gather(call, call.integers("slice_sizes"))
+
+
+def gather(call: Call, sizes: Sequence[int]) -> Held:
+    """Windows of `sizes` from where index vectors say."""
     numbers = call.fields("dimension_numbers")
-    sizes = call.integers("slice_sizes")
     call.flag("indices_are_sorted")
     held = call.held(0)
     starts = indices_of(call.maker, call.tensor(1))
@@ -342,8 +346,8 @@ def _updated(call: Call, x: Tensor, update: Tensor) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("dynamic_slice", _dynamic_slice),
-    row("dynamic_update_slice", _dynamic_update_slice),
-    row("gather", _gather),
+    row("dynamic_slice", _dynamic_slice, keeps=True),
+    row("dynamic_update_slice", _dynamic_update_slice, keeps=True),
+    row("gather", _gather, keeps=True),
     row("scatter", _scatter),
 )

@@ -1,18 +1,27 @@
 """Rows for systems of equations.
 
-Source: StableHLO specification, "triangular_solve".
+Source: StableHLO specification, "triangular_solve", "cholesky".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
-from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call
-from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.complex_functions import Pair, divide
+from tilewright.compiler.frontends.stablehlo.elementwise import product_of
+from tilewright.compiler.frontends.stablehlo.held import (
+    Complex,
+    Held,
+    joined,
+    on_parts,
+    shape_of,
+)
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
@@ -20,52 +29,133 @@ from tilewright.compiler.frontends.stablehlo.row import Row, row
 MAX_ROWS: Final = 128
 
 
-def _flipped(e: NodeMaker, x: Tensor) -> Tensor:
+def _flipped(e: NodeMaker, held: Held) -> Held:
     """The last two axes exchanged."""
-    order = [*range(x.rank)]
+    order = [*range(len(shape_of(held)))]
     order[-2:] = order[-1], order[-2]
-    return e.transpose(x, order)
+    return on_parts(lambda x: e.transpose(x, order), held)
 
 
-def _triangular_solve(call: Call) -> Tensor:
+def _wide(e: NodeMaker, held: Held) -> Held:
+    return on_parts(lambda x: widely(e, x), held)
+
+
+def _triangular_solve(call: Call) -> Held:
     """Row by row, in f64, as errors grow from row to row; of a row, only what lies in its triangle is read."""
     e = call.maker
-    a, b = widely(e, call.tensor(0)), widely(e, call.tensor(1))
+    a, b = _wide(e, call.held(0)), _wide(e, call.held(1))
     left, lower = call.flag("left_side"), call.flag("lower")
     unit, transpose = call.flag("unit_diagonal"), call.keyword("transpose_a")
     if transpose not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
         raise ModelError(f"transposition '{transpose}' is unknown")
-    if a.rank < 2 or a.rank != b.rank or sizes_of(a)[:-2] != sizes_of(b)[:-2]:
-        raise ModelError(f"{a.type} and {b.type} are no equations")
-    count = sizes_of(a)[-1]
-    if sizes_of(a)[-2] != count or sizes_of(b)[-2 if left else -1] != count:
-        raise ModelError(f"{a.type} and {b.type} are no equations")
-    if count > MAX_ROWS:
-        raise UnsupportedError(f"{count} equations are not supported, at most {MAX_ROWS}")
+    _check_equations(shape_of(a), shape_of(b), left=left)
+    if 0 in shape_of(b):
+        return call.held(1)
+    if transpose == "ADJOINT" and isinstance(a, Complex):
+        a = Complex(a.real, e.op("neg", a.imaginary))
     # From here the matrix stands on the left: x a = b is a' x' = b'.
     turned = (transpose != "NO_TRANSPOSE") == left
     matrix = _flipped(e, a) if turned else a
     right = b if left else _flipped(e, b)
-    if 0 in sizes_of(right):
-        return e.full(0, call.dtype(), call.shape())
     solved = _substituted(e, matrix, right, lower=lower != turned, unit=unit)
-    return e.cast(solved if left else _flipped(e, solved), call.dtype())
+    found = solved if left else _flipped(e, solved)
+    return on_parts(lambda x: e.cast(x, call.dtype()), found)
 
 
-def _substituted(e: NodeMaker, a: Tensor, b: Tensor, *, lower: bool, unit: bool) -> Tensor:
+def _check_equations(a: Sequence[int], b: Sequence[int], *, left: bool) -> None:
+    """Raise ModelError for shapes that do not fit; UnsupportedError for too many rows."""
+    fits = 2 <= len(a) == len(b) and a[:-2] == b[:-2] and a[-1] == a[-2]
+    if not fits or b[-2 if left else -1] != a[-1]:
+        raise ModelError(f"{list(a)} and {list(b)} are no equations")
+    if a[-1] > MAX_ROWS:
+        raise UnsupportedError(f"{a[-1]} equations are not supported, at most {MAX_ROWS}")
+
+
+def _substituted(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
     """X of `a x = b`, from the row with one unknown on."""
-    rows, columns, count = a.rank - 2, a.rank - 1, sizes_of(a)[-1]
-    found: dict[int, Tensor] = {}
+    rank, count = len(shape_of(a)), shape_of(a)[-1]
+    rows, columns = rank - 2, rank - 1
+    found: dict[int, Held] = {}
     for index in range(count) if lower else reversed(range(count)):
-        line = e.slice(a, rows, index, 1)
-        value = e.slice(b, rows, index, 1)
+        line = _cut(e, a, rows, index)
+        value = _cut(e, b, rows, index)
         for known, solved in found.items():
-            factor = e.slice(line, columns, known, 1)
-            value = e.op("sub", value, e.op("mul", factor, solved))
+            product = product_of(e, _cut(e, line, columns, known), solved)
+            value = _difference(e, value, product)
         if not unit:
-            value = e.op("div", value, e.slice(line, columns, index, 1))
+            value = _quotient(e, value, _cut(e, line, columns, index))
         found[index] = value
-    return e.concat([found[index] for index in range(count)], rows)
+    return joined(e, [found[index] for index in range(count)], rows)
 
 
-ROWS: Final[tuple[Row, ...]] = (row("triangular_solve", _triangular_solve),)
+def _cut(e: NodeMaker, held: Held, axis: int, index: int) -> Held:
+    return on_parts(lambda x: e.slice(x, axis, index, 1), held)
+
+
+def _difference(e: NodeMaker, x: Held, y: Held) -> Held:
+    if isinstance(x, Complex) and isinstance(y, Complex):
+        return Complex(e.op("sub", x.real, y.real), e.op("sub", x.imaginary, y.imaginary))
+    return e.op("sub", real(x), real(y))
+
+
+def _quotient(e: NodeMaker, x: Held, y: Held) -> Held:
+    if isinstance(x, Complex) and isinstance(y, Complex):
+        return divide(Pair.of(e, x), Pair.of(e, y)).rounded(dtypes.f64)
+    return e.op("div", real(x), real(y))
+
+
+def _cholesky(call: Call) -> Held:
+    """Row by row, in f64: each entry is what is left of it over the root on the diagonal."""
+    e, dtype, lower = call.maker, call.dtype(), call.flag("lower")
+    given = _wide(e, call.held(0))
+    sizes = shape_of(given)
+    if len(sizes) < 2 or sizes[-1] != sizes[-2]:
+        raise ModelError(f"{list(sizes)} are no square matrices")
+    if sizes[-1] > MAX_ROWS:
+        raise UnsupportedError(f"{sizes[-1]} rows are not supported, at most {MAX_ROWS}")
+    if 0 in sizes:
+        return call.held(0)
+    if not lower:
+        given = _conjugated(e, _flipped(e, given))
+    found = _factored(e, given, sizes)
+    if not lower:
+        found = _conjugated(e, _flipped(e, found))
+    return on_parts(lambda x: e.cast(x, dtype), found)
+
+
+def _conjugated(e: NodeMaker, held: Held) -> Held:
+    if not isinstance(held, Complex):
+        return held
+    return Complex(held.real, e.op("neg", held.imaginary))
+
+
+def _factored(e: NodeMaker, a: Held, sizes: Sequence[int]) -> Held:
+    """The lower factor; entries above the diagonal are zero."""
+    rows, columns, count = len(sizes) - 2, len(sizes) - 1, sizes[-1]
+    lines: list[list[Held]] = []
+    for i in range(count):
+        line: list[Held] = []
+        for j in range(i + 1):
+            rest = _cut(e, _cut(e, a, rows, i), columns, j)
+            above = line if i == j else lines[j]
+            for k in range(j):
+                product = product_of(e, line[k], _conjugated(e, above[k]))
+                rest = _difference(e, rest, product)
+            line.append(_root(e, rest) if i == j else _quotient(e, rest, lines[j][j]))
+        lines.append(line)
+    zero = on_parts(lambda x: e.full(0, x.dtype, x.shape), lines[0][0])
+    whole = [[*line, *[zero] * (count - len(line))] for line in lines]
+    return joined(e, [joined(e, line, columns) for line in whole], rows)
+
+
+def _root(e: NodeMaker, held: Held) -> Held:
+    """Of a diagonal, which is real."""
+    if not isinstance(held, Complex):
+        return e.op("sqrt", real(held))
+    return Complex(e.op("sqrt", held.real), e.op("sub", held.imaginary, held.imaginary))
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("cholesky", _cholesky),
+    row("triangular_solve", _triangular_solve),
+)

@@ -14,8 +14,9 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, static_shape
-from tilewright.compiler.frontends.stablehlo.held import shape_of
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, shape_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import ComplexType, TensorType
 
 
 def sizes_of(x: Tensor) -> tuple[int, ...]:
@@ -65,13 +66,27 @@ def _slice(call: Call) -> Tensor:
     x = call.tensor(0)
     starts, limits = call.integers("start_indices"), call.integers("limit_indices")
     steps = call.integers("strides", (1,) * x.rank)
+    return sliced(call.maker, x, starts, limits, steps)
+
+
+def sliced(
+    e: NodeMaker,
+    x: Tensor,
+    starts: Sequence[int],
+    limits: Sequence[int],
+    steps: Sequence[int],
+) -> Tensor:
+    """Every `step`-th element from a start up to a limit, along every axis.
+
+    Raises: ModelError for a range that does not lie inside.
+    """
     if not len(starts) == len(limits) == len(steps) == x.rank:
         raise ModelError(f"the range of a slice does not fit {x.type}")
     for axis, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
         size = sizes_of(x)[axis]
         if not (0 <= start <= limit <= size and step > 0):
             raise ModelError(f"range {start}:{limit}:{step} does not fit a size of {size}")
-        x = call.maker.slice(x, axis, start, -(-(limit - start) // step), step)
+        x = e.slice(x, axis, start, -(-(limit - start) // step), step)
     return x
 
 
@@ -140,12 +155,17 @@ def _reverse(call: Call) -> Tensor:
     return x
 
 
-def _iota(call: Call) -> Tensor:
+def iota(call: Call) -> Held:
+    """The index along one axis, in the element type of the result."""
     e, shape, dtype = call.maker, call.shape(), call.dtype()
     axis = call.integer("iota_dimension")
     if not 0 <= axis < len(shape):
         raise ModelError(f"dimension {axis} does not fit {len(shape)} dimensions")
-    return e.cast(e.iota(shape, axis), dtype)
+    found = e.cast(e.iota(shape, axis), dtype)
+    result = call.operation.results[0].type
+    if isinstance(result, TensorType) and isinstance(result.element, ComplexType):
+        return Complex(found, e.full(0, dtype, shape))
+    return found
 
 
 def _get_dimension_size(call: Call) -> Tensor:
@@ -157,13 +177,13 @@ def _get_dimension_size(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("broadcast_in_dim", _broadcast_in_dim, by_parts=True),
-    row("concatenate", _concatenate, by_parts=True),
+    row("broadcast_in_dim", _broadcast_in_dim, by_parts=True, keeps=True),
+    row("concatenate", _concatenate, by_parts=True, keeps=True),
     row("get_dimension_size", _get_dimension_size),
-    row("iota", _iota),
-    row("pad", _pad, by_parts=True),
-    row("reshape", _reshape, by_parts=True),
-    row("reverse", _reverse, by_parts=True),
-    row("slice", _slice, by_parts=True),
-    row("transpose", _transpose, by_parts=True),
+    row("iota", iota),
+    row("pad", _pad, by_parts=True, keeps=True),
+    row("reshape", _reshape, by_parts=True, keeps=True),
+    row("reverse", _reverse, by_parts=True, keeps=True),
+    row("slice", _slice, by_parts=True, keeps=True),
+    row("transpose", _transpose, by_parts=True, keeps=True),
 )

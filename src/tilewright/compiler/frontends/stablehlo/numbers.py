@@ -50,27 +50,6 @@ def zero_where(e: NodeMaker, condition: Tensor, x: Tensor) -> Tensor:
     return e.op("where", condition, e.scalar(0, x.dtype), x)
 
 
-def exponential_minus_one(e: NodeMaker, x: Tensor) -> Tensor:
-    """e^x - 1 without the loss of digits near zero (Kahan's correction of the rounded power)."""
-    one = e.scalar(1, x.dtype)
-    power = e.op("exp", x)
-    less = e.op("sub", power, one)
-    found = e.op("mul", less, e.op("div", x, e.op("log", power)))
-    found = e.op("where", e.op("equal", less, e.scalar(-1, x.dtype)), less, found)
-    found = e.op("where", e.op("is_inf", power), power, found)
-    return e.op("where", e.op("equal", power, one), x, found)
-
-
-def log_plus_one(e: NodeMaker, x: Tensor) -> Tensor:
-    """log(1 + x) without the loss of digits near zero (Kahan's correction of the rounded sum)."""
-    one = e.scalar(1, x.dtype)
-    total = e.op("add", one, x)
-    log = e.op("log", total)
-    found = e.op("mul", log, e.op("div", x, e.op("sub", total, one)))
-    found = e.op("where", e.op("is_inf", total), log, found)
-    return e.op("where", e.op("equal", total, one), x, found)
-
-
 def count_bits(e: NodeMaker, x: Tensor) -> Tensor:
     """How many bits are set, bit by bit."""
     bits = e.cast(x, unsigned(x.dtype))

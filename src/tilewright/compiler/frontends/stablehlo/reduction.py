@@ -19,8 +19,12 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, on_parts, shape_of
-from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.held import (
+    Held,
+    joined,
+    on_parts,
+    shape_of,
+)
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
@@ -78,56 +82,54 @@ def _halved(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
         half, rest = size // 2, sliced(size - 1, 1, 1)
         found = lifted(call, [*sliced(0, half, 2), *sliced(1, half, 2)])
         if size % 2:
-            found = [_joined(e, x, y, axis) for x, y in zip(found, rest, strict=True)]
+            found = [joined(e, [x, y], axis) for x, y in zip(found, rest, strict=True)]
     return [on_parts(lambda x: e.squeeze(x, (axis,)), held) for held in found]
-
-
-def _joined(e: NodeMaker, first: Held, second: Held, axis: int) -> Held:
-    if isinstance(first, Complex) and isinstance(second, Complex):
-        return Complex(
-            e.concat([first.real, second.real], axis),
-            e.concat([first.imaginary, second.imaginary], axis),
-        )
-    return e.concat([real(first), real(second)], axis)
 
 
 # --- sorts -----------------------------------------------------------------------------------
 
 
-def _sort(call: Call) -> list[Tensor]:
+def _sort(call: Call) -> list[Held]:
     """By ranks: how many entries of the line come before each, by the comparator."""
-    e, inputs = call.maker, call.tensors()
+    e, inputs = call.maker, list(call.operands)
+    if not inputs:
+        raise ModelError("sorts nothing")
     call.flag("is_stable")  # always stable, which is allowed
-    rank = inputs[0].rank
+    sizes = shape_of(inputs[0])
+    rank = len(sizes)
     axis = call.integer("dimension", -1)
     axis += rank if axis < 0 else 0
     if not 0 <= axis < rank:
-        raise ModelError(f"dimension {axis} does not fit {inputs[0].type}")
-    size = sizes_of(inputs[0])[axis]
-    if size < 2:
+        raise ModelError(f"dimension {axis} does not fit {rank} dimensions")
+    if sizes[axis] < 2 or 0 in sizes:
         return inputs
-    if size > MAX_SORTED:
-        raise UnsupportedError(f"a sort of {size} entries by a comparator is not supported")
-    ranks = _ranks(call, inputs, axis, size)
-    return [
-        e.op("scatter_elements", x, ranks, x, axis=axis) if not x.dtype.is_bool else
-        e.cast(e.op("scatter_elements", e.cast(x, dtypes.u8), ranks, e.cast(x, dtypes.u8),
-                    axis=axis), dtypes.bool_)
-        for x in inputs
-    ]  # fmt: skip
+    if sizes[axis] > MAX_SORTED:
+        raise UnsupportedError(
+            f"a sort of {sizes[axis]} entries by a comparator is not supported"
+        )
+    ranks = _ranks(call, inputs, axis, sizes)
+    return [on_parts(lambda x: _placed(e, x, ranks, axis), held) for held in inputs]
 
 
-def _ranks(call: Call, inputs: Sequence[Tensor], axis: int, size: int) -> Tensor:
+def _placed(e: NodeMaker, x: Tensor, ranks: Tensor, axis: int) -> Tensor:
+    if not x.dtype.is_bool:
+        return e.op("scatter_elements", x, ranks, x, axis=axis)
+    numbers = e.cast(x, dtypes.u8)
+    found = e.op("scatter_elements", numbers, ranks, numbers, axis=axis)
+    return e.cast(found, dtypes.bool_)
+
+
+def _ranks(call: Call, inputs: Sequence[Held], axis: int, sizes: Sequence[int]) -> Tensor:
     """The place of every entry in its sorted line."""
-    e = call.maker
-    rows = [e.unsqueeze(x, (axis + 1,)) for x in inputs]
-    columns = [e.unsqueeze(x, (axis,)) for x in inputs]
-    shape = [*sizes_of(inputs[0])]
+    e, size = call.maker, sizes[axis]
+    shape = [*sizes]
     shape.insert(axis, size)
+
+    def spread(held: Held, place: int) -> Held:
+        return on_parts(lambda x: e.broadcast_to(e.unsqueeze(x, (place,)), shape), held)
+
     # given[i, j]: whether entry i comes before entry j
-    given = [
-        e.broadcast_to(x, shape) for pair in zip(rows, columns, strict=True) for x in pair
-    ]
+    given = [spread(held, axis + 1 - turn) for held in inputs for turn in (0, 1)]
     before = real(lifted(call, given)[0])
     order = [*range(before.rank)]
     order[axis], order[axis + 1] = order[axis + 1], order[axis]
@@ -145,13 +147,23 @@ def _ranks(call: Call, inputs: Sequence[Tensor], axis: int, size: int) -> Tensor
 
 def _top_k(call: Call) -> list[Tensor]:
     e, x = call.maker, call.tensor(0)
-    call.flag("largest", default=True)
-    values, places = e.ops("top_k", x, k=(call.integer("k"),), axis=x.rank - 1)
-    return [values, e.cast(places, call.dtype(1))]
+    largest = call.flag("largest", default=True)
+    given = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
+    values, places = e.ops(
+        "top_k", given, k=(call.integer("k"),), axis=x.rank - 1, largest=largest
+    )
+    return [e.cast(values, x.dtype), e.cast(places, call.dtype(1))]
+
+
+def _map(call: Call) -> list[Held]:
+    """The region on numbers, on all at once."""
+    call.integers("dimensions")
+    return lifted(call, call.operands)
 
 
 ROWS: Final[tuple[Row, ...]] = (
+    row("map", _map),
     row("reduce", _reduce),
-    row("sort", _sort),
-    row("chlo.top_k", _top_k),
+    row("sort", _sort, keeps=True),
+    row("chlo.top_k", _top_k, keeps=True),
 )

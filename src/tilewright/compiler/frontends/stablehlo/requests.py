@@ -8,7 +8,7 @@ Source: StableHLO, stablehlo/tests/CheckOps.td; the interpreter's tool for what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -27,7 +27,9 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 _ALMOST: Final = 0.0001
 _CALLED_ALMOST: Final = 0.001
 _ULPS: Final = 3.0
+_NOTED: Final = "check.expect_serialized_eq"
 _DIALECT: Final = {
+    _NOTED: ("eq", 0.0),
     "check.expect_almost_eq": ("almost_eq", _ALMOST),
     "check.expect_almost_eq_const": ("almost_eq", _ALMOST),
     "check.expect_close": ("close", _ULPS),
@@ -53,11 +55,17 @@ class CheckRequest:
     tolerance: float
 
 
+Probes = Mapping[str, Sequence[Held]]
 Request = Callable[[Sequence[Held], NodeMaker], CheckRequest]
 
 
-def find_request(operation: Operation) -> Request | None:
-    """What makes the request of an operation that is a check; None: it is none."""
+def find_request(operation: Operation, probes: Probes) -> Request | None:
+    """What makes the request of an operation that is a check; None: it is none.
+
+    Args:
+        operation: any.
+        probes: values that were noted under a name, in order.
+    """
     if operation.name == "stablehlo.custom_call":
         target = operation.attributes.get("call_target_name")
         name = target.name if isinstance(target, Symbol) else str(target)
@@ -71,6 +79,8 @@ def find_request(operation: Operation) -> Request | None:
 
     def request(operands: Sequence[Held], maker: NodeMaker) -> CheckRequest:
         values = list(operands)
+        if operation.name == _NOTED:
+            values.append(_noted(operation, probes))
         literal = operation.attributes.get("value")
         if isinstance(literal, Dense):
             values.append(held_of(literal, maker))
@@ -79,6 +89,16 @@ def find_request(operation: Operation) -> Request | None:
         return CheckRequest(rule, operation.place, values[0], values[1], allowed)
 
     return request
+
+
+def _noted(operation: Operation, probes: Probes) -> Held:
+    """What a probe saw: the value that shall be equal."""
+    name, turn = (operation.attributes.get(n) for n in ("probe_id", "iter"))
+    seen = probes.get(name, ()) if isinstance(name, str) else ()
+    index = int(turn.value) if isinstance(turn, Number) else 0
+    if not 0 <= index < len(seen):
+        raise ModelError(f"probe '{name}' saw {len(seen)} values, asked for number {index}")
+    return seen[index]
 
 
 def _tolerance(operation: Operation, default: float) -> float:

@@ -28,6 +28,8 @@ class Row:
             elements or is linear.
         pointwise: what it gives at one place needs the operands there alone, so that a region of such
             operations, which says what is done to numbers, can be imported on whole tensors.
+        keeps: its results hold elements of its operands, or of its literal, as they are, so that nothing
+            is rounded, and integers of quantized types are moved as such.
         ignores: attributes that do not change the result.
     """
 
@@ -35,6 +37,7 @@ class Row:
     build: Build
     by_parts: bool = False
     pointwise: bool = False
+    keeps: bool = False
     ignores: tuple[str, ...] = ()
 
 
@@ -44,8 +47,9 @@ def row(
     *,
     by_parts: bool = False,
     pointwise: bool = False,
+    keeps: bool = False,
     ignores: Sequence[str] = (),
 ) -> Row:
     """A row of StableHLO, spelled short; a name with a dot brings its dialect along."""
     full = name if "." in name else f"stablehlo.{name}"
-    return Row(full, build, by_parts, pointwise, tuple(ignores))
+    return Row(full, build, by_parts, pointwise, keeps, tuple(ignores))

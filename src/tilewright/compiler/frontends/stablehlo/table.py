@@ -10,27 +10,41 @@ from typing import Final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.stablehlo.bits import ROWS as BITS
+from tilewright.compiler.frontends.stablehlo.collectives import ROWS as COLLECTIVES
 from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
+from tilewright.compiler.frontends.stablehlo.dynamic import ROWS as DYNAMIC
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.indexing import ROWS as INDEXING
 from tilewright.compiler.frontends.stablehlo.linear_algebra import (
     ROWS as LINEAR_ALGEBRA,
 )
 from tilewright.compiler.frontends.stablehlo.movement import ROWS as MOVEMENT
+from tilewright.compiler.frontends.stablehlo.quantized import ROWS as QUANTIZED
+from tilewright.compiler.frontends.stablehlo.random_bits import ROWS as RANDOM_BITS
 from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.stablehlo.row import Row
+from tilewright.compiler.frontends.stablehlo.special_functions import (
+    ROWS as SPECIAL_FUNCTIONS,
+)
+from tilewright.compiler.frontends.stablehlo.transforms import ROWS as TRANSFORMS
 from tilewright.compiler.frontends.stablehlo.windows import ROWS as WINDOWS
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     BITS,
     CONTRACTION,
     CONTROL,
+    DYNAMIC,
     ELEMENTWISE,
     INDEXING,
     LINEAR_ALGEBRA,
     MOVEMENT,
     REDUCTION,
+    COLLECTIVES,
+    QUANTIZED,
+    RANDOM_BITS,
+    SPECIAL_FUNCTIONS,
+    TRANSFORMS,
     WINDOWS,
 )
 

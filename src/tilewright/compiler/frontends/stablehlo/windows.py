@@ -165,19 +165,29 @@ def _placed(
 
 
 def _convolution(call: Call) -> Held:
+    space = len(shape_of(call.held(0))) - 2
+    return convolution(call, call.pairs("padding", max(space, 0)))
+
+
+def convolution(call: Call, padding: Sequence[tuple[int, int]]) -> Held:
+    """A convolution whose operand has `padding` around it."""
     left, right = call.held(0), call.held(1)
     if not (isinstance(left, Complex) and isinstance(right, Complex)):
-        return _convolved(call, real(left), real(right))
+        return _convolved(call, real(left), real(right), padding)
     e = call.maker
+
+    def part(x: Tensor, kernel: Tensor) -> Tensor:
+        return _convolved(call, x, kernel, padding)
+
     return Complex(
-        e.op("sub", _convolved(call, left.real, right.real),
-             _convolved(call, left.imaginary, right.imaginary)),
-        e.op("add", _convolved(call, left.real, right.imaginary),
-             _convolved(call, left.imaginary, right.real)),
-    )  # fmt: skip
+        e.op("sub", part(left.real, right.real), part(left.imaginary, right.imaginary)),
+        e.op("add", part(left.real, right.imaginary), part(left.imaginary, right.real)),
+    )
 
 
-def _convolved(call: Call, x: Tensor, kernel: Tensor) -> Tensor:
+def _convolved(
+    call: Call, x: Tensor, kernel: Tensor, padding: Sequence[tuple[int, int]]
+) -> Tensor:
     e, dtype = call.maker, call.dtype()
     labels = call.attribute("dimension_numbers")
     if not isinstance(labels, Labels):
@@ -189,7 +199,7 @@ def _convolved(call: Call, x: Tensor, kernel: Tensor) -> Tensor:
     strides = call.integers("window_strides", ones)
     spread = [0, 0, *(n - 1 for n in call.integers("lhs_dilation", ones))]
     dilations = call.integers("rhs_dilation", ones)
-    edges = [(0, 0), (0, 0), *call.pairs("padding", space)]
+    edges = [(0, 0), (0, 0), *padding]
     flips = call.flags("window_reversal", space)
     groups = call.integer("feature_group_count", 1)
     batches = call.integer("batch_group_count", 1)

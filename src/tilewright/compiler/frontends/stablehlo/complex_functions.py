@@ -1,0 +1,300 @@
+"""Functions of complex numbers, in f64 by parts.
+
+Each is the formula that keeps its digits near branch cuts and zeros; what has no complex form is
+refused.  Called by the rows of elementwise operations.
+
+Source: Kahan, "Branch Cuts for Complex Elementary Functions", 1987; C11, annex G, for infinities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.dtypes import DType
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.held import Complex
+from tilewright.compiler.frontends.stablehlo.wide import (
+    Wide,
+    angle,
+    exp_minus_one,
+    log_plus_one,
+)
+
+# Beyond it, tanh is one to the last digit of f64.
+_SATURATED: Final = 20.0
+_LARGEST_EXPONENT: Final = 709.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """The two parts of a complex number in f64."""
+
+    x: Wide
+    y: Wide
+
+    @staticmethod
+    def of(e: NodeMaker, held: Complex) -> Pair:
+        """A complex tensor, widened."""
+        return Pair(Wide.of(e, held.real), Wide.of(e, held.imaginary))
+
+    def rounded(self, dtype: DType) -> Complex:
+        """The parts in the type of a result."""
+        return Complex(self.x.rounded(dtype), self.y.rounded(dtype))
+
+    def size(self) -> Wide:
+        """The magnitude; the longer side is taken out of the root, so that no square overflows."""
+        a, b = abs(self.x), abs(self.y)
+        long, short = a.larger(b), a.smaller(b)
+        ratio = short / long
+        found = long * (ratio * ratio + 1.0).apply("sqrt")
+        found = long.where(long.equal(0.0), found)
+        either = long.maker.op("logical_or", a.is_inf(), b.is_inf())
+        return long.number(math.inf).where(either, found)
+
+    def scaled(self, factor: Wide) -> Pair:
+        """Both parts times a real number."""
+        return Pair(self.x * factor, self.y * factor)
+
+    def turned(self) -> Pair:
+        """Times the imaginary unit."""
+        return Pair(-self.y, self.x)
+
+    def turned_back(self) -> Pair:
+        """Times minus the imaginary unit."""
+        return Pair(self.y, -self.x)
+
+    def where(self, condition: Tensor, other: Pair) -> Pair:
+        """This number where a condition holds, else the other one."""
+        return Pair(self.x.where(condition, other.x), self.y.where(condition, other.y))
+
+
+def divide(z: Pair, w: Pair) -> Pair:
+    """Smith's quotient: the longer side of the divisor is taken out first."""
+    flat = abs(w.y).at_most(abs(w.x))
+    long, short = w.x.where(flat, w.y), w.y.where(flat, w.x)
+    ratio = short / long
+    below = long + short * ratio
+    one = Pair(z.x + z.y * ratio, z.y - z.x * ratio)
+    other = Pair(z.x * ratio + z.y, z.y * ratio - z.x)
+    found = one.where(flat, other)
+    found = Pair(found.x / below, found.y / below)
+    # Over zero and over infinity, each part is what the real quotient gives.
+    e, zero = z.x.maker, w.x.number(0.0)
+    is_zero = e.op("logical_and", w.x.equal(0.0), w.y.equal(0.0))
+    infinite = e.op("logical_or", w.x.is_inf(), w.y.is_inf())
+    finite = e.op("logical_and", z.x.is_finite(), z.y.is_finite())
+    found = Pair(z.x / w.x, z.y / w.x).where(is_zero, found)
+    return Pair(zero, zero).where(e.op("logical_and", infinite, finite), found)
+
+
+def exponential(z: Pair) -> Pair:
+    """e^z."""
+    half = (z.x * 0.5).apply("exp")
+    is_large = z.x.number(_LARGEST_EXPONENT).less(z.x)
+    cosine, sine = z.y.apply("cos"), z.y.apply("sin")
+    whole = z.x.apply("exp")
+    real = ((half * cosine) * half).where(is_large, whole * cosine)
+    imaginary = ((half * sine) * half).where(is_large, whole * sine)
+    return Pair(_unless_zero(z.y, real, whole), _unless_zero(z.y, imaginary, z.y))
+
+
+def _unless_zero(test: Wide, found: Wide, otherwise: Wide) -> Wide:
+    """A product with an infinity is none where its other factor comes from a zero."""
+    return otherwise.where(test.equal(0.0), found)
+
+
+def _exponential_minus_one(z: Pair) -> Pair:
+    half = (z.y * 0.5).apply("sin")
+    cosine_less_one = half * half * -2.0
+    less = exp_minus_one(z.x)
+    real = less * z.y.apply("cos") + cosine_less_one
+    return Pair(_unless_zero(z.y, real, less), exponential(z).y)
+
+
+def logarithm(z: Pair) -> Pair:
+    """Log z, whose real part keeps its digits where the magnitude is near one."""
+    a, b = abs(z.x), abs(z.y)
+    long, short = a.larger(b), a.smaller(b)
+    near = log_plus_one((long - 1.0) * (long + 1.0) + short * short) * 0.5
+    far = _log_of_size(long, short)
+    e = long.maker
+    is_near = e.op("logical_and", long.less(2.0), long.number(0.5).less(long))
+    return Pair(near.where(is_near, far), angle(z.y, z.x))
+
+
+def _log_of_size(long: Wide, short: Wide) -> Wide:
+    ratio = short / long
+    found = long.apply("log") + log_plus_one(ratio * ratio) * 0.5
+    e = long.maker
+    special = e.op("logical_or", long.equal(0.0), long.is_inf())
+    return long.apply("log").where(special, found)
+
+
+def _log_plus_one(z: Pair) -> Pair:
+    moved = Pair(z.x + 1.0, z.y)
+    near = log_plus_one(z.x * (z.x + 2.0) + z.y * z.y) * 0.5
+    far = _log_of_size(abs(moved.x).larger(abs(z.y)), abs(moved.x).smaller(abs(z.y)))
+    size = abs(z.x).larger(abs(z.y))
+    return Pair(near.where(size.less(4.0), far), angle(z.y, moved.x))
+
+
+def square_root(z: Pair) -> Pair:
+    """The root whose real part is not negative."""
+    size = z.size()
+    root = ((abs(z.x) * 0.5) + size * 0.5).apply("sqrt")
+    other = abs(z.y) / (root * 2.0)
+    other = other.where(z.x.maker.op("logical_not", root.equal(0.0)), 0.0)
+    negative = z.x.less(0.0)
+    found = Pair(other.where(negative, root), root.where(negative, other))
+    infinite = Pair(z.y.number(math.inf), abs(z.y))
+    found = infinite.where(z.y.is_inf(), found)
+    return Pair(found.x, found.y.signed_as(z.y))
+
+
+def _reciprocal_root(z: Pair) -> Pair:
+    size, root = z.size(), square_root(z)
+    found = Pair(root.x / size, -(root.y / size))
+    zero = z.x.number(0.0)
+    infinite = z.x.number(math.inf)
+    found = Pair(infinite, zero).where(size.equal(0.0), found)
+    return Pair(zero, zero).where(size.is_inf(), found)
+
+
+def _cube_root(z: Pair) -> Pair:
+    log = logarithm(z)
+    found = exponential(Pair(log.x / 3.0, log.y / 3.0))
+    zero = z.x.number(0.0)
+    return Pair(zero, zero).where(z.size().equal(0.0), found)
+
+
+def hyperbolic_tangent(z: Pair) -> Pair:
+    """Kahan's form, which neither overflows nor cancels."""
+    tangent, sine = z.y.apply("tan"), z.x.apply("sinh")
+    spread = tangent * tangent + 1.0
+    root = (sine * sine + 1.0).apply("sqrt")
+    below = spread * sine * sine + 1.0
+    found = Pair(spread * root * sine / below, tangent / below)
+    decay = (abs(z.x) * -2.0).apply("exp")
+    imaginary = z.y.apply("sin") * z.y.apply("cos") * decay * 4.0
+    far = Pair(z.x.apply("sign"), _unless_zero(z.y, imaginary, z.y))
+    return far.where(z.x.number(_SATURATED).less(abs(z.x)), found)
+
+
+def _sine(z: Pair) -> Pair:
+    x, y = z.x, z.y
+    real, imaginary = x.apply("sin") * y.apply("cosh"), x.apply("cos") * y.apply("sinh")
+    return Pair(_unless_zero(x, real, x), _unless_zero(y, imaginary, y))
+
+
+def _cosine(z: Pair) -> Pair:
+    x, y = z.x, z.y
+    real, imaginary = x.apply("cos") * y.apply("cosh"), x.apply("sin") * y.apply("sinh")
+    return Pair(real, -_unless_zero(x, imaginary, x * y.apply("sign")))
+
+
+def _logistic(z: Pair) -> Pair:
+    """One over 1 + e^-z; far on the left, where that power overflows, e^z itself."""
+    power = exponential(Pair(-z.x, -z.y))
+    one = Pair(z.x.number(1.0), z.x.number(0.0))
+    found = divide(one, Pair(power.x + 1.0, power.y))
+    return exponential(z).where(z.x.less(-_LARGEST_EXPONENT / 2), found)
+
+
+def _sign(z: Pair) -> Pair:
+    size = z.size()
+    nothing = size.equal(0.0)
+    return Pair(
+        (z.x / size).where(_not(nothing, z), z.x), (z.y / size).where(_not(nothing, z), z.y)
+    )
+
+
+def _not(condition: Tensor, z: Pair) -> Tensor:
+    return z.x.maker.op("logical_not", condition)
+
+
+def _beside_one(z: Pair) -> tuple[Pair, Pair]:
+    """The roots of 1 - z and 1 + z."""
+    return square_root(Pair(1.0 - z.x, -z.y)), square_root(Pair(z.x + 1.0, z.y))
+
+
+def _arc_sine(z: Pair) -> Pair:
+    minus, plus = _beside_one(z)
+    below = minus.x * plus.x - minus.y * plus.y
+    height = minus.x * plus.y - minus.y * plus.x
+    return Pair(angle(z.x, below), height.apply("asinh"))
+
+
+def _arc_cosine(z: Pair) -> Pair:
+    minus, plus = _beside_one(z)
+    height = plus.x * minus.y - plus.y * minus.x
+    return Pair(angle(minus.x, plus.x) * 2.0, height.apply("asinh"))
+
+
+def _area_cosine(z: Pair) -> Pair:
+    minus = square_root(Pair(z.x - 1.0, z.y))
+    plus = square_root(Pair(z.x + 1.0, z.y))
+    real = minus.x * plus.x + minus.y * plus.y
+    return Pair(real.apply("asinh"), angle(minus.y, plus.x) * 2.0)
+
+
+def _area_tangent(z: Pair) -> Pair:
+    square = z.y * z.y
+    left = 1.0 - z.x
+    real = log_plus_one(z.x * 4.0 / (left * left + square)) * 0.25
+    imaginary = angle(z.y * 2.0, left * (z.x + 1.0) - square) * 0.5
+    return Pair(real, imaginary)
+
+
+FUNCTIONS: Final[dict[str, Callable[[Pair], Pair]]] = {
+    "acos": _arc_cosine,
+    "acosh": _area_cosine,
+    "asin": _arc_sine,
+    "asinh": lambda z: _arc_sine(z.turned()).turned_back(),
+    "atan": lambda z: _area_tangent(z.turned()).turned_back(),
+    "atanh": _area_tangent,
+    "cbrt": _cube_root,
+    "cos": _cosine,
+    "cosh": lambda z: _cosine(z.turned()),
+    "exp": exponential,
+    "exponential_minus_one": _exponential_minus_one,
+    "log": logarithm,
+    "log_plus_one": _log_plus_one,
+    "rsqrt": _reciprocal_root,
+    "sigmoid": _logistic,
+    "sign": _sign,
+    "sin": _sine,
+    "sinh": lambda z: _sine(z.turned()).turned_back(),
+    "sqrt": square_root,
+    "tan": lambda z: hyperbolic_tangent(z.turned()).turned_back(),
+    "tanh": hyperbolic_tangent,
+}
+"""Functions of one complex number, by the name of the real op."""
+
+
+def power(z: Pair, w: Pair) -> Pair:
+    """|z|^2 to the half of a real power, times what the angle turns; zero to any power but zero is zero."""
+    turn = angle(z.y, z.x)
+    size = z.size()
+    log = logarithm(z).x
+    grown = size.power(w.x) * (-(w.y * turn)).apply("exp")
+    phase = w.x * turn + _unless_zero(w.y, w.y * log, w.y)
+    found = Pair(grown * phase.apply("cos"), grown * phase.apply("sin"))
+    e, zero = size.maker, size.number(0.0)
+    nothing = Pair(zero, zero).where(size.equal(0.0), found)
+    is_one = e.op("logical_and", w.x.equal(0.0), w.y.equal(0.0))
+    return Pair(size.number(1.0), zero).where(is_one, nothing)
+
+
+def arc_tangent_of_two(y: Pair, x: Pair) -> Pair:
+    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    turned = y.turned()
+    above = Pair(x.x + turned.x, x.y + turned.y)
+    squares = Pair(
+        x.x * x.x - x.y * x.y + y.x * y.x - y.y * y.y, (x.x * x.y + y.x * y.y) * 2.0
+    )
+    return logarithm(divide(above, square_root(squares))).turned_back()

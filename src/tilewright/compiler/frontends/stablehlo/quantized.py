@@ -1,0 +1,122 @@
+"""Quantized types: integers that stand for `(q - zero_point) * scale`.
+
+An operation on them is one on the numbers that they stand for, whose result is quantized again; what only
+moves elements moves the integers.  Operations with a region leave that to the region.
+
+Source: StableHLO specification, "Quantized types", "uniform_quantize", "uniform_dequantize", and the functions
+`quantize`, `dequantize`, `dequantize_op_quantize`, `hybrid_dequantize_then_op` of its "Notation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, element_dtype, real
+from tilewright.compiler.frontends.stablehlo.elements import bits_of
+from tilewright.compiler.frontends.stablehlo.held import Held
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import (
+    Operation,
+    QuantizedType,
+    TensorType,
+    Type,
+    Value,
+)
+
+
+def quantized_type(type_: Type) -> QuantizedType | None:
+    """The quantized elements of a tensor; None for others."""
+    element = type_.element if isinstance(type_, TensorType) else type_
+    return element if isinstance(element, QuantizedType) else None
+
+
+def computes_quantized(operation: Operation) -> bool:
+    """Whether an operation computes on quantized numbers itself, not through a region."""
+    values = (*operation.operands, *operation.results)
+    return not operation.regions and any(quantized_type(v.type) for v in values)
+
+
+def expressed(operation: Operation) -> Operation:
+    """The same operation on the numbers that quantized elements stand for."""
+    return replace(
+        operation,
+        operands=tuple(map(_expressed, operation.operands)),
+        results=tuple(map(_expressed, operation.results)),
+    )
+
+
+def _expressed(value: Value) -> Value:
+    found = quantized_type(value.type)
+    if found is None or not isinstance(value.type, TensorType):
+        return value
+    return Value(value.name, replace(value.type, element=found.expressed))
+
+
+def dequantize(e: NodeMaker, held: Held, type_: Type) -> Held:
+    """What a tensor stands for; one of another type stands for itself."""
+    found = quantized_type(type_)
+    if found is None:
+        return held
+    x, dtype = real(held), element_dtype(found.expressed)
+    scales, zeros = _parameters(e, found, x.rank)
+    # Differences of integers are exact in f64, and rounded once.
+    apart = e.op("sub", e.cast(x, dtypes.f64), e.cast(zeros, dtypes.f64))
+    return e.op("mul", e.cast(apart, dtype), e.cast(scales, dtype))
+
+
+def quantize(e: NodeMaker, held: Held, type_: Type) -> Held:
+    """The nearest integers within the limits of a type."""
+    found = quantized_type(type_)
+    if found is None:
+        return held
+    x, dtype = real(held), element_dtype(found.expressed)
+    scales, zeros = _parameters(e, found, x.rank)
+    scaled = e.op("div", e.cast(x, dtype), e.cast(scales, dtype))
+    moved = e.op("add", scaled, e.cast(zeros, dtype))
+    low, high = (e.scalar(limit, dtype) for limit in limits_of(found))
+    rounded = e.op("round", e.op("min", e.op("max", moved, low), high))
+    return e.cast(rounded, element_dtype(found))
+
+
+def limits_of(type_: QuantizedType) -> tuple[int, int]:
+    """The least and the largest integer of a type."""
+    if type_.limits is not None:
+        return type_.limits
+    bits = bits_of(type_.storage)
+    if type_.storage.name.startswith("u"):
+        return 0, (1 << bits) - 1
+    return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+
+def _parameters(e: NodeMaker, type_: QuantizedType, rank: int) -> tuple[Tensor, Tensor]:
+    """Scales and zero points, one of each or along an axis."""
+    scales = np.array(type_.scales, np.float64)
+    zeros = np.array(type_.zero_points, np.int64)
+    shape: Sequence[int] = ()
+    if type_.axis is not None:
+        if not 0 <= type_.axis < rank:
+            raise ModelError(f"axis {type_.axis} of {type_} does not fit {rank} dimensions")
+        shape = [1] * rank
+        shape[type_.axis] = scales.size
+    elif scales.size != 1:
+        raise ModelError(f"{type_} has {scales.size} scales and no axis")
+    return e.constant(scales.reshape(shape)), e.constant(zeros.reshape(shape))
+
+
+def _same(call: Call) -> Held:
+    """The numbers themselves: what is around an operation quantizes and dequantizes."""
+    return call.held(0)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("uniform_dequantize", _same),
+    row("uniform_quantize", _same),
+)

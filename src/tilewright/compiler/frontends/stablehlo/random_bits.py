@@ -1,0 +1,307 @@
+"""Rows for random numbers: counter-based generators, and draws from a distribution.
+
+A generator is arithmetic on its counter, so that the same state gives the same bits everywhere.
+
+Source: StableHLO specification, "rng_bit_generator", "rng"; Salmon et al., "Parallel Random Numbers: As Easy
+as 1, 2, 3", SC 2011; the order of words is the one that XLA documents by its results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.bits import same_bits
+from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+
+_ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY: Final = 0x1BD11BDA
+_THREEFRY_GROUPS: Final = 5
+_PHILOX_ROUNDS: Final = 10
+_PHILOX_FACTORS: Final = (0xD2511F53, 0xCD9E8D57)
+_PHILOX_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
+_WORD: Final = 32
+
+
+def _low(e: NodeMaker, x: Tensor) -> Tensor:
+    """The low word of u64, as u32."""
+    mask = e.scalar((1 << _WORD) - 1, dtypes.u64)
+    return e.cast(e.op("bitwise_and", x, mask), dtypes.u32)
+
+
+def _high(e: NodeMaker, x: Tensor) -> Tensor:
+    """The high word of u64, as u32."""
+    return e.cast(e.op("shift_right", x, e.scalar(_WORD, dtypes.u64)), dtypes.u32)
+
+
+def _joined(e: NodeMaker, low: Tensor, high: Tensor) -> Tensor:
+    """U64 of two words."""
+    above = e.op("shift_left", e.cast(high, dtypes.u64), e.scalar(_WORD, dtypes.u64))
+    return e.op("bitwise_or", e.cast(low, dtypes.u64), above)
+
+
+def _element(e: NodeMaker, x: Tensor, index: int) -> Tensor:
+    return e.squeeze(e.slice(x, 0, index, 1), (0,))
+
+
+def _counted(e: NodeMaker, count: int) -> Tensor:
+    return e.cast(e.iota((count,), 0), dtypes.u64)
+
+
+# --- ThreeFry ----------------------------------------------------------------------------------
+
+
+def three_fry(
+    e: NodeMaker, key: Sequence[Tensor], words: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Threefry-2x32 with 20 rounds."""
+    parity = e.op("bitwise_xor", key[0], key[1])
+    parity = e.op("bitwise_xor", parity, e.scalar(_PARITY, dtypes.u32))
+    schedule = (*key, parity)
+    x, y = (e.op("add", word, k) for word, k in zip(words, key, strict=True))
+    for group in range(_THREEFRY_GROUPS):
+        for distance in _ROTATIONS[group % 2]:
+            x = e.op("add", x, y)
+            y = e.op("bitwise_xor", x, _rotated(e, y, distance))
+        x = e.op("add", x, schedule[(group + 1) % 3])
+        injected = e.op("add", schedule[(group + 2) % 3], e.scalar(group + 1, dtypes.u32))
+        y = e.op("add", y, injected)
+    return x, y
+
+
+def _rotated(e: NodeMaker, x: Tensor, distance: int) -> Tensor:
+    left = e.op("shift_left", x, e.scalar(distance, dtypes.u32))
+    right = e.op("shift_right", x, e.scalar(_WORD - distance, dtypes.u32))
+    return e.op("bitwise_or", left, right)
+
+
+def _three_fry_bits(
+    e: NodeMaker, state: Tensor, shape: Sequence[int], bits: int
+) -> tuple[Tensor, Tensor]:
+    """U64 or u32 of a shape, and the state after them."""
+    key, counter = _element(e, state, 0), _element(e, state, 1)
+    key_words = (_low(e, key), _high(e, key))
+    if bits > _WORD:
+        count = math.prod(shape)
+        places = e.op("add", _counted(e, count), counter)
+        words = three_fry(e, key_words, (_low(e, places), _high(e, places)))
+        found = e.reshape(_joined(e, *words), shape)
+    else:
+        axis, half = _half(shape)
+        count = math.prod(half)
+        places = e.op("add", _counted(e, count), counter)
+        words = three_fry(e, key_words, (_low(e, places), _high(e, places)))
+        found = _halves_joined(e, words, axis, half, shape)
+    moved = e.op("add", counter, e.scalar(count, dtypes.u64))
+    after = e.concat([e.reshape(x, (1,)) for x in (key, moved)], 0)
+    return found, after
+
+
+def _half(shape: Sequence[int]) -> tuple[int, list[int]]:
+    """The axis that both words of a counter share, and the shape of one half."""
+    sizes = list(shape) or [1]
+    even = [i for i, size in enumerate(sizes) if size % 2 == 0]
+    axis = even[0] if even else sizes.index(max(sizes))
+    sizes[axis] = -(-sizes[axis] // 2)
+    return axis, sizes
+
+
+def _halves_joined(
+    e: NodeMaker,
+    words: Sequence[Tensor],
+    axis: int,
+    half: Sequence[int],
+    shape: Sequence[int],
+) -> Tensor:
+    """First and second words by turns along an axis."""
+    apart = [e.unsqueeze(e.reshape(word, half), (axis + 1,)) for word in words]
+    whole = [*half]
+    whole[axis] *= 2
+    found = e.reshape(e.concat(apart, axis + 1), whole)
+    wanted = shape[axis] if shape else 1
+    return e.reshape(e.slice(found, axis, 0, wanted), shape)
+
+
+# --- Philox ------------------------------------------------------------------------------------
+
+
+def philox(
+    e: NodeMaker, key: Sequence[Tensor], words: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Philox-4x32 with 10 rounds."""
+    first, second = key
+    a, b, c, d = words
+    for _ in range(_PHILOX_ROUNDS):
+        products = [
+            e.op("mul", e.cast(word, dtypes.u64), e.scalar(factor, dtypes.u64))
+            for word, factor in zip((a, c), _PHILOX_FACTORS, strict=True)
+        ]
+        (low_a, high_a), (low_c, high_c) = ((_low(e, p), _high(e, p)) for p in products)
+        a, b = e.op("bitwise_xor", e.op("bitwise_xor", high_c, b), first), low_c
+        c, d = e.op("bitwise_xor", e.op("bitwise_xor", high_a, d), second), low_a
+        first, second = (
+            e.op("add", k, e.scalar(step, dtypes.u32))
+            for k, step in zip((first, second), _PHILOX_STEPS, strict=True)
+        )
+    return a, b, c, d
+
+
+def _philox_bits(
+    e: NodeMaker, state: Tensor, shape: Sequence[int], bits: int
+) -> tuple[Tensor, Tensor]:
+    """U64 or u32 of a shape, and the state after them; a counter of 128 bits gives four words."""
+    wide = bits > _WORD
+    count = math.prod(shape)
+    blocks = -(-count * (2 if wide else 1) // 4)
+    key, counter = _element(e, state, 0), _counter_of(e, state)
+    low, high = _moved(e, counter, _counted(e, blocks))
+    words = philox(
+        e, (_low(e, key), _high(e, key)), (_low(e, low), _high(e, low), _low(e, high), _high(e, high))
+    )  # fmt: skip
+    numbers = [_joined(e, *words[:2]), _joined(e, *words[2:])] if wide else list(words)
+    flat = e.reshape(
+        e.concat([e.unsqueeze(x, (1,)) for x in numbers], 1), (blocks * len(numbers),)
+    )
+    after = _moved(e, counter, e.scalar(blocks, dtypes.u64))
+    kept = (key, *after)[: sizes_of(state)[0]]
+    return (
+        e.reshape(e.slice(flat, 0, 0, count), shape),
+        e.concat([e.reshape(x, (1,)) for x in kept], 0),
+    )
+
+
+def _counter_of(e: NodeMaker, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The counter's halves; where the state has two words, the high half begins as the key."""
+    is_short = sizes_of(state)[0] == 2
+    return _element(e, state, 1), _element(e, state, 0 if is_short else 2)
+
+
+def _moved(
+    e: NodeMaker, counter: tuple[Tensor, Tensor], by: Tensor
+) -> tuple[Tensor, Tensor]:
+    low, high = counter
+    moved = e.op("add", low, by)
+    carry = e.cast(e.op("less", moved, low), dtypes.u64)
+    return moved, e.op("add", high, carry)
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+_STATES: Final = {"THREE_FRY": (2,), "PHILOX": (2, 3), "DEFAULT": (2, 3)}
+
+
+def _rng_bit_generator(call: Call) -> list[Tensor]:
+    """The default is Philox, as in XLA on CPUs."""
+    e, state = call.maker, call.tensor(0)
+    algorithm, dtype, shape = call.keyword("rng_algorithm"), call.dtype(1), call.shape(1)
+    if algorithm not in _STATES:
+        raise ModelError(f"algorithm '{algorithm}' is unknown")
+    words, given = _state_words(e, state)
+    if words not in _STATES[algorithm]:
+        raise UnsupportedError(
+            f"a state of {words} words of 64 bits is not supported for {algorithm}"
+        )
+    generate = _three_fry_bits if algorithm == "THREE_FRY" else _philox_bits
+    bits, after = generate(e, given, shape, dtype.bits)
+    return [_like_state(e, after, state), _as_elements(e, bits, dtype)]
+
+
+def _state_words(e: NodeMaker, state: Tensor) -> tuple[int, Tensor]:
+    """The state as words of 64 bits; those of 32 lie low one first."""
+    if state.rank != 1 or state.dtype not in (dtypes.u64, dtypes.u32):
+        raise ModelError(f"got the state {state.type}, expected a vector of u64")
+    count = sizes_of(state)[0]
+    if state.dtype is dtypes.u64:
+        return count, state
+    if count % 2:
+        raise UnsupportedError(f"a state of {count} words of 32 bits is not supported")
+    pairs = e.reshape(state, (count // 2, 2))
+    low, high = (e.squeeze(e.slice(pairs, 1, i, 1), (1,)) for i in (0, 1))
+    return count // 2, _joined(e, low, high)
+
+
+def _like_state(e: NodeMaker, after: Tensor, state: Tensor) -> Tensor:
+    if state.dtype is dtypes.u64:
+        return after
+    words = [e.unsqueeze(x, (1,)) for x in (_low(e, after), _high(e, after))]
+    return e.reshape(e.concat(words, 1), state.shape)
+
+
+def _as_elements(e: NodeMaker, bits: Tensor, dtype: DType) -> Tensor:
+    """Random words as elements of as many bits; of narrower ones the low bits count."""
+    if dtype.bits >= _WORD:
+        return same_bits(e, bits, dtype)
+    plain = {8: dtypes.u8, 16: dtypes.u16}.get(dtype.bits)
+    if plain is None or dtype.is_bool:
+        raise UnsupportedError(f"random bits as {dtype} are not supported")
+    mask = e.scalar((1 << dtype.bits) - 1, dtypes.u32)
+    return same_bits(e, e.cast(e.op("bitwise_and", bits, mask), plain), dtype)
+
+
+def _rng(call: Call) -> Tensor:
+    """One draw, the same in every run: the specification leaves the sequence open."""
+    e, shape = call.maker, call.shape()
+    low, high = call.tensor(0), call.tensor(1)
+    distribution, dtype = call.keyword("rng_distribution"), call.dtype()
+    # Each operation of a module draws a sequence of its own.
+    seed = e.constant(np.array([call.operation.place.line, 0], np.uint64))
+    if distribution == "NORMAL":
+        return _normal(call, seed, shape, low, high)
+    if distribution != "UNIFORM":
+        raise ModelError(f"distribution '{distribution}' is unknown")
+    bits, _ = _three_fry_bits(e, seed, shape, 64)
+    if dtype.is_float:
+        drawn = _unit(e, bits)
+        start, stop = (e.cast(x, dtypes.f64) for x in (low, high))
+        found = e.op("add", start, e.op("mul", drawn, e.op("sub", stop, start)))
+        return e.cast(found, dtype)
+    if dtype.is_bool:
+        return e.op(
+            "equal",
+            e.op("bitwise_and", bits, e.scalar(1, dtypes.u64)),
+            e.scalar(1, dtypes.u64),
+        )
+    start, stop = (e.cast(x, dtypes.i64) for x in (low, high))
+    span = e.cast(e.op("sub", stop, start), dtypes.u64)
+    inside = e.cast(e.op("mod", bits, span, fmod=True), dtypes.i64)
+    return e.cast(e.op("add", start, inside), dtype)
+
+
+def _unit(e: NodeMaker, bits: Tensor) -> Tensor:
+    """F64 in [0, 1), from 53 random bits."""
+    whole = e.op("shift_right", bits, e.scalar(11, dtypes.u64))
+    return e.op("mul", e.cast(whole, dtypes.f64), e.scalar(2.0**-53, dtypes.f64))
+
+
+def _normal(
+    call: Call, seed: Tensor, shape: Sequence[int], mean: Tensor, deviation: Tensor
+) -> Tensor:
+    """Box and Muller's pairs of uniform numbers."""
+    e = call.maker
+    bits, _ = _three_fry_bits(e, seed, (2, *shape), 64)
+    radius, turn = (
+        _unit(e, e.squeeze(e.slice(bits, 0, index, 1), (0,))) for index in (0, 1)
+    )
+    one = e.scalar(1.0, dtypes.f64)
+    size = e.op("mul", e.op("log", e.op("sub", one, radius)), e.scalar(-2.0, dtypes.f64))
+    angle = e.op("mul", turn, e.scalar(2 * math.pi, dtypes.f64))
+    drawn = e.op("mul", e.op("sqrt", size), e.op("cos", angle))
+    wide = [e.cast(x, dtypes.f64) for x in (mean, deviation)]
+    return e.cast(e.op("add", e.op("mul", drawn, wide[1]), wide[0]), call.dtype())
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("rng", _rng),
+    row("rng_bit_generator", _rng_bit_generator),
+)

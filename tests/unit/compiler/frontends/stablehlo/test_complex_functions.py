@@ -1,0 +1,92 @@
+"""Functions of complex numbers, against numpy's in twice the precision."""
+
+import numpy as np
+import pytest
+
+from fakes.stablehlo_text import apply
+from tilewright.compiler.frontends.stablehlo.complex_functions import FUNCTIONS
+
+NAMES = {
+    "stablehlo.exponential": np.exp, "stablehlo.exponential_minus_one": np.expm1,
+    "stablehlo.log": np.log, "stablehlo.log_plus_one": np.log1p, "stablehlo.sqrt": np.sqrt,
+    "stablehlo.rsqrt": lambda z: 1 / np.sqrt(z), "stablehlo.cbrt": lambda z: z ** (1 / 3),
+    "stablehlo.cosine": np.cos, "stablehlo.sine": np.sin, "stablehlo.tan": np.tan,
+    "stablehlo.tanh": np.tanh, "stablehlo.logistic": lambda z: 1 / (1 + np.exp(-z)),
+    "stablehlo.sign": lambda z: z / abs(z), "chlo.acos": np.arccos, "chlo.acosh": np.arccosh,
+    "chlo.asin": np.arcsin, "chlo.asinh": np.arcsinh, "chlo.atan": np.arctan,
+    "chlo.atanh": np.arctanh, "chlo.cosh": np.cosh, "chlo.sinh": np.sinh,
+    "chlo.square": np.square, "chlo.conj": np.conj,
+}  # fmt: skip
+
+
+def numbers(count: int = 300) -> np.ndarray:
+    choose = np.random.default_rng(7)
+    size = 10.0 ** choose.uniform(-4, 1, count)
+    return size * np.exp(1j * choose.uniform(-np.pi, np.pi, count))
+
+
+def distance(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.max(abs(found - expected) / abs(expected)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_keeps_its_digits(name: str) -> None:
+    z = numbers()
+    expected = NAMES[name](z.astype(np.clongdouble))
+    assert distance(apply(name, z), expected) < 4e-15
+    half = z.astype(np.complex64)
+    expected = NAMES[name](half.astype(np.complex128))
+    assert distance(apply(name, half), expected) < 2e-7
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("stablehlo.divide", np.divide),
+        ("stablehlo.multiply", np.multiply),
+        ("stablehlo.power", np.power),
+    ],
+)
+def test_a_function_of_two_keeps_its_digits(name: str, function: np.ufunc) -> None:
+    z = numbers()
+    w = z[::-1].copy()
+    expected = function(z.astype(np.clongdouble), w.astype(np.clongdouble))
+    assert distance(apply(name, z, w), expected) < 1e-14
+
+
+def test_the_angle_of_two_complex_numbers_is_that_of_their_quotient() -> None:
+    y, x = numbers(), numbers()[::-1].copy() + 3
+    quotient = apply("stablehlo.atan2", y, x)
+    np.testing.assert_allclose(np.tan(quotient), y / x, rtol=1e-10)
+
+
+def test_complex_numbers_are_ordered_by_their_real_parts_first() -> None:
+    z = np.array([1 + 2j, 1 - 2j, 3 + 0j])
+    w = np.array([1 + 1j, 1 + 1j, 2 + 9j])
+    np.testing.assert_array_equal(apply("stablehlo.maximum", z, w), [1 + 2j, 1 + 1j, 3])
+    np.testing.assert_array_equal(
+        apply("stablehlo.minimum", z, w), [1 + 1j, 1 - 2j, 2 + 9j]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "z", "expected"),
+    [
+        ("stablehlo.exponential", complex(np.inf, 0), complex(np.inf, 0)),
+        ("stablehlo.exponential", complex(-np.inf, 1), 0j),
+        ("stablehlo.sqrt", complex(0, 0), 0j),
+        ("stablehlo.sqrt", complex(-4, -0.0), complex(0, -2)),
+        ("stablehlo.sqrt", complex(1, np.inf), complex(np.inf, np.inf)),
+        ("stablehlo.tanh", complex(1000, 1), 1 + 0j),
+        ("stablehlo.log", complex(0, 0), complex(-np.inf, 0)),
+        ("stablehlo.rsqrt", complex(np.inf, 0), 0j),
+        ("stablehlo.sign", complex(0, 0), 0j),
+    ],
+)
+def test_edges_are_those_of_c(name: str, z: complex, expected: complex) -> None:
+    found = apply(name, np.array([z]))[0]
+    assert (found.real, found.imag) == (expected.real, expected.imag)
+
+
+def test_every_function_of_a_row_is_tested() -> None:
+    assert len(FUNCTIONS) == len(NAMES) - 2

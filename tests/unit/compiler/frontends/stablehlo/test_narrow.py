@@ -1,0 +1,94 @@
+"""Elements of few bits: every value of every format survives, and numbers between are rounded."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fakes.stablehlo_text import run
+
+FORMATS = {
+    "f4E2M1FN": ml_dtypes.float4_e2m1fn, "f6E2M3FN": ml_dtypes.float6_e2m3fn,
+    "f6E3M2FN": ml_dtypes.float6_e3m2fn, "f8E3M4": ml_dtypes.float8_e3m4,
+    "f8E4M3": ml_dtypes.float8_e4m3, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "f8E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
+    "f8E5M2": ml_dtypes.float8_e5m2, "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+}  # fmt: skip
+
+
+def there_and_back(x: np.ndarray, name: str) -> np.ndarray:
+    type_, narrow = f"tensor<{x.size}xf32>", f"tensor<{x.size}x{name}>"
+    body = f"""
+    %n = stablehlo.convert %x : ({type_}) -> {narrow}
+    %r = stablehlo.convert %n : ({narrow}) -> {type_}
+    return %r : {type_}"""
+    return run(body, f"%x: {type_}", x)[0]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_floats_are_rounded_as_their_format_says(name: str) -> None:
+    choose = np.random.default_rng(0)
+    edges = [
+        0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        448,
+        464,
+        465,
+        1e30,
+        -57344,
+        61440,
+        7.5,
+        7.75,
+        0.25,
+        1.75,
+    ]
+    x = np.concatenate(
+        [edges, choose.normal(size=300) * 2.0 ** choose.uniform(-20, 18, 300)]
+    )
+    x = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        expected = x.astype(FORMATS[name]).astype(np.float32)
+    np.testing.assert_array_equal(there_and_back(x, name), expected)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("i4", 4), ("i2", 2)])
+def test_integers_wrap(name: str, bits: int) -> None:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    body = f"""
+    %a = stablehlo.constant dense<[{low}, {high}, {high}, -1]> : tensor<4x{name}>
+    %b = stablehlo.constant dense<[-1, 1, {high}, -1]> : tensor<4x{name}>
+    %s = stablehlo.add %a, %b : tensor<4x{name}>
+    %r = stablehlo.convert %s : (tensor<4x{name}>) -> tensor<4xi32>
+    return %r : tensor<4xi32>"""
+    assert run(body, "")[0].tolist() == [high, low, -2, -2]
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("stablehlo.shift_right_logical %a, %one", [7, 4, 1, 0]),
+        ("stablehlo.shift_right_arithmetic %a, %one", [-1, -4, 1, 0]),
+        ("stablehlo.shift_left %a, %one", [-2, 0, 6, 0]),
+        ("stablehlo.popcnt %a", [4, 1, 2, 0]),
+        ("stablehlo.count_leading_zeros %a", [0, 0, 2, 4]),
+        ("stablehlo.not %a", [0, 7, -4, -1]),
+        ("stablehlo.negate %a", [1, -8, -3, 0]),
+    ],
+)
+def test_bits_above_a_narrow_integer_do_not_count(op: str, expected: list[int]) -> None:
+    body = f"""
+    %a = stablehlo.constant dense<[-1, -8, 3, 0]> : tensor<4xi4>
+    %one = stablehlo.constant dense<1> : tensor<4xi4>
+    %s = {op} : tensor<4xi4>
+    %r = stablehlo.convert %s : (tensor<4xi4>) -> tensor<4xi32>
+    return %r : tensor<4xi32>"""
+    assert run(body, "")[0].tolist() == expected
+
+
+def test_arguments_and_results_of_few_bits_keep_their_type() -> None:
+    x = np.array([-8, 7, 3], np.int8).astype(ml_dtypes.int4)
+    body = "%r = stablehlo.add %x, %x : tensor<3xi4>\nreturn %r : tensor<3xi4>"
+    (found,) = run(body, "%x: tensor<3xi4>", x)
+    assert found.dtype == ml_dtypes.int4
+    assert found.astype(np.int8).tolist() == [0, -2, 6]

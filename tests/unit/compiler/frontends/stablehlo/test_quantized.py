@@ -1,0 +1,79 @@
+"""Quantized types, against the formulas of the specification in numpy."""
+
+import numpy as np
+import pytest
+
+from fakes.stablehlo_text import run
+
+A, B = "!quant.uniform<i8:f32, 0.1:-30>", "!quant.uniform<i8:f32, 0.5:-20>"
+
+
+def quantized(x: np.ndarray, scale: float, zero: int) -> np.ndarray:
+    moved = (x / np.float32(scale)).astype(np.float32) + np.float32(zero)
+    return np.round(np.clip(moved, -128, 127)).astype(np.int8)
+
+
+def dequantized(q: np.ndarray, scale: float, zero: int) -> np.ndarray:
+    return (q.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply),
+        ("maximum", np.maximum), ("divide", np.divide),
+    ],
+)  # fmt: skip
+def test_arithmetic_is_that_of_the_numbers_that_are_meant(
+    op: str, function: np.ufunc
+) -> None:
+    x, y = np.random.default_rng(1).integers(-128, 127, (2, 50)).astype(np.int8)
+    body = f"""
+    %a = stablehlo.bitcast_convert %x : (tensor<50xi8>) -> tensor<50x{A}>
+    %b = stablehlo.bitcast_convert %y : (tensor<50xi8>) -> tensor<50x{B}>
+    %s = "stablehlo.{op}"(%a, %b) : (tensor<50x{A}>, tensor<50x{B}>) -> tensor<50x{B}>
+    %r = stablehlo.bitcast_convert %s : (tensor<50x{B}>) -> tensor<50xi8>
+    return %r : tensor<50xi8>"""
+    (found,) = run(body, "%x: tensor<50xi8>, %y: tensor<50xi8>", x, y)
+    with np.errstate(all="ignore"):
+        real = function(dequantized(x, 0.1, -30), dequantized(y, 0.5, -20))
+        expected = quantized(real.astype(np.float32), 0.5, -20)
+    defined = np.isfinite(real)
+    np.testing.assert_array_equal(found[defined], expected[defined])
+
+
+def test_a_product_of_weights_by_channel_is_that_of_what_they_mean() -> None:
+    choose = np.random.default_rng(2)
+    x = choose.normal(size=(3, 4)).astype(np.float32)
+    w = choose.integers(-128, 127, (4, 2)).astype(np.int8)
+    type_ = "tensor<4x2x!quant.uniform<i8:f32:1, {0.1:-3,0.5:2}>>"
+    body = f"""
+    %q = stablehlo.bitcast_convert %w : (tensor<4x2xi8>) -> {type_}
+    %r = stablehlo.dot_general %x, %q, contracting_dims = [1] x [0] : (tensor<3x4xf32>, {type_}) -> tensor<3x2xf32>
+    return %r : tensor<3x2xf32>"""
+    (found,) = run(body, "%x: tensor<3x4xf32>, %w: tensor<4x2xi8>", x, w)
+    meant = (w.astype(np.float32) - [-3, 2]) * np.float32([0.1, 0.5])
+    np.testing.assert_allclose(found, x @ meant, rtol=1e-5, atol=1e-4)
+
+
+def test_a_reduction_adds_what_is_meant() -> None:
+    x = np.int8([-30, -20, -10, 0])
+    body = f"""
+    %a = stablehlo.bitcast_convert %x : (tensor<4xi8>) -> tensor<4x{A}>
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %q = stablehlo.uniform_quantize %z : (tensor<f32>) -> tensor<{A}>
+    %s = stablehlo.reduce(%a init: %q) applies stablehlo.add across dimensions = [0] : (tensor<4x{A}>, tensor<{A}>) -> tensor<{A}>
+    %r = stablehlo.uniform_dequantize %s : (tensor<{A}>) -> tensor<f32>
+    return %r : tensor<f32>"""
+    (found,) = run(body, "%x: tensor<4xi8>", x)
+    assert found == pytest.approx(6.0)
+
+
+def test_limits_of_the_storage_hold() -> None:
+    type_ = "tensor<2x!quant.uniform<i8<-100:100>:f32, 1.0>>"
+    body = f"""
+    %q = stablehlo.uniform_quantize %x : (tensor<2xf32>) -> {type_}
+    %r = stablehlo.bitcast_convert %q : ({type_}) -> tensor<2xi8>
+    return %r : tensor<2xi8>"""
+    (found,) = run(body, "%x: tensor<2xf32>", np.float32([500, -500]))
+    assert found.tolist() == [100, -100]
