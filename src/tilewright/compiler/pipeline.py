@@ -64,7 +64,6 @@ from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule.user import check_patterns, trace_for
 from tilewright.compiler.transforms import (
-    DecomposeNorms,
     DecomposeQuantization,
     EliminateCommon,
     EliminateDead,
@@ -235,8 +234,6 @@ def neutral_passes(
         *([PartitionGraph(codegens=codegens)] if codegens else ()),
         # From here no matrix of scores is made only to be multiplied.
         RecognizeAttention(),
-        # From here every normalization goes over whole rows.
-        DecomposeNorms(),
         # From here batch normalizations are part of the weights.
         FoldScales(),
         FoldConstants(keep_blocks=True),

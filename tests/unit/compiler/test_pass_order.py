@@ -1,6 +1,7 @@
 """Every prefix of the standard passes keeps what a graph means."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from fakes.graphs import assert_same_results, copy_of, parse
@@ -137,3 +138,24 @@ def test_steps_of_a_recurrence_share_their_weights():
         n.result.type.size_bytes for n in builder.graph.nodes if n.op == "constant"
     ]
     assert sorted(constants) == [200 * 200 * 4] * 2
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_no_transpose_stands_around_a_group_norm_between_convolutions(groups):
+    build = GraphBuilder()
+    x = build.input("x", TensorType(dtypes.f32, (1, 8, 9, 7)))
+    w = build.input("w", TensorType(dtypes.f32, (8, 8, 3, 3)))
+    s = build.input("s", TensorType(dtypes.f32, (8,)))
+    pads = (1, 1, 1, 1)
+    for _ in range(3):
+        normal = build.group_norm(build.conv(x, w, None, pads=pads), s, s, groups=groups)
+        x = build.mul(normal, build.sigmoid(normal))
+    build.output("y", build.conv(x, w, None, pads=pads))
+    run_passes(build.graph, passes_of_all())
+    kernels = [
+        [n.op for r in k.regions for n in r.nodes] or [k.op] for k in build.graph.nodes
+    ]
+    moved = ["transpose" in kernel for kernel in kernels]
+    assert sum(moved) == 3  # the image at both ends, and the weights
+    assert moved[-1]
+    assert not any("transpose" in k for k in kernels if "silu" in k)

@@ -26,6 +26,7 @@ from tilewright.compiler.transforms import (
     ChooseTile,
     ContractIntegers,
     ConvertLayout,
+    DecomposeNorms,
     FuseKernels,
     LegalizeConvolution,
     LegalizePooling,
@@ -160,6 +161,8 @@ def panel_form(
             ContractIntegers(keep_bytes=not products.isdisjoint(BYTE_PRODUCTS)),
             # From here images are channels last.
             ConvertLayout(),
+            # From here every normalization goes over whole rows, or over columns of channels.
+            DecomposeNorms(),
             # From here convolutions that have fewer products in other numbers are products of those.
             WinogradConvolution(choose_tile=choose_tile, products=products),
             # From here every contraction has a form that kernels are written for.

@@ -7,8 +7,9 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
-from tilewright.base.dtypes import NUMERIC, DType, i64
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import FLOATS, NUMERIC, DType, i64
+from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
@@ -20,6 +21,7 @@ from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
     Scalar,
+    fold,
     given,
     reduce_rows,
     reduction,
@@ -332,6 +334,63 @@ cumprod: Final = _running(
     "cumprod", "Running product", "mul", _running_oracle(np.cumprod, 1)
 )
 
+# --- groups of neighbours --------------------------------------------------------------------
+
+
+def _groups_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, groups = first(types), cast("int", attributes["groups"])
+    if not x.rank:
+        raise ModelError(f"groups are parts of the last axis, got {x}")
+    if groups < 1 or symbolic.mod(x.shape[-1], groups) != 0:
+        raise ModelError(f"the last axis of {x} does not divide into {groups} groups")
+    return (x,)
+
+
+def _groups_oracle(x: np.ndarray, *, groups: int) -> np.ndarray:
+    parts = x.astype(np.float64).reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+    means = parts.sum(-1, keepdims=True) / max(1, parts.shape[-1])
+    means = np.broadcast_to(means, parts.shape)
+    return numerics.cast(means.reshape(x.shape), dtypes.from_numpy(x.dtype))
+
+
+def _groups_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    groups = cast("int", attributes["groups"])
+    *outer, size = x.shape
+    each = symbolic.floordiv(size, groups)
+    mean = b.temporary(compute_dtype(x.dtype), (*outer, groups), "mean")
+    with b.nest(mean.shape) as (*around, group):
+        place = (*around, group)
+        fold(
+            b, "add", mean, place, (each,),
+            lambda inner: b.read(x, (*around, group * each + inner[0])),
+        )  # fmt: skip
+    with b.nest(x.shape) as (*around, at):
+        total = b.load(mean, (*around, symbolic.floordiv(at, each)))
+        b.write(result, (*around, at), b.div(total, b.cast(b.index(each), total.dtype)))
+
+
+mean_of_groups: Final = declare(
+    name="mean_of_groups",
+    summary="For each element the mean of its group: `groups` equal parts of the last axis",
+    operands=(operand("x", FLOATS),),
+    attributes=(attr("groups", "int"),),
+    infer=_groups_infer,
+    evaluate=_groups_oracle,
+    body=_groups_body,
+    traits=Trait.PURE | Trait.ROWWISE,
+    cases=(
+        "[3,12]; groups=3",
+        "[2,1,10]; groups=1",
+        "[5]; groups=5",
+        "[0,4]; groups=2",
+        "[3,0]; groups=2",
+    ),
+)
+
 OPS: Final = (
     reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod, arg_max, arg_min, cumsum, cumprod,
+    mean_of_groups,
 )  # fmt: skip

@@ -1,8 +1,12 @@
-"""Group norms become instance norms of folded groups, scaled per channel afterwards.
+"""Group norms in terms of what has a schedule in lanes, whichever axis channels are.
 
-A group lies in one piece of memory, so its positions are one long row, which has a schedule in
-lanes; a scale that changes every so many positions of that row has none.  The scale is an
-elementwise product, which fuses with what follows.  It is the form in which torch exports them.
+Channels first, a group lies in one piece of memory: its positions are one long row, normalized as an instance of its
+own.  It is the form in which torch exports group norms.  Channels last, lanes are channels: each has its mean and
+variance, and those of a group follow from them.  In both the scale is a product and the bias a sum, elementwise, which
+fuse with what follows.
+
+Source: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979,
+for the variance of a group of equal parts.
 """
 
 from __future__ import annotations
@@ -11,22 +15,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
-from tilewright.compiler.transforms.matching import number, operand, optional_operand
+from tilewright.compiler.transforms.matching import number, operand, optional_operand, real
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecomposeNorms(RewritePass):
-    """Write `group_norm` as `instance_norm` between reshapes, a product and a sum.
+    """Write `group_norm` as norms or means of its channels, a product and a sum.
 
-    Requires: nothing.  Ensures: no `group_norm` on channels-first tensors is left.
+    Requires: channels-last, that groups of images stand as they run.  Ensures: no `group_norm` is left; types unchanged.
     """
 
+    requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
@@ -36,24 +41,66 @@ class DecomposeNorms(RewritePass):
 
 
 def decompose_groups(node: Node, emit: Emitter) -> Value | None:
-    """group_norm(x, s, b) is fold⁻¹(instance_norm(fold(x))) · s + b."""
-    x, groups = operand(node), number(node, "groups")
-    if node.attributes["layout"] != "NCHW" or not groups:
+    """group_norm(x, s, b) is normal(x) · s + b, in f32 at least."""
+    x, groups, layout = operand(node), number(node, "groups"), node.attributes["layout"]
+    if not groups:
         return None
-    batch, channels, *places = x.type.shape
+    if layout == "NHWC" and x.type.shape[-1] == groups:
+        same = {"epsilon": node.attributes["epsilon"], "layout": layout}
+        return emit.op("instance_norm", node.operands, same)
     narrow = x.type.dtype.bits < dtypes.f32.bits
     wide = emit.op("cast", [x], {"dtype": dtypes.f32}) if narrow else x
-    row = channels // groups * element_count(places)
-    folded = emit.op("reshape", [wide], {"shape": (batch, groups, row)})
+    form = _channels_first if layout == "NCHW" else _channels_last
+    result = form(node, wide, emit)
+    return emit.op("cast", [result], {"dtype": x.type.dtype}) if narrow else result
+
+
+def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
+    """The groups as instances of one long row each."""
+    groups = number(node, "groups")
+    batch, channels, *places = x.type.shape
+    row = symbolic.floordiv(channels, groups) * element_count(places)
+    folded = emit.op("reshape", [x], {"shape": (batch, groups, row)})
     epsilon = node.attributes["epsilon"]
     normal = emit.op("instance_norm", [folded, None, None], {"epsilon": epsilon})
     result = emit.op("reshape", [normal], {"shape": x.type.shape})
+    spread = (channels, *([1] * len(places)))
+    for op, vector in _parameters(node, x, emit):
+        result = emit.op(op, [result, emit.op("reshape", [vector], {"shape": spread})])
+    return result
+
+
+def _channels_last(node: Node, x: Value, emit: Emitter) -> Value:
+    """Mean and variance of every channel make those of its group."""
+    groups = {"groups": number(node, "groups")}
+    positions = {"axes": tuple(range(1, x.type.rank - 1)), "keepdims": True}
+
+    def square(value: Value, around: Value) -> Value:
+        centred = emit.op("sub", [value, around])
+        return emit.op("mul", [centred, centred])
+
+    centre = emit.op("reduce_mean", [x], positions)
+    spread = emit.op("reduce_mean", [square(x, centre)], positions)
+    middle = emit.op("mean_of_groups", [centre], groups)
+    whole = emit.op("add", [spread, square(centre, middle)])
+    variance = emit.op("mean_of_groups", [whole], groups)
+    epsilon = emit.scalar(real(node, "epsilon"), variance)
+    factor = emit.op("rsqrt", [emit.op("add", [variance, epsilon])])
+    result = emit.op("sub", [x, middle])
+    parameters = dict(_parameters(node, x, emit))
+    if "mul" in parameters:
+        factor = emit.op("mul", [factor, parameters["mul"]])
+    result = emit.op("mul", [result, factor])
+    return emit.op("add", [result, parameters["add"]]) if "add" in parameters else result
+
+
+def _parameters(node: Node, x: Value, emit: Emitter) -> list[tuple[str, Value]]:
+    """What is done with the normal values, channel by channel, and the vector of it in the type of `x`."""
+    found: list[tuple[str, Value]] = []
     for op, place in (("mul", 1), ("add", 2)):
         vector = optional_operand(node, place)
-        if vector is None:
-            continue
-        if vector.type.dtype is not wide.type.dtype:
-            vector = emit.op("cast", [vector], {"dtype": wide.type.dtype})
-        spread = (channels, *([1] * len(places)))
-        result = emit.op(op, [result, emit.op("reshape", [vector], {"shape": spread})])
-    return emit.op("cast", [result], {"dtype": x.type.dtype}) if narrow else result
+        if vector is not None and vector.type.dtype is not x.type.dtype:
+            vector = emit.op("cast", [vector], {"dtype": x.type.dtype})
+        if vector is not None:
+            found.append((op, vector))
+    return found

@@ -43,6 +43,7 @@ class RecognizeNorms(RewritePass):
         return {
             "mul": (normalized, absorb_scale),
             "add": (absorb_bias,),
+            "reshape": (normalized_groups,),
         }
 
 
@@ -55,6 +56,34 @@ def normalized(node: Node, emit: Emitter) -> Value | None:
             if found is not None and found.type == node.result.type:
                 return found
     return None
+
+
+def normalized_groups(node: Node, emit: Emitter) -> Value | None:
+    """Groups of channels folded into rows, normalized as instances and unfolded again, are a `group_norm`."""
+    norm = maker(operand(node), "instance_norm")
+    fold = None if norm is None else maker(operand(norm), "reshape")
+    if norm is None or fold is None or norm.attributes["layout"] != "NCHW":
+        return None
+    x, rows = operand(fold), operand(norm).type
+    if x.type != node.result.type or x.type.rank < 3 or rows.rank != 3:
+        return None
+    batch, groups, _ = rows.shape
+    channels = x.type.shape[1]
+    is_plain = all(
+        v is None or splat_of(v) == unit
+        for v, unit in zip(norm.operands[1:], (1, 0), strict=True)
+    )
+    if (
+        not is_plain
+        or batch != x.type.shape[0]
+        or not isinstance(groups, int)
+        or not groups
+    ):
+        return None
+    if not isinstance(channels, int) or channels % groups:
+        return None
+    attributes = {"groups": groups, "epsilon": real(norm, "epsilon")}
+    return emit.op("group_norm", [x, None, None], attributes)
 
 
 def _norm_of(d: Value, radicand: Value, emit: Emitter) -> Value | None:

@@ -89,3 +89,43 @@ def test_a_mean_of_something_else_is_no_norm():
 def test_a_negative_epsilon_is_no_norm():
     graph = run(R, rms(epsilon="-1e-30").replace("SHAPE", "f32[N, 1]"))
     assert "rms_norm" not in ops(graph)
+
+
+def groups(shape="2, 6, 3, 5", fold="2, 3, 30", scale="1", bias="0", back=None):
+    return (
+        f"graph @g<N: 1..>(%x: f32[{shape}]) {{"
+        f" %s: f32[3] = constant {{value = f32[3] splat {scale}}} %b: f32[3] = constant {{value = f32[3] splat {bias}}}"
+        f" %f: f32[{fold}] = reshape(%x) {{shape = [{fold}]}}"
+        f" %n: f32[{fold}] = instance_norm(%f, %s, %b) {{epsilon = 0.001}}"
+        f" %y: f32[{back or shape}] = reshape(%n) {{shape = [{back or shape}]}} return %y }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "fold"),
+    [
+        ("2, 6, 3, 5", "2, 3, 30"),
+        ("N, 6, 4", "N, 3, 8"),
+        ("1, 3, 2, 3, 4", "1, 3, 24"),
+        ("1, 6, N, 2", "1, 3, 4*N"),
+    ],
+)
+def test_instances_of_folded_channels_are_groups(shape, fold):
+    graph = run(R, groups(shape, fold))
+    assert ops(graph) == ["group_norm"]
+    attributes = graph.nodes[-1].attributes
+    assert (attributes["groups"], attributes["epsilon"]) == (3, 0.001)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        groups(scale="2"),
+        groups(bias="1"),
+        groups(back="2, 3, 6, 5"),
+        groups("6, 3, 5", "2, 3, 15"),  # two images would be one
+        groups("2, 4, 3, 5", "2, 3, 20"),  # a channel is in two groups
+    ],
+)
+def test_other_instances_of_something_folded_stay(text):
+    assert "instance_norm" in ops(run(R, text))
