@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         get_available_providers,
         get_device,
     )
+    from tilewright.api.language.language_model import LanguageModel, generate
+    from tilewright.api.language.sampling import Sampling
     from tilewright.api.load import load
     from tilewright.api.model import (
         Model,
@@ -85,6 +87,8 @@ _HOMES = {
         "get_device",
     ),
     "tilewright.api.build": ("build",),
+    "tilewright.api.language.language_model": ("LanguageModel", "generate"),
+    "tilewright.api.language.sampling": ("Sampling",),
     "tilewright.api.load": ("load",),
     "tilewright.api.signing": ("generate_key", "sign"),
     "tilewright.api.tune": ("Tuning", "tune"),
@@ -128,6 +132,7 @@ __all__ = [
     "InferenceSession",
     "InputError",
     "InternalError",
+    "LanguageModel",
     "LimitError",
     "Limits",
     "Model",
@@ -137,6 +142,7 @@ __all__ = [
     "OrtValue",
     "Report",
     "RunOptions",
+    "Sampling",
     "ScheduleError",
     "Session",
     "SessionOptions",
@@ -155,6 +161,7 @@ __all__ = [
     "cpu",
     "debug_executor",
     "device",
+    "generate",
     "generate_key",
     "get_all_providers",
     "get_available_providers",

@@ -276,3 +276,47 @@ class Reference:
             rows = w[f"attn_{letter}.weight"]
             bias = w[f"attn_{letter}.bias"] if form.biases else 0
         return (x @ rows.T + bias).reshape(len(x), -1, form.size)
+
+
+SPECIAL = ("<|end|>", "<|user|>", "<|assistant|>")
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def byte_tokens() -> dict[str, Any]:
+    """Metadata of a vocabulary of 3 special tokens, every byte, and a few pairs: 272 tokens."""
+    from tilewright.api.language.byte_pairs import BYTE_CHARACTERS
+
+    merges = [
+        "t h",
+        "th e",
+        "Ġ the",
+        "i n",
+        "a n",
+        "an d",
+        "Ġ and",
+        "e r",
+        "o n",
+        "Ġ a",
+        "l l",
+        "h e",
+        "Ġ t",
+    ]
+    tokens = [*SPECIAL, *BYTE_CHARACTERS, *(merge.replace(" ", "") for merge in merges)]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3] * 3 + [1] * (len(tokens) - 3),
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.eos_token_id": 0,
+        "tokenizer.chat_template": TEMPLATE,
+    }
+
+
+def speaking_form(**options: Any) -> Form:
+    """A model of 272 tokens that can be spoken to; what it says is nonsense."""
+    options.setdefault("kinds", {"weight": "Q4_1"})
+    return Form(vocabulary=272, metadata=byte_tokens(), **options)

@@ -112,11 +112,18 @@ class CompilationCache:
         if path is None:
             return
         try:
-            self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
-            if self._is_ours():
+            if self.claim():
                 _write(path, _head(key, payload) + payload)
         except OSError as error:
             self._say(f"cannot be written: {error.strerror or error}")
+
+    def claim(self) -> bool:
+        """Make the folder where it is not there; whether it can be used, which is said where it cannot."""
+        try:
+            self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            return self._say(f"cannot be written: {error.strerror or error}")
+        return self._is_ours()
 
     def _is_ours(self) -> bool:
         """Whether the folder is there, is this user's, and nobody else can write to it."""

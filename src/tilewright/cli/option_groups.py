@@ -24,6 +24,7 @@ class OptionGroup(enum.Enum):
 
     COMMON = "Options"
     CHECKING = "Expected results"
+    SAMPLING = "How tokens are drawn"
     CODE = "Code generation"
     PASSES = "Passes and schedules"
     CODEGENS = "Code generators of yours"

@@ -2,14 +2,15 @@
 
 The suffix decides: `.irpa` (IREE), `.safetensors`, `.params` (TVM).  A file that has all of them already
 stays as it is; an `.irpa` that has some gets the others.  Weights are known by name; another value under a
-name that is taken gets a name of its own.  Called by whoever saves or exports a model.
+name that is taken gets a name of its own, unless it is there under another one.  Called by whoever saves or exports a model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import mmap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, final
 
@@ -19,7 +20,7 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
-from tilewright.formats.byte_view import Buffer
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.parameters import (
     ParameterIndex,
     SplatEntry,
@@ -105,8 +106,11 @@ def store_weights(
     known = _read(path)
     names: list[str] = []
     missing: dict[str, Array] = {}
+    same = _by_contents(known, {array.nbytes for array in arrays.values()})
     for name, array in arrays.items():
         chosen = _free_name(name, array, known, missing)
+        if known is not None and chosen not in known.entries and same:
+            chosen = same.get(_digest(_bytes_of(array)), chosen)
         names.append(chosen)
         if known is None or chosen not in known.entries:
             missing[chosen] = array
@@ -159,6 +163,18 @@ def _free_name(
         elif chosen not in new:
             return chosen
     raise AssertionError("counting ends nowhere")
+
+
+def _by_contents(known: ParameterIndex | None, sizes: Container[int]) -> dict[bytes, str]:
+    """Names by what they stand for: two programs of one model number what they have packed differently."""
+    if known is None:
+        return {}
+    entries = [e for e in known.entries.values() if isinstance(e, StoredEntry)]
+    return {_digest(known.bytes_of(e)): e.name for e in entries if e.length in sizes}
+
+
+def _digest(data: Buffer) -> bytes:
+    return hashlib.blake2b(view_bytes(data), digest_size=32).digest()
 
 
 def _stored(known: ParameterIndex, path: Path) -> dict[str, Array]:

@@ -90,7 +90,10 @@ class PackMatmul(RewritePass):
             return flatten_rows(node, emit)
         rows, depth, columns = a.type.shape[0], *b.type.shape
         each = WORD_BITS // weights.bits
-        panel = self.choose_panel((rows,), columns, weights.depth // each, f32, each)
+        # Memory decides, so panels are those of one row wherever it is not said how many there are: a prompt and
+        # the words behind it read the same weights.
+        known = rows if isinstance(rows, int) else 1
+        panel = self.choose_panel((known,), columns, weights.depth // each, f32, each)
         if not panel:
             return None
         left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a

@@ -32,6 +32,7 @@ from tilewright.runtime.plan_executor.binding import (
     bind_plan,
 )
 from tilewright.runtime.plan_executor.host_call import HostFunction
+from tilewright.runtime.plan_executor.prepared_call import PreparedCall
 from tilewright.runtime.plan_executor.results import result_array
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
@@ -150,6 +151,34 @@ class PlanExecutor:
         except native.KernelError as error:
             raise error.for_user from error
         return tuple(results)
+
+    def prepare(
+        self, arrays: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> PreparedCall:
+        """A call that is checked once and made again and again, with what the arrays hold each time.
+
+        Args:
+            arrays: the inputs, dense.
+            outputs: as `run_into` takes them.
+
+        Raises: InputError for an array that does not fit, or that would have to be copied for each call.
+        """
+        bound = self._static if self._static is not None else self.bound_for(arrays)
+        inputs = self._conform(bound, arrays)
+        results = self._targets(bound, outputs)
+        typed = zip(results, bound.output_types, strict=True)
+        wired = [as_bits(result, dtype) for result, (dtype, _) in typed]
+        for name, given, used in zip(
+            self.input_names, arrays, saved(inputs, wired, self._updated), strict=True
+        ):
+            if not np.shares_memory(given, used):
+                problem = "would be copied for each call, expected a dense array of its own"
+                raise InputError(problem, location=f"input '{name}'")
+        buffers = cast("Sequence[memoryview]", [*inputs, *wired, *self.constants])
+        has_arena = any(s.kind == "transient" for s in self.plan.storages)
+        return PreparedCall(
+            bound, self._resources.pool, self._heap, buffers, tuple(results), has_arena
+        )
 
     def _targets(self, bound: BoundPlan, outputs: Sequence[Array | None]) -> list[Array]:
         """The arrays that take the results.  Raises: InputError for one that does not fit."""

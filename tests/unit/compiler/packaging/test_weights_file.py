@@ -76,3 +76,14 @@ def test_a_model_without_weights_has_no_file_of_them(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no weights to put there"):
         store_weights(tmp_path / "w.irpa", {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_there_under_another_name_are_not_written_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "w.irpa"
+    store_weights(path, {"a": A, "b": B})
+    before = path.read_bytes()
+    found = store_weights(path, {"b": A, "c": B, "a": A})
+    assert found.names == ("a", "b", "a")
+    assert path.read_bytes() == before

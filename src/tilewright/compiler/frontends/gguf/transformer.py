@@ -5,8 +5,12 @@ every layer; a step writes its own behind those that stand there, over the input
 the memory of inputs.
 
     tokens: i64[1, tokens]       what is read
-    span: bool[span]             by its length how many tokens the caches hold after the step; not looked at
+    position: i64[1]             how many tokens stand in the caches before it
+    span: bool[span]             by its length how far the caches are looked at, at least position + tokens;
+                                 its elements are not
     key_i, value_i: f32[1, heads, room, size]
+
+That the place of a token is data and not a size lets a runtime take every step of a span alike.
 
 Called by `load`.  Not the tokenizer, not sampling.
 
@@ -44,6 +48,7 @@ from tilewright.compiler.graph.schema import TensorType
 from tilewright.formats.gguf import GgufFile
 
 TOKENS: Final = "tokens"
+POSITION: Final = "position"
 SPAN: Final = "span"
 ROOM: Final = "room"
 LOGITS: Final = "logits"
@@ -88,9 +93,10 @@ class Transformer:
         e, form = self.maker, self.form
         count, span, room = (self._dim(n) for n in (TOKENS, SPAN, ROOM))
         tokens = self._input(TOKENS, TensorType(dtypes.i64, (1, count)))
+        position = self._input(POSITION, TensorType(dtypes.i64, (1,)))
         self._input(SPAN, TensorType(dtypes.bool_, (span,)))
         with self._part("Positions", "positions"):
-            step = self._step(count, span, room)
+            step = self._step(count, span, room, position)
         with self._part(f"Embedding({self._kind('token_embd')})", "token_embd"):
             x = self.weights.rows("token_embd.weight", form.width, tokens)
             if form.architecture.scales_embedding:
@@ -136,17 +142,16 @@ class Transformer:
 
     # --- positions
 
-    def _step(self, count: Dim, span: Dim, room: Dim) -> _Step:
+    def _step(self, count: Dim, span: Dim, room: Dim, position: Tensor) -> _Step:
         e, form = self.maker, self.form
-        before = e.dim(span - count)
-        places = e.op("add", e.iota((count,), 0), e.reshape(before, (1,)))
+        places = e.op("add", e.iota((count,), 0), position)
         local = bool(form.architecture.local_rope_base) and any(form.windows)
         kinds = {
             False: self._frequencies(),
             **({True: frequencies(form, local=True)} if local else {}),
         }
         found = {kind: turning(e, places, each) for kind, each in kinds.items()}
-        masks = {w: self._window(places, span, w) for w in sorted(set(form.windows)) if w}
+        masks = {w: self._seen(places, span, w) for w in sorted(set(form.windows))}
         return _Step(count, span, room, places, found, masks)
 
     def _frequencies(self) -> Frequencies:
@@ -161,13 +166,15 @@ class Transformer:
                 return frequencies(self.form, self.weights.array(name, half))
         return frequencies(self.form)
 
-    def _window(self, places: Tensor, span: Dim, window: int) -> Tensor:
-        """`[1, 1, tokens, span]`: keys not too far before a token."""
+    def _seen(self, places: Tensor, span: Dim, window: int) -> Tensor:
+        """`[1, 1, tokens, span]`: keys up to a token's own place, and not too far before it."""
         e = self.maker
-        first = e.op(
-            "sub", e.unsqueeze(places, (0, 1, 3)), e.scalar(window - 1, dtypes.i64)
-        )
-        return e.op("greater_equal", e.iota((1, 1, 1, span), 3), first)
+        place, key = e.unsqueeze(places, (0, 1, 3)), e.iota((1, 1, 1, span), 3)
+        seen = e.op("less_equal", key, place)
+        if not window:
+            return seen
+        first = e.op("sub", place, e.scalar(window - 1, dtypes.i64))
+        return e.op("logical_and", seen, e.op("greater_equal", key, first))
 
     # --- layers
 
@@ -213,9 +220,10 @@ class Transformer:
         caches += held
         with self._part("Attention", f"{block}.attention"):
             seen = [e.slice(cache, 2, 0, step.span) for cache in held]
+            # A bound by sizes: what lies behind it is not computed; masks are exact.
             causal = () if step.count == 1 else (step.span - step.count,)
             mixed = e.op(
-                "attention", q, *seen, None, step.masks.get(window),
+                "attention", q, *seen, None, step.masks[window],
                 scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
             )  # fmt: skip
             mixed = e.transpose(mixed, (0, 2, 1, 3))

@@ -1,0 +1,377 @@
+"""A language model that is spoken to: text in, text out, token by token.
+
+    model = tw.LanguageModel("model.gguf")
+    print(model.generate("Once upon a time", tokens=64))
+
+Joins the compiled programs, the tokenizer, the cache of keys and values, and sampling.  The graph is made by
+`compiler.frontends.gguf`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.api.language.cache import Cache
+from tilewright.api.language.chat import Message, render
+from tilewright.api.language.programs import Programs, digest_of, make_programs
+from tilewright.api.language.sampling import Sampler, Sampling
+from tilewright.api.language.tokenizer import Tokenizer
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.options import count_option, path_option
+from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
+from tilewright.compiler.pipeline import Progress
+from tilewright.formats.gguf import GgufFile
+from tilewright.runtime.plan_executor import PlanExecutor
+from tilewright.runtime.plan_executor.prepared_call import PreparedCall
+from tilewright.runtime.session import Session
+
+_DEFAULT_CONTEXT: Final = 8192
+_SPAN: Final = 128
+"""Steps of one token look at a multiple of so many places, so that most of them are the same call."""
+_CHUNK: Final = 512
+"""Tokens of a prompt that are read at once: memory is bounded, and Ctrl-C is answered in between."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@final
+@dataclass(slots=True)
+class Timing:
+    """What a text took.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        reused_tokens: of them, those that the cache held already.
+        new_tokens: that were made.
+        prompt_seconds: until the first token could be chosen.
+        new_seconds: for the tokens behind the first.
+        reason: why it ended: `stop` (the model said so), `length`; empty while it goes on.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    prompt_seconds: float = 0.0
+    new_seconds: float = 0.0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        read = self.prompt_tokens - self.reused_tokens
+        parts = [f"{read} tokens read, {_rate(read, self.prompt_seconds)}"]
+        if self.reused_tokens:
+            parts[0] += f" ({self.reused_tokens} were read before)"
+        made = max(0, self.new_tokens - 1)
+        parts.append(f"{self.new_tokens} tokens made, {_rate(made, self.new_seconds)}")
+        return "; ".join(parts)
+
+
+def _rate(count: int, seconds: float) -> str:
+    return (
+        f"{count / seconds:.1f} tokens/s" if seconds > 0 and count else "no time measured"
+    )
+
+
+@final
+@dataclass(slots=True)
+class Text:
+    """A text that is being made: iterate over its parts as they come.
+
+    Attributes:
+        parts: the text of each step, which may be empty where a character is not complete.
+        timing: what it took so far.
+        tokens: those that were made so far.
+    """
+
+    parts: Iterable[str]
+    timing: Timing = field(default_factory=Timing)
+    tokens: list[int] = field(default_factory=list[int])
+
+    def __iter__(self) -> Generator[str]:
+        yield from self.parts
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
+
+
+@final
+class LanguageModel:
+    """A model in a GGUF file, compiled for this machine.
+
+    Thread-safety: texts are made one at a time; others wait.
+
+    Args:
+        path: the file.
+        context: tokens that prompt and answer have room for; default: what the model was made for, at most 8192.
+        threads: threads that a step may use; default: those of `compile`.
+        cache: keep compiled programs on disk, so that the next start takes no time.
+        progress: as for `compile`.
+
+    Raises: ModelError, ArchiveError naming what is wrong with the file; UserError for options that make no sense.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        cache: bool = True,
+        progress: Progress | bool | None = None,
+    ) -> None:
+        place = Path(path_option("path", path))
+        self.file: Final[GgufFile] = read_model(place)
+        form = read_hyperparameters(self.file)
+        self.context: Final[int] = (
+            min(form.context, _DEFAULT_CONTEXT)
+            if context is None
+            else count_option("context", context, least=1)
+        )
+        self.tokenizer: Final[Tokenizer] = Tokenizer.of(self.file)
+        digest = digest_of(self.file, place)
+        self._programs: Programs = make_programs(
+            place, digest, threads=threads, cache=cache, progress=progress
+        )
+        specs = self._programs.next.inputs[3:]
+        self.cache: Final[Cache] = Cache(specs, self.context, bytes.fromhex(digest))
+        self._lock: threading.Lock = threading.Lock()
+        self._steps: dict[int, _Step] = {}
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        name = self.file.metadata.get("general.name")
+        return name if isinstance(name, str) else self.file.location
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template of conversations, if the file has one."""
+        found = self.file.metadata.get("tokenizer.chat_template")
+        return found if isinstance(found, str) else None
+
+    # --- text
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int = 128,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+    ) -> str:
+        """The text that follows a prompt (see `stream`)."""
+        return str(self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop))
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        tokens: int = 128,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+    ) -> Text:
+        """The text that follows a prompt, part by part.
+
+        Args:
+            prompt: a text, in which special tokens stand as themselves, or tokens.
+            tokens: how many are made at most.
+            sampling: how they are drawn; default: `Sampling()`.
+            stop: texts that end it; they are not part of it.
+
+        Raises: UserError for a prompt that there is no room for; InputError for tokens that there are not.
+        """
+        given = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not given:
+            given = [t for t in (self.tokenizer.vocabulary.bos,) if t is not None]
+        if not given:
+            raise UserError("the prompt is empty, and the model has no token to begin with")
+        if len(given) >= self.context:
+            raise UserError(
+                f"the prompt has {len(given)} tokens, there is room for {self.context - 1}",
+                hint="a larger context",
+            )
+        most = min(count_option("tokens", tokens, least=0), self.context - len(given))
+        text = Text(())
+        made = self._made(given, most, Sampler(sampling or Sampling()), text)
+        text.parts = _until(made, tuple(stop), text.timing) if stop else made
+        return text
+
+    def _made(
+        self, given: Sequence[int], most: int, sampler: Sampler, text: Text
+    ) -> Generator[str]:
+        timing, stream = text.timing, self.tokenizer.stream()
+        timing.prompt_tokens = len(given)
+        with self._lock:
+            begin = time.perf_counter()
+            timing.reused_tokens = self.cache.keep(given)
+            scores = self._read(given)
+            first = time.perf_counter()
+            timing.prompt_seconds = first - begin
+            while timing.new_tokens < most:
+                token = sampler.choose(scores)
+                if token in self.tokenizer.vocabulary.ends:
+                    timing.reason = "stop"
+                    break
+                text.tokens.append(token)
+                timing.new_tokens += 1
+                timing.new_seconds = time.perf_counter() - first
+                yield stream.add(token)
+                if timing.new_tokens < most:
+                    scores = self._next(token)
+            timing.reason = timing.reason or "length"
+            yield stream.finish()
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tokens: int = 512,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+    ) -> Text:
+        """The assistant's answer to a conversation, part by part (see `stream`).
+
+        Args:
+            messages: the turns so far: `{"role": "user", "content": "Hello"}`.
+            tokens: how many are made at most.
+            sampling: how they are drawn; default: `Sampling()`.
+            stop: texts that end it.
+
+        Raises: UserError for a model without a chat template, and as `stream`.
+        """
+        prompt = self.tokenizer.encode(self.conversation(messages), bos=False)
+        return self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop)
+
+    def conversation(self, messages: Sequence[Message]) -> str:
+        """A conversation as the text that the model reads.  Raises: UserError as `chat`."""
+        template = self.chat_template
+        if template is None:
+            raise UserError(
+                "has no chat template",
+                location=self.file.location,
+                hint="generate from a text",
+            )
+        vocabulary = self.tokenizer.vocabulary
+        bos = "" if vocabulary.bos is None else vocabulary.tokens[vocabulary.bos]
+        end = next(iter(sorted(vocabulary.ends)), None)
+        eos = "" if end is None else vocabulary.tokens[end]
+        names = {"bos_token": bos, "eos_token": eos}
+        return render(template, messages, tokens=names, location=self.file.location)
+
+    # --- numbers
+
+    def scores(self, tokens: Sequence[int]) -> Floats:
+        """What the model says of the token behind these: `[vocabulary]`, before any sampling.
+
+        Raises: InputError for no tokens, those that there are not, and more than there is room for.
+        """
+        if not tokens or len(tokens) > self.context:
+            raise InputError(f"got {len(tokens)} tokens, expected 1 .. {self.context}")
+        with self._lock:
+            self.cache.keep(tokens)
+            return self._read(tokens).copy()
+
+    def _read(self, tokens: Sequence[int]) -> Floats:
+        """Scores behind `tokens`, of which the cache holds the first; from then on it holds all of them."""
+        cache = self.cache
+        scores: Floats | None = None
+        while len(cache.tokens) < len(tokens):
+            done = len(cache.tokens)
+            new = list(tokens[done : done + _CHUNK])
+            scores = self._one(new[0], done) if len(new) == 1 else self._several(new, done)
+            cache.tokens += new
+        assert scores is not None, "at least one token is new"
+        return scores
+
+    def _next(self, token: int) -> Floats:
+        """Scores behind one more token."""
+        scores = self._one(token, len(self.cache.tokens))
+        self.cache.tokens.append(token)
+        return scores
+
+    def _one(self, token: int, position: int) -> Floats:
+        span = min(-(-(position + 1) // _SPAN) * _SPAN, self.context)
+        step = self._steps.get(span)
+        if step is None:
+            step = self._steps[span] = _Step(self._programs.next, self.cache, 1, span)
+        return step.run([token], position)
+
+    def _several(self, tokens: Sequence[int], position: int) -> Floats:
+        count = len(tokens)
+        step = _Step(self._programs.read, self.cache, count, position + count)
+        return step.run(tokens, position)
+
+
+@final
+class _Step:
+    """A step over so many tokens and places, whose arrays are checked once."""
+
+    def __init__(self, session: Session, cache: Cache, count: int, span: int) -> None:
+        executor = session.executor
+        assert isinstance(executor, PlanExecutor), "programs have plans"
+        self._tokens: npt.NDArray[np.int64] = np.zeros((1, count), np.int64)
+        self._position: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        places = np.zeros(span, np.bool_)
+        held = list(cache.arrays.values())
+        inputs = [self._tokens, self._position, places, *held]
+        self._call: PreparedCall = executor.prepare(inputs, [None, *held])
+
+    def run(self, tokens: Sequence[int], position: int) -> Floats:
+        """The scores behind the last token."""
+        self._tokens[0] = tokens
+        self._position[0] = position
+        return self._call()[0][0]
+
+
+def _until(parts: Iterable[str], stop: tuple[str, ...], timing: Timing) -> Generator[str]:
+    """Parts up to a text that ends them; what may be the beginning of one waits for what follows."""
+    held = ""
+    for part in parts:
+        held += part
+        found = [at for text in stop if (at := held.find(text)) >= 0 and text]
+        if found:
+            timing.reason = "stop"
+            yield held[: min(found)]
+            return
+        waits = max((_overlap(held, text) for text in stop), default=0)
+        yield held[: len(held) - waits]
+        held = held[len(held) - waits :]
+    yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many of the last characters are the beginning of `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def generate(
+    model: str | PathLike[str] | LanguageModel,
+    prompt: str | Sequence[int],
+    *,
+    tokens: int = 128,
+    sampling: Sampling | None = None,
+    stop: Sequence[str] = (),
+) -> str:
+    """The text that follows a prompt.
+
+    Args:
+        model: a GGUF file, or a `LanguageModel`, which is the one to keep for several texts.
+        prompt: a text, in which special tokens stand as themselves, or tokens.
+        tokens: how many are made at most.
+        sampling: how they are drawn (`Sampling(temperature=0)`: always the most likely one).
+        stop: texts that end it; they are not part of it.
+
+    Raises: as `LanguageModel` and `LanguageModel.stream`.
+    """
+    if not isinstance(model, LanguageModel):
+        model = LanguageModel(model)
+    return model.generate(prompt, tokens=tokens, sampling=sampling, stop=stop)

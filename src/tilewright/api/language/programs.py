@@ -1,0 +1,152 @@
+"""The two programs of a language model: one reads a prompt, one says the next token.
+
+They are one graph compiled twice, for any number of tokens and for one, and read the same weights.  Compiled
+programs lie in a folder beside the kernel cache, so that a model begins to speak at once the second time.
+Called by `language_model`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from tilewright.api.load import load
+from tilewright.api.model import Model
+from tilewright.api.model import compile as compile_model
+from tilewright.base import knobs
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.target import Target
+from tilewright.base.version import VERSION
+from tilewright.compiler.pipeline import Progress
+from tilewright.formats.gguf import GgufFile
+from tilewright.runtime.session import Session
+
+_READ: Final = "read.vmfb"
+_NEXT: Final = "next.vmfb"
+_WEIGHTS: Final = "weights.irpa"
+_SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
+    _READ: None,
+    _NEXT: {"tokens": (1, 1)},
+}
+_REVISION: Final = 1
+"""Counts what of the graph changes while the version stays."""
+_KEPT_MODELS: Final = 4
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Programs:
+    """What runs a model.
+
+    Attributes:
+        read: takes any number of tokens.
+        next: takes one.
+    """
+
+    read: Session
+    next: Session
+
+
+def make_programs(
+    path: Path,
+    key: str,
+    *,
+    threads: int | None = None,
+    cache: bool = True,
+    progress: Progress | bool | None = None,
+) -> Programs:
+    """Compile a model, or find what an earlier call has compiled.
+
+    Args:
+        path: the file.
+        key: the digest of what it holds.
+        threads: that a call may use.
+        cache: look for programs on disk and leave them there.
+        progress: as for `compile`.
+
+    Raises: as `compile`.
+    """
+    store = _store() if cache and knobs.CACHE.get() else None
+    if store is None:
+        models = _compile(path, threads, progress)
+        return Programs(*(model.session for model in models))
+    words = (
+        VERSION,
+        str(_REVISION),
+        key,
+        str(Target.parse(knobs.TARGET.get())),
+        str(threads or 0),
+    )
+    folder = store / CompilationCache.key(*words)
+    found = _load(folder, threads)
+    if found is not None:
+        return found
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=store) as name:
+        made = Path(name) / "programs"
+        made.mkdir()
+        for own, model in zip(_SHAPES, _compile(path, threads, progress), strict=True):
+            model.save(made / own, sources=False, weights=made / _WEIGHTS)
+        # Another process may have been faster: then its files are as good.
+        with contextlib.suppress(OSError):
+            made.rename(folder)
+    _trim(store)
+    found = _load(folder, threads)
+    if found is None:
+        raise UserError(
+            "cannot be kept", location=folder, hint="TILEWRIGHT_CACHE=0 does without"
+        )
+    return found
+
+
+def _compile(
+    path: Path, threads: int | None, progress: Progress | bool | None
+) -> Iterator[Model]:
+    for shapes in _SHAPES.values():
+        yield compile_model(path, input_shapes=shapes, threads=threads, progress=progress)
+
+
+def _load(folder: Path, threads: int | None) -> Programs | None:
+    """What lies in a folder; nothing if it is not whole."""
+    if not folder.is_dir():
+        return None
+    try:
+        found = [load(folder / name, threads=threads) for name in _SHAPES]
+    except TilewrightError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+    return Programs(*found)
+
+
+def _store() -> Path | None:
+    """The folder of compiled models of this user; None where it cannot be used."""
+    kernels = CompilationCache.of_user()
+    folder = kernels.folder.with_name(kernels.folder.name.replace("objects", "models", 1))
+    owned = CompilationCache(folder=folder, limit_bytes=kernels.limit_bytes)
+    return folder if owned.claim() else None
+
+
+def _trim(store: Path) -> None:
+    """Remove those that were used longest ago."""
+    with contextlib.suppress(OSError):
+        folders = [f for f in store.iterdir() if f.is_dir() and not f.name.startswith(".")]
+        for folder in sorted(folders, key=lambda f: -f.stat().st_mtime)[_KEPT_MODELS:]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def digest_of(file: GgufFile, path: Path) -> str:
+    """What tells a file from others without reading its weights: its description, size and time of change."""
+    first = min((t.offset for t in file.tensors.values()), default=len(file.contents))
+    found = hashlib.sha256(file.contents[:first])
+    status = path.stat()
+    found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+    return found.hexdigest()

@@ -1,0 +1,99 @@
+"""Which token comes next: the most likely one, or one drawn from those that are likely enough.
+
+Every step is arithmetic on whole arrays.  Not the model, not the text.
+
+Source: Holtzman et al., The Curious Case of Neural Text Degeneration, 2020, section 3.1 (top-p); Fan et al.,
+Hierarchical Neural Story Generation, 2018, section 5.4 (top-k); Nguyen et al., Min-p Sampling, 2024, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base.errors import UserError
+
+Floats = npt.NDArray[np.float32]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn, in this order.
+
+    Attributes:
+        temperature: scores are divided by it; 0: always the most likely token, and nothing is drawn.
+        top_k: of so many most likely tokens; 0: of all.
+        top_p: of the most likely ones that together reach this probability.
+        min_p: of those that are at least this share as likely as the most likely one.
+        seed: the same seed draws the same; None: another one each time.
+
+    Raises: UserError for a value that makes no sense.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature is {self.temperature}, expected 0 or more")
+        if self.top_k < 0:
+            raise UserError(f"top_k is {self.top_k}, expected 0 or more")
+        for name, value in (("top_p", self.top_p), ("min_p", self.min_p)):
+            if not 0 <= value <= 1:
+                raise UserError(f"{name} is {value}, expected 0 to 1")
+        if self.seed is not None and self.seed < 0:
+            raise UserError(f"seed is {self.seed}, expected 0 or more")
+
+
+GREEDY = Sampling(temperature=0)
+
+
+@final
+class Sampler:
+    """Draws one token after the other.  Not thread-safe: it has a state."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling: Sampling = sampling
+        self._random: np.random.Generator = np.random.default_rng(sampling.seed)
+
+    def choose(self, scores: Floats) -> int:
+        """A token by its scores, `[vocabulary]`."""
+        if self._sampling.temperature == 0:
+            return int(scores.argmax())
+        tokens, shares = likely(scores, self._sampling)
+        place = np.searchsorted(np.cumsum(shares), self._random.random(), side="right")
+        return int(tokens[min(int(place), len(tokens) - 1)])
+
+
+def likely(
+    scores: Floats, sampling: Sampling
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The tokens that may be drawn, the most likely first, and how likely each is among them.
+
+    Args:
+        scores: `[vocabulary]`.
+        sampling: with a temperature above 0.
+    """
+    count = len(scores)
+    kept = min(sampling.top_k or count, count)
+    tokens = np.arange(count)
+    if kept < count:
+        tokens = np.argpartition(scores, count - kept)[count - kept :]
+    tokens = tokens[np.argsort(-scores[tokens], kind="stable")]
+    found = scores[tokens].astype(np.float64)
+    # Scores that are no numbers draw nothing but the most likely token.
+    powers = np.nan_to_num(np.exp((found - found[0]) / sampling.temperature), nan=0.0)
+    powers[0] = 1.0
+    shares = powers / powers.sum()
+    before = np.cumsum(shares) - shares
+    fine = (before < sampling.top_p) & (shares >= sampling.min_p * shares[0])
+    fine[0] = True
+    return tokens[fine], shares[fine] / shares[fine].sum()

@@ -1,0 +1,128 @@
+"""Text to tokens and back, as the vocabulary in a model's file has it.
+
+Special tokens stand in text as themselves (`<|im_end|>`) where the caller wants that; between them the
+vocabulary's own kind does the work.  Called by `language_model` and by chat templates.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, final
+
+from tilewright.api.language.byte_pairs import BytePairs
+from tilewright.api.language.pieces import Pieces
+from tilewright.api.language.vocabulary import TokenType, Vocabulary, read_vocabulary
+from tilewright.base.errors import InputError, ModelError
+from tilewright.formats.gguf import GgufFile
+
+_KINDS: Final = {"gpt2": BytePairs, "llama": Pieces}
+
+
+@final
+class Tokenizer:
+    """A model's tokenizer.
+
+    Args:
+        vocabulary: what tokens there are.
+
+    Raises: ModelError for a kind of tokenizer that is not known.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary: Final[Vocabulary] = vocabulary
+        kind = _KINDS.get(vocabulary.kind)
+        if kind is None:
+            raise ModelError(
+                f"tokenizer '{vocabulary.kind}' is not supported",
+                location=vocabulary.location,
+                hint=f"supported are: {' '.join(_KINDS)}",
+            )
+        self._kind: BytePairs | Pieces = kind(vocabulary)
+        self._special: Mapping[str, int] = vocabulary.special()
+        # Where one is the beginning of another the longer one is meant.
+        longest = sorted(self._special, key=len, reverse=True)
+        pattern = "|".join(map(re.escape, longest))
+        self._pattern: re.Pattern[str] | None = (
+            re.compile(f"({pattern})") if pattern else None
+        )
+
+    @classmethod
+    def of(cls, file: GgufFile) -> Tokenizer:
+        """That of a file.  Raises: ModelError."""
+        return cls(read_vocabulary(file))
+
+    def __len__(self) -> int:
+        return len(self.vocabulary.tokens)
+
+    def encode(
+        self, text: str, *, special: bool = True, bos: bool | None = None
+    ) -> list[int]:
+        """The tokens of a text.
+
+        Args:
+            text: any text.
+            special: take texts of special tokens for these, else for text like any other.
+            bos: begin with the token that begins texts; default: as the model has it.
+        """
+        begins = self.vocabulary.adds_bos if bos is None else bos
+        found = [self.vocabulary.bos] if begins and self.vocabulary.bos is not None else []
+        if not special or self._pattern is None:
+            return found + self._kind.encode(text)
+        for part in self._pattern.split(text):
+            token = self._special.get(part)
+            found += self._kind.encode(part) if token is None else [token]
+        return found
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of a token; of control tokens only where `special` are wanted.
+
+        Raises: InputError for a token that there is not.
+        """
+        if not 0 <= token < len(self):
+            raise InputError(
+                f"token {token} is out of range, expected 0 .. {len(self) - 1}"
+            )
+        if self.vocabulary.types[token] in (TokenType.CONTROL, TokenType.USER):
+            is_control = self.vocabulary.types[token] == TokenType.CONTROL
+            text = self.vocabulary.tokens[token]
+            return (
+                b""
+                if is_control and not special
+                else text.encode("utf-8", "surrogateescape")
+            )
+        return self._kind.piece(token)
+
+    def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
+        """The text of tokens; what is no character is shown as a replacement.
+
+        Raises: InputError for a token that there is not.
+        """
+        raw = b"".join(self.piece(token, special=special) for token in tokens)
+        text = raw.decode("utf-8", "replace")
+        return text.removeprefix(" ") if self.vocabulary.adds_space else text
+
+    def stream(self, *, special: bool = False) -> TextStream:
+        """Tokens to text, one after the other, where characters may span several."""
+        return TextStream(self, special=special)
+
+
+@final
+class TextStream:
+    """Makes text of tokens as they come; a character appears with the last of its bytes."""
+
+    def __init__(self, tokenizer: Tokenizer, *, special: bool = False) -> None:
+        self._tokenizer: Tokenizer = tokenizer
+        self._special: bool = special
+        self._decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")(
+            "replace"
+        )
+
+    def add(self, token: int) -> str:
+        """What a token adds to the text."""
+        return self._decoder.decode(self._tokenizer.piece(token, special=self._special))
+
+    def finish(self) -> str:
+        """What is left: a replacement for a character that never ended."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,172 @@
+"""The vocabulary in a model's file: texts of tokens, what kind each is, and which have a part to play.
+
+Everything is checked where it is read: a file may say anything.  Not how text becomes tokens (`byte_pairs`,
+`pieces`).
+
+Source: ggml, `docs/gguf.md` (tokenizer keys); llama.cpp, `llama-vocab.cpp`, for which tokens end a text.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base.errors import ModelError
+from tilewright.formats.gguf import GgufFile
+
+_ENDINGS: Final = frozenset({
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+    "<EOT>", "<eos>", "</s>", "[EOS]", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>",
+})  # fmt: skip
+"""What control tokens that end a text are called, for files that name one of several."""
+
+
+@final
+class TokenType(enum.IntEnum):
+    """What a token is."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """The tokens of a model; a token is its place.
+
+    Attributes:
+        kind: of tokenizer, as files call it (`gpt2`, `llama`).
+        split: by which rule text is split before tokens are looked for.
+        tokens: the text of each.
+        types: the kind of each.
+        scores: of each, where the file has them.
+        merges: pairs that become one, the first first.
+        bos: what begins a text; None: nothing.
+        ends: what ends one.
+        unknown: what stands for text without a token.
+        adds_bos: whether texts begin so by themselves.
+        adds_space: whether a space is put in front of a text.
+        location: how errors call the file.
+    """
+
+    kind: str
+    split: str
+    tokens: tuple[str, ...]
+    types: Sequence[int]
+    scores: Sequence[float]
+    merges: tuple[str, ...]
+    bos: int | None
+    ends: frozenset[int]
+    unknown: int | None
+    adds_bos: bool
+    adds_space: bool
+    location: str
+
+    def special(self) -> Mapping[str, int]:
+        """Tokens that text may name as they stand: control tokens and those of users."""
+        wanted = (TokenType.CONTROL, TokenType.USER)
+        return {
+            text: token
+            for token, (text, type_) in enumerate(zip(self.tokens, self.types, strict=True))
+            if type_ in wanted and text
+        }
+
+
+def read_vocabulary(file: GgufFile) -> Vocabulary:
+    """The vocabulary of a file.  Raises: ModelError for one that is missing or senseless."""
+    keys = _Keys(file)
+    tokens = keys.texts("tokens")
+    if not tokens:
+        raise ModelError("has no tokenizer", location=file.location)
+    kind, split = keys.text("model"), keys.text("pre")
+    types = keys.numbers("token_type", len(tokens)) or [int(TokenType.NORMAL)] * len(tokens)
+    named = (keys.token(f"{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
+    ends = {token for token in named if token is not None}
+    ends |= {
+        token
+        for token, text in enumerate(tokens)
+        if text in _ENDINGS and types[token] in (TokenType.CONTROL, TokenType.USER)
+    }
+    is_pieces = kind == "llama"
+    return Vocabulary(
+        kind=kind,
+        split=split,
+        tokens=tokens,
+        types=[int(t) for t in types],
+        scores=keys.numbers("scores", len(tokens)),
+        merges=keys.texts("merges"),
+        bos=keys.token("bos_token_id", len(tokens)),
+        ends=frozenset(ends),
+        unknown=keys.token("unknown_token_id", len(tokens)),
+        adds_bos=keys.flag("add_bos_token", is_pieces or split.startswith("llama")),
+        adds_space=keys.flag("add_space_prefix", is_pieces),
+        location=file.location,
+    )
+
+
+@final
+class _Keys:
+    """Values under `tokenizer.ggml`, of the type that is asked for."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self._file: GgufFile = file
+
+    def _wrong(self, key: str, expected: str) -> ModelError:
+        return ModelError(
+            f"metadata 'tokenizer.ggml.{key}' is not {expected}",
+            location=self._file.location,
+        )
+
+    def _find(self, key: str) -> object:
+        return self._file.metadata.get(f"tokenizer.ggml.{key}")
+
+    def text(self, key: str) -> str:
+        found = self._find(key)
+        if found is None:
+            return ""
+        if not isinstance(found, str):
+            raise self._wrong(key, "a text")
+        return found
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        found = self._find(key)
+        if found is None:
+            return ()
+        if isinstance(found, np.ndarray) and not found.size:
+            return ()
+        if not isinstance(found, tuple):
+            raise self._wrong(key, "a list of texts")
+        return found
+
+    def numbers(self, key: str, count: int) -> list[float]:
+        found = self._find(key)
+        if found is None:
+            return []
+        if not isinstance(found, np.ndarray) or found.size != count:
+            raise self._wrong(key, f"a list of {count} numbers")
+        return found.tolist()
+
+    def flag(self, key: str, default: bool) -> bool:
+        found = self._find(key)
+        if found is None:
+            return default
+        if not isinstance(found, bool):
+            raise self._wrong(key, "true or false")
+        return found
+
+    def token(self, key: str, count: int) -> int | None:
+        found = self._find(key)
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise self._wrong(key, "a token")
+        # Files name tokens that they do not have: those are none.
+        return found if 0 <= found < count else None

@@ -1,0 +1,165 @@
+"""`tilewright generate`: let a language model go on with a text, or answer, as it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast, final
+
+import click
+
+from tilewright.base.errors import UserError
+from tilewright.base.text import printable
+from tilewright.cli.display import err, example
+from tilewright.cli.language_options import (
+    CONTEXT,
+    MODEL,
+    THREADS,
+    open_model,
+    sampling_of,
+    sampling_options,
+)
+from tilewright.cli.option_groups import Verb, option
+
+if TYPE_CHECKING:
+    from tilewright.api.language.chat import Message
+    from tilewright.api.language.language_model import LanguageModel, Text
+    from tilewright.api.language.sampling import Sampling
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What is asked of the model."""
+
+    tokens: int
+    system: str | None
+    stop: tuple[str, ...]
+    sampling: Sampling
+
+
+@click.command(
+    "generate",
+    cls=Verb,
+    short_help="Let a language model go on with a text, or answer.",
+    epilog=example(
+        'tilewright generate model.gguf "Once upon a time"',
+        'tilewright generate model.gguf --chat "Why is the sky blue?" --temperature 0',
+        "tilewright generate model.gguf --chat   # a conversation, line by line",
+        "cat notes.txt | tilewright generate model.gguf - --tokens 40",
+    ),
+)
+@MODEL
+@click.argument("prompt", required=False)
+@option("--tokens", type=click.IntRange(0), default=128, show_default=True, metavar="N",
+        help="How many tokens are made at most.")  # fmt: skip
+@option("--chat/--raw", default=False,
+        help="The prompt is a question to the assistant, or (default) a text to go on with.")  # fmt: skip
+@option("--system", metavar="TEXT", help="What the assistant is told before (with --chat).")
+@option("--stop", multiple=True, metavar="TEXT", help="End before this text.")
+@option("--prompt-cache", type=click.Path(path_type=Path), metavar="FILE",
+        help="Take what was read from here, and leave it here (.safetensors).")  # fmt: skip
+@CONTEXT
+@THREADS
+@sampling_options
+def command(
+    model: Path,
+    prompt: str | None,
+    chat: bool,
+    context: int | None,
+    threads: int | None,
+    prompt_cache: Path | None,
+    **options: object,
+) -> None:
+    """Let a language model (.gguf) go on with PROMPT; "-" reads it from standard input.
+
+    The text comes as it is made; what it took stands at the end, on standard error.
+    """
+    request = _Request(
+        tokens=cast("int", options["tokens"]),
+        system=cast("str | None", options["system"]),
+        stop=cast("tuple[str, ...]", options["stop"]),
+        sampling=sampling_of(options),
+    )
+    if request.system is not None and not chat:
+        raise UserError("--system is for --chat")
+    if prompt is None and not chat:
+        hint = f'tilewright generate {model} "Once upon a time"'
+        raise UserError("no prompt given", hint=hint)
+    opened = open_model(model, context, threads)
+    if prompt_cache is not None and prompt_cache.exists():
+        opened.cache.load(prompt_cache)
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    ended = (
+        _converse(opened, prompt, request)
+        if chat
+        else _go_on(opened, prompt or "", request)
+    )
+    if prompt_cache is not None:
+        opened.cache.save(prompt_cache)
+    if not ended:
+        raise click.exceptions.Exit(130)
+
+
+def _go_on(model: LanguageModel, prompt: str, request: _Request) -> bool:
+    """The prompt and what follows it."""
+    text = model.stream(
+        prompt, tokens=request.tokens, sampling=request.sampling, stop=request.stop
+    )
+    click.echo(_shown(prompt), nl=False)
+    return _show(text)
+
+
+def _converse(model: LanguageModel, first: str | None, request: _Request) -> bool:
+    """An answer to a question; without one to each line of standard input."""
+    system: list[Message] = []
+    if request.system is not None:
+        system = [{"role": "system", "content": request.system}]
+    turns = list(system)
+    for question in [first] if first is not None else _lines():
+        turns.append({"role": "user", "content": question})
+        text = model.chat(
+            turns, tokens=request.tokens, sampling=request.sampling, stop=request.stop
+        )
+        if not _show(text):
+            return False
+        answer = model.tokenizer.decode(text.tokens)
+        turns.append({"role": "assistant", "content": answer})
+    return True
+
+
+def _lines() -> Iterator[str]:
+    """Lines of standard input, after a sign where somebody types them."""
+    is_typed = sys.stdin.isatty()
+    while True:
+        if is_typed:
+            click.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _show(text: Text) -> bool:
+    """Print a text as it comes, then what it took; whether nobody stopped it."""
+    ended = True
+    try:
+        for part in text:
+            click.echo(_shown(part), nl=False)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        ended = False
+    click.echo()
+    err.print(str(text.timing) if ended else f"interrupted; {text.timing}")
+    return ended
+
+
+def _shown(text: str) -> str:
+    """Text in lines, without what would steer a terminal."""
+    return "\n".join(
+        "\t".join(map(printable, line.split("\t"))) for line in text.split("\n")
+    )

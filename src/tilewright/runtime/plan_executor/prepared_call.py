@@ -1,0 +1,52 @@
+"""A call whose arrays were checked once: what remains of a call that is made for every word of a text.
+
+Made by `executor.prepare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast, final
+
+from tilewright.runtime import native
+from tilewright.runtime.plan_executor.binding import BoundPlan
+from tilewright.runtime.plan_executor.tensors import Array
+
+
+@final
+class PreparedCall:
+    """Runs one recorded plan on the same arrays.
+
+    Ownership: keeps the arrays alive.  Thread-safety: calls of one object are the caller's to order, for they
+    write the same outputs.
+    """
+
+    def __init__(
+        self,
+        bound: BoundPlan,
+        pool: native.Pool | None,
+        heap: native.Heap,
+        buffers: Sequence[memoryview],
+        outputs: tuple[Array, ...],
+        has_arena: bool,
+    ) -> None:
+        self._bound: BoundPlan = bound
+        self._pool: native.Pool | None = pool
+        self._heap: native.Heap = heap
+        self._buffers: Sequence[memoryview] = buffers
+        self._has_arena: bool = has_arena
+        self.outputs: Final[tuple[Array, ...]] = outputs
+
+    def __call__(self) -> tuple[Array, ...]:
+        """Run on what the inputs hold now; the outputs, which are the same arrays each time.
+
+        Raises: InputError for an index of the data that is out of range; DeviceError naming the kernel that failed.
+        """
+        arena = self._heap.lease(self._bound.arena_bytes, native.MemoryUse.ARENA)
+        scratch = [arena] if self._has_arena else []
+        buffers = cast("Sequence[memoryview]", [*self._buffers, *scratch])
+        try:
+            self._bound.commands.run(self._pool, buffers, self._heap)
+        except native.KernelError as error:
+            raise error.for_user from error
+        return self.outputs

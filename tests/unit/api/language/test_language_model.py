@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.language_models import Reference, speaking_form
+from tilewright.api.language.language_model import LanguageModel
+from tilewright.api.language.sampling import GREEDY
+from tilewright.base.errors import ArchiveError, InputError, UserError
+
+pytestmark = pytest.mark.slow  # a model of two programs is compiled
+FORM = speaking_form()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    place.write_bytes(FORM.data())
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> LanguageModel:
+    return LanguageModel(path, cache=False)
+
+
+def test_greedy_text_is_that_of_the_reference(model: LanguageModel) -> None:
+    reference = Reference(FORM)
+    tokens = model.tokenizer.encode("and then")
+    expected: list[int] = []
+    while len(expected) < 12:
+        token = int(reference.logits(tokens + expected).argmax())
+        if token in model.tokenizer.vocabulary.ends:
+            break
+        expected.append(token)
+    text = model.stream("and then", tokens=12, sampling=GREEDY)
+    assert str(text) == model.tokenizer.decode(expected)
+    assert text.tokens == expected
+    assert text.timing.new_tokens == len(expected)
+
+
+def test_what_was_read_is_not_read_again_and_changes_nothing(model: LanguageModel) -> None:
+    tokens = model.tokenizer.encode("once upon a time there was an end")
+    fresh = model.scores(tokens)
+    model.scores([5])
+    assert model.cache.keep(tokens) == 0
+    model.scores(tokens[:9])
+    text = model.stream(tokens, tokens=1, sampling=GREEDY)
+    list(text)
+    assert text.timing.reused_tokens == 9
+    assert np.abs(model.scores(tokens) - fresh).max() < 1e-5
+
+
+def test_a_prompt_may_be_longer_than_one_reading(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = model.tokenizer.encode("a story about the and in one long line")
+    model.cache.keep([0])
+    expected = model.scores(tokens)
+    model.cache.keep([0])
+    monkeypatch.setattr("tilewright.api.language.language_model._CHUNK", 4)
+    assert np.abs(model.scores(tokens) - expected).max() < 1e-5
+
+
+def test_a_text_ends_before_what_stops_it(model: LanguageModel) -> None:
+    whole = model.generate("in the", tokens=20, sampling=GREEDY)
+    assert len(whole) > 4
+    stop = whole[2:4]
+    text = model.stream("in the", tokens=20, sampling=GREEDY, stop=(stop,))
+    assert str(text) == whole[: whole.index(stop)]
+    assert text.timing.reason == "stop"
+    other = model.stream("in the", tokens=20, sampling=GREEDY, stop=("\x00never",))
+    assert str(other) == whole
+
+
+def test_a_saved_prompt_is_taken_up_by_another_run(
+    model: LanguageModel, path: Path, tmp_path: Path
+) -> None:
+    tokens = model.tokenizer.encode("the end and the")
+    expected = model.scores(tokens)
+    place = tmp_path / "prompt.safetensors"
+    model.cache.save(place)
+    other = LanguageModel(path, context=32, cache=False)
+    other.cache.load(place)
+    assert other.cache.tokens == tokens
+    assert np.abs(other.scores([*tokens]) - expected).max() < 1e-5
+    small = LanguageModel(path, context=3, cache=False)
+    with pytest.raises(UserError, match="there is room for 3"):
+        small.cache.load(place)
+    place.write_bytes(place.read_bytes()[:-100])
+    with pytest.raises(ArchiveError):
+        other.cache.load(place)
+    with pytest.raises(UserError, match="no such file"):
+        other.cache.load(tmp_path / "none")
+
+
+def test_prompts_of_other_models_are_refused(model: LanguageModel, tmp_path: Path) -> None:
+    path = tmp_path / "other.gguf"
+    path.write_bytes(speaking_form(seed=1).data())
+    place = tmp_path / "prompt.safetensors"
+    model.scores([3, 4])
+    model.cache.save(place)
+    with pytest.raises(UserError, match="for another model"):
+        LanguageModel(path, cache=False).cache.load(place)
+
+
+def test_a_conversation_is_what_the_template_says(model: LanguageModel) -> None:
+    pytest.importorskip("jinja2")
+    text = model.chat([{"role": "user", "content": "hi"}], tokens=3, sampling=GREEDY)
+    str(text)
+    prompt = model.tokenizer.encode("<|user|>hi<|end|><|assistant|>")
+    assert model.cache.tokens[: len(prompt)] == prompt
+
+
+def test_what_there_is_no_room_for_is_an_error(model: LanguageModel) -> None:
+    with pytest.raises(UserError, match="has 64 tokens, there is room for 63"):
+        model.stream([5] * 64)
+    text = model.stream([5] * 62, tokens=100, sampling=GREEDY)
+    str(text)
+    assert text.timing.new_tokens <= 2
+    with pytest.raises(UserError, match="the prompt is empty"):
+        model.stream("")
+    with pytest.raises(InputError, match="got 0 tokens"):
+        model.scores([])
+    with pytest.raises(InputError, match="out of range"):
+        model.scores([9999])
+    # and it goes on
+    assert model.generate("the", tokens=2, sampling=GREEDY) is not None
+
+
+def test_compiled_programs_are_found_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first = LanguageModel(path).generate("the", tokens=5, sampling=GREEDY)
+    (folder,) = [f for store in tmp_path.glob("models*") for f in store.iterdir()]
+    # Both programs read the same weights: packed once, little is said twice.
+    assert (folder / "weights.irpa").stat().st_size < 2 * path.stat().st_size
+    assert sorted(f.name for f in folder.iterdir()) == [
+        "next.vmfb",
+        "read.vmfb",
+        "weights.irpa",
+    ]
+    monkeypatch.setattr(
+        "tilewright.api.language.programs.compile_model",
+        lambda *a, **k: pytest.fail("compiled again"),
+    )
+    assert tw.generate(path, "the", tokens=5, sampling=GREEDY) == first

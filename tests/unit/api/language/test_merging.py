@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import itertools
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.api.language.merging import merged
+
+RANKS = {
+    ("a", "b"): 0,
+    ("ab", "c"): 1,
+    ("b", "c"): 2,
+    ("a", "a"): 3,
+    ("aa", "a"): 4,
+    ("c", "c"): 1,
+}
+
+
+def _plainly(symbols: list[str]) -> list[str]:
+    while True:
+        found = [
+            (RANKS[pair], at)
+            for at, pair in enumerate(itertools.pairwise(symbols))
+            if pair in RANKS
+        ]
+        if not found:
+            return symbols
+        _, at = min(found)
+        symbols = [*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :]]
+
+
+@given(st.text(alphabet="abc", max_size=40))
+def test_the_best_and_leftmost_pair_goes_first(text: str) -> None:
+    assert merged(text, lambda a, b: RANKS.get((a, b))) == _plainly(list(text))
+
+
+def test_a_long_word_takes_no_square_of_time() -> None:
+    begin = time.process_time()
+    assert len(merged("a" * 30_000, lambda a, b: RANKS.get((a, b)))) < 30_000
+    assert time.process_time() - begin < 10

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.api.language.sampling import GREEDY, Sampler, Sampling, likely
+from tilewright.base.errors import UserError
+
+SCORES = np.log(np.array([0.05, 0.5, 0.15, 0.3], np.float32))
+
+
+def _chosen(**options: float) -> list[int]:
+    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    return likely(SCORES, Sampling(**(plain | options)))[0].tolist()  # type: ignore[arg-type]
+
+
+def test_greedy_takes_the_first_of_the_largest() -> None:
+    assert Sampler(GREEDY).choose(np.array([1, 3, 3, 2], np.float32)) == 1
+
+
+def test_each_bound_leaves_the_most_likely() -> None:
+    assert _chosen() == [1, 3, 2, 0]
+    assert _chosen(top_k=2) == [1, 3]
+    assert _chosen(top_p=0.7) == [1, 3]
+    assert _chosen(top_p=0.81) == [1, 3, 2]
+    assert _chosen(top_p=0) == [1]
+    assert _chosen(min_p=0.5) == [1, 3]
+    assert _chosen(min_p=1) == [1]
+
+
+def test_shares_are_those_of_the_softmax() -> None:
+    plain = Sampling(temperature=2.0, top_k=0, top_p=1, min_p=0)
+    tokens, shares = likely(SCORES, plain)
+    powers = np.sqrt([0.5, 0.3, 0.15, 0.05])
+    assert tokens.tolist() == [1, 3, 2, 0]
+    assert np.allclose(shares, powers / powers.sum())
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+    sampler = Sampler(Sampling(temperature=1, top_k=0, top_p=1, min_p=0, seed=3))
+    counts = np.bincount([sampler.choose(SCORES) for _ in range(4000)], minlength=4)
+    assert np.abs(counts / 4000 - np.exp(SCORES)).max() < 0.03
+
+
+def test_a_seed_draws_the_same_again() -> None:
+    drawn = [[Sampler(Sampling(seed=s)).choose(SCORES) for _ in range(3)] for s in (1, 1)]
+    assert drawn[0] == drawn[1]
+    many = {tuple(_draws(seed)) for seed in range(10)}
+    assert len(many) > 1
+
+
+def _draws(seed: int) -> list[int]:
+    sampler = Sampler(Sampling(seed=seed, temperature=2.0))
+    return [sampler.choose(SCORES) for _ in range(8)]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [np.nan, np.nan],
+        [np.inf, 1.0],
+        [-np.inf, -np.inf],
+        [3.0],
+        [np.nan, 1.0, 2.0],
+    ],
+)
+def test_scores_that_are_no_numbers_draw_a_token_all_the_same(scores: list[float]) -> None:
+    with np.errstate(all="ignore"):
+        token = Sampler(Sampling(seed=0)).choose(np.array(scores, np.float32))
+    assert 0 <= token < len(scores)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 1.5},
+        {"min_p": -0.1},
+        {"seed": -1},
+    ],
+)
+def test_options_that_make_no_sense_are_errors(options: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(options))} is "):
+        Sampling(**options)  # type: ignore[arg-type]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import tilewright as run
+from fakes.language_models import speaking_form
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    place.write_bytes(speaking_form().data())
+    return place
+
+
+@pytest.mark.slow
+def test_a_text_comes_with_what_it_took(path: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "prompt.safetensors"
+    words = (
+        "generate",
+        path,
+        "the end",
+        "--tokens",
+        4,
+        "--temperature",
+        0,
+        "--prompt-cache",
+        kept,
+    )
+    first = run(*words)
+    assert first.code == 0, first.err
+    assert first.out.startswith("the end")
+    assert "tokens read" in first.err
+    again = run(*words)
+    assert again.out == first.out
+    assert "were read before" in again.err
+    asked = run("generate", path, "--chat", "hi", "--seed", 1, "--tokens", 3)
+    assert asked.code == 0, asked.err
+
+
+def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path) -> None:
+    for words, message in {
+        ("generate", path): "no prompt given",
+        ("generate", path, "a", "--system", "b"): "--system is for --chat",
+        ("generate", path, "a", "--top-p", 2): "top-p",
+        ("generate", "none.gguf", "a"): "no such file",
+    }.items():
+        found = run(*words)
+        assert found.code, words
+        assert message in found.err, found.err
