@@ -132,7 +132,7 @@ class Scores:
         shape = node.result.type.shape
         sides = ((0, 1), (1, 0)) if node.op == "add" else ((0, 1),)
         for here, there in sides:
-            if operand(node, here).type.shape == shape and _leads_to_product(
+            if operand(node, here).type.shape == shape and leads_to_product(
                 operand(node, here)
             ):
                 sign = 1.0 if node.op == "add" else -1.0
@@ -148,26 +148,29 @@ class Scores:
             other = splat_of(operand(node, 3 - kept))
             if other is None or operand(node, kept).type.shape != shape:
                 continue
-            shown = operand(node, 0)
-            if kept == 2:
-                shown = self.emit.op("logical_not", [shown])
             value = float(other)
             if value <= HIDING and self.scale > 0:
-                self.biases.append((self._as_bias(shown, value, node), 1.0, shape))
+                self.hide(node, kept, value)
             elif self.mask is None and not self.biases and self.scale == 1:
-                self.mask = (shown, shape, value)
+                self.mask = (self._shown(node, kept), shape, value)
             else:
                 return None
             return operand(node, kept)
         return None
 
-    def _as_bias(self, shown: Value, value: float, node: Node) -> Value:
-        like = node.result
-        zero, low = (self.emit.scalar(x, like) for x in (0.0, value))
-        return self.emit.op("where", [shown, zero, low])
+    def hide(self, node: Node, kept: int, value: float) -> None:
+        """Add `value` where a choice does not take operand `kept`."""
+        zero, low = (self.emit.scalar(x, node.result) for x in (0.0, value))
+        bias = self.emit.op("where", [self._shown(node, kept), zero, low])
+        self.biases.append((bias, 1.0, node.result.type.shape))
+
+    def _shown(self, node: Node, kept: int) -> Value:
+        """Where a choice takes operand `kept`."""
+        condition = operand(node, 0)
+        return condition if kept == 1 else self.emit.op("logical_not", [condition])
 
 
-def _leads_to_product(value: Value) -> bool:
+def leads_to_product(value: Value) -> bool:
     """Whether a product is behind what scores are made of."""
     node = value.node
     while node is not None:
@@ -180,7 +183,7 @@ def _leads_to_product(value: Value) -> bool:
             if node.op in ("cast", "reshape", "tanh"):
                 sides = [operand(node)]
             if len(sides) > 1:
-                return any(_leads_to_product(side) for side in sides)
+                return any(leads_to_product(side) for side in sides)
             node = sides[0].node if sides else None
         else:
             return False

@@ -9,6 +9,7 @@ Nothing else may read what lies between, for it is no longer computed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, final
@@ -18,9 +19,11 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.attention_scores import (
+    HIDING,
     AttentionEnds,
     Scores,
     WrittenAttention,
+    leads_to_product,
     regroups,
     swapped_last,
 )
@@ -48,8 +51,38 @@ class RecognizeAttention(RewritePass):
     level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """The product with the values is where it ends."""
-        return {"matmul": (spelled_out, turned_round)}
+        """The product with the values is where it ends; scores in more axes are folded first."""
+        return {"softmax": (folded_sums,), "matmul": (spelled_out, turned_round)}
+
+
+def folded_sums(node: Node, emit: Emitter) -> Value | None:
+    """A softmax of sums over several axes of rows and of keys is one of sums of what is folded.
+
+    So are positions added that differ by rows and by columns of an image (SAM).
+    """
+    fold = maker(operand(node), "reshape")
+    if fold is None or emit.edit.sole_user(fold.result) is not node or regroups(fold):
+        return None
+    shape, value, added = operand(fold).type.shape, operand(fold), list[Value]()
+    user = fold
+    while (total := maker(value, "add")) is not None:
+        sides = [(operand(total, here), operand(total, 1 - here)) for here in (0, 1)]
+        found = [x for x in sides if x[0].type.shape == shape and leads_to_product(x[0])]
+        if not found or emit.edit.sole_user(value) is not user:
+            return None
+        (value, other), user = found[0], total
+        added.append(other)
+    unfold = maker(value, "reshape")
+    if unfold is None or not added or operand(unfold).type != fold.result.type:
+        return None
+    bias = added[0]
+    for other in added[1:]:
+        bias = emit.op("add", [bias, other])
+    if bias.type.shape != shape:
+        bias = emit.op("broadcast_to", [bias], {"shape": shape})
+    bias = emit.op("reshape", [bias], {"shape": fold.result.type.shape})
+    total = emit.op("add", [operand(unfold), bias])
+    return emit.op("softmax", [total], node.attributes)
 
 
 def spelled_out(node: Node, emit: Emitter) -> Value | None:
@@ -103,9 +136,13 @@ class _Found:
 def _read(value: Value, user: Node, emit: Emitter) -> _Found | None:
     """What `value`, which only `user` reads, is as weights of values."""
     weights, scores = _Weights(emit).read(value, user), Scores(emit)
-    if weights is None or not scores.read(operand(weights.softmax), weights.softmax):
+    if weights is None:
         return None
-    return _Found(emit, weights, scores)
+    last, kept = weights.softmax, 0
+    if weights.choice is not None:
+        last, kept = weights.choice
+        scores.hide(last, kept, -math.inf)
+    return _Found(emit, weights, scores) if scores.read(operand(last, kept), last) else None
 
 
 def _swaps_last(node: Node) -> bool:
@@ -124,11 +161,14 @@ class _Weights:
 
     Attributes:
         zero_rows: rows without a key have weights of zero.
+        choice: what hides keys in front of the softmax, where the same keys have weights of zero behind it, and
+            which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
     """
 
     emit: Emitter
     zero_rows: bool = False
+    choice: tuple[Node, int] | None = None
     lost: Value | None = None
     softmax: Node = field(init=False)
 
@@ -147,7 +187,7 @@ class _Weights:
                 value, user = operand(node, 2), node
                 continue
             if node.op == "where":
-                guarded = _guarded(node, self.emit)
+                guarded = _guarded(node, self.emit) or self._hidden_twice(node)
                 if guarded is None:
                     return None
                 self.zero_rows, self.softmax = True, guarded
@@ -158,6 +198,30 @@ class _Weights:
             if not operand(node).type.dtype.is_float:
                 return None
             value, user = operand(node), node
+        return None
+
+    def _hidden_twice(self, node: Node) -> Node | None:
+        """The softmax `s` of `where(m, s, 0)`, if it is taken of `where(m, scores, low)`: no key leaves zeros."""
+        sole_user = self.emit.edit.sole_user
+        for kept in (1, 2):
+            softmax = maker(operand(node, kept), "softmax")
+            choice = None if softmax is None else maker(operand(softmax), "where")
+            if (
+                softmax is None
+                or choice is None
+                or operand(choice, 0) is not operand(node, 0)
+            ):
+                continue
+            low, zero = (splat_of(operand(each, 3 - kept)) for each in (choice, node))
+            same = {x.result.type.shape for x in (node, softmax)} == {
+                operand(choice, kept).type.shape
+            }
+            used_once = (
+                sole_user(softmax.result) is node and sole_user(choice.result) is softmax
+            )
+            if low is not None and low <= HIDING and zero == 0 and same and used_once:
+                self.choice = (choice, kept)
+                return softmax
         return None
 
     def _drops_rows(self, node: Node, user: Node) -> bool:

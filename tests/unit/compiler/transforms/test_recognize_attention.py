@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fakes.graphs import ops, run
+from fakes.graphs import ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.transforms import RecognizeAttention, Simplify
 
@@ -264,3 +264,77 @@ def test_a_product_with_one_of_several_results_is_looked_at_like_any_other():
         " %s: f32[3, 5] = softmax(%p) {axis = 1} %o: f32[3, 4] = matmul(%s, %v) return %o }"
     )
     assert "matmul" in ops(run(R, text))
+
+
+def positions(added="%h, %w", last="", more=()):
+    """Scores of 5 rows by 6 of an image, to which what depends on one axis of both is added."""
+    names = ", ".join(f"%{n}: f32[{shape}]" for n, shape in (
+        ("q", "3, 30, 4"), ("k", "3, 30, 4"), ("v", "3, 30, 4"), ("h", "3, 5, 6, 5, 1"),
+        ("w", "3, 5, 6, 1, 6"), *more,
+    ))  # fmt: skip
+    first, second = added.split(", ")
+    image = "f32[3, 5, 6, 5, 6]"
+    return (
+        f"graph @g({names}) {{ %t: f32[3, 4, 30] = transpose(%k) {{perm = [0, 2, 1]}}"
+        f" %s: f32[3, 30, 30] = matmul(%q, %t)"
+        f" %i: {image} = reshape(%s) {{shape = [3, 5, 6, 5, 6]}}"
+        f" %a: {image} = add(%i, {first}) %b: {image} = add({second}, %a)"
+        " %f: f32[3, 30, 30] = reshape(%b) {shape = [3, 30, 30]}"
+        " %p: f32[3, 30, 30] = softmax(%f) {axis = -1}"
+        f" %o: f32[3, 30, 4] = matmul(%p, %v) return %o{last} }}"
+    )
+
+
+def test_positions_along_both_axes_of_an_image_are_a_bias():
+    graph = run(R, positions())
+    assert "softmax" not in ops(graph)
+    assert attention(graph).operands[3] is not None
+
+
+@pytest.mark.parametrize("more", ["%f", "%b", "%a", "%i", "%s"])
+def test_scores_of_an_image_that_something_else_reads_stay(more):
+    assert "softmax" in ops(run(R, positions(last=f", {more}")))
+
+
+@pytest.mark.parametrize("added", ["%h, %h", "%i, %w", "%h, %a"])
+def test_whatever_is_added_to_scores_of_an_image_is_added(added):
+    run(R, positions(added))
+
+
+def hidden_twice(behind="%m", zero="0.0", low="-3e38"):
+    middle = (
+        f"%low: f32[] = constant {{value = f32[] [{low}]}} %zero: f32[] = constant {{value = f32[] [{zero}]}}"
+        " %a: f32[2, 3, 5, 7] = where(%m, %low, %s) %x: f32[2, 3, 5, 7] = softmax(%a) {axis = -1}"
+    )
+    after = (
+        f"%r: f32[2, 3, 5, 7] = where({behind}, %zero, %x) %g: f32[6, 5, 7] = reshape(%r) {{shape = [6, 5, 7]}}"
+        " %u: f32[6, 7, 6] = reshape(%v) {shape = [6, 7, 6]} %o: f32[6, 5, 6] = matmul(%g, %u) return %o"
+    )
+    more = "%m: bool[2, 1, 5, 7], %n: bool[2, 1, 5, 7]"
+    text = spelled_out(middle, "x", more=(more,), after=after)
+    return text.replace(" %p: f32[2, 3, 5, 7] = softmax(%x) {axis = -1}", "")
+
+
+def test_keys_that_are_hidden_before_and_behind_the_softmax_are_hidden():
+    graph = run(R, hidden_twice())
+    assert "softmax" not in ops(graph)
+    assert attention(graph).attributes["zero_rows"]
+    chance = np.random.default_rng(5)
+    arrays = [
+        chance.standard_normal(shape).astype("f")
+        for shape in ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6))
+    ]
+    hidden = np.zeros((2, 1, 5, 7), bool)
+    hidden[1, :, 2], hidden[0, :, 1, 3:] = True, True
+    (result,) = evaluate(graph, [*arrays, hidden, hidden])
+    (expected,) = evaluate(parse(hidden_twice()), [*arrays, hidden, hidden])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert not result.reshape(2, 3, 5, 6)[1, :, 2].any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [hidden_twice(behind="%n"), hidden_twice(zero="0.5"), hidden_twice(low="-20.0")],
+)
+def test_weights_that_are_hidden_otherwise_stay(text):
+    assert "softmax" in ops(run(R, text))
