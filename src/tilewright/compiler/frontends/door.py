@@ -93,8 +93,10 @@ def _refuse(source: Source, options: Options) -> None:
 _ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _load_onnx, _cover_onnx)
 _STABLEHLO: Final = FrontEnd(
     "StableHLO",
-    (".mlir", ".stablehlo"),
-    re.compile(rb"\s*(?:(?://[^\n]*)?\s*)*(?:module\b|builtin\.module\b|func\.func\b)"),
+    (".mlir", ".mlirbc", ".stablehlo"),
+    re.compile(
+        rb"ML\xefR|\s*(?:(?://[^\n]*)?\s*)*(?:module\b|builtin\.module\b|func\.func\b)"
+    ),
     _load_stablehlo,
     _cover_stablehlo,
 )

@@ -21,6 +21,7 @@ from tilewright.compiler.frontends.kit.coverage import (
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import Problem, report
+from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
 from tilewright.compiler.frontends.stablehlo.importer import Importer
 from tilewright.compiler.frontends.stablehlo.parser import parse
 from tilewright.compiler.frontends.stablehlo.tree import Module
@@ -35,7 +36,7 @@ def load(source: Source) -> ModelGraph:
     """The graph of every module in a file, one after the other: arguments, results and checks in order.
 
     Args:
-        source: the path of a text, or the text as bytes.
+        source: the path of a text or of a portable artifact, or its bytes.
 
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
@@ -67,11 +68,15 @@ def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
     """
     path = None if isinstance(source, bytes | bytearray | memoryview) else Path(source)
     file = "<bytes>" if path is None else path.name
+    data = _data(source, path)
+    if is_artifact(data):
+        return read_artifact(data, file), file, path
     try:
-        text = str(_data(source, path), "utf-8")
+        text = str(data, "utf-8")
     except UnicodeDecodeError as error:
-        hint = "modules as bytecode or portable artifacts are not read: print them as text"
-        raise ModelError("is no text", location=file, hint=hint) from error
+        raise ModelError(
+            "is neither text nor a portable artifact", location=file
+        ) from error
     modules = parse(text, file)
     if not modules:
         raise ModelError("holds no module", location=file)

@@ -19,13 +19,19 @@ from tilewright.compiler.graph.schema import Array
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line and a column, counted from 1."""
+    """A line and a column, counted from 1; in an artifact, the number of the operation and its name.
+
+    The name is what the program that was exported called it: `jit(f)/dot_general`.
+    """
 
     line: int
     column: int
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.line}:{self.column}"
+        if self.column:
+            return f"{self.line}:{self.column}"
+        return f"operation {self.line}{f' ({self.name})' if self.name else ''}"
 
 
 # --- types -----------------------------------------------------------------------------------

@@ -1,0 +1,94 @@
+"""Portable artifacts that JAX wrote, of several versions of StableHLO: right, or refused where they are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
+from tilewright.compiler.frontends.stablehlo.load import load
+from tilewright.compiler.frontends.stablehlo.tree import Fields, Labels, Symbol
+from tilewright.compiler.graph.evaluator import evaluate
+
+GOLDEN = Path(__file__).resolve().parents[4] / "golden" / "stablehlo"
+FILES = sorted(GOLDEN.glob("*.mlirbc"))
+DAMAGED = 60
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_artifact_computes_what_jax_did(path: Path) -> None:
+    held = np.load(GOLDEN / f"{path.stem.split('-')[0]}.npz")
+    arguments = [held[name] for name in held.files if name.startswith("in")]
+    expected = [held[name] for name in held.files if name.startswith("out")]
+    found = evaluate(load(path).graph, arguments)
+    assert len(found) == len(expected)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            x.astype(y.dtype), y, rtol=1e-2 if x.dtype.itemsize == 2 else 1e-5
+        )
+
+
+def test_every_version_of_stablehlo_is_there() -> None:
+    assert {path.stem.split("-")[1] for path in FILES} == {"0.9.0", "1.0.0", "1.17.0"}
+    assert all(is_artifact(path.read_bytes()) for path in FILES)
+
+
+def test_attributes_have_the_form_of_text() -> None:
+    (module,) = read_artifact((GOLDEN / "layer-1.17.0.mlirbc").read_bytes(), "layer")
+    by_name = {o.name: o for o in module.operations()}
+    numbers = by_name["stablehlo.convolution"].attributes["dimension_numbers"]
+    assert numbers == Labels(
+        ("b", "0", "1", "f"), ("0", "1", "i", "o"), ("b", "0", "1", "f")
+    )
+    dot = by_name["stablehlo.dot_general"].attributes
+    assert isinstance(dot["dot_dimension_numbers"], Fields)
+    assert "algorithm" not in dot
+    (module,) = read_artifact((GOLDEN / "places-1.17.0.mlirbc").read_bytes(), "places")
+    calls = [o.attributes["callee"] for o in module.operations() if o.name == "func.call"]
+    assert all(
+        isinstance(callee, Symbol) and callee.name in module.functions for callee in calls
+    )
+    assert calls
+
+
+def test_places_are_named_as_in_the_program() -> None:
+    data = (GOLDEN / "layer-1.17.0.mlirbc").read_bytes()
+    (module,) = read_artifact(data, "layer")
+    assert any("tanh" in str(o.place) for o in module.operations())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_artifact_is_refused_or_read(seed: int) -> None:
+    choose = np.random.default_rng(seed)
+    refused = 0
+    for turn in range(DAMAGED):
+        data = bytearray(FILES[turn % len(FILES)].read_bytes())
+        for _ in range(int(choose.integers(1, 6))):
+            data[int(choose.integers(len(data)))] = int(
+                choose.choice([0, 1, 255, choose.integers(256)])
+            )
+        try:
+            load(
+                bytes(data[: int(choose.integers(8, len(data) + 1))] if turn % 3 else data)
+            )
+        except TilewrightError:
+            refused += 1
+    assert refused > DAMAGED // 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"ML\xefR\x7fx\0", "MLIR bytecode of version 63"),
+        (b"ML\xefR\x0dx", "a text does not end"),
+        (b"ML\xefR\x0dx\0", "section 0 is missing"),
+        (b"ML\xefR\x0dx\0\x00\xff\x01", "bytes are said to follow"),
+        (b"ML\xefR\x0dx\0\x00\x03\x01\x00\x03\x01", "section 0 is there twice"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_artifact(data, "x.mlirbc")
