@@ -103,7 +103,7 @@ GROUPS: Final = {
 # What those give back and users hold; made by none of them.
 RETURNED: Final = {
     "TensorSpec": "tilewright.formats.tensor_spec",
-    "KernelView": "tilewright.api.model",
+    "KernelView": "tilewright.api.kernel_view",
     "Factory": "tilewright.api.factory",
     "PendingCall": "tilewright.runtime.hal.pending_call",
     "CoverageReport": "tilewright.compiler.frontends.kit.coverage",

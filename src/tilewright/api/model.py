@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, final
 
+from tilewright.api.kernel_view import KernelView
 from tilewright.api.load import load, run_reference
 from tilewright.api.profiling import CALLS
 from tilewright.base import knobs
@@ -30,19 +30,14 @@ from tilewright.base.options import (
     text_option,
     wrong,
 )
-from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
-from tilewright.compiler.backends import backend
-from tilewright.compiler.backends.kernel_cache import KernelRecord
-from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.backends.tuning_store import TuningStore
-from tilewright.compiler.frontends import onnx
+from tilewright.compiler.frontends import onnx, torch
 from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
-from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.packaging.archive import (
     check_artifact_path,
     make_artifact,
@@ -91,8 +86,11 @@ def store_option(
 
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
-    model: onnx.Source | Graph,
+    model: onnx.Source | Graph | object,
     *,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     target: str | Target | None = None,
     levels: Sequence[str] | None = None,
     opt_level: int | None = None,
@@ -111,7 +109,11 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     """Compile a model to machine code and load it.
 
     Args:
-        model: path of an ONNX file or a StableHLO text (`.mlir`), its bytes, an `onnx.ModelProto`, or a `Graph`.
+        model: path of an ONNX file or a StableHLO text (`.mlir`), its bytes, an `onnx.ModelProto`, a `Graph`, a
+            `torch.export.ExportedProgram`, or a `torch.nn.Module` with `args`.
+        args: what a module of torch is exported with; so are `kwargs`, `dynamic_shapes` (see `torch.export.export`).
+        kwargs: named arguments of the module.
+        dynamic_shapes: which of their dimensions a call decides.
         target: `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`, else the host.
         levels: make code for several x86-64 levels (`("v2", "v4")`) instead, also for CPUs that have more than
             their level (`("v3", "cascadelake")`); load picks the best.
@@ -151,9 +153,27 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         byoc=choose_codegens(byoc),
     )
     with watcher_of(progress) as watching:
-        compiled = pipeline.compile_model(model, options, watching)
+        source = with_arguments(model, args, kwargs, dynamic_shapes)
+        compiled = pipeline.compile_model(source, options, watching)
     compiled.diagnostics.show(stacklevel=2)
     return Model(compiled, threads=threads)
+
+
+def with_arguments(
+    model: object,
+    args: Sequence[object] | None,
+    kwargs: Mapping[str, object] | None,
+    dynamic_shapes: object,
+) -> Any:
+    """A model of torch with what it is exported with; any other as it is.
+
+    Raises: UserError for arguments of a model that has no use for them.
+    """
+    if args is None and kwargs is None and dynamic_shapes is None:
+        return model
+    if not torch.is_model(model):
+        raise UserError("args, kwargs and dynamic_shapes are for modules of torch")
+    return torch.Captured(model, args, kwargs, dynamic_shapes)
 
 
 def _count(name: str, value: int | None) -> int | None:
@@ -204,9 +224,12 @@ def resolve_targets(
     return tuple(Target.level(level, os=base.os) for level in levels)
 
 
-def coverage(
-    model: onnx.Source,
+def coverage(  # noqa: PLR0913 - the options of a verb
+    model: onnx.Source | object,
     *,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: object = None,
     target: str | Target | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, Array] | None = None,
@@ -219,6 +242,9 @@ def coverage(
 
     Args:
         model: as for `compile`; so are `target`, `input_shapes` and `input_values`.
+        args: what a module of torch is exported with; so are `kwargs`, `dynamic_shapes`.
+        kwargs: named arguments of the module.
+        dynamic_shapes: which of their dimensions a call decides.
         target: the machine that it shall run on.
         input_shapes: shapes by input name.
         input_values: inputs that become constants.
@@ -235,7 +261,8 @@ def coverage(
         input_values=input_values,
         byoc=choose_codegens(byoc),
     )
-    return pipeline.coverage(model, options, quick=flag_option("quick", quick))
+    source = with_arguments(model, args, kwargs, dynamic_shapes)
+    return pipeline.coverage(source, options, quick=flag_option("quick", quick))
 
 
 def report(
@@ -293,86 +320,6 @@ def report(
 
 
 @final
-class KernelView:
-    """One kernel of a model at every level; each attribute is text."""
-
-    def __init__(self, record: KernelRecord, target: Target) -> None:
-        self._record: KernelRecord = record
-        self._target: Target = target
-
-    @property
-    def name(self) -> str:
-        """The name of the export."""
-        return self._record.name
-
-    @property
-    def outcome(self) -> Outcome:
-        """How its loops run: `tiled`, `rows`, `columns`, `pointwise` or `generic` (no lanes)."""
-        return self._record.verdict.outcome
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether its schedule is one that `tune` found."""
-        return self._record.is_tuned
-
-    @property
-    def naive_ir(self) -> str:
-        """The loops as the op declarations state them."""
-        return kernel_text(self._record.naive)
-
-    @property
-    def kernel_ir(self) -> str:
-        """The loops after scheduling."""
-        return self._record.kernel_ir
-
-    @property
-    def lowered_ir(self) -> str:
-        """Flattened, vectorized and unrolled: what is written as `source`."""
-        return kernel_text(self._record.lowered)
-
-    @property
-    def language(self) -> str:
-        """What `source` is written in: `llvm` or `c`."""
-        return backend_of(self._target).language
-
-    @property
-    def source(self) -> str:
-        """LLVM IR as handed to LLVM, or C as handed to its compiler."""
-        return self._record.compiled.source
-
-    @property
-    def assembly(self) -> str:
-        """Machine code as text."""
-        name = f"kernel '{self.name}'"
-        return backend_of(self._target).assembly(self.source, self._target, name=name)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The steps from the loops after scheduling to `source`, in order."""
-        return tuple(stage.name for stage in backend_of(self._target).stages(self._target))
-
-    def after(self, stage: str) -> str:
-        """What a stage made of it, as text.  Raises: UserError for a stage that there is not."""
-        chosen = backend_of(self._target)
-        return backend.show(chosen, self._record.scheduled, self._target, stage)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Why the schedule looks as it does."""
-        return self._record.scheduled.notes
-
-    def __repr__(self) -> str:
-        return f"<kernel '{self.name}' {self.outcome}>"
-
-    def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
-        levels = (("kernel IR", self.kernel_ir), ("naive loops", self.naive_ir))
-        return f"<b>{escape(repr(self))}</b>" + "".join(
-            f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
-            for title, text in levels
-        )
-
-
-@final
 class Model:
     """A compiled model: call it, look into it, save it.
 
@@ -420,14 +367,23 @@ class Model:
         targets = " | ".join(str(part.target) for part in self.compiled.parts)
         return f"{kernels}, {format_bytes(self.memory.weights_bytes)} of weights, {targets}"
 
-    def __call__(self, /, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *arguments: object, **named: object) -> Any:
         """Run on arrays by position, by name, or on one mapping from name to array (see `Session`).
+
+        A model of torch is called as its module is: with tensors (or arrays) in the structure that it was
+        exported with; tensors come back where tensors were given.
 
         Returns: the output, or a tuple when there are several (or none), as new numpy arrays.
         Raises: InputError naming the input that is missing or does not fit; TargetError if the code is
         for another machine.
         """
+        calling = self.compiled.calling
+        if calling is not None:
+            return calling(self._run, arguments, named)
         return self.session(*arguments, **named)
+
+    def _run(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        return self.session.executor(*arrays)
 
     def run(
         self,

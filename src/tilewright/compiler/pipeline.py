@@ -39,7 +39,7 @@ from tilewright.compiler.backends.tuned_requests import (
 from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
 from tilewright.compiler.frontends import door
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judged
-from tilewright.compiler.frontends.kit.model_graph import ModelGraph
+from tilewright.compiler.frontends.kit.model_graph import Calling, ModelGraph
 from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
@@ -96,7 +96,7 @@ class Compiled:
     """What a compilation yields; `parts` and `kernels` have one entry per target.
 
     `files` are those that the model was read from; `origin` says what was compiled and how; `modules` are what
-    code generators of the user made, `checks` what outputs of a call must be to each other.
+    code generators of the user made, `checks` what outputs of a call must be to each other, `calling` how it is called.
     """
 
     graph: Graph
@@ -109,6 +109,7 @@ class Compiled:
     origin: Origin = field(default_factory=Origin)
     modules: tuple[ExternalModule, ...] = ()
     checks: tuple[Check, ...] = ()
+    calling: Calling | None = None
 
 
 @rare_collections()
@@ -122,7 +123,7 @@ def compile_model(
     clock = _Clock(progress)
 
     with clock("import"):
-        graph, files, checks = import_model(source, options)
+        graph, files, checks, calling = import_model(source, options)
         origin = Origin.of(source, files, options.decisive)
     # From here no operator of a foreign format is left and every value has a type.
 
@@ -169,7 +170,7 @@ def compile_model(
     )
     report = memory.report(programs[0])
     return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files, origin,
-                    modules, checks)  # fmt: skip
+                    modules, checks, calling)  # fmt: skip
 
 
 def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.compiler.frontends import gguf, onnx, stablehlo
+from tilewright.compiler.frontends import gguf, onnx, stablehlo, torch
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
@@ -90,6 +90,16 @@ def _refuse(source: Source, options: Options) -> None:
             raise UserError(f"{name} is for ONNX models", location=file)
 
 
+def _load_torch(source: Source, options: Options) -> ModelGraph:
+    _refuse(source, options)
+    return torch.load(source)
+
+
+def _cover_torch(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
+    _refuse(source, options)
+    return torch.coverage(source, judge=judge)
+
+
 _ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _load_onnx, _cover_onnx)
 _STABLEHLO: Final = FrontEnd(
     "StableHLO",
@@ -101,7 +111,9 @@ _STABLEHLO: Final = FrontEnd(
     _cover_stablehlo,
 )
 _GGUF: Final = FrontEnd("GGUF", (".gguf",), re.compile(rb"GGUF"), _load_gguf, _cover_gguf)
-FRONT_ENDS: Final = (_STABLEHLO, _GGUF, _ONNX)
+# Models of PyTorch are objects, no files.
+_TORCH: Final = FrontEnd("PyTorch", (), None, _load_torch, _cover_torch)
+FRONT_ENDS: Final = (_STABLEHLO, _GGUF, _TORCH, _ONNX)
 
 
 def front_end_of(source: Source) -> FrontEnd:
@@ -112,7 +124,7 @@ def front_end_of(source: Source) -> FrontEnd:
         return by_suffix[0] if by_suffix else _by_contents(_beginning(path))
     if isinstance(source, bytes | bytearray | memoryview):
         return _by_contents(bytes(memoryview(source).cast("B")[:_BEGINNING_BYTES]))
-    return _ONNX
+    return _TORCH if torch.is_model(source) else _ONNX
 
 
 def _beginning(path: Path) -> bytes:

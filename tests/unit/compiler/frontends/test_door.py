@@ -30,7 +30,7 @@ def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> N
 
 
 def test_a_module_is_imported_and_covered() -> None:
-    graph, files, checks = import_model(TEXT.encode(), CompileOptions(targets=()))
+    graph, files, checks, _ = import_model(TEXT.encode(), CompileOptions(targets=()))
     assert [v.name for v in graph.inputs] == ["a"]
     assert (files, checks) == ((), ())
     report = coverage(TEXT.encode(), CompileOptions(targets=()), quick=True)

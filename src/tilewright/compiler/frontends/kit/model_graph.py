@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import Array
+
+
+class Calling(Protocol):
+    """How a model is called that takes and gives more than arrays one after the other."""
+
+    def __call__(
+        self,
+        run: Callable[[Sequence[Array]], Sequence[Array]],
+        arguments: Sequence[object],
+        named: Mapping[str, object],
+    ) -> object:
+        """Call `run` with arrays for what the user gives; make of its results what the user gets."""
+        ...
 
 
 @final
@@ -17,8 +32,10 @@ class ModelGraph(NamedTuple):
         graph: in ops of ours.
         files: those that the model lies in, which nobody may write over.
         checks: what the outputs must be to each other, where the model checks itself.
+        calling: how it is called; None: with arrays.
     """
 
     graph: Graph
     files: tuple[Path, ...] = ()
     checks: tuple[Check, ...] = ()
+    calling: Calling | None = None

@@ -1,0 +1,80 @@
+"""The only door to torch: its types and tensors as ours, and back.
+
+Torch is looked up when it is needed, never before: who gives us a model of torch has loaded it.  What
+comes out of it is checked here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compiler.graph.schema import Array
+
+_NAMES: Final = {
+    "bool": dtypes.bool_, "uint8": dtypes.u8, "int8": dtypes.i8, "uint16": dtypes.u16,
+    "int16": dtypes.i16, "uint32": dtypes.u32, "int32": dtypes.i32, "uint64": dtypes.u64,
+    "int64": dtypes.i64, "float16": dtypes.f16, "bfloat16": dtypes.bf16, "float32": dtypes.f32,
+    "float64": dtypes.f64, "float8_e4m3fn": dtypes.f8e4m3fn, "float8_e5m2": dtypes.f8e5m2,
+}  # fmt: skip
+# What numpy has no type of its own for travels as unsigned integers of as many bits.
+_CARRIERS: Final = {
+    dtypes.bf16: "uint16", dtypes.f8e4m3fn: "uint8", dtypes.f8e5m2: "uint8",
+}  # fmt: skip
+
+
+def load(name: str = "torch") -> Any:
+    """A module of torch."""
+    return importlib.import_module(name)
+
+
+def is_instance(thing: object, *names: str) -> bool:
+    """Whether a thing is of one of these classes (`nn.Module`); False where torch was never loaded."""
+    if "torch" not in sys.modules:
+        return False
+    return any(isinstance(thing, _attribute(name)) for name in names)
+
+
+def _attribute(name: str) -> Any:
+    found: Any = sys.modules["torch"]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return () if found is None else found
+
+
+def dtype_of(torch_dtype: object) -> DType | None:
+    """Our element type; None if we have none."""
+    return _NAMES.get(str(torch_dtype).removeprefix("torch."))
+
+
+def torch_dtype_of(dtype: DType) -> Any:
+    """The element type as torch has it."""
+    (name,) = (name for name, own in _NAMES.items() if own is dtype)
+    return getattr(load(), name)
+
+
+def to_array(tensor: Any) -> Array:
+    """The elements of a tensor in the memory of the host: a view of the tensor's, not a copy.
+
+    A conjugated or negated view, which has no memory that holds its elements, is resolved first.
+    """
+    held = tensor.detach().resolve_conj().resolve_neg()
+    dtype = dtype_of(held.dtype)
+    carrier = None if dtype is None else _CARRIERS.get(dtype)
+    if dtype is None or carrier is None:
+        return held.numpy()
+    return held.view(getattr(load(), carrier)).numpy().view(dtype.numpy)
+
+
+def to_tensor(array: Array) -> Any:
+    """An array as a tensor of torch over the same memory."""
+    dtype = dtypes.from_numpy(array.dtype)
+    carrier = _CARRIERS.get(dtype)
+    if carrier is None:
+        return load().from_numpy(array)
+    return load().from_numpy(array.view(np.dtype(carrier))).view(torch_dtype_of(dtype))

@@ -1,0 +1,174 @@
+"""How a compiled model of torch is called: as its module is.
+
+Arguments are taken apart as torch takes them apart, results put together the same way; tensors stay where
+they are.  What the module keeps between calls (buffers that it changes) is kept here.
+
+Ownership: owns the states.  Thread-safety: a model with states runs one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Final, final
+
+import numpy as np
+
+import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.errors import InputError
+from tilewright.base.symbolic import Expr
+from tilewright.compiler.frontends.torch.program import (
+    Argument,
+    Program,
+    Ref,
+    Role,
+)
+from tilewright.compiler.graph.schema import Array
+
+Run = Callable[[Sequence[Array]], Sequence[Array]]
+_CONSTANT: Final = object()
+
+
+@final
+class Calling:
+    """Calls a compiled program the way its module is called.
+
+    Args:
+        in_spec, out_spec: how torch takes arguments apart and puts results together.
+        slots: what each leaf of the arguments is: the position of an input, or None for a constant.
+        constants: values of the leaves that are constants.
+        results: what each leaf of the result is: True for an output, or the constant itself.
+        states: elements of the inputs that the caller does not give, in order.
+        carried: per output that is a state of the next call, which one.
+    """
+
+    def __init__(
+        self,
+        specs: tuple[Any, Any],
+        slots: Sequence[bool],
+        constants: Sequence[object],
+        program: Program,
+    ) -> None:
+        self._in_spec, self._out_spec = specs
+        self._slots: tuple[bool, ...] = tuple(slots)
+        self._constants: tuple[object, ...] = tuple(constants)
+        self._lock: Lock = Lock()
+        self._order: tuple[str, ...] = tuple(
+            entry.name for entry in program.inputs
+            if entry.role is not Role.WEIGHT and entry.type is not None
+        )  # fmt: skip
+        self._states: dict[str, Array] = {
+            entry.name: np.array(entry.array)
+            for entry in program.inputs
+            if entry.role is Role.STATE and entry.array is not None
+        }
+        self._outputs: tuple[tuple[str, Argument], ...] = tuple(
+            (output.state, output.value) for output in program.outputs
+        )
+        self._users: tuple[str, ...] = tuple(
+            name for name in self._order if name not in self._states
+        )
+
+    @staticmethod
+    def of(exported: Any, program: Program) -> Calling:
+        """The convention of an exported program."""
+        slots: list[bool] = []
+        constants: list[object] = []
+        for spec in exported.graph_signature.input_specs:
+            if spec.kind.name != "USER_INPUT":
+                continue
+            is_tensor = type(spec.arg).__name__ == "TensorArgument"
+            slots.append(is_tensor)
+            constants.append(None if is_tensor else getattr(spec.arg, "value", None))
+        call = exported.call_spec
+        return Calling((call.in_spec, call.out_spec), slots, constants, program)
+
+    @property
+    def states(self) -> Mapping[str, Array]:
+        """What is kept between calls, by the name of its input."""
+        return self._states
+
+    def __call__(
+        self, run: Run, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> Any:
+        """Run on what the module takes; give what it gives.
+
+        Raises: InputError for arguments of another structure than those it was exported with.
+        """
+        leaves = self._flatten(arguments, named)
+        is_torch = any(border.is_instance(leaf, "Tensor") for leaf in leaves)
+        arrays = dict(zip(self._users, map(_array, leaves), strict=True))
+        if self._states:
+            with self._lock:
+                results = self._run(run, arrays)
+        else:
+            results = self._run(run, arrays)
+        made = iter(results)
+        found = [
+            self._result(value, made, is_torch)
+            for state, value in self._outputs
+            if not state
+        ]
+        return border.load("torch.utils._pytree").tree_unflatten(found, self._out_spec)
+
+    def _run(self, run: Run, arrays: Mapping[str, Array]) -> Sequence[Array]:
+        given = [arrays[n] if n in arrays else self._states[n] for n in self._order]
+        results = list(run(given))
+        kept: list[Array] = []
+        at = iter(results)
+        for state, value in self._outputs:
+            if not _is_output(value):
+                continue
+            if state:
+                self._states[state] = next(at)
+            else:
+                kept.append(next(at))
+        return kept
+
+    @staticmethod
+    def _result(value: Argument, made: Any, is_torch: bool) -> object:
+        if not _is_output(value):
+            return value
+        array = next(made)
+        if isinstance(value, Expr):
+            return int(array)
+        return border.to_tensor(array) if is_torch else array
+
+    def _flatten(
+        self, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> list[object]:
+        pytree = border.load("torch.utils._pytree")
+        leaves, spec = pytree.tree_flatten((tuple(arguments), self._ordered(named)))
+        if spec != self._in_spec:
+            raise InputError(
+                f"arguments have the structure {spec}, the model was exported with {self._in_spec}"
+            )
+        found: list[object] = []
+        for leaf, is_tensor, constant in zip(
+            leaves, self._slots, self._constants, strict=True
+        ):
+            if is_tensor:
+                found.append(leaf)
+            elif leaf != constant:
+                raise InputError(
+                    f"argument {leaf!r} was {constant!r} when the model was exported, "
+                    "and is part of it"
+                )
+        return found
+
+    def _ordered(self, named: Mapping[str, object]) -> dict[str, object]:
+        """Named arguments in the order of the export, which is part of the structure."""
+        known = self._in_spec.children()[1].context if named else ()
+        if set(named) != set(known or ()):
+            return dict(named)
+        return {name: named[name] for name in known}
+
+
+def _is_output(value: Argument) -> bool:
+    return isinstance(value, Ref | Expr)
+
+
+def _array(leaf: object) -> Array:
+    if border.is_instance(leaf, "Tensor"):
+        return border.to_array(leaf)
+    return np.asarray(leaf)

@@ -1,0 +1,136 @@
+"""Rows for products of vectors and matrices.
+
+Source: the operators of ATen by name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.reduction import wide_type
+from tilewright.compiler.frontends.torch.row import Build, Row, row
+
+
+def matrix_product(e: NodeMaker, a: Tensor, b: Tensor) -> Tensor:
+    """The product of two matrices or two stacks of them; that over nothing is zero."""
+    if a.dtype.is_bool:
+        raise UnsupportedError("products of truth values are not supported")
+    if a.shape[-1] == 0 or any(size == 0 for size in (*a.shape, *b.shape)):
+        outer = a.shape[:-2] if a.rank >= b.rank else b.shape[:-2]
+        return e.full(0, a.dtype, (*outer, a.shape[-2], b.shape[-1]))
+    return e.op("matmul", a, b)
+
+
+def _linear(call: Call) -> Tensor:
+    e, x, weight = call.maker, call.tensor("input"), call.tensor("weight")
+    bias = call.optional("bias")
+    if weight.rank == 1:
+        weight = e.reshape(weight, (1, weight.shape[0]))
+        turned = e.transpose(weight, (1, 0))
+        found = e.squeeze(_product(e, x, turned), (-1,))
+    else:
+        found = _product(e, x, e.transpose(weight, (1, 0)))
+    return found if bias is None else e.op("add", found, bias)
+
+
+def _product(e: NodeMaker, x: Tensor, turned: Tensor) -> Tensor:
+    if x.rank == 1:
+        return e.squeeze(matrix_product(e, e.unsqueeze(x, (0,)), turned), (0,))
+    if any(size == 0 for size in (*x.shape, *turned.shape)):
+        return e.full(0, x.dtype, (*x.shape[:-1], turned.shape[-1]))
+    return matrix_product(e, x, turned)
+
+
+def _mm(name: str) -> Build:
+    def build(call: Call) -> Tensor:
+        return matrix_product(call.maker, call.tensor(), call.tensor(name))
+
+    return build
+
+
+def _matmul(call: Call) -> Tensor:
+    e, a, b = call.maker, call.tensor(), call.tensor("other")
+    left, right = a.rank == 1, b.rank == 1
+    if any(size == 0 for size in (*a.shape, *b.shape)):
+        return e.full(0, call.dtype(), call.shape())
+    a = e.unsqueeze(a, (0,)) if left else a
+    b = e.unsqueeze(b, (1,)) if right else b
+    found = matrix_product(e, a, b)
+    axes = [*([found.rank - 2] if left else []), *([found.rank - 1] if right else [])]
+    return e.squeeze(found, axes) if axes else found
+
+
+def _dot(other: str) -> Build:
+    def build(call: Call) -> Tensor:
+        e, a, b = call.maker, call.tensor(), call.tensor(other)
+        size: Dim = a.shape[0]
+        row_, column = e.reshape(a, (1, size)), e.reshape(b, (size, 1))
+        return e.reshape(matrix_product(e, row_, column), ())
+
+    return build
+
+
+def _mv(call: Call) -> Tensor:
+    e, a, x = call.maker, call.tensor(), call.tensor("vec")
+    return e.squeeze(matrix_product(e, a, e.unsqueeze(x, (1,))), (1,))
+
+
+def _outer(call: Call) -> Tensor:
+    e, x, y = (
+        call.maker,
+        call.operand("self", call.dtype()),
+        call.operand("vec2", call.dtype()),
+    )
+    return e.op("mul", e.unsqueeze(x, (1,)), e.unsqueeze(y, (0,)))
+
+
+def _added(first: str, second: str, *, summed: bool = False, vector: bool = False) -> Build:
+    """`beta * self + alpha * (first @ second)`."""
+
+    def build(call: Call) -> Tensor:
+        e, dtype = call.maker, call.dtype()
+        if dtype.is_bool:
+            raise UnsupportedError("products of truth values are not supported")
+        wide = wide_type(dtype)
+        beta, alpha = call.number("beta", 1), call.number("alpha", 1)
+        a, b = call.tensor(first), call.tensor(second)
+        is_plain = alpha == 1 and beta in (0, 1) and not summed
+        if not is_plain:
+            a, b = e.cast(a, wide), e.cast(b, wide)
+        found = matrix_product(e, a, e.unsqueeze(b, (1,)) if vector else b)
+        found = e.squeeze(found, (1,)) if vector else found
+        if summed:
+            found = e.op("reduce_sum", found, axes=(0,), keepdims=False)
+        if alpha != 1:
+            found = e.op("mul", found, e.scalar(alpha, found.dtype))
+        if beta == 0:
+            call.argument("self")
+        else:
+            old = call.operand("self", found.dtype)
+            if beta != 1:
+                old = e.op("mul", old, e.scalar(beta, found.dtype))
+            found = e.op("add", found, old)
+        return e.broadcast_to(call.finish(found), call.shape())
+
+    return build
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("linear", _linear),
+    row("mm", _mm("mat2")),
+    row("bmm", _mm("mat2")),
+    row("matmul", _matmul),
+    row("dot", _dot("tensor")),
+    row("vdot", _dot("other")),
+    row("mv", _mv),
+    row("outer ger", _outer),
+    row("addmm", _added("mat1", "mat2")),
+    row("baddbmm", _added("batch1", "batch2")),
+    row("addbmm", _added("batch1", "batch2", summed=True)),
+    row("addmv", _added("mat", "vec", vector=True)),
+)

@@ -1,0 +1,133 @@
+"""From a module of torch to an exported program without side effects, in operators that have rows.
+
+Operators with a row stay whole; all others are taken apart by torch's own decompositions, as far as it has
+some.  Called by `load`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import tilewright.compiler.frontends.torch.border as border
+import tilewright.compiler.frontends.torch.table as table
+from tilewright.base.errors import ModelError, UserError
+
+_LINES: Final = 12
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """A module of torch and the arguments that it is exported with.
+
+    Attributes:
+        model: an `nn.Module`, or a `torch.export.ExportedProgram`, which needs no arguments.
+        args, kwargs: what the module is called with once, by torch.
+        dynamic_shapes: as for `torch.export.export`.
+    """
+
+    model: Any
+    args: Sequence[object] | None = None
+    kwargs: Mapping[str, object] | None = None
+    dynamic_shapes: object = None
+
+
+def is_program(model: object) -> bool:
+    """Whether it is an exported program."""
+    return border.is_instance(model, "export.ExportedProgram")
+
+
+def export(captured: Captured) -> Any:
+    """The exported program of a module, for inference.
+
+    Raises: UserError for arguments that are missing or too many; ModelError for what torch cannot export.
+    """
+    model = captured.model
+    if is_program(model):
+        if captured.args or captured.kwargs or captured.dynamic_shapes:
+            raise UserError("an exported program brings its arguments along: give none")
+        return model
+    name = type(model).__name__
+    if captured.args is None and captured.kwargs is None:
+        raise UserError(
+            "the arguments that it is exported with are missing",
+            location=name,
+            hint="compile(module, args=(x,)), as for torch.export.export",
+        )
+    if model.training:
+        raise UserError(
+            "the module is in training mode",
+            location=name,
+            hint="call module.eval() first, or export it yourself and compile the program",
+        )
+    torch = border.load()
+    args = captured.args
+    if border.is_instance(args, "Tensor"):
+        args = (args,)
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                model,
+                tuple(args or ()),
+                dict(captured.kwargs or {}),
+                dynamic_shapes=captured.dynamic_shapes,
+            )
+    except Exception as error:
+        text = "\n".join(str(error).strip().splitlines()[:_LINES])
+        message = f"torch cannot export it: {type(error).__name__}: {text}"
+        raise ModelError(message, location=name) from error
+
+
+def resolve(exported: Any) -> Any:
+    """The program without side effects, taken apart where it has operators without a row."""
+    if all(_stands(node) for node in exported.graph.nodes):
+        return exported
+    return exported.run_decompositions(
+        decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
+    )
+
+
+def keeps_batch_norm(graph: Any) -> bool:
+    """Whether no normalization in it learns, which changes what it is given."""
+    return not any(_learns(node) for node in graph.nodes)
+
+
+def _learns(node: Any) -> bool:
+    """Whether an operator updates running statistics, which its schema is silent about."""
+    if str(node.target) not in _LEARNERS or len(node.args) < 6:
+        return False
+    return bool(node.args[5]) and node.args[3] is not None
+
+
+_LEARNERS: Final = ("aten.batch_norm.default", "aten.instance_norm.default")
+
+
+def _stands(node: Any) -> bool:
+    if node.op != "call_function":
+        return True
+    if not border.is_instance(node.target, "_ops.OpOverload"):
+        return not border.is_instance(node.target, "_ops.HigherOrderOperator")
+    if _learns(node) or node.target._schema.is_mutable:
+        return False
+    return table.find(str(node.target)) is not None
+
+
+def decompositions(*, keep_batch_norm: bool = True) -> dict[Any, Callable[..., Any]]:
+    """How torch takes apart what has no row here."""
+    return dict(_decompositions(keep_batch_norm))
+
+
+@functools.cache
+def _decompositions(keep_batch_norm: bool) -> dict[Any, Callable[..., Any]]:
+    torch = border.load()
+    found = dict(torch.export.default_decompositions())
+    for operator, build in border.load("torch._decomp").decomposition_table.items():
+        if border.is_instance(operator, "_ops.OpOverload"):
+            found.setdefault(operator, build)
+    kept = table.names() if keep_batch_norm else table.names() - set(_LEARNERS)
+    return {
+        operator: build for operator, build in found.items() if str(operator) not in kept
+    }

@@ -1,0 +1,246 @@
+"""Walks the operations of a program and writes the graph IR, one after the other, through the rows.
+
+Problems are collected and the walk goes on with unknown values, so one pass finds all of them.  What a row
+makes must have the type that torch says, else the operator is refused.  Not the rows, not the reading of
+torch's graphs.  Called by `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+import tilewright.compiler.frontends.torch.table as table
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import (
+    Problem,
+    SkipNodeError,
+    UnsupportedError,
+)
+from tilewright.compiler.frontends.kit.record import Record
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.program import (
+    Argument,
+    Input,
+    Opaque,
+    Operation,
+    Output,
+    Program,
+    Ref,
+    Role,
+)
+from tilewright.compiler.graph.ir import Graph, Location, Value
+from tilewright.compiler.graph.schema import TensorType
+
+_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
+# They say where and how a tensor lies, which is ours to decide.
+_IGNORED: Final = frozenset(
+    ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator",
+     "copy", "requires_grad", "sparse", "sparse_grad", "implicit", "data")
+)  # fmt: skip
+# What an argument has that nobody asked for and that asks for nothing.
+_NOTHING: Final = (None, False, ())
+
+Held = Tensor | Sequence[Tensor | None]
+
+
+@final
+class Importer:
+    """Imports a program; afterwards `graph` and `problems` say what came of it.
+
+    Args:
+        program: what to import.
+        file: how messages call it.
+    """
+
+    def __init__(self, program: Program, file: str) -> None:
+        self.program: Program = program
+        self.file: str = file
+        self.graph: Graph = Graph(program.name)
+        self.maker: NodeMaker = NodeMaker(self.graph)
+        self.problems: list[Problem] = []
+        self.records: list[Record] = []
+        self._values: dict[str, Held | None] = {}
+        self._constants: dict[int, Tensor] = {}
+
+    def run(self) -> None:
+        """Import all of it; problems are collected, not raised."""
+        self.problems += [Problem("", "", reason) for reason in self.program.reasons]
+        used = self._used()
+        for entry in self.program.inputs:
+            self._input(entry, is_used=entry.name in used)
+        for operation in self.program.operations:
+            self._operation(operation)
+        for position, output in enumerate(self.program.outputs):
+            self._output(position, output)
+
+    def _used(self) -> set[str]:
+        """The values that something is computed from."""
+        found: set[str] = set()
+        for operation in self.program.operations:
+            for argument in operation.arguments.values():
+                found.update(_references(argument))
+        for output in self.program.outputs:
+            found.update(_references(output.value))
+        return found
+
+    # --- inputs and outputs
+
+    def _input(self, entry: Input, *, is_used: bool) -> None:
+        if entry.type is None or entry.reason:
+            self._values[entry.name] = None
+            if is_used or (entry.role is Role.USER and entry.reason):
+                reason = entry.reason or "an input that is no tensor is not supported"
+                self.problems.append(
+                    Problem("", entry.name, f"input '{entry.name}': {reason}")
+                )
+            return
+        if entry.role is Role.WEIGHT:
+            assert entry.array is not None, "weights have elements"
+            # Tied weights are one array, and so one constant.
+            known = self._constants.get(id(entry.array))
+            made = known or self.maker.constant(entry.array, entry.target or entry.name)
+            self._constants[id(entry.array)] = self._values[entry.name] = made
+            return
+        value = Value(entry.type, entry.name)
+        self.graph.inputs.append(value)
+        self._values[entry.name] = self.maker.of_value(value)
+
+    def _output(self, position: int, output: Output) -> None:
+        name = f"{output.state}_next" if output.state else f"output_{position}"
+        self.maker.location = Location(self.file, name)
+        try:
+            value = self.maker.value(self._returned(output.value))
+        except SkipNodeError:
+            return
+        except TilewrightError as error:
+            self.problems.append(Problem("", name, f"output {position}: {error.message}"))
+            return
+        self.graph.outputs.append(value)
+        self.graph.output_names.append(name)
+
+    def _returned(self, value: Argument) -> Tensor:
+        if isinstance(value, Ref):
+            return self._find(value)
+        if isinstance(value, Expr):
+            return self.maker.dim(value)
+        if isinstance(value, Opaque):
+            raise UnsupportedError(value.text)
+        # What is known without a call is no output; it stands in the calling convention.
+        raise SkipNodeError("a constant")
+
+    # --- operations
+
+    def _find(self, reference: Ref) -> Tensor:
+        held = self._values.get(reference.name)
+        if held is None:
+            raise SkipNodeError("an operand is unknown")
+        if not isinstance(held, Tensor):
+            raise ModelError(f"'{reference.name}' is a list of tensors, expected one")
+        return held
+
+    def _operation(self, operation: Operation) -> None:
+        place = f" at {operation.place}" if operation.place else ""
+        name = f"{operation.name}{place}"
+        self.maker.location = Location(self.file, name)
+        record = Record(operation.target, "", name)
+        outer, self.maker.emitted = self.maker.emitted, record.emitted
+        if operation.target != "getitem":
+            self.records.append(record)
+        self._values[operation.name] = self._guarded(operation, record)
+        self.maker.emitted = outer
+
+    def _guarded(self, operation: Operation, record: Record) -> Held | None:
+        try:
+            return self._import(operation, record)
+        except SkipNodeError:
+            return None
+        except InternalError:
+            raise
+        except TilewrightError as error:
+            self._note(operation, record, error.message, error.hint)
+        except (*_MALFORMED, RecursionError) as error:
+            text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
+            self._note(operation, record, f"is malformed ({text})", None)
+        return None
+
+    def _note(
+        self, operation: Operation, record: Record, message: str, hint: str | None
+    ) -> None:
+        record.reasons.append(message)
+        self.problems.append(Problem(operation.target, record.node, message, hint or ""))
+
+    def _import(self, operation: Operation, record: Record) -> Held:
+        if operation.target == "getitem":
+            return self._item(operation)
+        found = table.find(operation.target)
+        if found is None:
+            raise UnsupportedError(f"operator '{operation.target}' is not supported")
+        if operation.reason:
+            raise UnsupportedError(operation.reason)
+        call = Call(operation, self.maker, self._find)
+        for argument in operation.arguments.values():
+            for name in _references(argument):
+                if self._values.get(name) is None:
+                    raise SkipNodeError("an operand is unknown")
+        record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
+        made = found.build(call)
+        for name, value in operation.arguments.items():
+            is_read = name in call.read or name in found.ignores or name in _IGNORED
+            if not is_read and not any(value is n or value == n for n in _NOTHING):
+                raise UnsupportedError(f"argument '{name}' = {value} is not supported")
+        return self._agreed(operation, made)
+
+    def _item(self, operation: Operation) -> Tensor:
+        reference, index = operation.arguments["self"], operation.arguments["index"]
+        assert isinstance(reference, Ref), "torch takes values apart"
+        held = self._values.get(reference.name)
+        if held is None:
+            raise SkipNodeError("an operand is unknown")
+        if isinstance(held, Tensor) or not isinstance(index, int):
+            raise ModelError("takes one value apart")
+        found = held[index]
+        if found is None:
+            raise UnsupportedError(f"result {index} of '{reference.name}' is not supported")
+        return found
+
+    def _agreed(self, operation: Operation, made: Held) -> Held:
+        """What a row made, of the type that torch says.  Raises: UnsupportedError for another."""
+        if isinstance(made, Tensor):
+            made = self._as_stated(made, operation.results[0])
+            return [made] if operation.is_list else made
+        if len(made) != len(operation.results):
+            raise ModelError(f"gives {len(made)} results, torch {len(operation.results)}")
+        return [
+            None if tensor is None else self._as_stated(tensor, type_)
+            for tensor, type_ in zip(made, operation.results, strict=True)
+        ]
+
+    def _as_stated(self, tensor: Tensor, stated: TensorType | None) -> Tensor:
+        if stated is None or tensor.type == stated:
+            return tensor
+        if tensor.dtype != stated.dtype or tensor.rank != stated.rank:
+            raise UnsupportedError(f"gives {tensor.type}, torch {stated}")
+        for ours, theirs in zip(tensor.shape, stated.shape, strict=True):
+            self._agree(ours, theirs, tensor, stated)
+        # Both are right, and torch's sizes are those that follow operators were told.
+        return self.maker.reshape(tensor, stated.shape) if tensor.value else tensor
+
+    def _agree(self, ours: Dim, theirs: Dim, tensor: Tensor, stated: TensorType) -> None:
+        if symbolic.proves_equal(ours, theirs):
+            return
+        if isinstance(ours, int) and isinstance(theirs, int):
+            raise UnsupportedError(f"gives {tensor.type}, torch {stated}")
+        self.maker.assume(ours, theirs)
+
+
+def _references(argument: Argument) -> Sequence[str]:
+    if isinstance(argument, Ref):
+        return (argument.name,)
+    if isinstance(argument, tuple):
+        return [name for item in argument for name in _references(item)]
+    return ()

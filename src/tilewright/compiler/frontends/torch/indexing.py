@@ -1,0 +1,345 @@
+"""Rows that read and write elements at places that are data.
+
+Negative places count from the end.  What a mask picks has a size that depends on data; it is refused.
+
+Source: the operators of ATen by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.elementwise import to_bool
+from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.compiler.ops.shapes import broadcast_shapes
+
+_MASK: Final = "an index of truth values picks as many elements as the data says"
+
+
+def _places(e: NodeMaker, x: Tensor) -> Tensor:
+    if x.dtype.is_bool:
+        raise UnsupportedError(_MASK)
+    return x if x.dtype in (dtypes.i64, dtypes.i32) else e.cast(x, dtypes.i64)
+
+
+def _embedding(call: Call) -> Tensor:
+    indices = _places(call.maker, call.tensor("indices"))
+    call.argument("padding_idx")
+    return call.op("gather", call.tensor("weight"), indices, axis=0)
+
+
+def _index_select(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    index = _places(e, call.tensor("index"))
+    if not x.rank:
+        call.argument("dim")
+        return e.reshape(x, call.shape())
+    axis = axis_of(call, x.rank)
+    index = e.reshape(index, (call.shape()[axis],))
+    return e.op("gather", x, index, axis=axis)
+
+
+def _gather(call: Call) -> Tensor:
+    e, x, index = call.maker, call.tensor(), _places(call.maker, call.tensor("index"))
+    if not x.rank or not index.rank:
+        call.argument("dim")
+        return e.broadcast_to(e.reshape(x, (1,) * index.rank), call.shape())
+    axis = axis_of(call, x.rank)
+    if any(size == 0 for size in index.shape):
+        return e.full(0, x.dtype, call.shape())
+    return e.op("gather_elements", _cropped(e, x, index.shape, axis), index, axis=axis)
+
+
+def _cropped(e: NodeMaker, x: Tensor, shape: Sequence[Dim], but: int | None) -> Tensor:
+    """The front part of a tensor, as large as an index, but along one axis."""
+    for axis, size in enumerate(shape):
+        if axis != but and x.shape[axis] != size:
+            x = e.slice(x, axis, 0, size)
+    return x
+
+
+def _take(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    count: Dim = 1
+    for size in x.shape:
+        count = count * size
+    return e.op("gather", e.reshape(x, (count,)), _places(e, call.tensor("index")), axis=0)
+
+
+def _index(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    indices = call.optional_tensors("indices")
+    chosen = [axis for axis, index in enumerate(indices) if index is not None]
+    picked = [_places(e, index) for index in indices if index is not None]
+    if any(size == 0 for size in call.shape()):
+        return e.full(0, x.dtype, call.shape())
+    if len(chosen) == 1:
+        return e.op("gather", x, picked[0], axis=chosen[0])
+    rest = [axis for axis in range(x.rank) if axis not in chosen]
+    found = e.op("gather_nd", e.transpose(x, [*chosen, *rest]), _tuples(e, picked))
+    together = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+    if not together or chosen[0] == 0:
+        return found
+    # Neighbouring indices leave their axes where the first of them was.
+    wide, front = found.rank - len(rest), chosen[0]
+    order = [*range(wide, wide + front), *range(wide), *range(wide + front, found.rank)]
+    return e.transpose(found, order)
+
+
+def _tuples(e: NodeMaker, picked: Sequence[Tensor]) -> Tensor:
+    """Places along several axes, as tuples along a new last one."""
+    shape: tuple[Dim, ...] = ()
+    for index in picked:
+        shape = broadcast_shapes(shape, index.shape)
+    parts = [
+        e.unsqueeze(e.broadcast_to(e.cast(index, dtypes.i64), shape), (len(shape),))
+        for index in picked
+    ]
+    return e.concat(parts, len(shape))
+
+
+def _index_put(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    indices = call.optional_tensors("indices")
+    values = e.cast(call.tensor("values"), x.dtype)
+    reduction = "add" if call.flag("accumulate") else "none"
+    masks = [index for index in indices if index is not None and index.dtype.is_bool]
+    if masks:
+        return _masked_put(e, x, indices, values, reduction)
+    chosen = [axis for axis, index in enumerate(indices) if index is not None]
+    picked = [_places(e, index) for index in indices if index is not None]
+    rest = [axis for axis in range(x.rank) if axis not in chosen]
+    moved = e.transpose(x, [*chosen, *rest])
+    tuples = _tuples(e, picked)
+    if any(size == 0 for size in tuples.shape) or any(size == 0 for size in x.shape):
+        return x
+    wide = tuples.rank - 1
+    together = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+    kept = [x.shape[axis] for axis in rest]
+    front = chosen[0] if together else 0
+    shape = (*kept[:front], *tuples.shape[:-1], *kept[front:])
+    values = e.broadcast_to(values, shape)
+    order = [*range(front, front + wide), *range(front), *range(front + wide, values.rank)]
+    written = e.op(
+        "scatter_nd", moved, tuples, e.transpose(values, order), reduction=reduction
+    )
+    back = [0] * x.rank
+    for place, axis in enumerate([*chosen, *rest]):
+        back[axis] = place
+    return e.transpose(written, back)
+
+
+def _masked_put(
+    e: NodeMaker,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    reduction: str,
+) -> Tensor:
+    """One mask and one number: no place has to be known."""
+    mask = indices[0]
+    is_plain = len(indices) == 1 and mask is not None and reduction == "none"
+    if not is_plain or mask is None or any(size != 1 for size in values.shape):
+        raise UnsupportedError(_MASK)
+    mask = e.reshape(mask, (*mask.shape, *[1] * (x.rank - mask.rank)))
+    return e.op("where", mask, e.reshape(values, ()), x)
+
+
+def _masked_fill(call: Call) -> Tensor:
+    e, dtype = call.maker, call.dtype()
+    mask = to_bool(e, call.tensor("mask"))
+    x, value = call.operand("self", dtype), call.operand("value", dtype)
+    return e.op("where", mask, value, x)
+
+
+_REDUCTIONS: Final = {
+    "add": "add", "amax": "max", "amin": "min", "multiply": "mul", "prod": "mul", "sum": "add",
+}  # fmt: skip
+
+
+def _reduction(call: Call) -> str:
+    word = call.text("reduce")
+    if word and word not in _REDUCTIONS:
+        raise UnsupportedError(f"reduction '{word}' is not supported")
+    return _REDUCTIONS[word] if word else "none"
+
+
+def _scatter(reduction: str = "") -> Build:
+    """Elements written at places along one axis, as many as the index has."""
+
+    def build(call: Call) -> Tensor:
+        e, x = call.maker, call.tensor()
+        combine = reduction or _reduction(call)
+        index = _places(e, call.tensor("index"))
+        name = "value" if "value" in call.operation.arguments else "src"
+        update = call.operand(name, x.dtype)
+        if not call.flag("include_self", default=True):
+            raise UnsupportedError("reductions without what was there are not supported")
+        if not x.rank:
+            call.argument("dim")
+            flat, places, new = (e.reshape(t, (1,)) for t in (x, index, update))
+            return e.reshape(_scattered(call, flat, places, new, 0, combine), ())
+        return _scattered(call, x, index, update, axis_of(call, x.rank), combine)
+
+    return build
+
+
+def _scattered(
+    call: Call, x: Tensor, index: Tensor, update: Tensor, axis: int, combine: str
+) -> Tensor:
+    e = call.maker
+    if any(size == 0 for size in index.shape):
+        return x
+    if not index.rank:
+        index = e.reshape(index, (1,))
+    if not update.rank:
+        update = e.broadcast_to(update, index.shape)
+    update = _cropped(e, update, index.shape, None)
+    if x.dtype.is_bool and combine == "none":
+        bits = [e.cast(t, dtypes.u8) for t in (x, update)]
+        found = e.op("scatter_elements", bits[0], index, bits[1], axis=axis)
+        return e.cast(found, dtypes.bool_)
+    return e.op("scatter_elements", x, index, update, axis=axis, reduction=combine)
+
+
+def _index_write(reduction: str) -> Build:
+    """Slices written at places along one axis."""
+
+    def build(call: Call) -> Tensor:
+        e, x = call.maker, call.tensor()
+        index, source = _places(e, call.tensor("index")), call.operand("source", x.dtype)
+        alpha = call.number("alpha", 1)
+        if alpha != 1:
+            source = e.op("mul", source, e.scalar(alpha, x.dtype))
+        shape = x.shape
+        if not x.rank:
+            call.argument("dim")
+            x, axis = e.reshape(x, (1,)), 0
+        else:
+            axis = axis_of(call, x.rank)
+        size = index.shape[0] if index.rank else 1
+        wanted = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        place = e.reshape(index, [size if i == axis else 1 for i in range(x.rank)])
+        if any(extent == 0 for extent in wanted):
+            return e.reshape(x, shape)
+        source = e.broadcast_to(e.reshape(source, wanted), wanted)
+        combine = reduction or _reduction(call)
+        if not call.flag("include_self", default=True):
+            raise UnsupportedError("reductions without what was there are not supported")
+        place = e.broadcast_to(place, wanted)
+        return e.reshape(_scattered(call, x, place, source, axis, combine), shape)
+
+    return build
+
+
+def _index_fill(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    index, value = _places(e, call.tensor("index")), call.operand("value", x.dtype)
+    if not x.rank:
+        call.argument("dim")
+        return e.reshape(value, ())
+    axis = axis_of(call, x.rank)
+    size = index.shape[0] if index.rank else 1
+    wanted = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+    place = e.reshape(index, [size if i == axis else 1 for i in range(x.rank)])
+    if any(extent == 0 for extent in wanted):
+        return x
+    place = e.broadcast_to(place, wanted)
+    update = e.broadcast_to(e.reshape(value, ()), wanted)
+    return _scattered(call, x, place, update, axis, "none")
+
+
+def _slice_scatter(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    axis = axis_of(call, x.rank, default=0)
+    source, step = call.operand("src", x.dtype), call.integer("step", 1)
+    call.argument("end")
+    size, count = x.shape[axis], source.shape[axis]
+    start = call.size("start", 0)
+    if isinstance(start, int) and start < 0:
+        start = symbolic.maximum(0, size + start)
+    if isinstance(start, int) and isinstance(size, int):
+        start = min(start, size)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    source = e.broadcast_to(source, shape)
+    if count == 0:
+        return x
+    if step != 1:
+        return _strewn(e, x, source, axis, start, step)
+    return replaced(e, x, source, axis, start)
+
+
+def replaced(e: NodeMaker, x: Tensor, source: Tensor, axis: int, start: Dim) -> Tensor:
+    """`x` with neighbours along an axis replaced."""
+    size, count = x.shape[axis], source.shape[axis]
+    parts: list[Tensor] = []
+    if start != 0:
+        parts.append(e.slice(x, axis, 0, start))
+    parts.append(source)
+    end = start + count
+    if end != size:
+        parts.append(e.slice(x, axis, end, size - end))
+    return e.concat(parts, axis)
+
+
+def _strewn(
+    e: NodeMaker, x: Tensor, source: Tensor, axis: int, start: Dim, step: int
+) -> Tensor:
+    """`x` with every `step`-th slice along an axis replaced."""
+    shape = source.shape
+    places = e.op("mul", e.iota(shape, axis), e.scalar(step, dtypes.i64))
+    places = e.op("add", places, e.dim(start))
+    if x.dtype.is_bool:
+        bits = [e.cast(t, dtypes.u8) for t in (x, source)]
+        found = e.op("scatter_elements", bits[0], places, bits[1], axis=axis)
+        return e.cast(found, dtypes.bool_)
+    return e.op("scatter_elements", x, places, source, axis=axis)
+
+
+def _select_scatter(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    axis = axis_of(call, x.rank)
+    index = call.size("index")
+    if isinstance(index, int) and index < 0:
+        index = x.shape[axis] + index
+    source = e.unsqueeze(call.operand("src", x.dtype), (axis,))
+    return replaced(e, x, source, axis, index)
+
+
+def _one_hot(call: Call) -> Tensor:
+    e, count = call.maker, call.integer("num_classes", -1)
+    if count < 0:
+        raise UnsupportedError("a number of classes that the data says is not supported")
+    values = e.iota((2,), 0)
+    return e.op("one_hot", call.tensor(), values, depth=(count,), axis=-1)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("embedding", _embedding, ignores=("scale_grad_by_freq",)),
+    row("index_select", _index_select),
+    row("gather", _gather),
+    row("take", _take),
+    row("index.Tensor _unsafe_index.Tensor", _index),
+    row("index_put _unsafe_index_put", _index_put, ignores=("unsafe",)),
+    row("masked_fill.Scalar masked_fill.Tensor", _masked_fill),
+    row(
+        "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_reduce.two",
+        _scatter(),
+    ),
+    row("scatter_add", _scatter("add")),
+    row("index_add", _index_write("add")),
+    row("index_copy", _index_write("none")),
+    row("index_reduce", _index_write("")),
+    row("index_fill.int_Scalar index_fill.int_Tensor", _index_fill),
+    row("slice_scatter", _slice_scatter),
+    row("select_scatter", _select_scatter),
+    row("one_hot", _one_hot),
+)

@@ -1,0 +1,93 @@
+"""The front door: a model of torch as a graph, or every reason why it is none.
+
+Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.kit.coverage import (
+    CoverageReport,
+    Imported,
+    Judge,
+    make_report,
+)
+from tilewright.compiler.frontends.kit.metadata import ModelMetadata
+from tilewright.compiler.frontends.kit.model_graph import ModelGraph
+from tilewright.compiler.frontends.kit.problems import report
+from tilewright.compiler.frontends.torch.calling import Calling
+from tilewright.compiler.frontends.torch.export import (
+    Captured,
+    export,
+    is_program,
+    resolve,
+)
+from tilewright.compiler.frontends.torch.importer import Importer
+from tilewright.compiler.frontends.torch.program import Program, Role
+from tilewright.compiler.frontends.torch.reader import read_exported
+
+
+def is_model(source: object) -> bool:
+    """Whether it is a model of torch, with or without arguments."""
+    return isinstance(source, Captured) or _is_bare(source)
+
+
+def _is_bare(source: object) -> bool:
+    return is_program(source) or border.is_instance(source, "nn.Module")
+
+
+def load(source: object) -> ModelGraph:
+    """The graph of an exported program or a module with arguments, and how it is called.
+
+    Raises: ModelError naming everything that is wrong or unsupported, in one go; UserError for arguments
+    that are missing.
+    """
+    exported, name = _exported(source)
+    program = read_exported(exported, name)
+    importer = import_program(program, f"<{name}>")
+    if importer.problems:
+        raise report(importer.problems, f"<{name}>")
+    return ModelGraph(importer.graph, calling=Calling.of(exported, program))
+
+
+def load_program(program: Program) -> ModelGraph:
+    """The graph of a program that was read already.  Raises: as `load`."""
+    importer = import_program(program, f"<{program.name}>")
+    if importer.problems:
+        raise report(importer.problems, f"<{program.name}>")
+    return ModelGraph(importer.graph)
+
+
+def coverage(source: object, *, judge: Judge | None = None) -> CoverageReport:
+    """Everything about a model of torch that is unsupported or slow, in one go.
+
+    Raises: ModelError only where torch cannot export it at all; UserError for arguments that are missing.
+    """
+    exported, name = _exported(source)
+    program = read_exported(exported, name)
+    importer = import_program(program, f"<{name}>")
+    size = sum(
+        entry.array.nbytes
+        for entry in program.inputs
+        if entry.role is Role.WEIGHT and entry.array is not None
+    )
+    found = Imported(
+        f"<{name}>", importer.graph, ModelMetadata(name, producer="torch.export"),
+        importer.records, importer.problems, size,
+    )  # fmt: skip
+    return make_report(found, judge)
+
+
+def _exported(source: object) -> tuple[object, str]:
+    captured = source if isinstance(source, Captured) else Captured(source)
+    model = captured.model
+    name = "module" if is_program(model) else type(model).__name__
+    return resolve(export(captured)), name
+
+
+def import_program(program: Program, file: str) -> Importer:
+    """Run the importer; what it found wrong stands in `problems`."""
+    importer = Importer(program, file)
+    importer.run()
+    importer.graph.equalities = tuple(importer.maker.assumptions)
+    return importer

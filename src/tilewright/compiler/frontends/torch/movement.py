@@ -1,0 +1,402 @@
+"""Rows that move elements: views, joins, parts, borders, triangles.
+
+Sizes of results are torch's; only where elements come from is computed here.
+
+Source: the operators of ATen by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import axis_of, normal
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.elementwise import convert
+from tilewright.compiler.frontends.torch.promotion import result_type
+from tilewright.compiler.frontends.torch.row import Build, Row, row
+
+
+def _to_shape(*ignored: str) -> Build:
+    """The same elements in the shape of the result."""
+
+    def build(call: Call) -> Tensor:
+        for name in ignored:
+            call.argument(name)
+        return call.maker.reshape(call.tensor(), call.shape())
+
+    return build
+
+
+def _expand(call: Call) -> Tensor:
+    call.argument("size")
+    call.argument("other")
+    return call.maker.broadcast_to(call.tensor(), call.shape())
+
+
+def _permute(call: Call) -> Tensor:
+    x = call.tensor()
+    return call.maker.transpose(x, [normal(axis, x.rank) for axis in call.integers("dims")])
+
+
+def _transpose(call: Call) -> Tensor:
+    x = call.tensor()
+    if not x.rank:
+        call.argument("dim0")
+        call.argument("dim1")
+        return x
+    order = list(range(x.rank))
+    a, b = (axis_of(call, x.rank, name) for name in ("dim0", "dim1"))
+    order[a], order[b] = b, a
+    return call.maker.transpose(x, order)
+
+
+def _turned(call: Call) -> Tensor:
+    x = call.tensor()
+    return call.maker.transpose(x, list(range(x.rank))[::-1])
+
+
+def _matrix_turned(call: Call) -> Tensor:
+    x = call.tensor()
+    order = [*range(x.rank - 2), x.rank - 1, x.rank - 2] if x.rank >= 2 else [0] * x.rank
+    return call.maker.transpose(x, order)
+
+
+def _movedim(call: Call) -> Tensor:
+    x = call.tensor()
+    source = [normal(axis, x.rank) for axis in call.integers("source")]
+    target = [normal(axis, x.rank) for axis in call.integers("destination")]
+    rest = iter([axis for axis in range(x.rank) if axis not in source])
+    places = dict(zip(target, source, strict=True))
+    order = [places[i] if i in places else next(rest) for i in range(x.rank)]
+    return call.maker.transpose(x, order) if x.rank else x
+
+
+def _concatenate(call: Call) -> Tensor:
+    e = call.maker
+    # What has one empty axis is no part, whatever the others have.
+    parts = [x for x in call.tensors("tensors") if x.shape != (0,)]
+    if not parts:
+        call.argument("dim")
+        return e.full(0, call.dtype(), call.shape())
+    axis = axis_of(call, parts[0].rank, default=0)
+    return e.concat([convert(e, x, call.dtype()) for x in parts], axis)
+
+
+def _stack(call: Call) -> Tensor:
+    e, parts = call.maker, call.tensors("tensors")
+    axis = axis_of(call, parts[0].rank + 1, default=0)
+    dtype = result_type(parts)
+    return e.concat([e.unsqueeze(e.cast(x, dtype), (axis,)) for x in parts], axis)
+
+
+def _start(start: Dim, size: Dim) -> Dim:
+    """Where a slice begins, counted from the front."""
+    if isinstance(start, int) and start < 0:
+        return symbolic.maximum(0, size + start)
+    if isinstance(start, int) and isinstance(size, int):
+        return min(start, size)
+    return start
+
+
+def _slice(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    axis = axis_of(call, x.rank, default=0)
+    call.argument("end")
+    size = call.shape()[axis]
+    if size == 0:
+        call.size("start", 0)
+        call.integer("step", 1)
+        return e.full(0, x.dtype, call.shape())
+    start = _start(call.size("start", 0), x.shape[axis])
+    return e.slice(x, axis, start, size, call.integer("step", 1))
+
+
+def _narrow(call: Call) -> Tensor:
+    x = call.tensor()
+    axis = axis_of(call, x.rank)
+    start = _start(call.size("start"), x.shape[axis])
+    return call.maker.slice(x, axis, start, call.size("length"))
+
+
+def _select(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    axis = axis_of(call, x.rank)
+    index = call.size("index")
+    if isinstance(index, int) and index < 0:
+        index = x.shape[axis] + index
+    return e.squeeze(e.slice(x, axis, index, 1), (axis,))
+
+
+def _split(call: Call) -> Sequence[Tensor]:
+    """The parts that torch names, one after the other."""
+    for name in ("split_size", "split_sizes", "chunks", "sections", "indices"):
+        call.argument(name)
+    x = call.tensor()
+    axis = axis_of(call, x.rank, default=0)
+    found: list[Tensor] = []
+    start: Dim = 0
+    for index in range(len(call.operation.results)):
+        size = call.shape(index)[axis]
+        found.append(part(call.maker, x, axis, start, size))
+        start = start + size
+    return found
+
+
+def part(e: NodeMaker, x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
+    """Some neighbours along an axis, also none."""
+    if size == 0:
+        return e.full(0, x.dtype, (*x.shape[:axis], 0, *x.shape[axis + 1 :]))
+    return e.slice(x, axis, start, size)
+
+
+def _unbind(call: Call) -> Sequence[Tensor]:
+    e, x = call.maker, call.tensor()
+    axis = axis_of(call, x.rank, default=0)
+    return [
+        e.squeeze(e.slice(x, axis, index, 1), (axis,))
+        for index in range(len(call.operation.results))
+    ]
+
+
+def _flip(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    for axis in [normal(axis, x.rank) for axis in call.integers("dims")]:
+        if x.rank and x.shape[axis] != 0:
+            x = e.slice(x, axis, x.shape[axis] - 1, x.shape[axis], -1)
+    return x
+
+
+def _roll(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    shifts, dims = call.sizes("shifts"), call.integers("dims") if call.has("dims") else ()
+    shape = x.shape
+    if not dims:
+        count: Dim = 1
+        for size in shape:
+            count = count * size
+        x, dims = e.reshape(x, (count,)), (0,)
+    for shift, axis in zip(shifts, dims, strict=True):
+        x = _rolled(e, x, normal(axis, x.rank), shift)
+    return e.reshape(x, shape)
+
+
+def _rolled(e: NodeMaker, x: Tensor, axis: int, shift: Dim) -> Tensor:
+    if not x.rank or x.shape[axis] == 0:
+        return x
+    size = x.shape[axis]
+    if isinstance(size, int) and isinstance(shift, int):
+        moved: Dim = shift % size
+    elif isinstance(shift, int) and shift < 0:
+        moved = size + shift
+    else:
+        moved = shift
+    if moved == 0:
+        return x
+    tail = e.slice(x, axis, size - moved, moved)
+    return e.concat([tail, e.slice(x, axis, 0, size - moved)], axis)
+
+
+def _repeat(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    repeats = call.sizes("repeats") if call.has("repeats") else call.sizes("dims")
+    if len(repeats) > x.rank:
+        x = e.reshape(x, (*[1] * (len(repeats) - x.rank), *x.shape))
+    repeats = (*[1] * (x.rank - len(repeats)), *repeats)
+    if any(times == 0 for times in repeats):
+        return e.full(0, x.dtype, call.shape())
+    if all(times == 1 for times in repeats):
+        return x
+    return e.op("tile", x, repeats=repeats)
+
+
+def _repeat_interleave(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    times = call.size("repeats")
+    call.argument("output_size")
+    if not call.has("dim"):
+        count: Dim = 1
+        for size in x.shape:
+            count = count * size
+        x = e.reshape(x, (count,))
+    axis = axis_of(call, x.rank, default=0)
+    wide = e.unsqueeze(x, (axis + 1,))
+    shape = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    return e.reshape(e.broadcast_to(wide, shape), call.shape())
+
+
+def border(call: Call, mode: str, amounts: Sequence[int]) -> Tensor:
+    """A border; torch counts pairs from the last axis, negative ones crop."""
+    e, x = call.maker, call.tensor()
+    begin, end = [0] * x.rank, [0] * x.rank
+    for index in range(len(amounts) // 2):
+        axis = x.rank - 1 - index
+        begin[axis], end[axis] = amounts[2 * index], amounts[2 * index + 1]
+    value = None
+    if mode == "constant":
+        value = call.operand("value", x.dtype) if call.has("value") else None
+    if not any(begin) and not any(end):
+        return x
+    if any(size == 0 for size in x.shape) and mode == "constant":
+        number = e.scalar(0, x.dtype) if value is None else value
+        return e.broadcast_to(number, call.shape())
+    if x.dtype.is_bool:
+        bits = e.cast(x, dtypes.u8)
+        low = None if value is None else e.cast(value, dtypes.u8)
+        found = e.op("pad", bits, low, pads=(*begin, *end), mode=mode)
+        return e.cast(found, dtypes.bool_)
+    return e.op("pad", x, value, pads=(*begin, *end), mode=mode)
+
+
+_MODES: Final = {
+    "circular": "wrap", "constant": "constant", "reflect": "reflect", "replicate": "edge",
+}  # fmt: skip
+
+
+def _pad(call: Call) -> Tensor:
+    mode = call.text("mode", "constant")
+    if mode not in _MODES:
+        raise UnsupportedError(f"padding mode '{mode}' is not supported")
+    if mode != "constant":
+        call.argument("value")
+    return border(call, _MODES[mode], call.integers("pad"))
+
+
+def _border(mode: str, name: str) -> Build:
+    return lambda call: border(call, mode, call.integers(name))
+
+
+def _triangle(*, upper: bool) -> Build:
+    def build(call: Call) -> Tensor:
+        x, diagonal = call.tensor(), call.integer("diagonal", 0)
+        offset = call.maker.scalar(diagonal, dtypes.i64)
+        return call.op("trilu", x, offset, upper=upper)
+
+    return build
+
+
+def _diagonal(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    offset = call.integer("offset", 0)
+    a, b = (axis_of(call, x.rank, n, d) for n, d in (("dim1", 0), ("dim2", 1)))
+    rest = [axis for axis in range(x.rank) if axis not in (a, b)]
+    x = e.transpose(x, [*rest, a, b])
+    rows, columns, count = x.shape[-2], x.shape[-1], call.shape()[-1]
+    if count == 0:
+        return e.full(0, x.dtype, call.shape())
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise UnsupportedError("a diagonal of sizes that a call decides is not supported")
+    assert isinstance(count, int), "of numbers"
+    start = offset if offset >= 0 else -offset * columns
+    flat = e.reshape(x, (*x.shape[:-2], rows * columns))
+    return e.op(
+        "slice", flat, axes=(flat.rank - 1,), starts=(start,), sizes=(count,),
+        steps=(columns + 1,),
+    )  # fmt: skip
+
+
+def _unfold(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    if not x.rank:
+        x = e.reshape(x, (1,))
+        call.integer("dimension")
+        axis = 0
+    else:
+        axis = axis_of(call, x.rank, "dimension")
+    size, step = call.integer("size"), call.integer("step")
+    count = call.shape()[axis] if len(call.shape()) > 1 else 1
+    starts = e.iota((count, size), 0)
+    if step != 1:
+        starts = e.op("mul", starts, e.scalar(step, dtypes.i64))
+    places = e.op("add", starts, e.iota((count, size), 1))
+    found = e.op("gather", x, places, axis=axis)
+    order = [*range(axis + 1), *range(axis + 2, found.rank), axis + 1]
+    return e.reshape(e.transpose(found, order), call.shape())
+
+
+def _squeezed(call: Call) -> Tensor:
+    call.argument("dim")
+    return call.maker.reshape(call.tensor(), call.shape())
+
+
+def _shuffled(call: Call) -> Tensor:
+    """Channels taken apart into groups and dealt out by turns."""
+    e, x = call.maker, call.tensor()
+    groups = call.integer("groups")
+    split = symbolic.floordiv(x.shape[1], groups)
+    wide = e.reshape(x, (x.shape[0], groups, split, *x.shape[2:]))
+    order = [0, 2, 1, *range(3, wide.rank)]
+    return e.reshape(e.transpose(wide, order), x.shape)
+
+
+def _pixel_shuffle(call: Call) -> Tensor:
+    e, x, factor = call.maker, call.tensor(), call.integer("upscale_factor")
+    outer, (channels, height, width) = x.shape[:-3], x.shape[-3:]
+    split = symbolic.floordiv(channels, factor * factor)
+    wide = e.reshape(x, (*outer, split, factor, factor, height, width))
+    first = len(outer)
+    order = [*range(first), first, first + 3, first + 1, first + 4, first + 2]
+    return e.reshape(e.transpose(wide, order), call.shape())
+
+
+def _pixel_unshuffle(call: Call) -> Tensor:
+    e, x, factor = call.maker, call.tensor(), call.integer("downscale_factor")
+    outer, (channels, height, width) = x.shape[:-3], x.shape[-3:]
+    down = (symbolic.floordiv(height, factor), symbolic.floordiv(width, factor))
+    wide = e.reshape(x, (*outer, channels, down[0], factor, down[1], factor))
+    first = len(outer)
+    order = [*range(first), first, first + 2, first + 4, first + 1, first + 3]
+    return e.reshape(e.transpose(wide, order), call.shape())
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("view reshape _unsafe_view view_copy _reshape_copy", _to_shape("size", "shape")),
+    row("reshape_as view_as", _to_shape("other")),
+    row("flatten.using_ints", _to_shape("start_dim", "end_dim")),
+    row("unflatten.int", _to_shape("dim", "sizes")),
+    row("ravel", _to_shape()),
+    row("unsqueeze unsqueeze_copy", _to_shape("dim")),
+    row("squeeze squeeze.dim squeeze.dims squeeze_copy squeeze_copy.dim", _squeezed),
+    row("expand expand_copy expand_as broadcast_to", _expand),
+    row("permute permute_copy", _permute),
+    row("transpose.int transpose_copy.int", _transpose),
+    row("t numpy_T t_copy", _turned),
+    row("mT adjoint mH", _matrix_turned),
+    row("movedim.int movedim.intlist moveaxis.int moveaxis.intlist", _movedim),
+    row("cat concat concatenate", _concatenate),
+    row("stack", _stack),
+    row("slice.Tensor slice_copy.Tensor", _slice),
+    row("narrow", _narrow),
+    row("select.int select_copy.int", _select),
+    row(
+        "split.Tensor split_with_sizes split.sizes chunk tensor_split.sections "
+        "tensor_split.indices unsafe_split.Tensor unsafe_chunk unsafe_split_with_sizes "
+        "split_copy.Tensor split_with_sizes_copy",
+        _split,
+    ),
+    row("unbind.int unbind_copy.int", _unbind),
+    row("flip", _flip),
+    row("roll", _roll),
+    row("repeat tile", _repeat),
+    row("repeat_interleave.self_int", _repeat_interleave),
+    row("constant_pad_nd", _border("constant", "pad")),
+    row("pad", _pad),
+    row(
+        "reflection_pad1d reflection_pad2d reflection_pad3d", _border("reflect", "padding")
+    ),
+    row(
+        "replication_pad1d replication_pad2d replication_pad3d", _border("edge", "padding")
+    ),
+    row("tril", _triangle(upper=False)),
+    row("triu", _triangle(upper=True)),
+    row("diagonal diagonal_copy", _diagonal),
+    row("unfold unfold_copy", _unfold),
+    row("channel_shuffle", _shuffled),
+    row("pixel_shuffle", _pixel_shuffle),
+    row("pixel_unshuffle", _pixel_unshuffle),
+)

@@ -1,0 +1,215 @@
+"""Rows for pooling and resampling of images.
+
+Source: the operators of ATen by name, `torch.nn.functional` reference pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.contraction import matrix_product
+from tilewright.compiler.frontends.torch.convolution import spread
+from tilewright.compiler.frontends.torch.reduction import wide_type
+from tilewright.compiler.frontends.torch.row import Build, Row, row
+
+_Pool = Callable[[Tensor, dict[str, object]], Sequence[Tensor]]
+
+
+def _windows(call: Call, spatial: int) -> dict[str, object]:
+    kernel = spread(call.integers("kernel_size"), spatial)
+    strides = spread(call.integers("stride") or kernel, spatial)
+    pads = spread(call.integers("padding", (0,)), spatial)
+    dilations = spread(call.integers("dilation", (1,)), spatial)
+    ceil = call.flag("ceil_mode")
+    return {
+        "kernel": kernel, "strides": strides, "pads": (*pads, *pads),
+        "dilations": dilations, "ceil_mode": ceil,
+    }  # fmt: skip
+
+
+def _batched(call: Call, spatial: int, pool: _Pool) -> Sequence[Tensor]:
+    """Pooling of a batch; a single image is one."""
+    e, x = call.maker, call.tensor()
+    is_batched = x.rank == spatial + 2
+    if any(size == 0 for size in x.shape):
+        raise UnsupportedError("windows over nothing are not supported")
+    found = pool(x if is_batched else e.unsqueeze(x, (0,)), _windows(call, spatial))
+    return found if is_batched else [e.squeeze(part, (0,)) for part in found]
+
+
+def _max_pool(spatial: int, *, with_indices: bool) -> Build:
+    def build(call: Call) -> Tensor | Sequence[Tensor]:
+        op = "max_pool_indices" if with_indices else "max_pool"
+        found = _batched(call, spatial, lambda x, window: call.maker.ops(op, x, **window))
+        if not with_indices:
+            return found[0]
+        return found[0], _per_plane(call, found[1], spatial)
+
+    return build
+
+
+def _per_plane(call: Call, places: Tensor, spatial: int) -> Tensor:
+    """Positions in the flattened input as positions in their plane."""
+    e, plane = call.maker, plane_size(call.tensor().shape[-spatial:])
+    return e.op("mod", places, e.scalar(plane, places.dtype))
+
+
+def plane_size(shape: Sequence[object]) -> int:
+    """The number of places of a plane of known sizes."""
+    total = 1
+    for size in shape:
+        if not isinstance(size, int):
+            raise UnsupportedError("places in a plane of unknown size are not supported")
+        total *= size
+    return total
+
+
+def _average_pool(spatial: int) -> Build:
+    def build(call: Call) -> Tensor:
+        e = call.maker
+        divisor = call.integer("divisor_override") if call.has("divisor_override") else 0
+        counts = call.flag("count_include_pad", default=True)
+
+        def pool(x: Tensor, window: dict[str, object]) -> Sequence[Tensor]:
+            window.pop("dilations")
+            if divisor and window["ceil_mode"]:
+                raise UnsupportedError("a divisor beside ceil_mode is not supported")
+            kernel = window["kernel"]
+            assert isinstance(kernel, tuple), "spread"
+            include = counts or bool(divisor)
+            found = e.op("average_pool", x, count_include_pad=include, **window)
+            if divisor:
+                factor = float(np.prod(kernel)) / divisor
+                found = e.op("mul", found, e.scalar(factor, found.dtype))
+            return [found]
+
+        return _batched(call, spatial, pool)[0]
+
+    return build
+
+
+def _adaptive_average(call: Call) -> Tensor:
+    """The mean over as many windows as the result has places: per axis a product with their weights."""
+    e, x = call.maker, call.tensor()
+    call.argument("output_size")
+    shape, dtype = call.shape(), call.dtype()
+    spatial = len(call.sizes("output_size"))
+    wide = e.cast(x, wide_type(dtype))
+    if any(size == 0 for size in x.shape):
+        raise UnsupportedError("windows over nothing are not supported")
+    if all(size == 1 for size in shape[-spatial:]):
+        axes = tuple(range(x.rank - spatial, x.rank))
+        return call.finish(e.op("reduce_mean", wide, axes=axes, keepdims=True))
+    for axis in range(x.rank - spatial, x.rank):
+        wide = _averaged(call, wide, axis, shape[axis])
+    return call.finish(wide)
+
+
+def _averaged(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
+    e, size = call.maker, x.shape[axis]
+    if size == count:
+        return x
+    if not isinstance(size, int) or not isinstance(count, int):
+        raise UnsupportedError("windows of a size that a call decides are not supported")
+    weights = np.zeros((size, count))
+    for place in range(count):
+        low, high = place * size // count, -(-(place + 1) * size // count)
+        weights[low:high, place] = 1 / (high - low)
+    table = e.constant(weights.astype(x.dtype.numpy))
+    order = [i for i in range(x.rank) if i != axis]
+    moved = e.transpose(x, [*order, axis])
+    found = matrix_product(e, moved, table)
+    back = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
+    return e.transpose(found, back)
+
+
+def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
+    """Where windows are of one size, pooling; where there is one, the largest of all."""
+    e, x, shape = call.maker, call.tensor(), call.shape()
+    spatial = len(call.sizes("output_size"))
+    inner, outer = x.shape[-spatial:], shape[-spatial:]
+    kernel: list[int] = []
+    for size, count in zip(inner, outer, strict=True):
+        if (
+            not isinstance(size, int)
+            or not isinstance(count, int)
+            or not count
+            or size % count
+        ):
+            raise UnsupportedError("windows of several sizes are not supported")
+        kernel.append(size // count)
+    is_batched = x.rank == spatial + 2
+    wide = x if is_batched else e.unsqueeze(x, (0,))
+    values, places = e.ops(
+        "max_pool_indices", wide, kernel=tuple(kernel), strides=tuple(kernel)
+    )
+    places = e.op("mod", places, e.scalar(plane_size(inner), places.dtype))
+    return [part if is_batched else e.squeeze(part, (0,)) for part in (values, places)]
+
+
+def _upsample(mode: str) -> Build:
+    def build(call: Call) -> Tensor:
+        e = call.maker
+        name = "self" if "self" in call.operation.arguments else "input"
+        x, shape = call.tensor(name), call.shape()
+        corners = mode != "nearest" and call.flag("align_corners")
+        scales = _scales(call, x.rank - 2)
+        call.argument("output_size")
+        if mode == "nearest":
+            coordinates, rounding = "asymmetric", "floor"
+        elif corners:
+            coordinates, rounding = "align_corners", "floor"
+        else:
+            coordinates, rounding = "half_pixel", "floor"
+        attributes: dict[str, object] = {"sizes": shape, "mode": mode,
+            "coordinate_mode": coordinates, "nearest_mode": rounding}  # fmt: skip
+        if scales and not corners:
+            attributes["scales"] = (1.0, 1.0, *scales)
+        return e.op("resize", x, **attributes)
+
+    return build
+
+
+def _scales(call: Call, spatial: int) -> tuple[float, ...]:
+    """How many times larger the result is, per axis; empty where its size alone says so."""
+    if "scale_factors" in call.operation.arguments:
+        return call.numbers("scale_factors")
+    names = {
+        1: ("scales",),
+        2: ("scales_h", "scales_w"),
+        3: ("scales_d", "scales_h", "scales_w"),
+    }
+    given = [call.argument(name) for name in names[spatial]]
+    found = tuple(float(scale) for scale in given if isinstance(scale, int | float))
+    return found if len(found) == spatial else ()
+
+
+def _both(name: str) -> str:
+    return f"{name} {name}.vec"
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    *(row(f"max_pool{n}d", _max_pool(n, with_indices=False)) for n in (1, 2, 3)),
+    row("max_pool1d_with_indices", _max_pool(1, with_indices=True)),
+    *(row(f"max_pool{n}d_with_indices", _max_pool(n, with_indices=True)) for n in (2, 3)),
+    *(row(f"avg_pool{n}d", _average_pool(n)) for n in (1, 2, 3)),
+    row(
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d "
+        "_adaptive_avg_pool3d",
+        _adaptive_average,
+    ),
+    row("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", _adaptive_max),
+    *(row(_both(f"upsample_nearest{n}d"), _upsample("nearest")) for n in (1, 2, 3)),
+    row(
+        f"{_both('upsample_linear1d')} {_both('upsample_bilinear2d')} "
+        f"{_both('upsample_trilinear3d')}",
+        _upsample("linear"),
+    ),
+    row(_both("upsample_bicubic2d"), _upsample("cubic")),
+)

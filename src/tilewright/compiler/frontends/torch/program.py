@@ -1,0 +1,121 @@
+"""An exported program of PyTorch as data: inputs, operations in order, outputs.
+
+What `reader` makes of a graph module and `importer` walks.  Nothing here knows torch: types, sizes and
+weights are ours, and an operation is the name of its overload with every argument by its name.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Array, TensorType
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The value of an input or an operation, by name."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An argument that no row looks into: a layout, a device, a generator, a type that is not ours."""
+
+    text: str
+
+
+Argument = (
+    Ref | Dim | float | complex | bool | str | DType | Opaque | None | Sequence["Argument"]
+)
+
+
+class Role(enum.Enum):
+    """Where the elements of an input come from."""
+
+    USER = "user"  # the call
+    STATE = "state"  # what the last call left
+    WEIGHT = "weight"  # the model
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One input of the graph module.
+
+    Attributes:
+        name: of its value.
+        role: where its elements come from.
+        type: None for what is no tensor.
+        array: the elements of a weight, or of a state before the first call.
+        reason: why it cannot be compiled; empty if it can.
+        target: what the module calls a weight or a state.
+    """
+
+    name: str
+    role: Role
+    type: TensorType | None
+    array: Array | None = None
+    reason: str = ""
+    target: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One call of an operator.
+
+    Attributes:
+        name: of its value.
+        target: the overload, `aten.add.Tensor`.
+        arguments: by the names of the operator's schema, defaults included.
+        results: types; None for a result that is no tensor.
+        is_list: the operator gives several values, which others take apart by position.
+        place: where in the program of the user it stands; empty if unknown.
+        reason: why it cannot be compiled, whatever the rows say; empty if nothing is known.
+    """
+
+    name: str
+    target: str
+    arguments: Mapping[str, Argument]
+    results: tuple[TensorType | None, ...]
+    is_list: bool = False
+    place: str = ""
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """One output of the graph module.
+
+    Attributes:
+        value: a reference, or a number that is known (or follows from sizes).
+        state: the name of the input whose elements these are in the next call; empty for what a user gets.
+        is_user: whether the caller gets it, too.
+    """
+
+    value: Argument
+    state: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """All of it.  `shared` are values by the name of the one they are the same as (tied weights)."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[Output, ...]
+    reasons: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+    dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])

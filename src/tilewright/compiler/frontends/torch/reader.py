@@ -1,0 +1,261 @@
+"""Reads the graph module of an exported program into a `Program`.
+
+Every size becomes one of ours, every argument gets the name that the operator's schema has for it, and
+arithmetic of sizes vanishes.  Called by `load` and by who compiles graphs of torch's own compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final, final
+
+import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.errors import TilewrightError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.torch.program import (
+    Argument,
+    Input,
+    Opaque,
+    Operation,
+    Output,
+    Program,
+    Ref,
+    Role,
+)
+from tilewright.compiler.frontends.torch.sizes import Sizes
+from tilewright.compiler.graph.schema import Array, TensorType
+
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
+# They only tell torch what it may take for granted.
+_SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
+
+
+def sizes_of(nodes: Iterable[Any], ranges: Mapping[Any, Any]) -> Sizes:
+    """The translator of the sizes in a graph, with the names that its user gave them."""
+    for node in nodes:
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            environment = getattr(getattr(size, "node", None), "shape_env", None)
+            if environment is not None:
+                return Sizes(ranges, _names(environment))
+    return Sizes(ranges, {})
+
+
+def _names(environment: Any) -> dict[str, str]:
+    """Names of the user by symbol of torch."""
+    given = getattr(environment, "source_name_to_debug_name", {})
+    sources = getattr(environment, "var_to_sources", {})
+    found: dict[str, str] = {}
+    for symbol, places in sources.items():
+        for place in places:
+            name = given.get(_text(place.name))
+            if name is not None and name.isidentifier() and not name.startswith("_"):
+                found.setdefault(str(symbol), name)
+    return found
+
+
+def _text(name: Any) -> str:
+    return str(name() if callable(name) else name)
+
+
+def read_exported(exported: Any, name: str) -> Program:
+    """An exported program without side effects as data."""
+    graph, signature = exported.graph, exported.graph_signature
+    sizes = sizes_of(graph.nodes, exported.range_constraints)
+    reader = Reader(graph, sizes)
+    mutated = {
+        spec.target
+        for spec in signature.output_specs
+        if spec.kind.name == "BUFFER_MUTATION"
+    }
+    specs = {spec.arg.name: spec for spec in signature.input_specs}
+    arrays: dict[int, Array] = {}
+    inputs = tuple(
+        _input(reader, node, specs[node.name], exported, mutated, arrays)
+        for node in graph.nodes
+        if node.op == "placeholder"
+    )
+    by_target = {entry.target: entry.name for entry in inputs if entry.target}
+    values = reader.returned()
+    outputs: list[Output] = []
+    reasons: list[str] = []
+    for spec, value in zip(signature.output_specs, values, strict=True):
+        kind = spec.kind.name
+        if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            outputs.append(Output(value, state=by_target[spec.target]))
+        elif kind == "USER_OUTPUT":
+            outputs.append(Output(value))
+        else:
+            reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
+    return Program(
+        name, inputs, reader.operations(), tuple(outputs), tuple(reasons), (), sizes.symbols
+    )
+
+
+def _input(
+    reader: Reader,
+    node: Any,
+    spec: Any,
+    exported: Any,
+    mutated: set[str],
+    arrays: dict[int, Array],
+) -> Input:
+    kind, reason, type_ = spec.kind.name, "", None
+    try:
+        type_ = reader.type_of(node.meta.get("val"))
+    except TilewrightError as error:
+        reason = error.message
+    if kind == "USER_INPUT":
+        is_tensor = type(spec.arg).__name__ == "TensorArgument"
+        if type(spec.arg).__name__ == "SymIntArgument":
+            reason = "numbers that a call decides are not supported"
+        return Input(node.name, Role.USER, type_ if is_tensor else None, None, reason)
+    if kind not in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+        return Input(node.name, Role.WEIGHT, None, None, f"a {kind} is not supported")
+    tensor = exported.state_dict.get(spec.target)
+    if tensor is None:
+        tensor = exported.constants.get(spec.target)
+    if tensor is None or reason or type_ is None:
+        lost = reason or f"'{spec.target}' has no elements in the program"
+        return Input(node.name, Role.WEIGHT, None, None, lost)
+    role = Role.STATE if spec.target in mutated else Role.WEIGHT
+    try:
+        if id(tensor) not in arrays:
+            arrays[id(tensor)] = border.to_array(tensor)
+        array = arrays[id(tensor)]
+    except (RuntimeError, TypeError) as error:
+        first = str(error).split("\n", maxsplit=1)[0]
+        return Input(node.name, Role.WEIGHT, None, None, f"'{spec.target}': {first}")
+    return Input(node.name, role, type_, array, target=spec.target)
+
+
+@final
+class Reader:
+    """Reads one graph.
+
+    Args:
+        graph: `torch.fx.Graph`.
+        sizes: translates sizes.
+    """
+
+    def __init__(self, graph: Any, sizes: Sizes) -> None:
+        self._graph: Any = graph
+        self._sizes: Sizes = sizes
+
+    def type_of(self, value: Any) -> TensorType | None:
+        """The type of a tensor; None for what is none.  Raises: UnsupportedError for a type that is not ours."""
+        if not border.is_instance(value, "Tensor"):
+            return None
+        dtype = border.dtype_of(value.dtype)
+        if dtype is None:
+            kind = str(value.dtype).removeprefix("torch.")
+            raise UnsupportedError(f"elements of type {kind} are not supported")
+        if str(value.layout) != "torch.strided":
+            raise UnsupportedError(f"the layout {value.layout} is not supported")
+        return TensorType(dtype, tuple(self._sizes.size(size) for size in value.shape))
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What the graph computes, without arithmetic of sizes."""
+        return tuple(
+            operation
+            for node in self._graph.nodes
+            if node.op == "call_function"
+            and (operation := self._operation(node)) is not None
+        )
+
+    def returned(self) -> list[Argument]:
+        """What the graph returns."""
+        (last,) = (node for node in self._graph.nodes if node.op == "output")
+        return [self._returned(value) for value in last.args[0]]
+
+    def _returned(self, value: Any) -> Argument:
+        try:
+            return self.argument(value)
+        except TilewrightError as error:
+            return Opaque(error.message)
+
+    def _operation(self, node: Any) -> Operation | None:
+        value, title = node.meta.get("val"), target_name(node.target)
+        if _is_number(value) or _is_silent(title):
+            return None
+        reason = ""
+        arguments: dict[str, Argument] = {}
+        results: tuple[TensorType | None, ...] = ()
+        is_list = isinstance(value, list | tuple)
+        try:
+            results = tuple(map(self.type_of, value if is_list else (value,)))
+        except TilewrightError as error:
+            reason = error.message
+        try:
+            arguments = self._arguments(node)
+        except TilewrightError as error:
+            reason = reason or error.message
+        return Operation(
+            node.name, title, arguments, results, is_list, place_of(node), reason
+        )
+
+    def _arguments(self, node: Any) -> dict[str, Argument]:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            names = ["self", "index", *(f"argument_{i}" for i in range(2, len(node.args)))]
+            held = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+            return {name: self.argument(value) for name, value in held.items()}
+        found: dict[str, Argument] = {}
+        for position, parameter in enumerate(schema.arguments):
+            if position < len(node.args):
+                found[parameter.name] = self.argument(node.args[position])
+            elif parameter.name in node.kwargs:
+                found[parameter.name] = self.argument(node.kwargs[parameter.name])
+            elif parameter.has_default_value():
+                found[parameter.name] = self.argument(parameter.default_value)
+        return found
+
+    def argument(self, value: Any) -> Argument:
+        """One argument.  Raises: UnsupportedError for a size that data decides."""
+        if value is None or isinstance(value, bool | int | float | complex | str):
+            return value
+        if isinstance(value, list | tuple):
+            return tuple(map(self.argument, value))
+        if border.is_instance(value, "fx.Node"):
+            held = value.meta.get("val")
+            if not _is_number(held):
+                return Ref(value.name)
+            value = held
+            if isinstance(value, bool | int | float):
+                return value
+        if border.is_instance(value, "SymInt"):
+            return self._sizes.size(value)
+        if border.is_instance(value, "SymFloat", "SymBool"):
+            raise UnsupportedError("numbers that follow from sizes are not supported here")
+        if border.is_instance(value, "dtype"):
+            return border.dtype_of(value) or Opaque(str(value))
+        return Opaque(str(value))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool | int | float) or border.is_instance(
+        value, "SymInt", "SymFloat", "SymBool"
+    )
+
+
+def _is_silent(title: str) -> bool:
+    return title.partition(".")[2].startswith(_SILENT)
+
+
+def target_name(target: Any) -> str:
+    """The name of what a node calls: `aten.add.Tensor`, `getitem`, `higher_order.cond`."""
+    if border.is_instance(target, "_ops.OpOverload"):
+        return str(target)
+    if border.is_instance(target, "_ops.HigherOrderOperator"):
+        return f"higher_order.{target.name()}"
+    return str(getattr(target, "__name__", target))
+
+
+def place_of(node: Any) -> str:
+    """Where in the user's program a node comes from: the last frame of its stack."""
+    frames: Sequence[tuple[str, str]] = _FRAME.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return ""
+    path, line = frames[-1]
+    return f"{PurePath(path).name}:{line}"

@@ -1,0 +1,165 @@
+"""Modules of torch, compiled, against the modules themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import InputError, ModelError, UserError
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+nn, functional = torch.nn, torch.nn.functional
+
+
+def agree(model: Any, module: Any, *arguments: Any, tolerance: float = 1e-5) -> None:
+    with torch.no_grad():
+        wanted = module(*arguments)
+    found = model(*arguments)
+    assert torch.allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def perceptron() -> Any:
+    torch.manual_seed(0)
+    layers = (nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4), nn.Softmax(-1))
+    return nn.Sequential(*layers).eval()
+
+
+def test_a_module_is_compiled_with_its_arguments() -> None:
+    module, x = perceptron(), torch.randn(5, 16)
+    model = tw.compile(module, args=(x,))
+    agree(model, module, x)
+    found = model(x.numpy())
+    assert isinstance(found, np.ndarray)
+
+
+def test_images_go_through_convolutions_and_pooling() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 6, 3, stride=2, groups=2), nn.SiLU(), nn.AdaptiveAvgPool2d((3, 2)),
+        nn.Flatten(), nn.Linear(36, 5),
+    ).eval()  # fmt: skip
+    module[1].running_mean.normal_()
+    x = torch.randn(2, 3, 21, 17)
+    agree(tw.compile(module, args=(x,)), module, x)
+
+
+def test_named_sizes_are_decided_by_calls_and_their_ranges_hold() -> None:
+    module, x = perceptron(), torch.randn(5, 16)
+    batch = torch.export.Dim("batch", max=64)
+    model = tw.compile(module, args=(x,), dynamic_shapes=({0: batch},))
+    assert str(model.inputs[0].shape[0]) == "batch"
+    for rows in (1, 9, 64):
+        agree(model, module, torch.randn(rows, 16))
+    with pytest.raises(InputError, match="65"):
+        model(torch.randn(65, 16))
+
+
+class Counting(nn.Module):
+    """Keeps a sum of what it saw; takes and gives structures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, given: dict[str, Any], scale: float = 1.0) -> dict[str, Any]:
+        self.total += given["x"].sum(0) * scale
+        return {
+            "total": self.total * 1,
+            "rows": given["x"].shape[0],
+            "pair": (given["y"], None),
+        }
+
+
+def test_buffers_that_a_call_changes_are_kept_for_the_next_one() -> None:
+    module = Counting().eval()
+    given = {"x": torch.randn(4, 3), "y": torch.randn(2)}
+    model = tw.compile(module, args=(given,), kwargs={"scale": 2.0})
+    for _ in range(3):
+        found, wanted = model(given, scale=2.0), module(given, scale=2.0)
+        assert torch.allclose(found["total"], wanted["total"], rtol=1e-5, atol=1e-5)
+        assert found["rows"] == 4
+        assert torch.equal(found["pair"][0], given["y"])
+        assert found["pair"][1] is None
+
+
+def test_arguments_of_another_structure_or_another_constant_are_refused() -> None:
+    given = {"x": torch.randn(4, 3), "y": torch.randn(2)}
+    model = tw.compile(Counting().eval(), args=(given,), kwargs={"scale": 2.0})
+    with pytest.raises(InputError, match="structure"):
+        model({"x": given["x"]}, scale=2.0)
+    with pytest.raises(InputError, match=r"3\.0 was 2\.0"):
+        model(given, scale=3.0)
+
+
+def test_results_lie_in_memory_of_their_own_and_arguments_are_not_copied() -> None:
+    module = nn.Identity().eval()
+    x = torch.randn(1000)
+    model = tw.compile(module, args=(x,))
+    found = model(x)
+    x.zero_()
+    assert found.abs().sum() > 0
+
+
+def test_an_exported_program_needs_no_arguments() -> None:
+    module, x = perceptron(), torch.randn(5, 16)
+    agree(tw.compile(torch.export.export(module, (x,))), module, x)
+
+
+def test_a_module_without_arguments_or_in_training_is_refused() -> None:
+    with pytest.raises(UserError, match="arguments that it is exported with are missing"):
+        tw.compile(perceptron())
+    with pytest.raises(UserError, match="training mode"):
+        tw.compile(perceptron().train(), args=(torch.randn(5, 16),))
+
+
+class Fancy(nn.Module):
+    """Uses what is not supported, twice."""
+
+    def forward(self, x: Any) -> Sequence[Any]:
+        return torch.linalg.svd(x), torch.linalg.eigvals(x @ x), torch.relu(x)
+
+
+def test_everything_unsupported_is_listed_before_any_work() -> None:
+    x = torch.randn(3, 3)
+    report = tw.coverage(Fancy().eval(), args=(x,))
+    named = {problem.op_type for problem in report.problems}
+    assert {"aten._linalg_svd.default", "aten.linalg_eig.default"} <= named
+    assert all("test_torch_models.py" in p.node for p in report.problems)
+    with pytest.raises(ModelError, match="linalg_eig"):
+        tw.compile(Fancy().eval(), args=(x,))
+
+
+def test_a_supported_model_is_covered_in_the_words_of_torch() -> None:
+    report = tw.coverage(perceptron(), args=(torch.randn(5, 16),))
+    assert report.supported
+    assert {"aten.linear.default", "aten.gelu.default"} <= {
+        row.op_type for row in report.rows
+    }
+
+
+def test_an_encoder_of_transformers_gives_its_own_kind_of_output() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        vocab_size=50,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    module = transformers.BertModel(config).eval()
+    ids = torch.randint(0, 50, (2, 7))
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+    named = {"input_ids": ids, "attention_mask": mask}
+    model = tw.compile(module, kwargs=named)
+    with torch.no_grad():
+        wanted = module(**named)
+    found = model(**named)
+    assert type(found) is type(wanted)
+    assert torch.allclose(found.last_hidden_state, wanted.last_hidden_state, atol=1e-5)
