@@ -91,6 +91,21 @@ def test_buffers_that_a_call_changes_are_kept_for_the_next_one() -> None:
         assert found["pair"][1] is None
 
 
+class Writing(nn.Module):
+    """Changes its argument."""
+
+    def forward(self, x: Any) -> Any:
+        x.mul_(2)
+        return x + 1
+
+
+def test_an_argument_that_the_module_changes_is_changed() -> None:
+    model = tw.compile(Writing().eval(), args=(torch.ones(3),))
+    x = torch.tensor([1.0, 2.0, 3.0])
+    assert model(x).tolist() == [3, 5, 7]
+    assert x.tolist() == [2, 4, 6]
+
+
 def test_arguments_of_another_structure_or_another_constant_are_refused() -> None:
     given = {"x": torch.randn(4, 3), "y": torch.randn(2)}
     model = tw.compile(Counting().eval(), args=(given,), kwargs={"scale": 2.0})

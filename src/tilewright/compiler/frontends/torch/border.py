@@ -33,11 +33,11 @@ def load(name: str = "torch") -> Any:
     return importlib.import_module(name)
 
 
-def is_instance(thing: object, *names: str) -> bool:
-    """Whether a thing is of one of these classes (`nn.Module`); False where torch was never loaded."""
+def is_instance(value: object, *names: str) -> bool:
+    """Whether a value is of one of these classes (`nn.Module`); False where torch was never loaded."""
     if "torch" not in sys.modules:
         return False
-    return any(isinstance(thing, _attribute(name)) for name in names)
+    return any(isinstance(value, _attribute(name)) for name in names)
 
 
 def _attribute(name: str) -> Any:

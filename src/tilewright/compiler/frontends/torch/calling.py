@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.frontends.torch.program import (
     Argument,
+    Output,
     Program,
     Ref,
     Role,
@@ -26,7 +27,6 @@ from tilewright.compiler.frontends.torch.program import (
 from tilewright.compiler.graph.schema import Array
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
-_CONSTANT: Final = object()
 
 
 @final
@@ -34,12 +34,10 @@ class Calling:
     """Calls a compiled program the way its module is called.
 
     Args:
-        in_spec, out_spec: how torch takes arguments apart and puts results together.
-        slots: what each leaf of the arguments is: the position of an input, or None for a constant.
-        constants: values of the leaves that are constants.
-        results: what each leaf of the result is: True for an output, or the constant itself.
-        states: elements of the inputs that the caller does not give, in order.
-        carried: per output that is a state of the next call, which one.
+        specs: how torch takes arguments apart, and how it puts results together.
+        slots: whether each leaf of the arguments is a tensor; others are part of the model.
+        constants: values of the leaves that are part of the model.
+        program: its inputs and outputs in order.
     """
 
     def __init__(
@@ -62,9 +60,7 @@ class Calling:
             for entry in program.inputs
             if entry.role is Role.STATE and entry.array is not None
         }
-        self._outputs: tuple[tuple[str, Argument], ...] = tuple(
-            (output.state, output.value) for output in program.outputs
-        )
+        self._outputs: tuple[Output, ...] = program.outputs
         self._users: tuple[str, ...] = tuple(
             name for name in self._order if name not in self._states
         )
@@ -97,18 +93,20 @@ class Calling:
         """
         leaves = self._flatten(arguments, named)
         is_torch = any(border.is_instance(leaf, "Tensor") for leaf in leaves)
-        arrays = dict(zip(self._users, map(_array, leaves), strict=True))
+        given = dict(zip(self._users, leaves, strict=True))
+        arrays = {name: _array(leaf) for name, leaf in given.items()}
         if self._states:
             with self._lock:
                 results = self._run(run, arrays)
         else:
             results = self._run(run, arrays)
         made = iter(results)
-        found = [
-            self._result(value, made, is_torch)
-            for state, value in self._outputs
-            if not state
-        ]
+        found: list[object] = []
+        for output in self._outputs:
+            if output.written:
+                _write(given[output.written], next(made))
+            elif not output.state:
+                found.append(self._result(output.value, made, is_torch))
         return border.load("torch.utils._pytree").tree_unflatten(found, self._out_spec)
 
     def _run(self, run: Run, arrays: Mapping[str, Array]) -> Sequence[Array]:
@@ -116,11 +114,11 @@ class Calling:
         results = list(run(given))
         kept: list[Array] = []
         at = iter(results)
-        for state, value in self._outputs:
-            if not _is_output(value):
+        for output in self._outputs:
+            if not _is_output(output.value):
                 continue
-            if state:
-                self._states[state] = next(at)
+            if output.state:
+                self._states[output.state] = next(at)
             else:
                 kept.append(next(at))
         return kept
@@ -172,3 +170,12 @@ def _array(leaf: object) -> Array:
     if border.is_instance(leaf, "Tensor"):
         return border.to_array(leaf)
     return np.asarray(leaf)
+
+
+def _write(leaf: Any, array: Array) -> None:
+    """Let an argument that the module changes have its new elements."""
+    if border.is_instance(leaf, "Tensor"):
+        with border.load().no_grad():
+            leaf.copy_(border.to_tensor(array))
+    else:
+        leaf[...] = array

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -16,34 +17,40 @@ from tilewright.compiler.frontends.torch.reduction import wide_type
 from tilewright.compiler.frontends.torch.row import Build, Row, row
 
 
-def matrix_product(e: NodeMaker, a: Tensor, b: Tensor) -> Tensor:
-    """The product of two matrices or two stacks of them; that over nothing is zero."""
+def matrix_product(
+    e: NodeMaker, a: Tensor, b: Tensor, dtype: DType | None = None
+) -> Tensor:
+    """The product of two matrices or two stacks of them, of `dtype`; that over nothing is zero."""
+    dtype = a.dtype if dtype is None else dtype
     if a.dtype.is_bool:
         raise UnsupportedError("products of truth values are not supported")
     if a.shape[-1] == 0 or any(size == 0 for size in (*a.shape, *b.shape)):
         outer = a.shape[:-2] if a.rank >= b.rank else b.shape[:-2]
-        return e.full(0, a.dtype, (*outer, a.shape[-2], b.shape[-1]))
-    return e.op("matmul", a, b)
+        return e.full(0, dtype, (*outer, a.shape[-2], b.shape[-1]))
+    return e.op("matmul", a, b, **({} if dtype == a.dtype else {"dtype": dtype}))
 
 
 def _linear(call: Call) -> Tensor:
     e, x, weight = call.maker, call.tensor("input"), call.tensor("weight")
     bias = call.optional("bias")
+    wide = x.dtype if bias is None else wide_type(x.dtype)
     if weight.rank == 1:
         weight = e.reshape(weight, (1, weight.shape[0]))
         turned = e.transpose(weight, (1, 0))
-        found = e.squeeze(_product(e, x, turned), (-1,))
+        found = e.squeeze(_product(e, x, turned, wide), (-1,))
     else:
-        found = _product(e, x, e.transpose(weight, (1, 0)))
-    return found if bias is None else e.op("add", found, bias)
+        found = _product(e, x, e.transpose(weight, (1, 0)), wide)
+    if bias is None:
+        return found
+    return call.finish(e.op("add", found, e.cast(bias, wide)))
 
 
-def _product(e: NodeMaker, x: Tensor, turned: Tensor) -> Tensor:
+def _product(e: NodeMaker, x: Tensor, turned: Tensor, dtype: DType) -> Tensor:
     if x.rank == 1:
-        return e.squeeze(matrix_product(e, e.unsqueeze(x, (0,)), turned), (0,))
+        return e.squeeze(matrix_product(e, e.unsqueeze(x, (0,)), turned, dtype), (0,))
     if any(size == 0 for size in (*x.shape, *turned.shape)):
-        return e.full(0, x.dtype, (*x.shape[:-1], turned.shape[-1]))
-    return matrix_product(e, x, turned)
+        return e.full(0, dtype, (*x.shape[:-1], turned.shape[-1]))
+    return matrix_product(e, x, turned, dtype)
 
 
 def _mm(name: str) -> Build:
@@ -99,10 +106,8 @@ def _added(first: str, second: str, *, summed: bool = False, vector: bool = Fals
         wide = wide_type(dtype)
         beta, alpha = call.number("beta", 1), call.number("alpha", 1)
         a, b = call.tensor(first), call.tensor(second)
-        is_plain = alpha == 1 and beta in (0, 1) and not summed
-        if not is_plain:
-            a, b = e.cast(a, wide), e.cast(b, wide)
-        found = matrix_product(e, a, e.unsqueeze(b, (1,)) if vector else b)
+        # Halves are rounded once, after the sum.
+        found = matrix_product(e, a, e.unsqueeze(b, (1,)) if vector else b, wide)
         found = e.squeeze(found, (1,)) if vector else found
         if summed:
             found = e.op("reduce_sum", found, axes=(0,), keepdims=False)

@@ -111,7 +111,8 @@ class Importer:
         self._values[entry.name] = self.maker.of_value(value)
 
     def _output(self, position: int, output: Output) -> None:
-        name = f"{output.state}_next" if output.state else f"output_{position}"
+        held = output.state or output.written
+        name = f"{held}_next" if held else f"output_{position}"
         self.maker.location = Location(self.file, name)
         try:
             value = self.maker.value(self._returned(output.value))

@@ -100,11 +100,12 @@ class Output:
     Attributes:
         value: a reference, or a number that is known (or follows from sizes).
         state: the name of the input whose elements these are in the next call; empty for what a user gets.
-        is_user: whether the caller gets it, too.
+        written: the name of the argument that these are written to.
     """
 
     value: Argument
     state: str = ""
+    written: str = ""
 
 
 @final

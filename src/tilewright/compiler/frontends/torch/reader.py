@@ -84,6 +84,8 @@ def read_exported(exported: Any, name: str) -> Program:
         kind = spec.kind.name
         if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
             outputs.append(Output(value, state=by_target[spec.target]))
+        elif kind == "USER_INPUT_MUTATION":
+            outputs.append(Output(value, written=spec.target))
         elif kind == "USER_OUTPUT":
             outputs.append(Output(value))
         else:

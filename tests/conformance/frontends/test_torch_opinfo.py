@@ -1,0 +1,66 @@
+"""Samples of torch's own operator database: right or refused by name, never wrong.
+
+`tools/torch_operators.py` runs all of them and writes the page; here is a part of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.compiler.frontends.torch import load_program
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # torch's database needs it
+operators = pytest.importorskip("torch_operators")
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+NAMES = (
+    "add", "amax", "argmax", "baddbmm", "cat", "clamp", "cumsum", "diagonal", "div.floor_rounding",
+    "eq", "floor_divide", "gather", "index_add", "index_put", "index_select", "logsumexp", "masked_fill",
+    "matmul", "mean", "nn.functional.adaptive_avg_pool2d",
+    "nn.functional.conv2d", "nn.functional.conv_transpose2d",
+    "nn.functional.embedding", "nn.functional.gelu", "nn.functional.group_norm",
+    "nn.functional.interpolate.bilinear", "nn.functional.layer_norm", "nn.functional.max_pool2d",
+    "nn.functional.pad.reflect", "nn.functional.scaled_dot_product_attention", "pow", "remainder",
+    "roll", "scatter_add", "slice_scatter", "softmax", "sort", "split", "sum", "svd", "topk", "unfold",
+    "var", "where",
+)  # fmt: skip
+COMPILED = ("add", "cumsum", "matmul", "nn.functional.gelu", "sort", "var")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> None:
+    operators.hasten_decompositions()
+
+
+def info_of(name: str) -> Any:
+    return next(info for info in operators.op_db if operators.full_name(info) == name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_sample_is_wrong(name: str) -> None:
+    info = info_of(name)
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        if dtype in info.dtypes:
+            tally = operators.sweep(info, dtype, 3)
+            assert tally.failures == []
+            assert (tally.right > 0) != (name == "svd")
+
+
+def compiled(program: Any, graph: Any, tensors: Any) -> list[Any]:
+    """What machine code gives instead of the oracles."""
+    del graph
+    model = tw.compile(load_program(program).graph, opt_level=2)
+    return list(model.session.executor(*(tensor.numpy() for tensor in tensors)))
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_machine_code_gives_what_torch_gives(name: str) -> None:
+    info = info_of(name)
+    for sample in list(operators.samples(info, torch.float32, 2)):
+        operators.check(info, sample, run=compiled)
