@@ -169,7 +169,9 @@ class Reader:
     def returned(self) -> list[Argument]:
         """What the graph returns."""
         (last,) = (node for node in self._graph.nodes if node.op == "output")
-        return [self._returned(value) for value in last.args[0]]
+        found = last.args[0]
+        values = found if isinstance(found, list | tuple) else (found,)
+        return [self._returned(value) for value in values]
 
     def _returned(self, value: Any) -> Argument:
         try:
@@ -261,3 +263,47 @@ def place_of(node: Any) -> str:
         return ""
     path, line = frames[-1]
     return f"{PurePath(path).name}:{line}"
+
+
+def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Program:
+    """A graph of torch's own compiler as data.
+
+    Args:
+        graph_module: without side effects; sizes among its inputs follow from tensors.
+        name: what messages call it.
+        weights: tensors that stay what they are, by the names of their inputs.
+    """
+    graph = graph_module.graph
+    sizes = sizes_of(graph.nodes, _known_ranges(graph.nodes))
+    reader = Reader(graph, sizes)
+    arrays: dict[int, Array] = {}
+    inputs = tuple(
+        _traced_input(reader, node, weights.get(node.name), arrays)
+        for node in graph.nodes
+        if node.op == "placeholder"
+    )
+    outputs = tuple(map(Output, reader.returned()))
+    return Program(name, inputs, reader.operations(), outputs, (), (), sizes.symbols)
+
+
+def _known_ranges(nodes: Iterable[Any]) -> Mapping[Any, Any]:
+    for node in nodes:
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            environment = getattr(getattr(size, "node", None), "shape_env", None)
+            if environment is not None:
+                return environment.var_to_range
+    return {}
+
+
+def _traced_input(
+    reader: Reader, node: Any, weight: Any, arrays: dict[int, Array]
+) -> Input:
+    try:
+        type_ = reader.type_of(node.meta.get("val"))
+    except TilewrightError as error:
+        return Input(node.name, Role.USER, None, None, error.message)
+    if weight is None or type_ is None:
+        return Input(node.name, Role.USER, type_)
+    if id(weight) not in arrays:
+        arrays[id(weight)] = border.to_array(weight)
+    return Input(node.name, Role.WEIGHT, type_, arrays[id(weight)], target=node.name)

@@ -1,0 +1,327 @@
+"""`torch.compile(model, backend="tilewright")`: graphs of torch's own compiler become compiled models.
+
+Dynamo takes the program of the user apart and guards it; AOTAutograd resolves what changes in place and hands
+over graphs of ATen operators for inference.  What is not supported runs in eager mode, operator by operator,
+with one warning that names it.  Not here: how operators are translated (`frontends.torch`).
+
+Found by torch through the entry point `torch_dynamo_backends`; torch is loaded already when it is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+import tilewright.compiler.frontends.torch.border as border
+from tilewright.api.model import Model
+from tilewright.api.model import compile as compile_model
+from tilewright.api.tune import tune
+from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.symbolic import Expr
+from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.torch import load_program
+from tilewright.compiler.frontends.torch.export import decompositions
+from tilewright.compiler.frontends.torch.load import import_program
+from tilewright.compiler.frontends.torch.program import Program, Ref, Role
+from tilewright.compiler.frontends.torch.reader import read_traced
+
+Boxed = Callable[[list[Any]], list[Any]]
+_MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_OPTIONS: Final = ("budget", "cache", "precision", "target", "threads", "tuned")
+
+
+def backend(
+    graph_module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile one graph of dynamo's, for inference.
+
+    Args:
+        graph_module: the graph.
+        example_inputs: what it was traced with; parameters become constants of the model.
+        mode: `"max-autotune"` searches faster kernels first, for as long as the option `budget` says.
+        options: those of `tilewright.compile`: `threads`, `target`, `precision`, `cache`, `tuned`.
+
+    Returns: what dynamo calls.
+    Raises: UserError for an unknown mode or option.
+    """
+    chosen = _options(mode, options or {})
+    if border.load().is_grad_enabled() and any(map(_wants_gradient, example_inputs)):
+        warnings.warn(
+            "tilewright compiles for inference: this graph runs in eager mode, for it asks for "
+            "gradients\nhint: call the model under torch.no_grad() or torch.inference_mode()",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return graph_module.forward
+    compiler = functools.partial(_compile, real=tuple(example_inputs), options=chosen)
+    aot = border.load("torch._dynamo.backends.common").aot_autograd(
+        fw_compiler=_eager, inference_compiler=compiler, decompositions=decompositions()
+    )
+    return aot(graph_module, example_inputs)
+
+
+def _options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        hint = did_you_mean(unknown[0], _OPTIONS) or f"options: {' '.join(_OPTIONS)}"
+        raise UserError(f"backend 'tilewright' has no option '{unknown[0]}'", hint=hint)
+    if mode is not None and mode not in _MODES:
+        hint = f"modes: {' '.join(_MODES)}"
+        raise UserError(f"backend 'tilewright' has no mode '{mode}'", hint=hint)
+    searches = mode is not None and mode.startswith("max-autotune")
+    return {**options, "searches": searches}
+
+
+def _wants_gradient(value: Any) -> bool:
+    return bool(getattr(value, "requires_grad", False))
+
+
+def _eager(graph_module: Any, example_inputs: Sequence[Any]) -> Boxed:
+    """The graph as it is, called with a list."""
+    del example_inputs
+    return _boxed(graph_module.forward)
+
+
+def _boxed(function: Callable[..., Any]) -> Boxed:
+    return border.load("functorch.compile").make_boxed_func(function)
+
+
+def _compile(
+    graph_module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    real: tuple[Any, ...],
+    options: Mapping[str, Any],
+) -> Boxed:
+    """A graph of ATen operators as one compiled model, or several with operators in eager mode between."""
+    del example_inputs
+    # Weights are looked at, which the tensors without elements that torch traces with would not allow.
+    with border.load("torch._subclasses.fake_tensor").unset_fake_temporarily():
+        return _compiled(graph_module, real, options)
+
+
+def _compiled(
+    graph_module: Any, real: tuple[Any, ...], options: Mapping[str, Any]
+) -> Boxed:
+    held = _weights(graph_module, real)
+    program = read_traced(graph_module, "graph", held)
+    problems = import_program(program, "<graph>").problems
+    if not problems:
+        return _graph(program, graph_module, held, options).boxed
+    names = {problem.node.partition(" at ")[0] for problem in problems}
+    named = sorted({p.op_type or p.reason for p in problems})
+    warnings.warn(
+        f"tilewright: {', '.join(named)} run in eager mode, which cuts the graph into parts",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return _partitioned(graph_module, held, names, options)
+
+
+def _weights(graph_module: Any, real: tuple[Any, ...]) -> dict[str, Any]:
+    """The inputs that stay what they are from call to call, by name: parameters and buffers that nobody writes."""
+    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    if len(inputs) != len(real):
+        return {}
+    context = border.load("torch._guards").TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    infos = () if metadata is None else metadata.input_info
+    changed = {i for i, info in enumerate(infos) if info.mutates_data}
+    return {
+        node.name: value
+        for i, (node, value) in enumerate(zip(inputs, real, strict=True))
+        if i not in changed and _is_static(value)
+    }
+
+
+def _is_static(value: Any) -> bool:
+    if border.is_instance(value, "_subclasses.FakeTensor"):
+        return False
+    marked = getattr(value, "_dynamo_static_input_type", None) is not None
+    return border.is_instance(value, "nn.Parameter") or (
+        border.is_instance(value, "Tensor") and marked
+    )
+
+
+def _graph(
+    program: Program, graph_module: Any, held: Mapping[str, Any], options: Mapping[str, Any]
+) -> _Graph:
+    return _Graph(program, graph_module, held, options)
+
+
+@final
+class _Graph:
+    """One compiled graph; compiled again when somebody has written to its weights.
+
+    Args:
+        program: the graph as data.
+        graph_module: what it was read from.
+        held: the tensors of its weights.
+        options: of the compilation.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graph_module: Any,
+        held: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._module, self._held, self._options = graph_module, held, options
+        self._picks: tuple[int, ...] = tuple(
+            i
+            for i, entry in enumerate(program.inputs)
+            if entry.role is Role.USER and entry.type is not None
+        )
+        self._orders: list[tuple[int, ...] | None] = [
+            _order(node) for node in _returned(graph_module)
+        ]
+        self._plain: bool = all(
+            isinstance(output.value, Ref) and order is None
+            for output, order in zip(program.outputs, self._orders, strict=True)
+        )
+        self._program: Program = program
+        self._watched: tuple[Any, ...] = _watchable(held.values())
+        self._compile(program)
+
+    def _compile(self, program: Program) -> None:
+        graph = load_program(program).graph
+        options = dict(self._options)
+        budget = options.pop("budget", "60s")
+        if options.pop("searches", False):
+            names = {n: options[n] for n in ("target", "threads") if n in options}
+            tune(graph, budget=budget, **names)
+        self._model: Model = compile_model(graph, **options)
+        self._run: Callable[..., Any] = self._model.session.executor
+        self._versions: list[int] = [tensor._version for tensor in self._watched]
+        self._wide: bool = any(
+            spec.dtype.name in ("bf16", "f8e4m3fn", "f8e5m2")
+            for spec in (*self._model.inputs, *self._model.outputs)
+        )
+
+    def _refresh(self) -> None:
+        """Compile again if a weight was written to since."""
+        if [tensor._version for tensor in self._watched] != self._versions:
+            self._program = read_traced(self._module, "graph", self._held)
+            self._compile(self._program)
+
+    @property
+    def boxed(self) -> Boxed:
+        """Called with the list of all inputs."""
+        call: Any = self._call
+        function: Any = lambda arguments: call(arguments)  # noqa: E731, PLW0108 - takes the mark
+        function._boxed_call = True
+        return function
+
+    def _call(self, arguments: list[Any]) -> list[Any]:
+        if self._watched:
+            self._refresh()
+        if self._wide:
+            arrays = [border.to_array(arguments[i]) for i in self._picks]
+        else:
+            arrays = [arguments[i].detach().numpy() for i in self._picks]
+        arguments.clear()
+        results = self._run(*arrays)
+        if self._plain and not self._wide:
+            return list(map(border.load().from_numpy, results))
+        return self._results(iter(results))
+
+    def _results(self, made: Any) -> list[Any]:
+        found: list[Any] = []
+        for output, order in zip(self._program.outputs, self._orders, strict=True):
+            if isinstance(output.value, Expr):
+                found.append(int(next(made)))
+            elif isinstance(output.value, Ref):
+                found.append(_laid_out(border.to_tensor(next(made)), order))
+            else:
+                found.append(output.value)
+        return found
+
+
+def _watchable(tensors: Any) -> tuple[Any, ...]:
+    """The tensors that count how often they were written to; those of inference mode do not."""
+    return tuple(tensor for tensor in tensors if not tensor.is_inference())
+
+
+def _returned(graph_module: Any) -> Sequence[Any]:
+    (last,) = (node for node in graph_module.graph.nodes if node.op == "output")
+    found = last.args[0]
+    return found if isinstance(found, list | tuple) else (found,)
+
+
+def _order(node: Any) -> tuple[int, ...] | None:
+    """The order of axes in memory that torch takes for granted; None for rows one after the other."""
+    meta: Any = getattr(node, "meta", {})
+    value: Any = meta.get("val")
+    if not border.is_instance(value, "Tensor") or value.is_contiguous():
+        return None
+    strides = [int(stride) for stride in value.stride()]
+    return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+
+
+def _laid_out(tensor: Any, order: tuple[int, ...] | None) -> Any:
+    if order is None:
+        return tensor
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(order).contiguous().permute(back)
+
+
+@final
+class _Supported:
+    """Says of the nodes of a graph whether they are compiled, in torch's words."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names: set[str] = names
+
+    def is_node_supported(self, submodules: Any, node: Any) -> bool:
+        """Whether a node may become part of a compiled graph."""
+        del submodules
+        return node.op == "call_function" and node.name not in self._names
+
+
+def _partitioned(
+    graph_module: Any, held: Mapping[str, Any], names: set[str], options: Mapping[str, Any]
+) -> Boxed:
+    """The graph with what is supported in compiled parts."""
+    module = border.load("torch.fx.passes.infra.partitioner")
+    partitioner = module.CapabilityBasedPartitioner(
+        graph_module, _Supported(names), allows_single_node_partition=False
+    )
+    fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+    for node in list(fused.graph.nodes):
+        if node.op == "call_module" and str(node.target).startswith("fused_"):
+            part = fused.get_submodule(node.target)
+            node.op, node.target = "call_function", _part(part, node, held, options)
+    fused.recompile()
+    return _boxed(fused.forward)
+
+
+def _part(
+    part: Any, node: Any, held: Mapping[str, Any], options: Mapping[str, Any]
+) -> Callable[..., Any]:
+    """One part, compiled; in eager mode if that turns out to be impossible."""
+    inputs = [inner for inner in part.graph.nodes if inner.op == "placeholder"]
+    weights = {
+        inner.name: held[outer.name]
+        for inner, outer in zip(inputs, node.args, strict=True)
+        if getattr(outer, "name", None) in held
+    }
+    try:
+        program = read_traced(part, "graph", weights)
+        boxed = _graph(program, part, weights, options).boxed
+    except TilewrightError:
+        return part.forward
+    (last,) = (inner for inner in part.graph.nodes if inner.op == "output")
+    is_single = not isinstance(last.args[0], list | tuple)
+
+    def call(*arguments: Any) -> Any:
+        found = boxed(list(arguments))
+        return found[0] if is_single else tuple(found)
+
+    return call

@@ -1,0 +1,119 @@
+"""`torch.compile` with this backend, against eager mode."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+ROOT = Path(__file__).resolve().parents[3]
+nn = torch.nn
+
+
+def entry() -> Any:
+    """What the entry point names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["torch_dynamo_backends"][
+        "tilewright"
+    ].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def perceptron() -> Any:
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8)).eval()
+
+
+def near(found: Any, wanted: Any) -> bool:
+    return bool(torch.allclose(found, wanted, rtol=1e-5, atol=1e-5))
+
+
+def test_a_module_gives_what_it_gives_for_every_size() -> None:
+    module = perceptron()
+    compiled = torch.compile(module, backend=entry())
+    for rows in (4, 7, 9, 1):
+        x = torch.randn(rows, 16)
+        assert near(compiled(x), module(x))
+
+
+def test_a_write_to_a_weight_is_noticed() -> None:
+    module, x = perceptron(), torch.randn(4, 16)
+    compiled = torch.compile(module, backend=entry())
+    compiled(x)
+    module[0].weight.mul_(2)
+    assert near(compiled(x), module(x))
+
+
+class Mixed(nn.Module):
+    """Has an operator that is not supported, a buffer that it changes and results of other layouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.linear(x))
+        u, s, v = torch.linalg.svd(y)
+        self.seen += y.sum(0)
+        return (u @ torch.diag(s)) @ v * 2, y.t(), torch.sin(y).transpose(0, 1) + 1
+
+
+def test_an_unsupported_operator_runs_in_eager_mode_with_a_warning_that_names_it() -> None:
+    module, other = Mixed().eval(), Mixed().eval()
+    other.load_state_dict(module.state_dict())
+    compiled, x = torch.compile(other, backend=entry()), torch.randn(8, 8)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled(x)
+    named = [str(w.message) for w in caught if str(w.message).startswith("tilewright")]
+    assert len(named) == 1
+    assert "aten._linalg_svd.default" in named[0]
+    module(x)
+    for found, wanted in zip(compiled(x), module(x), strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        assert found.stride() == wanted.stride()
+    assert near(other.seen, module.seen)
+
+
+def test_a_graph_that_asks_for_gradients_runs_in_eager_mode() -> None:
+    module, x = perceptron(), torch.randn(4, 16)
+    compiled = torch.compile(module, backend=entry())
+    with torch.enable_grad(), pytest.warns(RuntimeWarning, match="for inference"):
+        compiled(x).sum().backward()
+    assert module[0].weight.grad is not None
+
+
+def test_unknown_options_are_refused() -> None:
+    compiled = torch.compile(perceptron(), backend=entry(), options={"thread": 1})
+    with pytest.raises(Exception, match="no option 'thread'"):
+        compiled(torch.randn(4, 16))
+
+
+def test_halves_and_whole_numbers_come_back_as_they_are() -> None:
+    def function(x: Any, y: Any) -> Any:
+        return (x * 2).relu(), y + 1, x.shape[0]
+
+    x, y = torch.randn(3, 4).bfloat16(), torch.arange(5)
+    found = torch.compile(function, backend=entry())(x, y)
+    wanted = function(x, y)
+    assert torch.equal(found[0], wanted[0])
+    assert torch.equal(found[1], wanted[1])
+    assert found[2] == 3
