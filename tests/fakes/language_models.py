@@ -318,5 +318,6 @@ def byte_tokens() -> dict[str, Any]:
 
 def speaking_form(**options: Any) -> Form:
     """A model of 272 tokens that can be spoken to; what it says is nonsense."""
+    metadata = {**byte_tokens(), "llama.context_length": options.pop("context", 64)}
     options.setdefault("kinds", {"weight": "Q4_1"})
-    return Form(vocabulary=272, metadata=byte_tokens(), **options)
+    return Form(vocabulary=272, metadata=metadata, **options)

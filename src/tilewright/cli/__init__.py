@@ -31,6 +31,7 @@ VERBS: Final = {
     "tune": "Search faster schedules by running kernels; compile uses them.",
     "run": "Run an artifact or a model on given inputs.",
     "generate": "Let a language model go on with a text, or answer.",
+    "serve": "Serve a language model over HTTP, with OpenAI's interface.",
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
     "report": "Write a page with the graph, its times, memory and code.",

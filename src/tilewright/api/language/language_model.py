@@ -81,7 +81,7 @@ def _rate(count: int, seconds: float) -> str:
 
 
 @final
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Text:
     """A text that is being made: iterate over its parts as they come.
 
@@ -106,7 +106,8 @@ class Text:
 class LanguageModel:
     """A model in a GGUF file, compiled for this machine.
 
-    Thread-safety: texts are made one at a time; others wait.
+    Thread-safety: texts may be made side by side, from several threads, but the cache is one: it is cheap to
+    make one after the other.
 
     Args:
         path: the file.
@@ -143,6 +144,7 @@ class LanguageModel:
         specs = self._programs.next.inputs[3:]
         self.cache: Final[Cache] = Cache(specs, self.context, bytes.fromhex(digest))
         self._lock: threading.Lock = threading.Lock()
+        self._owner: Text | None = None
         self._steps: dict[int, _Step] = {}
 
     @property
@@ -209,25 +211,32 @@ class LanguageModel:
     ) -> Generator[str]:
         timing, stream = text.timing, self.tokenizer.stream()
         timing.prompt_tokens = len(given)
-        with self._lock:
-            begin = time.perf_counter()
-            timing.reused_tokens = self.cache.keep(given)
-            scores = self._read(given)
-            first = time.perf_counter()
+        held, begin, first = list(given), time.perf_counter(), 0.0
+        while timing.new_tokens < most:
+            token = self._choose(held, sampler, text)
+            first = first or time.perf_counter()
             timing.prompt_seconds = first - begin
-            while timing.new_tokens < most:
-                token = sampler.choose(scores)
-                if token in self.tokenizer.vocabulary.ends:
-                    timing.reason = "stop"
-                    break
-                text.tokens.append(token)
-                timing.new_tokens += 1
-                timing.new_seconds = time.perf_counter() - first
-                yield stream.add(token)
-                if timing.new_tokens < most:
-                    scores = self._next(token)
-            timing.reason = timing.reason or "length"
-            yield stream.finish()
+            if token in self.tokenizer.vocabulary.ends:
+                timing.reason = "stop"
+                break
+            held.append(token)
+            text.tokens.append(token)
+            timing.new_tokens += 1
+            timing.new_seconds = time.perf_counter() - first
+            yield stream.add(token)
+        timing.reason = timing.reason or "length"
+        yield stream.finish()
+
+    def _choose(self, held: Sequence[int], sampler: Sampler, text: Text) -> int:
+        """The token behind those of a text; another text may have been made in between, from whatever thread."""
+        with self._lock:
+            if self._owner is text and len(self.cache.tokens) == len(held) - 1:
+                return sampler.choose(self._next(held[-1]))
+            self._owner = text
+            reused = self.cache.keep(held)
+            if not text.tokens:
+                text.timing.reused_tokens = reused
+            return sampler.choose(self._read(held))
 
     def chat(
         self,
@@ -276,6 +285,7 @@ class LanguageModel:
         if not tokens or len(tokens) > self.context:
             raise InputError(f"got {len(tokens)} tokens, expected 1 .. {self.context}")
         with self._lock:
+            self._owner = None
             self.cache.keep(tokens)
             return self._read(tokens).copy()
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import concurrent.futures
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +107,19 @@ def test_prompts_of_other_models_are_refused(model: LanguageModel, tmp_path: Pat
     model.cache.save(place)
     with pytest.raises(UserError, match="for another model"):
         LanguageModel(path, cache=False).cache.load(place)
+
+
+def test_texts_may_be_made_side_by_side(model: LanguageModel) -> None:
+    prompts = ("the end and", "once upon a time", "the end of it")
+    expected = [model.generate(p, tokens=6, sampling=GREEDY) for p in prompts]
+    texts = [model.stream(p, tokens=6, sampling=GREEDY) for p in prompts]
+    found = ["", "", ""]
+    for parts in itertools.zip_longest(*texts, fillvalue=""):
+        found = [text + part for text, part in zip(found, parts, strict=True)]
+    assert found == expected
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        made = pool.map(lambda p: model.generate(p, tokens=6, sampling=GREEDY), prompts)
+        assert list(made) == expected
 
 
 def test_a_conversation_is_what_the_template_says(model: LanguageModel) -> None:
