@@ -85,6 +85,19 @@ def index_error(
     )
 
 
+def size_error(
+    size: int, low: int | None, high: int | None, location: object | None = None
+) -> InputError | None:
+    """The error for a size that the data of a call gives, where it lies outside `low .. high`."""
+    if low is not None and size < low:
+        expected = f"at least {low}"
+    elif high is not None and size > high:
+        expected = f"at most {high}"
+    else:
+        return None
+    return InputError(f"the data gives size {size}, expected {expected}", location=location)
+
+
 class DeviceError(TilewrightError):
     """A device, driver or queue failed.
 

@@ -52,6 +52,7 @@ from tilewright.compiler.lowering.kernel_uses import (
     KernelUse,
     find_kernels,
     is_data,
+    is_flow,
 )
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.packaging.provenance import Origin
@@ -195,7 +196,7 @@ def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
 def form_for(target: Target, targets: Sequence[Target], graph: Graph) -> GraphForm:
     """What the back end of a target makes of the graph, for as many of its targets as can share it."""
     own = [each for each in targets if each.backend == target.backend]
-    dtypes = frozenset(value.type.dtype for node in graph for value in node.results)
+    dtypes = frozenset(value.type.dtype for node in graph.walk() for value in node.results)
     return backend_of(target).graph_form(target, own, dtypes)
 
 
@@ -398,27 +399,9 @@ def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelG
             raise ModelError(
                 "graph is not valid:\n" + "\n".join(found), location=source.name
             )
-        refuse_control_flow(source)
         return ModelGraph(copy_graph(source))
     shaping = (options.input_shapes, options.input_values)
     return door.front_end_of(source).load(source, shaping)
-
-
-def refuse_control_flow(graph: Graph) -> None:
-    """Raise ModelError for ops whose regions neither a kernel nor a host call can run."""
-    found = [n for n in graph if n.regions and Trait.SEALED not in n.schema.traits]
-    if not found:
-        return
-    listed = "\n".join(
-        f"  op '{node.op}' of {', '.join(f'%{v.name}' for v in node.results)}"
-        for node in found
-    )
-    raise ModelError(
-        f"control flow is not compiled:\n{listed}",
-        location=graph.name,
-        hint="compute both sides of an 'if' and choose with 'where', write the trips of a 'loop' "
-        "out; or run the graph with compiler.graph.evaluator",
-    )
 
 
 def diagnose(
@@ -475,8 +458,8 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[Judged, ...]:
     ]
     judged += [
         _judge_call(node, target)
-        for node in graph
-        if not is_data(node) and not can_build(node)
+        for node in graph.walk()
+        if not is_data(node) and not can_build(node) and not is_flow(node)
     ]
     return tuple(judged)
 

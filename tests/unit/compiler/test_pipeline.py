@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from fakes import onnx_models
-from fakes.graphs import parse
 from fakes.small_models import mlp, scale_and_shift, with_host_op
 from tilewright.base import dtypes
-from tilewright.base.errors import ModelError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
@@ -247,21 +245,3 @@ def test_ops_on_the_host_are_warned_of_with_their_bytes() -> None:
     # Two matrices in, two numbers out.
     assert warning.cost == f"moves {2 * (25 + 1) * 4} bytes through numpy on each run"
     assert not pipeline.compile_model(mlp(), OPTIONS).diagnostics.warnings
-
-
-def test_control_flow_of_a_graph_is_refused_with_what_to_do() -> None:
-    graph = parse(
-        "graph @g(%c: bool[], %n: i64[], %x: f32[3]) {"
-        " %y: f32[3] = if(%c, %x)"
-        " graph @a(%p: f32[3]) { %q: f32[3] = neg(%p) return %q }"
-        " graph @b(%p: f32[3]) { %q: f32[3] = exp(%p) return %q }"
-        " %z: f32[3] = loop(%n, _, %y) {carried = 1, scans = 0}"
-        " graph @c(%i: i64[], %k: bool[], %p: f32[3])"
-        " { %q: f32[3] = neg(%p) return %k, %q } return %z }"
-    )
-    with pytest.raises(ModelError) as caught:
-        pipeline.compile_model(graph, OPTIONS)
-    assert str(caught.value).startswith("g: control flow is not compiled:")
-    assert "op 'if' of %y" in str(caught.value)
-    assert "op 'loop' of %z" in str(caught.value)
-    assert "'where'" in str(caught.value)

@@ -17,9 +17,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, final
+from typing import Final, cast, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim, Expr, symbols
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import OpSchema, Trait
 
@@ -293,11 +294,13 @@ class Editor:
     def _sorted(self, nodes: Sequence[Node]) -> list[Node]:
         """A topological order that stays as close to the given one as it can."""
         place = {node: index for index, node in enumerate(nodes)}
+        binders = _Binders(nodes)
         waiting: dict[Node, int] = {}
         users: dict[Node, list[Node]] = {}
         for node in nodes:
             operands = node.present_operands
             makers = {v.node for v in operands if v.node is not None and v.node in place}
+            makers |= binders.before(node)
             waiting[node] = len(makers)
             for maker in makers:
                 users.setdefault(maker, []).append(node)
@@ -316,3 +319,32 @@ class Editor:
                 f"op '{stuck.op}' depends on itself", location=stuck.location
             )
         return result
+
+
+@final
+class _Binders:
+    """Which nodes bind the symbols in the types of others."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._of: dict[str, Node] = {
+            symbol.name: node
+            for node in nodes
+            if Trait.BINDS in node.schema.traits
+            for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
+            for symbol in symbols(dim)
+        }
+
+    def before(self, node: Node) -> set[Node]:
+        """Those that must stand before `node`."""
+        if not self._of:
+            return set()
+        values = [*node.results, *node.present_operands]
+        names = {
+            s.name for value in values for dim in value.type.shape for s in symbols(dim)
+        }
+        for held in node.attributes.values():
+            if isinstance(held, tuple):
+                parts = cast("tuple[object, ...]", held)
+                dims = [d for d in parts if isinstance(d, Expr)]
+                names |= {s.name for dim in dims for s in symbols(dim)}
+        return {self._of[name] for name in names & self._of.keys()} - {node}

@@ -9,16 +9,22 @@ op with regions finds them as callables under the attribute `regions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, InternalError, ModelError, TilewrightError
+from tilewright.base.errors import (
+    InputError,
+    InternalError,
+    ModelError,
+    TilewrightError,
+    size_error,
+)
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Array, TensorType
+from tilewright.compiler.graph.schema import Array, TensorType, Trait
 
 REGIONS: Final = "regions"
 RegionFunction = Callable[[Sequence[Array]], list[Array]]
@@ -210,6 +216,8 @@ def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Ar
     for node in graph.nodes:
         operands = [None if v is None else values[v] for v in node.operands]
         results = evaluate_node(node, operands, dims)
+        if Trait.BINDS in node.schema.traits:
+            _bind_sizes(node, operands[0], dims)
         for value, array in zip(node.results, results, strict=True):
             _learn_dims(value.type, array.shape, dims)
             if remaining.get(value):
@@ -219,6 +227,22 @@ def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Ar
             if not remaining[value]:
                 values.pop(value, None)
     return [values[v] for v in graph.outputs]
+
+
+def _bind_sizes(node: Node, values: Array | None, dims: dict[str, int]) -> None:
+    """Give the symbols of a `bind_sizes` the numbers in its operand.
+
+    Raises: InputError for one outside the bounds of its symbol.
+    """
+    assert values is not None, "the operand is not optional"
+    for dim, number in zip(
+        cast("tuple[Dim, ...]", node.attributes["sizes"]), values.reshape(-1), strict=True
+    ):
+        (found,) = symbolic.symbols(dim)
+        problem = size_error(int(number), found.lower, found.upper, node.location)
+        if problem is not None:
+            raise problem
+        dims[found.name] = int(number)
 
 
 def _use_counts(graph: Graph) -> dict[Value, int]:

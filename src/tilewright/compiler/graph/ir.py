@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
 
 
 @final
@@ -128,6 +128,14 @@ class Graph:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
+
+    def walk(self) -> Iterator[Node]:
+        """Every node in order; those of the regions of control flow before the node that has them."""
+        for node in self.nodes:
+            if Trait.SEALED not in node.schema.traits:
+                for region in node.regions:
+                    yield from region.walk()
+            yield node
 
     def values(self) -> Iterator[Value]:
         """Inputs, then every result in order."""

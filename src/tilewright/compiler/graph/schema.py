@@ -90,6 +90,11 @@ class Trait(enum.Flag):
     # Nobody uses the result, which says what of the call's data is out of range: the run's host
     # side reads it at the end.  Kept, and never merged or folded.
     GUARD = enum.auto()
+    BRANCH = enum.auto()  # one of two regions runs, as the first operand says
+    LOOP = enum.auto()  # region 1 runs again as long as region 0 says so
+    # No result: symbols of later types are the elements of the operand, read back once by the host.
+    # Kept, and before every node whose types have such a symbol.
+    BINDS = enum.auto()
 
 
 class Role(enum.Enum):

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.base.symbolic import Expr
@@ -209,6 +210,7 @@ def _type_violations(node: Node) -> Iterator[str]:
 def _region_type_violations(node: Node) -> Iterator[str]:
     """A sealed region takes the operands and yields the results, type by type."""
     if Trait.SEALED not in node.schema.traits or len(node.regions) != 1:
+        yield from _control_flow_violations(node)
         return
     (region,) = node.regions
     operands = [v.type for v in node.present_operands]
@@ -219,6 +221,26 @@ def _region_type_violations(node: Node) -> Iterator[str]:
     outputs = [v.type for v in region.outputs]
     if results != outputs:
         yield f"region yields ({_listed(outputs)}), the node has ({_listed(results)})"
+
+
+def _control_flow_violations(node: Node) -> Iterator[str]:
+    """Regions of control flow take what the op says, and yield results of one type."""
+    operands = [v.type for v in node.operands if v is not None]
+    results = [v.type for v in node.results]
+    if Trait.BRANCH in node.schema.traits:
+        yields = [results, results]
+        operands = operands[1:]
+    else:
+        yields = [[TensorType(dtypes.bool_, ())], results]
+        if operands[: len(results)] != results:
+            yield f"carries ({_listed(operands[: len(results)])}), the node has ({_listed(results)})"
+    for index, (region, wanted) in enumerate(zip(node.regions, yields, strict=False)):
+        inputs = [v.type for v in region.inputs]
+        if inputs != operands:
+            yield f"region {index} takes ({_listed(inputs)}), the node has ({_listed(operands)})"
+        outputs = [v.type for v in region.outputs]
+        if outputs != wanted:
+            yield f"region {index} yields ({_listed(outputs)}), expected ({_listed(wanted)})"
 
 
 def _listed(types: Sequence[TensorType]) -> str:

@@ -32,6 +32,8 @@ def can_build(node: Node) -> bool:
     if Trait.KERNEL in node.schema.traits:
         inner = (n for n in node.regions[0].nodes if Trait.CONSTANT not in n.schema.traits)
         return all(map(can_build, inner))
+    if node.regions:
+        return False
     types = [None if v is None else v.type for v in node.operands]
     return catalogue.lookup(node.op).supports(types, node.attributes)
 

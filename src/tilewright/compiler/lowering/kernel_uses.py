@@ -32,7 +32,7 @@ def find_kernels(graph: Graph) -> tuple[KernelUse, ...]:
     """The distinct kernels of the graph; kernels that print alike are one."""
     found: dict[str, tuple[Kernel, list[Node]]] = {}
     taken: set[str] = set()
-    for node in graph:
+    for node in graph.walk():
         if not is_kernel(node):
             continue
         kernel = build_kernel(node, KEY_NAME)
@@ -53,3 +53,9 @@ def is_kernel(node: Node) -> bool:
 def is_data(node: Node) -> bool:
     """Whether the node only says where elements are: a constant or a view."""
     return bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
+
+
+def is_flow(node: Node) -> bool:
+    """Whether the node decides what runs, and how large it is: control flow, or sizes that are read."""
+    traits = node.schema.traits
+    return Trait.BINDS in traits or (bool(node.regions) and Trait.SEALED not in traits)

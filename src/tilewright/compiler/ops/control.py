@@ -1,4 +1,4 @@
-"""Constants, generated tensors, and the ops that hold regions (fused, if, loop)."""
+"""Constants, generated tensors, and the ops that hold regions (fused, if, while)."""
 
 from __future__ import annotations
 
@@ -190,9 +190,10 @@ def _region_op(
     source: str = "",
     traits: Trait = Trait.NONE,
 ) -> OpDecl:
+    role = Role.ALONE if Trait.SEALED in traits else Role.NONE
     schema = OpSchema(
         name, summary, operands, attributes, (), _no_inference(name), evaluate, traits,
-        regions, source,
+        regions, source, role,
     )  # fmt: skip
     return OpDecl(schema, None, ())
 
@@ -250,47 +251,61 @@ if_: Final = _region_op(
     (operand("condition", (bool_,)), _operands_of_any_type("captures")),
     _if_evaluate,
     regions=2,
+    traits=Trait.BRANCH,
     source="ONNX If, opset 21",
 )
 
 
-def _loop_evaluate(
+def _while_evaluate(
     arrays: Sequence[Array | None], attributes: Attributes
 ) -> tuple[Array, ...]:
-    trip, go_on, *rest = arrays
-    carried_count = cast("int", attributes["carried"])
-    carried = [cast("Array", a) for a in rest[:carried_count]]
-    captured = [cast("Array", a) for a in rest[carried_count:]]
-    limit = None if trip is None else int(np.reshape(trip, ()))
-    running = True if go_on is None else bool(np.all(go_on))
-    scans: list[list[Array]] = []
-    step = 0
-    while running and (limit is None or step < limit):
-        state = [np.asarray(step, np.int64), np.asarray(running), *carried, *captured]
-        again, *outputs = _regions(attributes)[0](state)
-        running = bool(np.all(again))
-        carried = outputs[:carried_count]
-        scans.append(outputs[carried_count:])
-        step += 1
-    columns = [np.stack(column) for column in zip(*scans, strict=True)]
-    if not scans and cast("int", attributes["scans"]):
-        raise InternalError("a loop of zero trips with scan outputs has no shape for them")
-    return (*carried, *columns)
+    go_on, body = _regions(attributes)
+    count = cast("int", attributes["carried"])
+    state = [a for a in arrays if a is not None]
+    captured = state[count:]
+    state = state[:count]
+    while bool(go_on([*state, *captured])[0]):
+        state = body([*state, *captured])
+    return tuple(state)
 
 
-loop: Final = _region_op(
-    "loop",
-    "Region 0 takes (step, condition, carried…, captures…), yields (condition, carried…, scans…)",
-    (
-        OperandSpec("trip_count", (i64,), optional=True),
-        OperandSpec("condition", (bool_,), optional=True),
-        _operands_of_any_type("values"),
-    ),
-    _loop_evaluate,
-    regions=1,
-    attributes=(attr("carried", "int"), attr("scans", "int", 0)),
-    source="ONNX Loop, opset 21",
+while_: Final = _region_op(
+    "while",
+    "Region 1 turns the first `carried` operands into their next values as long as region 0 says so; "
+    "both take (carried…, captures…)",
+    (_operands_of_any_type("values"),),
+    _while_evaluate,
+    regions=2,
+    attributes=(attr("carried", "int"),),
+    traits=Trait.LOOP,
+    source="StableHLO while; ONNX Loop, opset 21",
 )
 
 
-OPS: Final = (constant, shape_tensor, full, iota, eye, fused, external, if_, loop)
+def _bind_sizes_evaluate(
+    values: Sequence[Array | None], attributes: Attributes
+) -> tuple[Array, ...]:
+    del values, attributes
+    return ()
+
+
+bind_sizes: Final = OpDecl(
+    OpSchema(
+        "bind_sizes",
+        "From here on the symbols `sizes` are the elements of the operand: the host reads them",
+        (operand("values", (i64,)),),
+        (attr("sizes", "dims"),),
+        (),
+        lambda _types, _attributes: (),
+        _bind_sizes_evaluate,
+        Trait.BINDS,
+        role=Role.NONE,
+    ),
+    None,
+    (),
+)
+
+
+OPS: Final = (
+    constant, shape_tensor, full, iota, eye, fused, external, if_, while_, bind_sizes,
+)  # fmt: skip

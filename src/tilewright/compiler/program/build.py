@@ -14,6 +14,13 @@ from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
+from tilewright.compiler.program.build_flow import (
+    emit_if,
+    emit_read,
+    emit_while,
+    origin_of,
+    reserve_states,
+)
 from tilewright.compiler.program.ir import (
     Call,
     Copy,
@@ -62,19 +69,23 @@ class _Builder:
         self.graph: Graph = graph
         self.kernels: Sequence[KernelSignature] = kernels
         self.lowered: Mapping[Node, Lowered] = lowered
+        self.top: frozenset[Node] = frozenset(graph.nodes)
         self.entries: dict[Value, Entry] = {}
         self.steps: list[Step] = []
         self.names: dict[str, int] = {}
         self.outputs: dict[Value, Entry] = {}
+        self.states: set[Value] = set()
         self.finished: list[Storage] = []
         self.checks: list[IndexCheck] = []
         self.check_storage: Storage = Storage("transient", 0, "index_checks")
+        self.arrays: dict[int, Storage] = {}  # by identity of the array, of all constants
 
     def build(self) -> Program:
         inputs = tuple(self._input(value) for value in self.graph.inputs)
         self._reserve_outputs()
+        reserve_states(self, self.graph)
         for node in self.graph:
-            self._emit(node)
+            self.emit(node)
         outputs = tuple(self._output(i) for i in range(len(self.graph.outputs)))
         return Program(
             name=self.graph.name,
@@ -96,7 +107,7 @@ class _Builder:
     def _reserve_outputs(self) -> None:
         """Let the step that computes an output write it in place, through views if need be."""
         for value in self.graph.outputs:
-            origin = _origin(value)
+            origin = origin_of(value)
             if (
                 origin.node is None
                 or Trait.CONSTANT in origin.node.schema.traits
@@ -118,12 +129,10 @@ class _Builder:
         self.finished.append(entry.storage)
         return name, entry
 
-    def _emit(self, node: Node) -> None:
+    def emit(self, node: Node) -> None:
+        """Append the steps of a node."""
         if Trait.CONSTANT in node.schema.traits:
-            array = cast("Array", node.attributes["value"])
-            name = node.result.name or f"constant_{len(self.entries)}"
-            storage = Storage.of_array(array, name)
-            self.entries[node.result] = Entry(storage, node.result.type)
+            self._constant(node)
         elif Trait.VIEW in node.schema.traits:
             source = self._entry(node, node.operands[0])
             self.entries[node.result] = Entry(
@@ -133,8 +142,29 @@ class _Builder:
             self._dispatch(node, self.lowered[node])
         elif Trait.CALL in node.schema.traits:
             self._call(node)
+        elif Trait.BINDS in node.schema.traits:
+            emit_read(self, node)
+        elif Trait.BRANCH in node.schema.traits:
+            emit_if(self, node)
+        elif Trait.LOOP in node.schema.traits:
+            emit_while(self, node)
         else:
             self._host_call(node)
+
+    def signature_of(self, node: Node) -> KernelSignature | None:
+        """The kernel of a node, if it has one."""
+        lowered = self.lowered.get(node)
+        return None if lowered is None else self.kernels[lowered.kernel]
+
+    def _constant(self, node: Node) -> None:
+        """Where the bytes are; regions read those of the graph around them."""
+        array = cast("Array", node.attributes["value"])
+        storage = self.arrays.get(id(array))
+        if storage is None or node in self.top:
+            name = node.result.name or f"constant_{len(self.entries)}"
+            storage = Storage.of_array(array, name)
+            self.arrays.setdefault(id(array), storage)
+        self.entries[node.result] = Entry(storage, node.result.type)
 
     def _entry(self, node: Node, value: Value | None) -> Entry:
         if value is None or value not in self.entries:
@@ -157,14 +187,15 @@ class _Builder:
     def _dispatch(self, node: Node, lowered: Lowered) -> None:
         kernel = self.kernels[lowered.kernel]
         operands = [self._entry(node, v) for v in node.present_operands]
-        name = self._unique(kernel.name)
+        name = self.unique(kernel.name)
         results = [self._result(v, name) for v in node.results]
         scratch = [
             self._scratch(kernel, index)
             for index in range(len(operands) + len(results), len(kernel.parameters))
         ]
         for place, result in updates_of(node):
-            self.steps.append(Copy(operands[place], results[result]))
+            if operands[place].storage is not results[result].storage:
+                self.steps.append(Copy(operands[place], results[result]))
             operands[place] = results[result]
         arguments = (*operands, *results, *scratch)
         self.steps.append(
@@ -199,7 +230,7 @@ class _Builder:
 
     def _host_call(self, node: Node) -> None:
         operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)
-        name = self._unique(node.op)
+        name = self.unique(node.op)
         results = tuple(self._result(v, name) for v in node.results)
         self.steps.append(
             HostCall(
@@ -216,12 +247,13 @@ class _Builder:
     def _call(self, node: Node) -> None:
         symbol = cast("str", node.attributes["symbol"])
         operands = tuple(self._entry(node, v) for v in node.present_operands)
-        name = self._unique(symbol)
+        name = self.unique(symbol)
         results = tuple(self._result(v, name) for v in node.results)
         place = node.location
         self.steps.append(Call(name, symbol, operands, results, place, nodes_of(node)))
 
-    def _unique(self, name: str) -> str:
+    def unique(self, name: str) -> str:
+        """A name that no other step has."""
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return name if count == 0 else f"{name}.{count}"
@@ -235,16 +267,6 @@ def _guard_of(value: Value) -> Node | None:
     return node if node is not None and Trait.GUARD in node.schema.traits else None
 
 
-def _origin(value: Value) -> Value:
-    """The value whose bytes `value` shows through views."""
-    while value.node is not None and Trait.VIEW in value.node.schema.traits:
-        source = value.node.operands[0]
-        if source is None:
-            break
-        value = source
-    return value
-
-
 def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
     """Where a call finds the value of each symbol: the first input axis that is the bare symbol."""
     found: dict[str, Dimension] = {}
@@ -256,7 +278,14 @@ def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
                 place = Dimension(name, index, axis, max(low or 0, 0), high)
                 found.setdefault(name, place)
     wanted = {s.name for v in graph.values() for d in v.type.shape for s in symbols(d)}
-    missing = sorted(wanted - set(found))
+    read = {
+        symbol.name
+        for node in graph
+        if Trait.BINDS in node.schema.traits
+        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
+        for symbol in symbols(dim)
+    }
+    missing = sorted(wanted - set(found) - read)
     if missing:
         raise ModelError(
             f"dimensions {missing} are not the size of any input axis",

@@ -7,12 +7,17 @@ from typing import final
 
 from tilewright.base.outcome import Outcome
 from tilewright.compiler.program.ir import (
+    Branch,
     Call,
     Copy,
     Dispatch,
     Entry,
+    FlowStep,
     HostCall,
+    Jump,
+    Label,
     Program,
+    ReadSizes,
     Step,
     Storage,
     operands_of,
@@ -26,7 +31,8 @@ def emit_plan(program: Program) -> form.Plan:
     storages = {storage: index for index, storage in enumerate(program.storages)}
     table = _Entries(storages)
     inputs = tuple((name, table.number(entry)) for name, entry in program.inputs)
-    steps = tuple(_step(program, step, table) for step in program.steps)
+    labels = {step: i for i, step in enumerate(program.steps) if isinstance(step, Label)}
+    steps = tuple(_step(program, step, table, labels) for step in program.steps)
     outputs = tuple((name, table.number(entry)) for name, entry in program.outputs)
     return form.Plan(
         name=program.name,
@@ -75,7 +81,9 @@ def _storage(storage: Storage) -> form.Storage:
     )
 
 
-def _step(program: Program, step: Step, table: _Entries) -> form.Step:
+def _step(
+    program: Program, step: Step, table: _Entries, labels: Mapping[Label, int]
+) -> form.Step:
     def numbers(items: tuple[Entry, ...]) -> tuple[int, ...]:
         return tuple(table.number(e) for e in items)
 
@@ -120,4 +128,29 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 ),
                 nodes=step.nodes,
                 outcome=Outcome.HOST,
+            )
+        case Label() | Branch() | Jump() | ReadSizes():
+            return _flow_step(step, table, labels)
+
+
+def _flow_step(step: FlowStep, table: _Entries, labels: Mapping[Label, int]) -> form.Step:
+    match step:
+        case Label():
+            return form.Step("label", step.name, "", (), 0)
+        case Branch():
+            source = (table.number(step.condition),)
+            return form.Step("branch", "branch", "", source, 0, goto=labels[step.otherwise])
+        case Jump():
+            return form.Step("jump", "jump", "", (), 0, goto=labels[step.target])
+        case ReadSizes():
+            return form.Step(
+                kind="read",
+                name="read_sizes",
+                target=place_of(step),
+                arguments=(table.number(step.source),),
+                result_count=0,
+                sizes=tuple(
+                    form.SizeRange(s.name, max(s.lower or 0, 0), s.upper)
+                    for s in step.sizes
+                ),
             )

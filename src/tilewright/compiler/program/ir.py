@@ -2,7 +2,8 @@
 
 Tensors are entries: dense row-major views (`Entry`) of storages (`Storage`, identity matters).
 Steps run in order; `Dispatch` runs a kernel over its grid, `HostCall` a reference implementation
-in Python, `Call` a packed function of a module, `Copy` moves bytes.  Storages have a kind and, once `memory.assign` ran, a place.
+in Python, `Call` a packed function of a module, `Copy` moves bytes.  Control flow is `Label`, `Branch` and
+`Jump`; `ReadSizes` gives symbols values that the data of a call decides.  Storages have a kind and, once `memory.assign` ran, a place.
 Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
 """
 
@@ -148,10 +149,46 @@ class Call:
     nodes: tuple[str, ...] = ()
 
 
-Step = Dispatch | Copy | HostCall | Call
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """A place that other steps go to."""
+
+    name: str
 
 
-def place_of(step: HostCall | Call) -> str:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """Go on with the next step where the one element of `condition` is true, else at `otherwise`."""
+
+    condition: Entry
+    otherwise: Label
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Jump:
+    """Go on at `target`."""
+
+    target: Label
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadSizes:
+    """Read the elements of `source`, i64, on the host: the values of `sizes` from here on."""
+
+    source: Entry
+    sizes: tuple[Symbol, ...]
+    location: object = ""
+
+
+FlowStep = Label | Branch | Jump | ReadSizes
+Step = Dispatch | Copy | HostCall | Call | FlowStep
+
+
+def place_of(step: HostCall | Call | ReadSizes) -> str:
     """Where a step comes from, as artifacts keep it: without the model's file."""
     location = step.location
     return location.place if isinstance(location, Location) else str(location)
@@ -179,6 +216,11 @@ class Program:
     checks: tuple[IndexCheck, ...] = ()
     check_storage: Storage | None = None
 
+    @property
+    def has_flow(self) -> bool:
+        """Whether some step decides at run time what comes next, or how large it is."""
+        return any(isinstance(step, FlowStep) for step in self.steps)
+
 
 def operands_of(step: Step) -> tuple[Entry, ...]:
     """The entries a step reads."""
@@ -191,6 +233,12 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return tuple(e for e in step.operands if e is not None)
         case Call():
             return step.operands
+        case Branch():
+            return (step.condition,)
+        case ReadSizes():
+            return (step.source,)
+        case Label() | Jump():
+            return ()
 
 
 def results_of(step: Step) -> tuple[Entry, ...]:
@@ -202,3 +250,5 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return (step.target,)
         case HostCall() | Call():
             return step.results
+        case Label() | Branch() | Jump() | ReadSizes():
+            return ()

@@ -14,12 +14,16 @@ from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
+    Branch,
     Call,
     Copy,
     Dispatch,
     Entry,
     HostCall,
+    Jump,
+    Label,
     Program,
+    ReadSizes,
     Step,
     Storage,
     operands_of,
@@ -61,12 +65,33 @@ def _known(size: Dim) -> int:
     return size
 
 
+def _extend_over_loops(program: Program) -> None:
+    """What a loop reads from before it, or from its trip before, lives to its end."""
+    places = {step: i for i, step in enumerate(program.steps) if isinstance(step, Label)}
+    loops = [
+        (places[step.target], index)
+        for index, step in enumerate(program.steps)
+        if isinstance(step, Jump) and places[step.target] < index
+    ]
+    storages = {
+        entry.storage
+        for step in program.steps
+        for entry in (*operands_of(step), *results_of(step))
+    }
+    # Inner loops end first, so one walk is enough.
+    for start, end in loops:
+        for storage in storages:
+            if storage.first < start <= storage.last:
+                storage.last = max(storage.last, end)
+
+
 def _set_lifetimes(program: Program) -> None:
     for index, step in enumerate(program.steps):
         for entry in (*operands_of(step), *results_of(step)):
             storage = entry.storage
             storage.first = index if storage.first < 0 else storage.first
             storage.last = index
+    _extend_over_loops(program)
     if program.check_storage is not None:  # the host reads it behind the last step
         program.check_storage.first = 0
         program.check_storage.last = len(program.steps) - 1
@@ -145,6 +170,12 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
                 operands=tuple(move(e) for e in step.operands),
                 results=tuple(move(e) for e in step.results),
             )
+        case Branch():
+            return Branch(move(step.condition), step.otherwise)
+        case ReadSizes():
+            return replace(step, source=move(step.source))
+        case Label() | Jump():
+            return step
 
 
 def _collect(program: Program, steps: tuple[Step, ...]) -> tuple[Storage, ...]:

@@ -33,7 +33,7 @@ def role_of(node: Node) -> Role:
     if has(node, Trait.CONSTANT):
         return Role.FREE if is_inline_constant(node) else Role.NONE
     if node.regions:
-        return Role.HOST
+        return Role.HOST if has(node, Trait.SEALED) else Role.NONE
     has_body = catalogue.lookup(node.op).supports(_types(node), node.attributes)
     if has(node, Trait.VIEW):
         return Role.VIEW if has_body else Role.NONE

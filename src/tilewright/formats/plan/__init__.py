@@ -14,6 +14,7 @@ from tilewright.formats.plan.json_form import VERSION, from_json, to_json
 from tilewright.formats.plan.steps import (
     CHECK_BYTES,
     CHECK_PASSED,
+    FLOW_KINDS,
     STEP_KINDS,
     STORAGE_KINDS,
     Dimension,
@@ -21,6 +22,7 @@ from tilewright.formats.plan.steps import (
     HostCall,
     IndexCheck,
     Plan,
+    SizeRange,
     Step,
     Storage,
     operands_of,
@@ -31,6 +33,7 @@ from tilewright.formats.plan.verifier import verify_plan
 __all__ = [
     "CHECK_BYTES",
     "CHECK_PASSED",
+    "FLOW_KINDS",
     "STEP_KINDS",
     "STORAGE_KINDS",
     "VERSION",
@@ -39,6 +42,7 @@ __all__ = [
     "HostCall",
     "IndexCheck",
     "Plan",
+    "SizeRange",
     "Step",
     "Storage",
     "decode_attribute",

@@ -33,11 +33,13 @@ from tilewright.formats.graph_json import (
 )
 from tilewright.formats.plan.attributes import decode_attribute, encode_attribute
 from tilewright.formats.plan.steps import (
+    FLOW_KINDS,
     Dimension,
     Entry,
     HostCall,
     IndexCheck,
     Plan,
+    SizeRange,
     Step,
     Storage,
     operands_of,
@@ -45,7 +47,8 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 3)
+VERSION: Final = (1, 4)
+_WITHOUT_FLOW: Final = (1, 3)  # what plans without control flow are written as
 _DIM_LIMIT: Final = 4096  # characters of one expression
 
 
@@ -135,6 +138,8 @@ class _GraphForm:
         return self.position[entry]
 
     def _step(self, step: Step) -> None:
+        if step.kind in FLOW_KINDS:
+            return
         inputs = tuple(self._place(e) for e in operands_of(step))
         results = results_of(step)
         attributes = operator_attributes(step.target or COPY, len(inputs), len(results))
@@ -143,7 +148,7 @@ class _GraphForm:
 
 def _extension(plan: Plan) -> dict[str, object]:
     return {
-        "version": list(VERSION),
+        "version": list(VERSION if plan.has_flow else _WITHOUT_FLOW),
         "name": plan.name,
         "inputs": [list(row) for row in plan.inputs],
         "outputs": [list(row) for row in plan.outputs],
@@ -178,10 +183,19 @@ def _extension(plan: Plan) -> dict[str, object]:
                 "outcome": s.outcome,
                 "bytes": None if s.bytes_moved is None else _dim(s.bytes_moved),
                 "nodes": list(s.nodes),
+                **_flow(s),
             }
             for s in plan.steps
         ],
     }
+
+
+def _flow(step: Step) -> dict[str, object]:
+    """What steps of control flow have beside."""
+    if step.kind not in FLOW_KINDS:
+        return {}
+    sizes = [[s.name, s.minimum, s.maximum] for s in step.sizes]
+    return {"goto": step.goto, "sizes": sizes}
 
 
 def _host(call: HostCall) -> dict[str, object]:
@@ -289,6 +303,12 @@ def _decode_step(row: Mapping[str, object], dims: _Dims) -> Step:
         outcome=_outcome(row.get("outcome")),
         bytes_moved=dims.optional(row.get("bytes")),
         nodes=tuple(_text(name) for name in _list(row.get("nodes", []))),
+        # Since 1.4.
+        goto=_number(row.get("goto", -1)),
+        sizes=tuple(
+            SizeRange(_text(name), _number(low), _optional_number(high))
+            for name, low, high in cast("list[list[object]]", row.get("sizes", []))
+        ),
     )
 
 

@@ -16,7 +16,8 @@ from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, substitute
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
-STEP_KINDS: Final = ("dispatch", "copy", "host", "call")
+FLOW_KINDS: Final = ("label", "branch", "jump", "read")
+STEP_KINDS: Final = ("dispatch", "copy", "host", "call", *FLOW_KINDS)
 # MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
 CHECK_PASSED: Final = -(1 << 63)
@@ -89,6 +90,16 @@ class Dimension:
 
 @final
 @record
+class SizeRange:
+    """A size that a `read` step binds, `minimum .. maximum` (None: any)."""
+
+    name: str
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@final
+@record
 class HostCall:
     """What a `host` step passes besides its tensors.
 
@@ -113,6 +124,10 @@ class Step:
     of a packed function, looked up in the modules that come with the program; it takes the
     arguments as tensors, fills the results and returns nothing.
 
+    label: where others go to.  branch: on with the next step where its one argument, a bool, is true, else at
+    step `goto`.  jump: on at step `goto`.  read: the elements of its one argument, i64, are the values of `sizes`
+    from here on; `target` is the node in the model's terms, for errors.
+
     `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
     `nodes` are those of the model that it computes, `bytes_moved` what it reads and writes at least
     (plans before 1.2 say neither).
@@ -131,6 +146,8 @@ class Step:
     outcome: Outcome | None = None
     bytes_moved: Dim | None = None
     nodes: tuple[str, ...] = ()
+    goto: int = -1
+    sizes: tuple[SizeRange, ...] = ()
 
 
 def operands_of(step: Step) -> tuple[int, ...]:
@@ -188,5 +205,10 @@ class Plan:
 
     @property
     def is_static(self) -> bool:
-        """Whether no shape depends on a call."""
-        return not self.dims
+        """Whether nothing depends on a call: no shape, and not which step comes next."""
+        return not self.dims and not self.has_flow
+
+    @property
+    def has_flow(self) -> bool:
+        """Whether some step decides at run time what comes next, or how large it is."""
+        return any(step.kind in FLOW_KINDS for step in self.steps)

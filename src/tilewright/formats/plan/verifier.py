@@ -15,6 +15,7 @@ from tilewright.base.errors import ArchiveError
 from tilewright.base.symbolic import Dim, symbols
 from tilewright.formats.plan.steps import (
     CHECK_BYTES,
+    FLOW_KINDS,
     STEP_KINDS,
     STORAGE_KINDS,
     Plan,
@@ -108,7 +109,7 @@ def _check_dims(plan: Plan) -> None:
         _require(0 <= dim.axis < rank, f"{subject}: no axis {dim.axis}")
         _require(dim.minimum >= 0, f"{subject}: negative minimum")
         _require(dim.maximum is None or dim.maximum >= 0, f"{subject}: negative maximum")
-    known = set(names)
+    known = {*names, *(size.name for step in plan.steps for size in step.sizes)}
     sizes = [s.size_bytes for s in plan.storages]
     for entry in plan.entries:
         sizes += (*entry.shape, entry.offset_bytes)
@@ -139,6 +140,7 @@ def _check_steps(plan: Plan) -> None:
             _check_copy(plan, step, subject)
         if step.kind == "call":
             _check_call(step, subject)
+        _check_flow(plan, step, subject)
         if step.host is not None:
             _check_host(step, subject)
 
@@ -161,6 +163,30 @@ def _check_copy(plan: Plan, step: Step, subject: str) -> None:
     source, target = (plan.entries[e] for e in step.arguments)
     _require(source.size_bytes == target.size_bytes, f"{subject}: sizes differ")
     _require(source.storage != target.storage, f"{subject}: copies onto itself")
+
+
+def _check_flow(plan: Plan, step: Step, subject: str) -> None:
+    """Where it goes there is a label; what it reads is small, whole and of the right type."""
+    goes = step.kind in ("branch", "jump")
+    inside = 0 <= step.goto < len(plan.steps)
+    _require(inside if goes else step.goto == -1, f"{subject}: bad target")
+    _require(not goes or plan.steps[step.goto].kind == "label", f"{subject}: bad target")
+    _require(bool(step.sizes) == (step.kind == "read"), f"{subject}: bad sizes")
+    if step.kind not in FLOW_KINDS:
+        return
+    count = 1 if step.kind in ("branch", "read") else 0
+    _require(
+        len(step.arguments) == count and step.result_count == 0,
+        f"{subject}: not {count} -> 0",
+    )
+    if not count:
+        return
+    entry = plan.entries[step.arguments[0]]
+    wanted = 1 if step.kind == "branch" else 8 * len(step.sizes)
+    _require(entry.size_bytes == wanted, f"{subject}: does not read {wanted} bytes")
+    for size in step.sizes:
+        known = all(size.name != dim.name for dim in plan.dims)
+        _require(known and size.minimum >= 0, f"{subject}: bad size '{size.name}'")
 
 
 def _check_call(step: Step, subject: str) -> None:

@@ -5,10 +5,10 @@ are computed, every command is recorded in the C core, and a call (`executor`) o
 pointers.  Not here: reading artifacts (`session`), control flow (`bytecode_machine`).
 """
 
-from tilewright.runtime.plan_executor.binding import FindFunction
 from tilewright.runtime.plan_executor.executor import PlanExecutor
 from tilewright.runtime.plan_executor.host_arrays import arrange, as_array
 from tilewright.runtime.plan_executor.host_call import HostFunction
+from tilewright.runtime.plan_executor.record_steps import FindFunction
 from tilewright.runtime.plan_executor.tensors import Array
 
 __all__ = ["Array", "FindFunction", "HostFunction", "PlanExecutor", "arrange", "as_array"]

@@ -16,7 +16,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
 from tilewright.base.symbolic import symbols
@@ -25,19 +25,17 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
-from tilewright.runtime.plan_executor.binding import (
-    BoundPlan,
-    FindFunction,
-    Resources,
-    bind_plan,
-)
+from tilewright.runtime.plan_executor.binding import BoundPlan, bind_plan
+from tilewright.runtime.plan_executor.flow import FlowRunner
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall
+from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
 from tilewright.runtime.plan_executor.results import result_array
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
     Array,
+    TensorType,
     as_bits,
     describe,
     describe_array,
@@ -92,6 +90,9 @@ class PlanExecutor:
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
         self._updated: frozenset[tuple[int, int]] = updated_inputs(plan)
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
+        self._flow: FlowRunner | None = None
+        if plan.has_flow:
+            self._flow = FlowRunner(self._resources)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
     @property
@@ -109,6 +110,8 @@ class PlanExecutor:
 
         Raises: InputError naming the input that does not fit; DeviceError naming the kernel that failed.
         """
+        if self._flow is not None:
+            return self._run_flow(self._flow, arrays, [None] * len(self.output_names))
         bound = self._static if self._static is not None else self.bound_for(arrays)
         try:
             result = self._run(bound, arrays)
@@ -136,8 +139,11 @@ class PlanExecutor:
 
         Raises: InputError for an array that does not fit.
         """
+        if self._flow is not None:
+            self._check_output_count(outputs)
+            return self._run_flow(self._flow, arrays, outputs)
         bound = self._static if self._static is not None else self.bound_for(arrays)
-        inputs = self._conform(bound, arrays)
+        inputs = self._conform(bound.input_types, arrays)
         results = self._targets(bound, outputs)
         wired = [
             as_bits(r, dtype)
@@ -161,10 +167,13 @@ class PlanExecutor:
             arrays: the inputs, dense.
             outputs: as `run_into` takes them.
 
-        Raises: InputError for an array that does not fit, or that would have to be copied for each call.
+        Raises: InputError for an array that does not fit, or that would have to be copied for each call;
+            UserError for a plan with control flow.
         """
+        if self._flow is not None:
+            raise self._refusal("is not prepared")
         bound = self._static if self._static is not None else self.bound_for(arrays)
-        inputs = self._conform(bound, arrays)
+        inputs = self._conform(bound.input_types, arrays)
         results = self._targets(bound, outputs)
         typed = zip(results, bound.output_types, strict=True)
         wired = [as_bits(result, dtype) for result, (dtype, _) in typed]
@@ -180,13 +189,34 @@ class PlanExecutor:
             bound, self._resources.pool, self._heap, buffers, tuple(results), has_arena
         )
 
-    def _targets(self, bound: BoundPlan, outputs: Sequence[Array | None]) -> list[Array]:
-        """The arrays that take the results.  Raises: InputError for one that does not fit."""
-        if len(outputs) != len(bound.output_types):
+    def _run_flow(
+        self,
+        flow: FlowRunner,
+        arrays: Sequence[Array],
+        outputs: Sequence[Array | None],
+        times: list[tuple[int, native.Timing]] | None = None,
+    ) -> tuple[Array, ...]:
+        """A call of a plan with control flow."""
+        env = self.dimensions_of(arrays)
+        inputs = self._conform(flow.input_types(env), arrays)
+        given = [output for output in outputs if output is not None]
+        try:
+            if given:
+                inputs = saved(inputs, given, frozenset())
+            return flow.run(env, inputs, outputs, times)
+        except native.KernelError as error:
+            raise error.for_user from error
+
+    def _check_output_count(self, outputs: Sequence[Array | None]) -> None:
+        if len(outputs) != len(self.output_names):
             raise InputError(
-                f"got {len(outputs)} outputs, expected {len(bound.output_types)}: "
+                f"got {len(outputs)} outputs, expected {len(self.output_names)}: "
                 f"{', '.join(self.output_names) or 'none'}"
             )
+
+    def _targets(self, bound: BoundPlan, outputs: Sequence[Array | None]) -> list[Array]:
+        """The arrays that take the results.  Raises: InputError for one that does not fit."""
+        self._check_output_count(outputs)
         results: list[Array] = []
         rows = zip(self.output_names, bound.output_types, outputs, strict=True)
         for name, (dtype, shape), given in rows:
@@ -219,10 +249,17 @@ class PlanExecutor:
         try:
             return bound.call(*arrays)
         except (TypeError, ValueError, BufferError):
-            fixed = self._conform(bound, arrays)
+            fixed = self._conform(bound.input_types, arrays)
             if all(a is b for a, b in zip(fixed, arrays, strict=True)):
                 raise  # the inputs fit: the error comes from a step
             return bound.call(*fixed)
+
+    def _refusal(self, problem: str) -> UserError:
+        return UserError(
+            f"a program with control flow {problem}",
+            location=self.plan.name,
+            hint="call it, or look at its times with profile",
+        )
 
     def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The value of each dynamic dimension in a call with these inputs."""
@@ -266,8 +303,14 @@ class PlanExecutor:
 
         Raises: InputError naming the input that does not fit.
         """
+        if self._flow is not None:
+            outputs = [None] * len(self.output_names)
+            self._run_flow(self._flow, arrays, outputs)
+            noted: list[tuple[int, native.Timing]] = []
+            self._run_flow(self._flow, arrays, outputs, noted)
+            return [(self.plan.steps[step], timing) for step, timing in noted]
         bound = self._static if self._static is not None else self.bound_for(arrays)
-        inputs = self._conform(bound, arrays)
+        inputs = self._conform(bound.input_types, arrays)
         outputs = [
             as_bits(np.empty(shape, dtype.numpy), dtype)
             for dtype, shape in bound.output_types
@@ -287,10 +330,12 @@ class PlanExecutor:
     def stepper(self, arrays: Sequence[Array]) -> PlanStepper:
         """The steps of a call with these inputs, to be run one by one.
 
-        Raises: InputError naming the input that does not fit.
+        Raises: InputError naming the input that does not fit; UserError for a plan with control flow.
         """
+        if self._flow is not None:
+            raise self._refusal("does not run step by step")
         bound = self._static if self._static is not None else self.bound_for(arrays)
-        inputs = self._conform(bound, arrays)
+        inputs = self._conform(bound.input_types, arrays)
         return PlanStepper(self._resources, self._dims_of(arrays), inputs)
 
     def _dims_of(self, arrays: Sequence[Array]) -> tuple[int, ...]:
@@ -303,13 +348,13 @@ class PlanExecutor:
             raise self._mismatch(dim.input, array)
         return shape[dim.axis]
 
-    def _conform(self, bound: BoundPlan, arrays: Sequence[Array]) -> list[Array]:
+    def _conform(self, types: Sequence[TensorType], arrays: Sequence[Array]) -> list[Array]:
         """Bring layout in order (contiguity, bit views) or say what is wrong with which input."""
         self._check_count(arrays)
         fixed: list[Array] = []
         for index, array in enumerate(arrays):
             given = np.asarray(array)
-            dtype, shape = bound.input_types[index]
+            dtype, shape = types[index]
             if given.dtype != dtype.numpy or given.shape != shape:
                 raise self._mismatch(index, given, self.dimensions_of(arrays))
             fixed.append(as_bits(in_order(given), dtype))

@@ -14,7 +14,8 @@ import numpy as np
 
 from tilewright.base.symbolic import evaluate
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.binding import Resources, bind_steps
+from tilewright.runtime.plan_executor.binding import bind_steps
+from tilewright.runtime.plan_executor.record_steps import Resources
 from tilewright.runtime.plan_executor.tensors import Array, as_bits
 
 

@@ -86,27 +86,18 @@ def test_if_takes_one_branch(condition: bool, expected: float):
     np.testing.assert_allclose(out, expected, rtol=1e-6)
 
 
-def test_loop_carries_values_and_stacks_scans():
+def test_while_carries_values_as_long_as_its_condition_holds():
+    go_on = GraphBuilder()
+    go_on.input("total", TensorType(f32, ()))
+    limit = go_on.constant(np.float32(6))
+    go_on.output("going", go_on.less(go_on.graph.inputs[0], limit))
     body = GraphBuilder()
-    body.input("step", TensorType(i64, ()))
-    go_on = body.input("go_on", TensorType(body.constant(np.asarray(True)).type.dtype, ()))
     total = body.input("total", TensorType(f32, ()))
-    more = body.add(total, body.constant(np.float32(2)))
-    for name, value in (("go_on", go_on), ("total", more), ("scan", more)):
-        body.output(name, value)
+    body.output("total", body.add(total, body.constant(np.float32(2))))
     b = GraphBuilder()
-    trips = b.constant(np.asarray(3))
     start = b.input("start", TensorType(f32, ()))
-    node = make_region_node(
-        "loop",
-        [trips, None, start],
-        [body.graph],
-        [TensorType(f32, ()), TensorType(f32, (3,))],
-        {"carried": 1, "scans": 1},
-    )
-    b.add_node(node)
-    for position, value in enumerate(node.results):
-        b.output(f"y{position}", value)
-    last, scan = evaluate(b.graph, [np.float32(1)])
-    assert float(last) == 7
-    assert scan.tolist() == [3, 5, 7]
+    regions = [go_on.graph, body.graph]
+    node = make_region_node("while", [start], regions, [start.type], {"carried": 1})
+    b.output("y", b.add_node(node).result)
+    verify(b.graph)
+    assert [float(evaluate(b.graph, [np.float32(x)])[0]) for x in (1, 7)] == [7, 7]

@@ -15,7 +15,8 @@ from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.symbolic import Dim, floordiv, symbol
 from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
-from tilewright.runtime.plan_executor.binding import Resources, bind_plan
+from tilewright.runtime.plan_executor.binding import bind_plan
+from tilewright.runtime.plan_executor.record_steps import Resources
 
 N = symbol("N", 1)
 

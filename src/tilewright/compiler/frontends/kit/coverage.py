@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
 
 SHOWN_NODES: Final = 5
@@ -306,7 +307,7 @@ def _reason_for(status: Status, step: Judged) -> str:
 def _fallback(node: Node) -> str:
     """Why a graph op runs on the host; empty when it has a kernel."""
     declaration = catalogue.lookup(node.op)
-    if node.op == "constant":
+    if node.regions or node.schema.traits & (Trait.CONSTANT | Trait.BINDS):
         return ""
     types = [None if v is None else v.type for v in node.operands]
     if declaration.body is None:

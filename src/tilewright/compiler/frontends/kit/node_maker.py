@@ -10,7 +10,8 @@ Called by the rows and importers of front ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, final
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.assumptions import Equality, equalities
+from tilewright.compiler.frontends.kit.region import Region
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
@@ -36,13 +38,103 @@ FOLD_ELEMENTS: Final = 1 << 16
 class NodeMaker:
     """Writes nodes into `graph`; `location` is where the next ones come from."""
 
-    __slots__ = ("assumptions", "emitted", "graph", "location")
+    __slots__ = ("_fresh", "_regions", "_top", "assumptions", "emitted", "location")
 
     def __init__(self, graph: Graph) -> None:
-        self.graph: Graph = graph
+        self._top: Graph = graph
+        self._regions: list[Region] = []
+        self._fresh: int = 0
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
         self.assumptions: dict[Equality, Location] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """Where nodes go now: the graph, or the innermost region that is open."""
+        return self._regions[-1].graph if self._regions else self._top
+
+    # --- regions
+
+    @contextmanager
+    def region(self, inputs: Sequence[TensorType] = ()) -> Generator[Region]:
+        """Write nodes into a region until the block ends; what they read from outside is captured."""
+        opened = Region(inputs)
+        self._regions.append(opened)
+        try:
+            yield opened
+        finally:
+            self._regions.remove(opened)
+
+    def flow(
+        self,
+        name: str,
+        operands: Sequence[Tensor],
+        regions: Sequence[Region],
+        types: Sequence[TensorType],
+        **attributes: object,
+    ) -> list[Tensor]:
+        """A node of control flow over regions that are closed; their captures become operands."""
+        captured = list(dict.fromkeys(v for region in regions for v in region.captures))
+        for region in regions:
+            region.graph.inputs += [region.inside(value) for value in captured]
+        given = [self.value(t) for t in operands]
+        given += [self._reached(value, len(self._regions)) for value in captured]
+        declaration = catalogue.lookup(name)
+        node = Node(
+            declaration.schema,
+            given,
+            declaration.complete(attributes),
+            types,
+            regions=[region.graph for region in regions],
+            location=self.location,
+        )
+        self._append(node)
+        return [self.of_value(value) for value in node.results]
+
+    def retype(
+        self, region: Region, results: Sequence[Tensor], types: Sequence[TensorType]
+    ) -> None:
+        """Let a region that is closed yield its results as of other types, equal where it runs."""
+        self._regions.append(region)
+        for place, (result, type_) in enumerate(zip(results, types, strict=True)):
+            region.graph.outputs[place] = self.value(self.as_type(result, type_))
+        self._regions.remove(region)
+
+    def as_type(self, x: Tensor, type_: TensorType) -> Tensor:
+        """`x` as of a type whose sizes are its own wherever this runs; nothing is assumed elsewhere."""
+        if x.type == type_:
+            return x
+        shape = {"shape": type_.shape}
+        return self.of_value(self._node("reshape", [self.value(x)], shape, (type_,)).result)
+
+    def fresh_name(self, stem: str) -> str:
+        """A name of a size that no other has."""
+        self._fresh += 1
+        return f"{stem}${self._fresh}"
+
+    def bind_sizes(self, values: Tensor, sizes: Sequence[Dim]) -> None:
+        """Let the symbols `sizes` be the elements of `values`, i64, from here on."""
+        declaration = catalogue.lookup("bind_sizes")
+        attributes = declaration.complete({"sizes": tuple(sizes)})
+        operand = self.value(values)
+        self._append(
+            Node(declaration.schema, [operand], attributes, (), location=self.location)
+        )
+
+    def _append(self, node: Node) -> None:
+        self.graph.nodes.append(node)
+        self.emitted.append(node)
+        if self._regions:
+            self._regions[-1].own.update(node.results)
+
+    def _reached(self, value: Value, depth: int) -> Value:
+        """The value as the region at `depth` sees it (0: the graph), captured where it is from outside."""
+        if not depth:
+            return value
+        region = self._regions[depth - 1]
+        if value in region.own:
+            return value
+        return region.inside(self._reached(value, depth - 1))
 
     # --- making tensors
 
@@ -86,18 +178,29 @@ class NodeMaker:
             return None
 
     def value(self, tensor: Tensor) -> Value:
-        """The graph value of `tensor`, made now if it has none yet."""
+        """The graph value of `tensor` where nodes go now, made now if it has none yet."""
+        if self._regions:
+            return self._value_inside(tensor, self._regions[-1])
         if tensor.value is None:
-            if tensor.array is not None:
-                tensor.value = self._node(
-                    "constant", (), {"value": tensor.array}, (tensor.type,)
-                ).result
-            elif tensor.contents is not None:
-                tensor.value = self._materialize(tensor.contents)
-            else:
-                raise InternalError("tensor without a value", location=self.location)
+            tensor.value = self._made(tensor)
             tensor.value.name = tensor.value.name or tensor.name
         return tensor.value
+
+    def _value_inside(self, tensor: Tensor, region: Region) -> Value:
+        """Constants are made again in every region, for they cost nothing there and passes see them."""
+        if tensor.value is not None and tensor.array is None and tensor.contents is None:
+            return self._reached(tensor.value, len(self._regions))
+        if tensor not in region.made:
+            region.made[tensor] = self._made(tensor)
+        return region.made[tensor]
+
+    def _made(self, tensor: Tensor) -> Value:
+        if tensor.array is not None:
+            value = {"value": tensor.array}
+            return self._node("constant", (), value, (tensor.type,)).result
+        if tensor.contents is None:
+            raise InternalError("tensor without a value", location=self.location)
+        return self._materialize(tensor.contents)
 
     def _materialize(self, contents: Contents) -> Value:
         """Symbolic contents as data: a vector of dimensions, cast and divided as needed."""
@@ -161,8 +264,7 @@ class NodeMaker:
             held = [None if v is None else v.type for v in operands]
             types = schema.infer(held, complete)
         node = Node(schema, operands, complete, types, location=self.location)
-        self.graph.nodes.append(node)
-        self.emitted.append(node)
+        self._append(node)
         return node
 
     # --- folding

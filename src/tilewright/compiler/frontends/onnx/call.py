@@ -8,25 +8,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from onnx import GraphProto, NodeProto
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.base.text import identifier
+from tilewright.compiler.frontends.kit.control import read_sizes
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
 from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
 from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
-from tilewright.compiler.graph.contents import Contents, Ratio
+from tilewright.compiler.graph.contents import Contents, Ratio, known
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import normal_axis
 
 T = TypeVar("T")
 # Imports a subgraph of the current node with these inputs; returns its outputs.
 Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
+
+
+@final
+class Checkpoint:
+    """Goes back to where an import was: what subgraphs reported meanwhile is forgotten.
+
+    Args:
+        lists: what is appended to while a subgraph is imported.
+    """
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, *lists: list[Any]) -> None:
+        self._lists: tuple[list[Any], ...] = lists
+
+    def __call__(self) -> Callable[[], None]:
+        """Remember this moment.  Returns: what goes back to it."""
+        counts = [len(each) for each in self._lists]
+
+        def undo() -> None:
+            for each, count in zip(self._lists, counts, strict=True):
+                del each[count:]
+
+        return undo
+
+    def problems(self) -> list[list[Any]]:
+        """What the lists hold now."""
+        return [list(each) for each in self._lists]
+
+    def restore(self, held: list[list[Any]]) -> None:
+        """Let the lists hold that again."""
+        for each, items in zip(self._lists, held, strict=True):
+            each[:] = items
 
 
 @final
@@ -41,7 +77,9 @@ class Call:
     maker: NodeMaker
     storage: Storage
     inline: Inline
+    checkpoint: Checkpoint
     output_count: int = field(default=1)
+    sizes: dict[int, Contents] = field(default_factory=dict[int, Contents])
 
     # --- operands
 
@@ -95,6 +133,8 @@ class Call:
 
         Raises: UnsupportedError when they are only known while the model runs.
         """
+        if index in self.sizes:
+            return self.sizes[index]
         tensor = self.tensor(index)
         found = self.maker.contents(tensor)
         if found is None:
@@ -102,6 +142,21 @@ class Call:
                 f"{subject} depends on data: operand {index + 1} is computed"
             )
         return found
+
+    def is_known(self, *indices: int) -> bool:
+        """Whether the elements of small operands are known, those that are left out included."""
+        given = [self.optional(i) for i in indices]
+        return all(t is None or self.maker.contents(t) is not None for t in given)
+
+    def sized(self, index: int, subject: str) -> tuple[Dim, ...]:
+        """An integer operand as sizes; what only the data of a call decides is read from it, at least 0."""
+        tensor = self.tensor(index)
+        if index not in self.sizes and self.maker.contents(tensor) is None:
+            stem = identifier(subject.removeprefix("the "))
+            held = read_sizes(self.maker, tensor, stem)
+            shape = tuple(d for d in tensor.shape if isinstance(d, int))
+            self.sizes[index] = known(dtypes.i64, held, shape)
+        return self.dims(index, subject)
 
     def dims(self, index: int, subject: str) -> tuple[Dim, ...]:
         """An integer operand as dimensions, flattened."""

@@ -1,33 +1,40 @@
-"""Rows for control flow: If, Loop, Scan, as far as it can be decided while importing.
+"""Rows for control flow: If, Loop, Scan.
 
-A branch whose condition is known is the only one imported; with an unknown condition both are
-computed and one is selected (ops have no effects).  Loops of known length are unrolled; a loop
-that may stop early keeps its last state by selection.  What is left needs control flow in the
-compiled program and is reported.
+A branch whose condition is known is the only one imported.  A loop of known length is written out where that is
+worth it, or where what it carries changes its type from trip to trip; every other one becomes a loop of the
+program (`kit.control`).  The rows that it stacks have as many places as there are trips; where nobody knows how
+many there will be, the loop runs once to count them.
 
 Source: ONNX operator reference (If, Loop, Scan).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
 
 import numpy as np
 from onnx import GraphProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.signature import described
-from tilewright.compiler.frontends.onnx.values import Held
+from tilewright.compiler.frontends.onnx.values import Held, TensorSequence
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import normal_axis
 
 MAX_TRIPS: Final = 4096
+"""Loops that must be written out have no more."""
+_MAX_STACK: Final = 1 << 12
+"""A loop that may end early gets so many places for its rows at most; behind that it is counted first."""
 
 
 def _truth(e: NodeMaker, condition: Tensor) -> bool | None:
@@ -44,67 +51,229 @@ def _if(call: Call) -> list[Held]:
     truth = _truth(call.maker, condition)
     if truth is not None:
         return call.inline(then if truth else other, [])
-    one, two = call.inline(then, []), call.inline(other, [])
-    if len(one) != len(two):
-        raise ModelError("the branches have different numbers of results")
-    return [_select(call.maker, condition, a, b) for a, b in zip(one, two, strict=True)]
+    forms: list[list[Held]] = []
+
+    def branch(graph: GraphProto) -> list[Tensor]:
+        held = call.inline(graph, [])
+        forms.append(held)
+        return _flattened(held)
+
+    results = control.conditional(
+        call.maker, condition, lambda: branch(then), lambda: branch(other)
+    )
+    if [_form(h) for h in forms[0]] != [_form(h) for h in forms[1]]:
+        raise UnsupportedError("a result is a tensor or a sequence, depending on data")
+    return _restored(forms[0], results)
 
 
-def _select(e: NodeMaker, condition: Tensor, a: Held, b: Held) -> Held:
-    if a is b:
-        return a
-    if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.type != b.type:
-        kinds = [str(t.type) if isinstance(t, Tensor) else "no tensor" for t in (a, b)]
-        raise UnsupportedError(
-            f"the result is {kinds[0]} or {kinds[1]}, depending on data; control flow is not "
-            "compiled yet"
-        )
-    return e.op("where", e.reshape(condition, ()), a, b)
+def _form(held: Held) -> int:
+    """How many tensors a value is made of; -1 for a tensor."""
+    return len(held.items) if isinstance(held, TensorSequence) else -1
 
 
-def _trip_count(call: Call) -> int:
-    if call.is_nothing(0):
-        return MAX_TRIPS
-    known = call.maker.contents(call.tensor(0))
-    if known is None or known.constant is None:
-        raise UnsupportedError(
-            "the number of iterations depends on data or a dynamic dimension; control flow is "
-            "not compiled yet"
-        )
-    return call.number(0, "the number of iterations")
+def _flattened(held: Sequence[Held]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in held:
+        if isinstance(value, TensorSequence):
+            found += value.items
+        else:
+            found.append(_tensor(value))
+    return found
+
+
+def _restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
+    """Tensors as values of the same forms."""
+    rest = list(tensors)
+    found: list[Held] = []
+    for value in forms:
+        if isinstance(value, TensorSequence):
+            count = len(value.items)
+            found.append(TensorSequence(tuple(rest[:count]), value.dtype))
+            del rest[:count]
+        else:
+            found.append(rest.pop(0))
+    return found
+
+
+@final
+@dataclass(slots=True)
+class _Loop:
+    """A Loop node as its row reads it.
+
+    Attributes:
+        trips: how many at most, where that is known; None: as long as the condition holds.
+        running: the condition before the first trip; None: true.
+    """
+
+    call: Call
+    body: GraphProto
+    trips: Dim | None
+    limit: Tensor | None
+    running: Tensor | None
+    state: list[Held]
+    rows: list[TensorType] = field(default_factory=list[TensorType])
+    always: bool = False  # the body says true, whatever happens
+
+    @property
+    def columns(self) -> int:
+        return len(self.body.output) - 1 - len(self.state)
 
 
 def _loop(call: Call) -> list[Held]:
-    e, body = call.maker, call.graph("body")
-    trips = _trip_count(call)
+    e = call.maker
+    limit = None if call.is_nothing(0) else call.tensor(0)
+    known = None if limit is None else e.contents(limit)
+    trips: Dim | None = None
+    if known is not None:
+        (trips,) = call.dims(0, "the number of iterations")
+        trips = max(trips, 0) if isinstance(trips, int) else trips
     running = None if call.is_nothing(1) else call.tensor(1)
     state = [_present(h) for h in call.inputs[2:]]
-    columns: list[list[Tensor]] = [[] for _ in body.output[1 + len(state) :]]
-    step = 0
-    while step < trips and (running is None or _truth(e, running) is not False):
-        if step >= MAX_TRIPS:
-            raise UnsupportedError(f"more than {MAX_TRIPS} iterations are not unrolled")
-        unsure = running is not None and _truth(e, running) is None
-        if unsure and (columns or call.is_nothing(0)):
-            raise UnsupportedError(
-                "the loop stops depending on data; control flow is not compiled yet"
-            )
-        going = e.scalar(True, dtypes.bool_) if running is None else running
-        again, *results = call.inline(body, [e.scalar(step, dtypes.i64), going, *state])
-        if not isinstance(again, Tensor):
-            raise ModelError("the condition of the body is not a tensor")
-        fresh = results[: len(state)]
-        if unsure:
-            fresh = [_select(e, going, n, o) for n, o in zip(fresh, state, strict=True)]
-            again = e.op("logical_and", e.reshape(again, ()), e.reshape(going, ()))
-        state = fresh
+    it = _Loop(call, call.graph("body"), trips, limit, running, state)
+    nodes = _node_count(it.body)
+    if isinstance(trips, int) and control.worth_unrolling(trips, nodes):
+        undo = call.checkpoint()
+        written = _written_out(it)
+        if written is not None:
+            return written
+        undo()
+    undo = call.checkpoint()
+    try:
+        return _as_loop(it)
+    except (UnsupportedError, SkipNodeError):
+        if not isinstance(trips, int) or trips > MAX_TRIPS:
+            raise
+        failed = call.checkpoint.problems()
+        undo()
+        written = _written_out(it)
+        if written is None:
+            call.checkpoint.restore(failed)
+            raise
+        return written
+
+
+def _node_count(graph: GraphProto) -> int:
+    """The nodes of a body, those of bodies in it included."""
+    return len(graph.node) + sum(
+        _node_count(attribute.g)
+        for node in graph.node
+        for attribute in node.attribute
+        if attribute.HasField("g")
+    )
+
+
+def _written_out(it: _Loop) -> list[Held] | None:
+    """Trip after trip; None where data decides whether there is another."""
+    e, call = it.call.maker, it.call
+    state, running = it.state, it.running
+    columns: list[list[Tensor]] = [[] for _ in range(it.columns)]
+    assert isinstance(it.trips, int), "known"
+    for step in range(it.trips):
+        going = True if running is None else _truth(e, running)
+        if going is None:
+            return None
+        if not going:
+            break
+        flag = e.scalar(True, dtypes.bool_) if running is None else running
+        again, *results = call.inline(it.body, [e.scalar(step, dtypes.i64), flag, *state])
+        running = _tensor(again)
+        state = results[: len(state)]
         for column, result in zip(columns, results[len(state) :], strict=True):
             column.append(_tensor(result))
-        running = again
-        step += 1
     first = 1 + len(state)
-    scans = [_stacked(e, c, body, first + i, 0) for i, c in enumerate(columns)]
+    scans = [_stacked(e, c, it.body, first + i, 0) for i, c in enumerate(columns)]
     return [*state, *scans]
+
+
+def _as_loop(it: _Loop) -> list[Held]:
+    """A loop of the program."""
+    state = [_tensor(h) for h in it.state]
+    if not it.columns:
+        _, _, *carried = _run(it, state, None)
+        return list(carried)
+    _describe_rows(it, state)
+    places = it.trips
+    exact = it.always and (it.running is None or _truth(it.call.maker, it.running) is True)
+    is_small = isinstance(places, int) and places <= _MAX_STACK
+    if places is None or not (exact or is_small):
+        if places is None and it.limit is not None and exact:
+            places = _limit_size(it)
+        else:
+            counted, *_ = _run(it, state, None)
+            (places,) = control.read_sizes(it.call.maker, e_vector(it, counted), "trips")
+        exact = True
+    return _with_rows(it, state, places, exact=exact)
+
+
+def e_vector(it: _Loop, scalar: Tensor) -> Tensor:
+    """A scalar as a vector of one."""
+    return it.call.maker.reshape(scalar, (1,))
+
+
+def _limit_size(it: _Loop) -> Dim:
+    """The number of trips, which data decides."""
+    e = it.call.maker
+    assert it.limit is not None, "asked for"
+    count = e.op("max", e_vector(it, it.limit), e.scalar(0, dtypes.i64))
+    return control.read_sizes(e, count, "trips")[0]
+
+
+def _with_rows(
+    it: _Loop, state: Sequence[Tensor], places: Dim, *, exact: bool
+) -> list[Held]:
+    e = it.call.maker
+    stacks = [e.full(0, t.dtype, (places, *t.shape)) for t in it.rows]
+    done, _, *results = _run(it, [*state, *stacks], len(stacks))
+    carried, filled = results[: len(state)], results[len(state) :]
+    if not exact:
+        high = places if isinstance(places, int) else None
+        (count,) = control.read_sizes(e, e_vector(it, done), "trips", high)
+        filled = [e.slice(t, 0, 0, count) for t in filled]
+    return [*carried, *filled]
+
+
+def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
+    """Find the types of the rows, and whether the condition ever becomes false, in a body that nobody keeps."""
+    e = it.call.maker
+    types = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
+    undo = it.call.checkpoint()
+    with e.region([*types, *(t.type for t in state)]) as body:
+        again, *results = it.call.inline(it.body, list(body.inputs))
+        own = body.graph
+        flag = _tensor(again)
+        it.always = _truth(e, flag) is True or flag.value is body.inputs[1].value
+        it.rows = [_tensor(r).type for r in results[len(state) :]]
+        control.refuse_inner_sizes(own, it.rows)
+    undo()
+
+
+def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]:
+    """The number of trips done, the condition, then what is carried; the last `stacks` take rows."""
+    e = it.call.maker
+    running = it.running
+    flag = e.scalar(True, dtypes.bool_) if running is None else e.reshape(running, ())
+    limit = None if it.limit is None else e.reshape(it.limit, ())
+    count = len(state) - (stacks or 0)
+
+    def go_on(values: list[Tensor]) -> Tensor:
+        step, going = values[:2]
+        if limit is None:
+            return going
+        left = e.op("less", step, limit)
+        return e.op("logical_and", left, going)
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        step, going, *carried = values
+        again, *results = it.call.inline(it.body, [step, going, *carried[:count]])
+        fresh = [_tensor(r) for r in results[:count]]
+        rows = [_tensor(r) for r in results[count:]]
+        if stacks:
+            pairs = zip(carried[count:], rows, strict=True)
+            fresh += [control.with_row(e, s, step, r) for s, r in pairs]
+        following = e.op("add", step, e.scalar(1, dtypes.i64))
+        return [following, e.reshape(_tensor(again), ()), *fresh]
+
+    return control.loop(e, [e.scalar(0, dtypes.i64), flag, *state], go_on, trip)
 
 
 def _present(held: Held | None) -> Held:
@@ -115,7 +284,9 @@ def _present(held: Held | None) -> Held:
 
 def _tensor(held: Held) -> Tensor:
     if not isinstance(held, Tensor):
-        raise UnsupportedError("scan outputs that are no tensors are not supported")
+        raise UnsupportedError(
+            "values of control flow that are no tensors are not supported where data decides"
+        )
     return held
 
 
@@ -163,29 +334,89 @@ def _scan_rows(
 ) -> list[Held]:
     e, body = call.maker, call.graph("body")
     axes = [normal_axis(a, t.rank) for a, t in zip(input_axes, scanned, strict=True)]
-    length = scanned[0].shape[axes[0]] if scanned else 0
-    if not isinstance(length, int) or length > MAX_TRIPS:
-        raise UnsupportedError(
-            f"a scan over an axis of size '{length}' is not unrolled; control flow is not "
-            "compiled yet"
-        )
-    columns: list[list[Tensor]] = [[] for _ in output_axes]
-    for step in range(length):
-        rows: list[Held] = []
-        for x, axis, backwards in zip(scanned, axes, input_directions, strict=True):
-            place = length - 1 - step if backwards else step
-            rows.append(e.squeeze(e.slice(x, axis, place, 1), (axis,)))
-        results = call.inline(body, [*state, *rows])
-        for column, result in zip(columns, results[len(state) :], strict=True):
-            column.append(_tensor(result))
-        state = results[: len(state)]
+    length: Dim = scanned[0].shape[axes[0]] if scanned else 0
+    if isinstance(length, int) and control.worth_unrolling(length, _node_count(body)):
+        turns = [length if backwards else -1 for backwards in input_directions]
+        columns: list[list[Tensor]] = [[] for _ in output_axes]
+        for step in range(length):
+            rows: list[Held] = []
+            for x, axis, turn in zip(scanned, axes, turns, strict=True):
+                place = step if turn < 0 else turn - 1 - step
+                rows.append(e.squeeze(e.slice(x, axis, place, 1), (axis,)))
+            results = call.inline(body, [*state, *rows])
+            for column, result in zip(columns, results[len(state) :], strict=True):
+                column.append(_tensor(result))
+            state = results[: len(state)]
+        scans: list[Held] = []
+        for index, (column, axis, backwards) in enumerate(
+            zip(columns, output_axes, output_directions, strict=True)
+        ):
+            ordered = column[::-1] if backwards else column
+            scans.append(_stacked(e, ordered, body, len(state) + index, axis))
+        return [*state, *scans]
+
+    def place_in(step: Tensor, backwards: int) -> Tensor:
+        if not backwards:
+            return step
+        return e.op("sub", e.op("sub", e.dim(length), e.scalar(1, dtypes.i64)), step)
+
+    def rows_at(step: Tensor) -> list[Held]:
+        return [
+            control.row_at(e, x, place_in(step, backwards), axis)
+            for x, axis, backwards in zip(scanned, axes, input_directions, strict=True)
+        ]
+
+    carried = [_tensor(h) for h in state]
+    return _scan_loop(
+        call, carried, length, rows_at, place_in, output_axes, output_directions
+    )
+
+
+def _scan_loop(
+    call: Call,
+    state: list[Tensor],
+    length: Dim,
+    rows_at: Callable[[Tensor], list[Held]],
+    place_in: Callable[[Tensor, int], Tensor],
+    output_axes: Sequence[int],
+    output_directions: Sequence[int],
+) -> list[Held]:
+    """A scan as a loop of the program; what it stacks is stacked along the first axis, and moved behind it."""
+    e, body = call.maker, call.graph("body")
+    undo = call.checkpoint()
+    with e.region([TensorType(dtypes.i64, ()), *(t.type for t in state)]) as probe:
+        step, *inside = probe.inputs
+        results = call.inline(body, [*inside, *rows_at(step)])
+        types = [_tensor(r).type for r in results[len(state) :]]
+        control.refuse_inner_sizes(probe.graph, types)
+    undo()
+    stacks = [e.full(0, t.dtype, (length, *t.shape)) for t in types]
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        step, *carried = values
+        given = carried[: len(state)]
+        results = [_tensor(r) for r in call.inline(body, [*given, *rows_at(step)])]
+        filled = [
+            control.with_row(e, stack, place_in(step, backwards), row)
+            for stack, row, backwards in zip(
+                carried[len(state) :], results[len(state) :], output_directions, strict=True
+            )
+        ]
+        following = e.op("add", step, e.scalar(1, dtypes.i64))
+        return [following, *results[: len(state)], *filled]
+
+    _, *ended = control.loop(
+        e,
+        [e.scalar(0, dtypes.i64), *state, *stacks],
+        lambda values: e.op("less", values[0], e.dim(length)),
+        trip,
+    )
     scans: list[Held] = []
-    for index, (column, axis, backwards) in enumerate(
-        zip(columns, output_axes, output_directions, strict=True)
-    ):
-        ordered = column[::-1] if backwards else column
-        scans.append(_stacked(e, ordered, body, len(state) + index, axis))
-    return [*state, *scans]
+    for stack, axis in zip(ended[len(state) :], output_axes, strict=True):
+        order = list(range(1, stack.rank))
+        order.insert(normal_axis(axis, stack.rank), 0)
+        scans.append(e.transpose(stack, order))
+    return [*ended[: len(state)], *scans]
 
 
 def _batched_scan(call: Call) -> list[Held]:

@@ -242,7 +242,7 @@ def _max_unpool(call: Call) -> Tensor:
         for i, size in enumerate(sizes)
     ]
     source = (*x.shape[:2], *own)
-    shape = source if call.is_nothing(2) else call.dims(2, "the shape")
+    shape = source if call.is_nothing(2) else call.sized(2, "the shape")
     return e.op("max_unpool", x, e.cast(indices, dtypes.i64), shape=shape, source=source)
 
 

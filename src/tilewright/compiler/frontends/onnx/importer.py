@@ -38,7 +38,7 @@ from tilewright.compiler.frontends.kit.problems import (
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import Call, Checkpoint
 from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
     OLDEST_OPSET,
@@ -359,6 +359,7 @@ class Importer:
             maker=self.maker,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
+            checkpoint=Checkpoint(self.problems, self.records),
             output_count=len(node.output),
         )
         result: Result = found.build(call)

@@ -13,12 +13,13 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
-from tilewright.compiler.ops.shapes import normal_axis
+from tilewright.compiler.ops.shapes import element_count, normal_axis
 
 _HUGE: Final = (1 << 31) - 1
 
@@ -46,7 +47,7 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     count = call.integer("num_outputs", call.output_count)
     given = call.attributes.integers("split") if call.opset < 13 else None
     if given is None and call.optional(1) is not None:
-        given = call.dims(1, "the sizes")
+        given = call.sized(1, "the sizes")
     if given is not None:
         return given
     part = symbolic.ceildiv(dim, count)
@@ -158,8 +159,32 @@ def _slice_operands(
     return starts, ends, [normal_axis(a, rank) for a in axes], steps
 
 
+def _slice_by_data(call: Call, x: Tensor) -> Tensor:
+    """Positions, steps or axes that data decides; axes that are known are cut alone."""
+    e = call.maker
+    start, end = (e.cast(call.tensor(i), dtypes.i64) for i in (1, 2))
+    (count,) = start.shape
+    if not isinstance(count, int):
+        raise UnsupportedError("the number of axes depends on data")
+    step, axes = call.optional(4), call.optional(3)
+    step = e.constant(np.ones(count, np.int64)) if step is None else step
+    step = e.cast(step, dtypes.i64)
+    if axes is None or call.is_known(3):
+        given = range(count) if axes is None else call.numbers(3, "the axes")
+        places = [normal_axis(a, x.rank) for a in given]
+    else:
+        places = list(range(x.rank))
+        start = computed.spread(e, start, axes, x.rank, 0)
+        end = computed.spread(e, end, axes, x.rank, _HUGE)
+        step = computed.spread(e, step, axes, x.rank, 1)
+    by = computed.cuts(e, [x.shape[a] for a in places], start, end, step)
+    return computed.cut(e, x, places, by)
+
+
 def _slice(call: Call) -> Tensor:
     x = call.tensor(0)
+    if call.opset >= 10 and not call.is_known(1, 2, 3, 4):
+        return _slice_by_data(call, x)
     starts, ends, axes, steps = _slice_operands(call, x.rank)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ModelError("starts, ends, axes and steps differ in length")
@@ -188,7 +213,9 @@ def _pad_amounts(call: Call, rank: int) -> list[Dim]:
     """Amounts per axis, all at the front first, then all at the back."""
     if call.opset < 11:
         return list(call.integers("pads" if call.opset >= 2 else "paddings"))
-    given = call.dims(1, "the amount of padding")
+    if not call.is_known(3):
+        return _pads_along(call, rank)
+    given = call.sized(1, "the amount of padding")
     if call.optional(3) is None:
         return list(given)
     axes = [normal_axis(a, rank) for a in call.numbers(3, "the axes")]
@@ -199,6 +226,18 @@ def _pad_amounts(call: Call, rank: int) -> list[Dim]:
         amounts[axis] = given[index]
         amounts[rank + axis] = given[index + len(axes)]
     return amounts
+
+
+def _pads_along(call: Call, rank: int) -> list[Dim]:
+    """Amounts for axes that data decides."""
+    e, axes = call.maker, call.tensor(3)
+    pads = e.cast(call.tensor(1), dtypes.i64)
+    (count,) = axes.shape
+    sides = [
+        computed.spread(e, e.slice(pads, 0, first, count), axes, rank, 0)
+        for first in (0, count)
+    ]
+    return list(control.read_sizes(e, e.concat(sides, 0), "pad"))
 
 
 def _pad_value(call: Call, x: Tensor) -> Tensor | None:
@@ -308,23 +347,28 @@ def _tensor_scatter(call: Call) -> Tensor:
 
 
 def _compress(call: Call) -> Tensor:
-    """With a constant condition, so that the size of the result is known."""
     e, x = call.maker, call.tensor(0)
-    condition = call.array(1, "the condition").reshape(-1)
-    chosen = e.constant(np.flatnonzero(condition).astype(np.int64))
+    condition = call.tensor(1)
+    condition = e.reshape(condition, (element_count(condition.shape),))
+    if condition.array is None:
+        chosen = computed.true_places(e, condition)
+    else:
+        chosen = e.constant(np.flatnonzero(condition.array).astype(np.int64))
     axis = call.attributes.integer("axis")
     if axis is None:
-        count: Dim = 1
-        for dim in x.shape:
-            count = count * dim
-        return e.op("gather", e.reshape(x, (count,)), chosen, axis=0)
+        return e.op("gather", e.reshape(x, (element_count(x.shape),)), chosen, axis=0)
     return e.op("gather", x, chosen, axis=normal_axis(axis, x.rank))
 
 
 def _non_zero(call: Call) -> Tensor:
-    """Of a constant only: otherwise the size of the result is data."""
-    found = np.nonzero(call.array(0, "the operand"))
-    return call.maker.constant(np.array(found, np.int64).reshape(len(found), -1))
+    e, x = call.maker, call.tensor(0)
+    if x.array is not None:
+        found = np.nonzero(np.atleast_1d(x.array))
+        return e.constant(np.array(found, np.int64).reshape(len(found), -1))
+    x = x if x.rank else e.reshape(x, (1,))
+    flat = e.reshape(x, (element_count(x.shape),))
+    mask = flat if x.dtype.is_bool else e.op("not_equal", flat, e.scalar(0, x.dtype))
+    return computed.unraveled(e, computed.true_places(e, mask), x.shape)
 
 
 def _reverse_sequence(call: Call) -> Tensor:
@@ -347,7 +391,7 @@ def _tile(call: Call) -> Tensor:
             1, "the count"
         )
     else:
-        repeats = list(call.dims(1, "the number of repeats"))
+        repeats = list(call.sized(1, "the number of repeats"))
     if len(repeats) != x.rank:
         raise ModelError(f"{len(repeats)} repeats for rank {x.rank}")
     if all(r == 1 for r in repeats):

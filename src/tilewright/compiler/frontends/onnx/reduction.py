@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -49,10 +50,33 @@ def _reduction(function: Reduce, *, operand_since: int = 18) -> Build:
     def build(call: Call) -> Tensor:
         e, x = call.maker, call.tensor(0)
         keepdims = call.flag("keepdims", default=True)
+        if call.opset >= operand_since and not call.is_known(1):
+            return _by_data(call, x, function, keepdims)
         axes = _axes(call, operand_since)
         return function(e, x, () if axes is None else axes, keepdims)
 
     return build
+
+
+def _by_data(call: Call, x: Tensor, function: Reduce, keepdims: bool) -> Tensor:
+    """Axes that data decides; no axes are all or none, whatever they would be."""
+    e, axes = call.maker, call.tensor(1)
+    noop = call.flag("noop_with_empty_axes")
+    if 0 in axes.shape:
+        return function(e, x, () if noop else tuple(range(x.rank)), keepdims)
+    (result,) = computed.by_axes(e, axes, x.rank, lambda a: [function(e, x, a, keepdims)])
+    return result
+
+
+def _along_axis(
+    call: Call, x: Tensor, index: int, build: Callable[[int], Tensor]
+) -> Tensor:
+    """What `build` makes for the axis that an operand says, or the data of a call."""
+    if call.is_known(index):
+        return build(normal_axis(call.number(index, "the axis"), x.rank))
+    axis = call.tensor(index)
+    (result,) = computed.by_axes(call.maker, axis, x.rank, lambda a: [build(a[0])])
+    return result
 
 
 def _plain(op: str) -> Reduce:
@@ -119,20 +143,24 @@ def _arg(op: str) -> Build:
 
 def _cumsum(call: Call) -> Tensor:
     x = call.tensor(0)
-    return call.maker.op(
-        "cumsum",
-        x,
-        axis=normal_axis(call.number(1, "the axis"), x.rank),
-        exclusive=call.flag("exclusive"),
-        reverse=call.flag("reverse"),
-    )
+    exclusive, reverse = call.flag("exclusive"), call.flag("reverse")
+
+    def along(axis: int) -> Tensor:
+        return call.maker.op("cumsum", x, axis=axis, exclusive=exclusive, reverse=reverse)
+
+    return _along_axis(call, x, 1, along)
 
 
 def _cumprod(call: Call) -> Tensor:
-    """Step by step along an axis of known length."""
-    e, x = call.maker, call.tensor(0)
-    axis = normal_axis(call.number(1, "the axis"), x.rank)
+    x = call.tensor(0)
     exclusive, reverse = call.flag("exclusive"), call.flag("reverse")
+    return _along_axis(
+        call, x, 1, lambda axis: _product(call.maker, x, axis, exclusive, reverse)
+    )
+
+
+def _product(e: NodeMaker, x: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
+    """Step by step along an axis of known length."""
     size = x.shape[axis]
     if not isinstance(size, int) or size > 1024:
         raise ModelError(f"CumProd along axis {axis} of {x.type} is not supported")
@@ -154,7 +182,7 @@ def _top_k(call: Call) -> list[Tensor]:
     if call.opset < 10:
         count: Dim = call.integer("k")
     else:
-        (count,) = call.dims(1, "k")
+        (count,) = call.sized(1, "k")
     results = call.maker.ops(
         "top_k",
         x,

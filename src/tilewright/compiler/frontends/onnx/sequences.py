@@ -83,7 +83,7 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     if call.is_nothing(1):
         part = 1
     elif call.tensor(1).rank == 1:
-        return call.dims(1, "the sizes")
+        return call.sized(1, "the sizes")
     else:
         part = call.number(1, "the size")
     if not isinstance(dim, int):

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -59,7 +60,7 @@ def _constant_of_shape(call: Call) -> Tensor:
     scalar = np.zeros((), np.float32) if value is None else value
     if scalar.size != 1:
         raise ModelError(f"attribute 'value' has {scalar.size} elements, expected 1")
-    shape = call.dims(0, "the shape")
+    shape = call.sized(0, "the shape")
     if any(isinstance(d, int) and d < 0 for d in shape):
         raise ModelError(f"shape {list(shape)} has a negative dimension")
     if all(isinstance(d, int) for d in shape):
@@ -114,9 +115,32 @@ def _reshape(call: Call) -> Tensor:
     allow_zero = call.flag("allowzero")
     if call.opset < 5:
         wanted: Sequence[Dim] = call.integers("shape")
+    elif not call.is_known(1):
+        return _reshape_by_data(call, x, allow_zero=allow_zero)
     else:
         wanted = call.dims(1, "the shape")
     return call.maker.reshape(x, resolve_shape(x.shape, wanted, allow_zero=allow_zero))
+
+
+def _reshape_by_data(call: Call, x: Tensor, *, allow_zero: bool) -> Tensor:
+    """A shape that data decides: 0 and -1 are worked out there, too."""
+    e = call.maker
+    shape = e.cast(call.tensor(1), dtypes.i64)
+    (rank,) = shape.shape
+    if not isinstance(rank, int):
+        raise UnsupportedError("the rank of the result depends on data")
+    zero, one = e.scalar(0, dtypes.i64), e.scalar(1, dtypes.i64)
+    if not allow_zero:
+        own = e.dims([x.shape[i] if i < x.rank else 0 for i in range(rank)])
+        shape = e.op("where", e.op("equal", shape, zero), own, shape)
+    is_open = e.op("less", shape, zero)
+    given = e.op("where", is_open, one, shape)
+    product = e.op("reduce_prod", given, axes=(0,), keepdims=True)
+    rest = e.op("div", e.dim(element_count(x.shape)), e.op("max", product, one))
+    sizes = control.read_sizes(e, e.op("where", is_open, rest, shape), "shape")
+    # The sizes that are open follow from the others; the rest is for the call to check.
+    e.assume(element_count(sizes), element_count(x.shape))
+    return e.as_type(x, x.type.with_shape(sizes))
 
 
 def _flatten(call: Call) -> Tensor:
@@ -138,13 +162,33 @@ def _axes(call: Call) -> tuple[int, ...] | None:
 
 
 def _squeeze(call: Call) -> Tensor:
-    x, axes = call.tensor(0), _axes(call)
+    x = call.tensor(0)
+    if call.opset >= 13 and not call.is_known(1):
+        e = call.maker
+        (result,) = computed.by_axes(
+            e,
+            call.tensor(1),
+            x.rank,
+            lambda axes: [e.squeeze(x, axes)],
+            allowed=lambda axis: x.shape[axis] == 1 or not isinstance(x.shape[axis], int),
+        )
+        return result
+    axes = _axes(call)
     if axes is None:
         axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
     return call.maker.squeeze(x, axes)
 
 
 def _unsqueeze(call: Call) -> Tensor:
+    if call.opset >= 13 and not call.is_known(1):
+        e, x, axes = call.maker, call.tensor(0), call.tensor(1)
+        count = element_count(axes.shape)
+        if not isinstance(count, int):
+            raise UnsupportedError("the number of axes depends on data")
+        (result,) = computed.by_axes(
+            e, axes, x.rank + count, lambda found: [e.unsqueeze(x, found)]
+        )
+        return result
     axes = _axes(call)
     if axes is None:
         raise ModelError("axes are missing")
@@ -153,11 +197,56 @@ def _unsqueeze(call: Call) -> Tensor:
 
 def _expand(call: Call) -> Tensor:
     x = call.tensor(0)
+    if not call.is_known(1):
+        return _expand_by_data(call, x)
     wanted = call.dims(1, "the shape")
     return call.maker.broadcast_to(x, broadcast_shapes(x.shape, wanted))
 
 
+def _expand_by_data(call: Call, x: Tensor) -> Tensor:
+    """A size that is not 1 stays what it is; the others are as large as data says."""
+    e, given = call.maker, call.sized(1, "the shape")
+    rank = max(x.rank, len(given))
+    own: list[Dim] = [1] * (rank - x.rank) + list(x.shape)
+    wanted: list[Dim] = [1] * (rank - len(given)) + list(given)
+    shape: list[Dim] = []
+    for size, target in zip(own, wanted, strict=True):
+        if size != 1 and not isinstance(size, int) and not isinstance(target, int):
+            raise UnsupportedError(
+                f"size '{size}' may be 1 or not where data says how large"
+            )
+        shape.append(target if size == 1 else size)
+        if size != 1 and not isinstance(target, int):
+            # 1 or the size itself.
+            e.assume((target - 1) * (target - size), 0)
+    return e.broadcast_to(e.reshape(x, own), shape)
+
+
+def _range_by_data(call: Call) -> Tensor:
+    """A length that data decides."""
+    e = call.maker
+    start, limit, delta = (e.reshape(call.tensor(i), (1,)) for i in range(3))
+    dtype = start.dtype
+    if dtype.is_float:
+        steps = [e.cast(t, dtypes.f64) for t in (start, limit, delta)]
+        ratio = e.op("div", e.op("sub", steps[1], steps[0]), steps[2])
+        count = e.cast(e.op("ceil", ratio), dtypes.i64)
+    else:
+        first, last, step = (e.cast(t, dtypes.i64) for t in (start, limit, delta))
+        zero, one = e.scalar(0, dtypes.i64), e.scalar(1, dtypes.i64)
+        forward = e.op("greater", step, zero)
+        ahead, back = e.op("sub", last, first), e.op("sub", first, last)
+        span = e.op("max", e.op("where", forward, ahead, back), zero)
+        stride = e.op("max", e.op("abs", step), one)
+        count = e.op("div", e.op("add", span, e.op("sub", stride, one)), stride)
+    (length,) = control.read_sizes(e, e.op("max", count, e.scalar(0, dtypes.i64)), "length")
+    index = e.cast(e.iota((length,), 0), dtype)
+    return e.op("add", e.op("mul", index, delta), start)
+
+
 def _range(call: Call) -> Tensor:
+    if not call.is_known(0, 1, 2):
+        return _range_by_data(call)
     start, limit, delta = (call.contents(i, "the length") for i in range(3))
     dtype = start.dtype
     arrays = [c.constant for c in (start, limit, delta)]
@@ -205,7 +294,7 @@ def _eye_like(call: Call) -> Tensor:
 
 def _one_hot(call: Call) -> Tensor:
     e, index = call.maker, call.tensor(0)
-    depth = call.dims(1, "the depth")
+    depth = call.sized(1, "the depth")
     # Indices may come as floats; graph ops take integers.
     whole = index if index.dtype.is_integer else e.cast(index, dtypes.i64)
     return e.op(

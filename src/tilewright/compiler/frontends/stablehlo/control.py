@@ -1,80 +1,139 @@
 """Rows for control flow, tuples, tokens, and what is trivial in one process.
 
-The graph runs straight on: a loop is written out, as its trips are known once its condition is a
-constant; of branches both sides are computed, which have no effects, and one is chosen.
+A loop whose condition is known trip after trip is written out where that is worth it; every other one is a loop of
+the program, and of branches whose condition is not known one runs (`kit.control`).
 
 Source: StableHLO specification, "while", "if", "case", "tuple", collectives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 MAX_TRIPS: Final = 1024
+"""No more trips are looked at to find out whether a loop of few nodes ends."""
 
 
 def _while(call: Call) -> list[Held]:
+    e = call.maker
+    with e.region() as trial:
+        is_short = _written_out(call, lambda: len(trial.graph.nodes)) is not None
+    if is_short:
+        written = _written_out(call, lambda: 0)
+        assert written is not None, "it was the first time"
+        return written
+    forms = list(call.operands)
+
+    def go_on(values: list[Tensor]) -> Tensor:
+        (going,) = call.inline(call.region(0), _restored(forms, values))
+        return real(going)
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        return _flattened(call.inline(call.region(1), _restored(forms, values)))
+
+    return _restored(forms, control.loop(e, _flattened(forms), go_on, trip))
+
+
+def _written_out(call: Call, cost: Callable[[], int]) -> list[Held] | None:
+    """Trip after trip; None where data decides about one, or where it costs too much."""
     state = list(call.operands)
     for _ in range(MAX_TRIPS):
         (going,) = call.inline(call.region(0), state)
         known = real(going).array
-        if known is None:
-            raise UnsupportedError("a loop whose trips depend on data is not supported")
+        if known is None or cost() > control.UNROLLED_NODES:
+            return None
         if not bool(known.reshape(())):
             return state
         state = call.inline(call.region(1), state)
-    raise UnsupportedError(f"a loop of more than {MAX_TRIPS} trips is not supported")
+    return None
+
+
+def _flattened(held: Sequence[Held]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in held:
+        match value:
+            case Complex():
+                found += (value.real, value.imaginary)
+            case Tuple():
+                found += _flattened(value.items)
+            case Token():
+                pass
+            case _:
+                found.append(value)
+    return found
+
+
+def _restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
+    """Tensors as values of the same forms."""
+    rest = iter(tensors)
+    return [_restore(form, rest) for form in forms]
+
+
+def _restore(form: Held, rest: Iterator[Tensor]) -> Held:
+    match form:
+        case Complex():
+            return Complex(next(rest), next(rest))
+        case Tuple():
+            return Tuple(tuple(_restore(item, rest) for item in form.items))
+        case Token():
+            return form
+        case _:
+            return next(rest)
 
 
 def _if(call: Call) -> list[Held]:
     condition = call.tensor(0)
     if condition.array is not None:
         return call.inline(call.region(0 if condition.array.reshape(()) else 1), ())
-    return _chosen(
-        call, condition, *(call.inline(call.region(index), ()) for index in (0, 1))
-    )
+    return _chosen(call, condition, (0, 1))
+
+
+def _chosen(call: Call, condition: Tensor, regions: Sequence[int]) -> list[Held]:
+    """The results of the first region, or of what the others come to."""
+    forms: list[Held] = []
+
+    def branch(number: int) -> list[Tensor]:
+        forms[:] = call.inline(call.region(number), ())
+        return _flattened(forms)
+
+    def otherwise() -> list[Tensor]:
+        _, *rest = regions
+        if len(rest) == 1:
+            return branch(rest[0])
+        return _flattened(_chosen(call, _is_number(call, rest[0]), rest))
+
+    e = call.maker
+    results = control.conditional(e, condition, lambda: branch(regions[0]), otherwise)
+    if not forms:
+        return []
+    return _restored(forms, results)
+
+
+def _is_number(call: Call, number: int) -> Tensor:
+    index = call.tensor(0)
+    return call.maker.op("equal", index, call.maker.scalar(number, index.dtype))
 
 
 def _case(call: Call) -> list[Held]:
     """An index out of range is the last branch."""
-    e, index, count = call.maker, call.tensor(0), len(call.operation.regions)
+    index, count = call.tensor(0), len(call.operation.regions)
     if not count:
         raise ModelError("has no branches")
     if index.array is not None:
         number = int(index.array.reshape(()))
         inside = 0 <= number < count
         return call.inline(call.region(number if inside else count - 1), ())
-    found = call.inline(call.region(count - 1), ())
-    for number in reversed(range(count - 1)):
-        is_it = e.op("equal", index, e.scalar(number, index.dtype))
-        found = _chosen(call, is_it, call.inline(call.region(number), ()), found)
-    return found
-
-
-def _chosen(
-    call: Call, condition: Tensor, first: Sequence[Held], second: Sequence[Held]
-) -> list[Held]:
-    if len(first) != len(second):
-        raise ModelError("branches give different numbers of results")
-    pairs = zip(first, second, strict=True)
-    return [_either(call, condition, x, y) for x, y in pairs]
-
-
-def _either(call: Call, condition: Tensor, x: Held, y: Held) -> Held:
-    if isinstance(x, Complex) and isinstance(y, Complex):
-        pairs = ((x.real, y.real), (x.imaginary, y.imaginary))
-        return Complex(*(call.maker.op("where", condition, *pair) for pair in pairs))
-    if isinstance(x, Token):
-        return x
-    return call.maker.op("where", condition, real(x), real(y))
+    if count == 1:
+        return call.inline(call.region(0), ())
+    return _chosen(call, _is_number(call, 0), range(count))
 
 
 def _tuple(call: Call) -> Tuple:

@@ -63,8 +63,14 @@ def level_label(target: Target) -> str:
 def refuse_host_steps(plan: Plan) -> None:
     """Libraries have no Python to run reference implementations in.
 
-    Raises: UserError listing the ops without machine code and their nodes.
+    Raises: UserError listing the ops without machine code and their nodes, or for control flow.
     """
+    if plan.has_flow:
+        raise UserError(
+            "the program has control flow or sizes that data decides, which a library does not run yet",
+            location=plan.name,
+            hint="save a .vmfb instead",
+        )
     rows: dict[str, list[str]] = {}
     for step in plan.steps:
         if step.kind == "host":

@@ -5,12 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 from tilewright.base.arena import ALIGNMENT_BYTES, align
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
+from tilewright.compiler.program.emit_bytecode.flow import (
+    Flow,
+    Groups,
+    entries_of,
+    late_names,
+    names_in,
+    storage_groups,
+)
 from tilewright.compiler.program.emit_bytecode.function import (
     AFTER,
     ANY_QUEUE,
@@ -35,8 +43,10 @@ from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
     Entry,
+    FlowStep,
     HostCall,
     Program,
+    ReadSizes,
     Step,
     Storage,
     operands_of,
@@ -100,6 +110,11 @@ class _Main:
         self.program: Program = code.program
         self.places: dict[Storage, _Place] = {}
         self.commands: Register | None = None
+        self.flow: Flow = Flow(function, self._span)
+        self.groups: Groups = storage_groups(self.program)
+        self.unread: list[
+            int
+        ] = []  # records of checks that were written since the last look
 
     def emit(self) -> AssembledFunction:
         empty = self.build.block()
@@ -116,7 +131,8 @@ class _Main:
         for step in self.program.steps:
             self._step(step)
         self._submit()
-        self._check_indices()
+        if not self.program.has_flow:
+            self._check_indices()
         self._return_outputs()
         if zeros:
             self.build.place(empty)
@@ -145,7 +161,7 @@ class _Main:
             size = function.call("hal.buffer_view.dim", arguments, "i64")
             function.bind(dim.name, size)
             name = f"dimension '{dim.name}'"
-            if dim.leaves_nothing(outputs):
+            if dim.leaves_nothing(outputs) and not self._has_late_outputs:
                 zeros.append(size)
             elif dim.minimum:
                 bound = function.i64(dim.minimum)
@@ -153,13 +169,30 @@ class _Main:
             if dim.maximum is not None:
                 bound = function.i64(dim.maximum)
                 self._refuse_less(bound, size, f"{name} must be at most {dim.maximum}")
-        for left, right in self.program.equalities:
-            a, b = function.size(left), function.size(right)
-            self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
-        for size in _perhaps_negative(self.program):
-            message = f"{size} must be at least 0: sizes are too small for this model"
-            self._refuse_less(function.size(size), function.i64(0), message)
+        self._check_sizes(frozenset())
         return zeros
+
+    @property
+    def _has_late_outputs(self) -> bool:
+        return any(self.groups[entry.storage] for _, entry in self.program.outputs)
+
+    def _check_sizes(self, since: frozenset[str]) -> None:
+        """Refuse sizes that are known now, or that depend on symbols known since then."""
+        function = self.function
+
+        def is_due(*sizes: Dim) -> bool:
+            names = names_in(sizes)
+            is_known = all(symbol_of(name) in function.dims for name in names)
+            return is_known and (not since or not names.isdisjoint(since))
+
+        for left, right in self.program.equalities:
+            if is_due(left, right):
+                a, b = function.size(left), function.size(right)
+                self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
+        for size in _perhaps_negative(self.program):
+            if is_due(size):
+                message = f"{size} must be at least 0: sizes are too small for this model"
+                self._refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_less(self, left: Register, right: Register, message: str) -> None:
         self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
@@ -196,15 +229,22 @@ class _Main:
             type_ = self.function.module.type_(BUFFER_TYPE)
             buffer = self.build.emit("global.load.ref", index, type_)
             self.places[storage] = _Place(buffer, 0)
-        self._place_outputs()
-        offsets, total = _arrange_transients(self.program)
+        self._place_group(None)
+
+    def _place_group(self, group: ReadSizes | None) -> None:
+        """Memory of what is sized now."""
+        self._place_outputs(group)
+        mine = [s for s, own in self.groups.items() if own is group]
+        offsets, total = _arrange_transients(self.program, mine)
         if offsets:
             arena = self.function.allocate(self.allocator, self.function.size(total))
             for storage, offset in offsets.items():
                 self.places[storage] = _Place(arena, offset)
 
-    def _place_outputs(self) -> None:
+    def _place_outputs(self, group: ReadSizes | None = None) -> None:
         for _, entry in self.program.outputs:
+            if self.groups[entry.storage] is not group:
+                continue
             size = self.function.size(entry.storage.size_bytes)
             buffer = self.function.allocate(self.allocator, size)
             self.places[entry.storage] = _Place(buffer, 0)
@@ -213,6 +253,13 @@ class _Main:
         if isinstance(step, HostCall | Call):
             self._submit()
             self._call_out(step)
+            return
+        if isinstance(step, FlowStep):
+            self._submit()
+            self.flow.emit(step)
+            if isinstance(step, ReadSizes):
+                self._check_sizes(frozenset(size.name for size in step.sizes))
+                self._place_group(step)
             return
         if self.commands is None:
             self._begin()
@@ -259,6 +306,7 @@ class _Main:
         type_ = function.module.type_(EXECUTABLE_TYPE)
         executable = self.build.emit("global.load.ref", EXECUTABLE_GLOBAL, type_)
         zero = function.i32(0)
+        self._note_checks(step)
         bindings = [(zero, zero, *self._span(entry)) for entry in step.arguments]
         function.call(
             "hal.command_buffer.dispatch",
@@ -313,10 +361,14 @@ class _Main:
         )
         self.commands = None
         function.wait(fence, "execution")
+        if self.program.has_flow:
+            self._look_at_checks()
 
     def _call_out(self, step: HostCall | Call) -> None:
         """Pass everything about the call as text; shapes that vary follow as numbers."""
         present = operands_of(step)
+        names = [dim.name for dim in self.program.dims]
+        names += sorted(late_names(step) - set(names))
         described = {
             **(
                 _described_op(step)
@@ -324,7 +376,7 @@ class _Main:
                 else {"symbol": step.symbol}
             ),
             "location": place_of(step),
-            "dims": [dim.name for dim in self.program.dims],
+            "dims": names,
             "types": [
                 [e.type.dtype.name, [str(d) for d in e.type.shape]]
                 for e in (*present, *step.results)
@@ -337,9 +389,30 @@ class _Main:
                 self.function.text(text),
                 [self._span(e) for e in present],
                 [self._span(e) for e in step.results],
-                [self.function.dims[symbol_of(dim.name)] for dim in self.program.dims],
+                [self.function.dims[symbol_of(name)] for name in names],
             ],
         )
+
+    def _note_checks(self, step: Dispatch) -> None:
+        storage = self.program.check_storage
+        self.unread += [
+            cast("int", entry.offset_bytes) // CHECK_BYTES
+            for entry in results_of(step)
+            if entry.storage is storage
+        ]
+
+    def _look_at_checks(self) -> None:
+        """With control flow: look at each record behind the commands that write it."""
+        storage = self.program.check_storage
+        for index in self.unread if storage is not None else ():
+            place = self.places[storage] if storage is not None else None
+            assert place is not None, "there is a storage where there are checks"
+            halves = [
+                self.function.size(place.offset + CHECK_BYTES * index + half)
+                for half in (0, 4)
+            ]
+            self._refuse_finding(place.buffer, halves, self.program.checks[index])
+        self.unread = []
 
     def _check_indices(self) -> None:
         """Fail for what the kernels found: this runtime says which index, others which node."""
@@ -435,16 +508,15 @@ def _signless(dtype: DType) -> int:
 
 def _perhaps_negative(program: Program) -> list[Dim]:
     """Sizes that an image smaller than the windows over it makes negative."""
-    entries = [e for _, e in (*program.inputs, *program.outputs)]
-    for step in program.steps:
-        entries += [*operands_of(step), *results_of(step)]
-    sizes = dict.fromkeys(d for e in entries for d in e.type.shape)
+    sizes = dict.fromkeys(d for e in entries_of(program) for d in e.type.shape)
     return [d for d in sizes if (lowest := bounds(d)[0]) is None or lowest < 0]
 
 
-def _arrange_transients(program: Program) -> tuple[dict[Storage, Dim], Dim]:
+def _arrange_transients(
+    program: Program, storages: Sequence[Storage]
+) -> tuple[dict[Storage, Dim], Dim]:
     """Offsets in one buffer; the planned ones, or slots shared by equal symbolic sizes."""
-    transients = [s for s in program.storages if s.kind == "transient"]
+    transients = [s for s in storages if s.kind == "transient"]
     if program.arena_bytes >= 0:
         return {s: s.offset_bytes for s in transients}, program.arena_bytes
     slots: list[tuple[Dim, int, Dim]] = []  # size, step it is free after, offset

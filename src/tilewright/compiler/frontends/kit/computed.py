@@ -1,0 +1,143 @@
+"""What only the data of a call decides: places that are true, positions of a slice, axes.
+
+Sizes are computed where the data is and read once (`control.read_sizes`); everything else stays data.  Called by
+the rows of front ends, where operands are not known while a model is imported.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.ops.shapes import element_count
+
+_MOST_CASES = 64
+"""Of operands that choose axes: each case is code of its own."""
+
+
+def whole(e: NodeMaker, number: int) -> Tensor:
+    """An i64."""
+    return e.scalar(number, dtypes.i64)
+
+
+def true_places(e: NodeMaker, mask: Tensor, stem: str = "count") -> Tensor:
+    """The places where a vector of bool is true, in order: i64[n], n read from the data."""
+    (size,) = mask.shape
+    ones = e.cast(mask, dtypes.i64)
+    count = e.op("reduce_sum", ones, axes=(0,), keepdims=True)
+    high = size if isinstance(size, int) else None
+    (found,) = control.read_sizes(e, count, stem, high)
+    # What is not true goes to one place more, which is cut off.
+    behind = e.op("sub", e.op("cumsum", ones, axis=0), whole(e, 1))
+    last = e.dim(found)
+    targets = e.op("where", mask, behind, last)
+    room = e.full(0, dtypes.i64, (found + 1,))
+    filled = e.op("scatter_elements", room, targets, e.iota((size,), 0), axis=0)
+    return e.slice(filled, 0, 0, found)
+
+
+def unraveled(e: NodeMaker, places: Tensor, shape: Sequence[Dim]) -> Tensor:
+    """Places in a tensor of `shape` as a matrix with a row per axis."""
+    rows: list[Tensor] = []
+    rest = places
+    for axis in reversed(range(len(shape))):
+        size = e.dim(shape[axis])
+        is_first = axis == 0
+        rows.append(rest if is_first else e.op("mod", rest, size))
+        rest = rest if is_first else e.op("div", rest, size)
+    rows.reverse()
+    return e.concat([e.unsqueeze(row, (0,)) for row in rows], 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Of each axis of a slice: first position, step (i64 vectors), and how many."""
+
+    first: Tensor
+    step: Tensor
+    counts: tuple[Dim, ...]
+
+
+def cuts(
+    e: NodeMaker, sizes: Sequence[Dim], start: Tensor, end: Tensor, step: Tensor
+) -> Cuts:
+    """`start:end:step` over axes of `sizes`, out-of-range positions clamped.
+
+    Source: ONNX Slice, opset 13.
+    """
+    size = e.dims(sizes)
+    zero, one = whole(e, 0), whole(e, 1)
+    forward = e.op("greater", step, zero)
+
+    def limited(position: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        negative = e.op("less", position, zero)
+        counted = e.op("where", negative, e.op("add", position, size), position)
+        return e.op("min", e.op("max", counted, low), high)
+
+    last = e.op("sub", size, one)
+    high = e.op("where", forward, size, last)
+    first = limited(start, zero, high)
+    stop = limited(end, e.op("where", forward, zero, whole(e, -1)), high)
+    span = e.op("where", forward, e.op("sub", stop, first), e.op("sub", first, stop))
+    stride = e.op("max", e.op("abs", step), one)
+    rounded = e.op("add", e.op("max", span, zero), e.op("sub", stride, one))
+    count = e.op("div", rounded, stride)
+    return Cuts(first, step, control.read_sizes(e, count, "length"))
+
+
+def cut(e: NodeMaker, x: Tensor, axes: Sequence[int], by: Cuts) -> Tensor:
+    """A slice whose positions are data."""
+    for place, axis in enumerate(axes):
+        first, step = (e.slice(t, 0, place, 1) for t in (by.first, by.step))
+        count = by.counts[place]
+        index = e.op("add", first, e.op("mul", step, e.iota((count,), 0)))
+        last = e.op("sub", e.dim(x.shape[axis]), whole(e, 1))
+        inside = e.op("max", e.op("min", index, last), whole(e, 0))
+        x = e.op("gather", x, inside, axis=axis)
+    return x
+
+
+def spread(e: NodeMaker, values: Tensor, axes: Tensor, rank: int, default: int) -> Tensor:
+    """Values that belong to `axes` as one for each axis, `default` where none is given."""
+    others = e.constant(np.full(rank, default, np.int64))
+    return e.op("scatter_elements", others, counted(e, axes, rank), values, axis=0)
+
+
+def counted(e: NodeMaker, axes: Tensor, rank: int) -> Tensor:
+    """Axes counted from the front."""
+    axes = e.cast(axes, dtypes.i64)
+    negative = e.op("less", axes, whole(e, 0))
+    return e.op("where", negative, e.op("add", axes, whole(e, rank)), axes)
+
+
+def by_axes(
+    e: NodeMaker,
+    axes: Tensor,
+    rank: int,
+    build: Callable[[tuple[int, ...]], list[Tensor]],
+    *,
+    allowed: Callable[[int], bool] | None = None,
+) -> list[Tensor]:
+    """What `build` makes for the set of axes that `axes`, a scalar or a vector, turns out to hold."""
+    count = element_count(axes.shape)
+    if not isinstance(count, int):
+        raise UnsupportedError("the number of axes depends on data")
+    possible = [a for a in range(rank) if allowed is None or allowed(a)]
+    found = {sum(1 << a for a in c): c for c in itertools.combinations(possible, count)}
+    if len(found) > _MOST_CASES:
+        raise UnsupportedError(f"the axes depend on data, in one of {len(found)} ways")
+    front = counted(e, e.reshape(axes, (count,)), rank)
+    bits = e.op("gather", e.constant(1 << np.arange(rank)), front, axis=0)
+    code = e.op("reduce_sum", bits, axes=(0,), keepdims=False)
+    return control.switch(e, code, list(found), lambda key: build(found[key]))

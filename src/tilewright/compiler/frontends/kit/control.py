@@ -1,0 +1,266 @@
+"""Control flow of a model as nodes with regions: branches, loops, rows that a loop stacks.
+
+A branch runs alone, unless both are so small and plain that computing them costs less than asking which; a loop
+is a loop.  Whether it should rather be written out is the front end's question, with `worth_unrolling` for an
+answer.  Called by the rows of front ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.symbolic import Dim, symbol, symbols
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.region import Region
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import TensorType, Trait
+from tilewright.compiler.ops.shapes import element_count
+
+UNROLLED_NODES: Final = 256
+"""A loop is written out up to so many nodes: small kernels then fuse across trips."""
+_CHEAP_NODES: Final = 8
+_CHEAP_ELEMENTS: Final = 1 << 14
+_PLAIN: Final = Trait.ELEMENTWISE | Trait.CONSTANT | Trait.VIEW
+
+Branch = Callable[[], list[Tensor]]
+Trip = Callable[[list[Tensor]], list[Tensor]]
+
+
+def worth_unrolling(trips: int, nodes: int) -> bool:
+    """Whether a loop of `trips` trips over `nodes` nodes is written out."""
+    return trips <= 1 or trips * max(nodes, 1) <= UNROLLED_NODES
+
+
+def conditional(
+    e: NodeMaker, condition: Tensor, then: Branch, otherwise: Branch
+) -> list[Tensor]:
+    """The results of one of two branches.
+
+    Raises: UnsupportedError where they cannot be results of one operation.
+    """
+    condition = e.reshape(condition, ())
+    regions: list[Region] = []
+    results: list[list[Tensor]] = []
+    for branch in (then, otherwise):
+        with e.region() as region:
+            made = branch()
+            region.graph.outputs = [e.value(t) for t in made]
+        regions.append(region)
+        results.append(made)
+    _check_pairs(*results)
+    if all(_is_cheap(region.graph) for region in regions) and _same_types(*results):
+        pairs = zip(then(), otherwise(), strict=True)
+        return [a if a is b else e.op("where", condition, a, b) for a, b in pairs]
+    types = [TensorType(a.dtype, a.shape) for a in results[0]]
+    if not _same_types(*results):
+        types = _either_types(e, condition, regions, results)
+    return e.flow("if", [condition], regions, types)
+
+
+def _check_pairs(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> None:
+    if len(then) != len(otherwise):
+        raise UnsupportedError("the branches have different numbers of results")
+    for a, b in zip(then, otherwise, strict=True):
+        if a.dtype != b.dtype or a.rank != b.rank:
+            raise UnsupportedError(f"the result is {a.type} or {b.type}, depending on data")
+
+
+def _same_types(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> bool:
+    return all(a.type == b.type for a, b in zip(then, otherwise, strict=True))
+
+
+def _is_cheap(graph: Graph) -> bool:
+    """Whether computing all of it is nothing beside reading a condition back."""
+    nodes = [n for n in graph if Trait.CONSTANT not in n.schema.traits]
+    if len(nodes) > _CHEAP_NODES or not all(n.schema.traits & _PLAIN for n in nodes):
+        return False
+    total: Dim = 0
+    for value in (*graph.outputs, *(v for n in nodes for v in n.results)):
+        total = total + value.type.element_count
+    return isinstance(total, int) and total <= _CHEAP_ELEMENTS
+
+
+def _either_types(
+    e: NodeMaker,
+    condition: Tensor,
+    regions: Sequence[Region],
+    results: Sequence[Sequence[Tensor]],
+) -> list[TensorType]:
+    """Types whose sizes depend on which branch runs: the condition is a size, too, 0 or 1."""
+    for region, made in zip(regions, results, strict=True):
+        refuse_inner_sizes(region.graph, [t.type for t in made])
+    chosen = fresh_symbol(e, "branch", 0, 1)
+    e.bind_sizes(e.cast(condition, dtypes.i64), [chosen])
+    types = [
+        TensorType(
+            a.dtype,
+            tuple(
+                p if p == q else chosen * p + (1 - chosen) * q
+                for p, q in zip(a.shape, b.shape, strict=True)
+            ),
+        )
+        for a, b in zip(*results, strict=True)
+    ]
+    for region, made in zip(regions, results, strict=True):
+        e.retype(region, made, types)
+    return types
+
+
+def refuse_inner_sizes(graph: Graph, types: Sequence[TensorType]) -> None:
+    """Raise UnsupportedError for results whose size is known only while the region runs."""
+    inner = _bound(graph)
+    for type_ in types:
+        if any(s.name in inner for dim in type_.shape for s in symbols(dim)):
+            raise UnsupportedError(
+                f"a result of type {type_} has a size that data decides inside of control flow"
+            )
+
+
+def _bound(graph: Graph) -> set[str]:
+    return {
+        symbol.name
+        for node in graph.walk()
+        if Trait.BINDS in node.schema.traits
+        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
+        for symbol in symbols(dim)
+    }
+
+
+def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None) -> Dim:
+    """A symbol that no other size of the model is called."""
+    return symbol(e.fresh_name(stem), low, high)
+
+
+def read_sizes(
+    e: NodeMaker, values: Tensor, stem: str = "size", high: int | None = None
+) -> tuple[Dim, ...]:
+    """The elements of a small tensor of integers, as sizes that the host reads."""
+    count = element_count(values.shape)
+    if not isinstance(count, int):
+        raise UnsupportedError("how many sizes there are depends on data")
+    if not count:
+        return ()
+    sizes = [fresh_symbol(e, stem, 0, high) for _ in range(count)]
+    e.bind_sizes(e.cast(values, dtypes.i64), sizes)
+    return tuple(sizes)
+
+
+def switch(
+    e: NodeMaker,
+    code: Tensor,
+    values: Sequence[int],
+    branch: Callable[[int], list[Tensor]],
+) -> list[Tensor]:
+    """The results of the branch for the value that `code`, a scalar, has; another value fails the call.
+
+    Sizes that differ from branch to branch are sums over the branches, of which one counts.
+
+    Raises: UnsupportedError where they cannot be results of one operation.
+    """
+    if not values:
+        raise UnsupportedError("no value is possible")
+    types = _types_of_branches(e, values, branch)
+    hits = e.cast(
+        e.op("equal", e.reshape(code, (1,)), e.constant(np.array(values))), dtypes.i64
+    )
+    chosen = [fresh_symbol(e, "branch", 0, 1) for _ in values]
+    e.bind_sizes(hits, chosen)
+    valid = e.op("reduce_sum", hits, axes=(0,), keepdims=True)
+    e.bind_sizes(valid, [fresh_symbol(e, "known", 1, 1)])
+    wanted = [
+        _sum_of_types(chosen, [own[i] for own in types]) for i in range(len(types[0]))
+    ]
+
+    def leaf(place: int) -> list[Tensor]:
+        made = branch(values[place])
+        return [e.as_type(t, w) for t, w in zip(made, wanted, strict=True)]
+
+    def chain(place: int) -> list[Tensor]:
+        if place == len(values) - 1:
+            return leaf(place)
+        regions: list[Region] = []
+        for make in (lambda: leaf(place), lambda: chain(place + 1)):
+            with e.region() as region:
+                region.graph.outputs = [e.value(t) for t in make()]
+            regions.append(region)
+        is_it = e.op("equal", e.reshape(code, ()), e.scalar(values[place], code.dtype))
+        return e.flow("if", [is_it], regions, wanted)
+
+    return chain(0)
+
+
+def _types_of_branches(
+    e: NodeMaker, values: Sequence[int], branch: Callable[[int], list[Tensor]]
+) -> list[list[TensorType]]:
+    types: list[list[TensorType]] = []
+    for value in values:
+        with e.region() as region:
+            types.append([t.type for t in branch(value)])
+            refuse_inner_sizes(region.graph, types[-1])
+    return types
+
+
+def _sum_of_types(chosen: Sequence[Dim], types: Sequence[TensorType]) -> TensorType:
+    """The type whose sizes are those of the branch that is chosen."""
+    first = types[0]
+    if any(t.dtype != first.dtype or t.rank != first.rank for t in types):
+        listed = " or ".join(dict.fromkeys(str(t) for t in types))
+        raise UnsupportedError(f"the result is {listed}, depending on data")
+    shape: list[Dim] = []
+    for sizes in zip(*(t.shape for t in types), strict=True):
+        total: Dim = 0
+        for own, size in zip(chosen, sizes, strict=True):
+            total = total + own * size
+        shape.append(sizes[0] if len(set(sizes)) == 1 else total)
+    return TensorType(first.dtype, tuple(shape))
+
+
+def loop(
+    e: NodeMaker,
+    state: Sequence[Tensor],
+    go_on: Callable[[list[Tensor]], Tensor],
+    trip: Trip,
+) -> list[Tensor]:
+    """What a loop carries, when it ends.
+
+    Args:
+        e: writes the nodes.
+        state: what it begins with.
+        go_on: whether there is another trip, a scalar.
+        trip: the next state, of the same types.
+
+    Raises: UnsupportedError where a type changes from trip to trip.
+    """
+    types = [t.type for t in state]
+    with e.region(types) as condition:
+        going = go_on(list(condition.inputs))
+        condition.graph.outputs = [e.value(e.reshape(going, ()))]
+    with e.region(types) as body:
+        made = trip(list(body.inputs))
+        for place, (before, after) in enumerate(zip(types, made, strict=True)):
+            if before != after.type:
+                raise UnsupportedError(
+                    f"value {place + 1} that a loop carries is {before}, then {after.type}"
+                )
+        body.graph.outputs = [e.value(t) for t in made]
+    return e.flow("while", state, [condition, body], types, carried=len(types))
+
+
+def row_at(e: NodeMaker, x: Tensor, place: Tensor, axis: int) -> Tensor:
+    """The slice of `x` at `place`, a scalar in range, along an axis that goes."""
+    size = x.shape[axis]
+    last = e.op("sub", e.dim(size), e.scalar(1, dtypes.i64))
+    inside = e.op("min", e.op("max", place, e.scalar(0, dtypes.i64)), last)
+    return e.op("gather", x, inside, axis=axis)
+
+
+def with_row(e: NodeMaker, stack: Tensor, place: Tensor, row: Tensor) -> Tensor:
+    """`stack` with `row` at `place` of its first axis."""
+    where = e.reshape(place, (1, 1))
+    return e.op("scatter_nd", stack, where, e.unsqueeze(row, (0,)))

@@ -1,0 +1,369 @@
+"""Calls of plans with control flow: the host decides which commands are replayed next, and how large they are.
+
+A plan is cut where the host decides (`flow_layout`).  Each run between two decisions is recorded once per set of
+sizes that it depends on, and replayed natively; the host reads a condition back, or sizes, and goes on.  Storages
+whose size the data decides are placed when it is known, in an arena per read.  Not here: plans without control
+flow, which are one list of commands (`binding`).  Called by `executor`.
+
+Thread-safety: calls from several threads are independent; what they record is shared under a lock.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.base.arena import Block, pack
+from tilewright.base.errors import ArchiveError, InputError, UserError, size_error
+from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.record import record
+from tilewright.formats.plan import CHECK_BYTES, Step
+from tilewright.formats.plan.findings import IndexReport
+from tilewright.runtime import native
+from tilewright.runtime.plan_executor.check_sizes import check_sizes, leaves_nothing
+from tilewright.runtime.plan_executor.flow_layout import FROM_INPUTS, FlowLayout, Run
+from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
+from tilewright.runtime.plan_executor.results import result_array
+from tilewright.runtime.plan_executor.tensors import (
+    Array,
+    TensorType,
+    as_bits,
+    describe,
+    wire_type,
+)
+from tilewright.runtime.recorder import Recorder
+
+RECORDED_LIMIT: Final = 256
+"""Recorded runs that are kept, of all sizes together."""
+
+Memories = tuple[tuple[str, int], ...]
+"""What the slots of a run are given: ("storage", index), or ("arena", group)."""
+
+
+@final
+@record
+class _Recorded:
+    """A run for certain sizes."""
+
+    commands: native.CommandList
+    memories: Memories
+    steps: tuple[int, ...]
+
+
+@final
+class Call:
+    """One call under way.
+
+    Attributes:
+        env: the sizes known so far.
+        outputs: the results, by position.
+        times: where to note each step with its times.
+        version: counts up whenever sizes or memory changed.
+        storages: memory of inputs, outputs and constants, by storage.
+        arenas: memory of transients, by group.
+        ready: by first step, the version for which a run was found, its commands and what it is given.
+        views: by step, the same for what the host reads.
+    """
+
+    __slots__ = (
+        "arenas",
+        "env",
+        "outputs",
+        "ready",
+        "storages",
+        "times",
+        "version",
+        "views",
+    )
+
+    def __init__(
+        self,
+        env: dict[str, int],
+        outputs: Sequence[Array | None],
+        times: list[tuple[int, native.Timing]] | None,
+    ) -> None:
+        self.env: dict[str, int] = env
+        self.outputs: list[Array | None] = list(outputs)
+        self.times: list[tuple[int, native.Timing]] | None = times
+        self.version: int = 0
+        self.storages: dict[int, Any] = {}
+        self.arenas: dict[int, Any] = {}
+        self.ready: dict[int, tuple[int, _Recorded, list[Any]]] = {}
+        self.views: dict[int, tuple[int, memoryview]] = {}
+
+
+@final
+class FlowRunner:
+    """Runs one plan with control flow.
+
+    Args:
+        resources: what it runs on.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources: Resources = resources
+        self.plan = resources.plan
+        self.layout: FlowLayout = FlowLayout(resources.plan)
+        self._heap: native.Heap = resources.heap or native.Heap()
+        self._recorded: OrderedDict[tuple[int, ...], _Recorded] = OrderedDict()
+        self._offsets: OrderedDict[tuple[int, ...], tuple[dict[int, int], int]] = (
+            OrderedDict()
+        )
+        self._lock = fork_lock(Rank.BINDING)
+        rows = [i for i, s in enumerate(self.plan.storages) if s.kind == "constant"]
+        if len(rows) != len(resources.constants):
+            raise ArchiveError(
+                f"the plan has {len(rows)} constants, got {len(resources.constants)}",
+                location="plan",
+            )
+        self._constants: dict[int, Any] = dict(zip(rows, resources.constants, strict=True))
+        self._outputs: dict[int, int] = {
+            self.plan.entries[entry].storage: place
+            for place, (_, entry) in enumerate(self.plan.outputs)
+        }
+
+    def input_types(self, env: dict[str, int]) -> tuple[TensorType, ...]:
+        """The types of the inputs for sizes that they decide."""
+        steps = StepRecorder(self.resources, env, Recorder())
+        return tuple(steps.type_of(self.plan.entries[e]) for _, e in self.plan.inputs)
+
+    def run(
+        self,
+        env: dict[str, int],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array | None],
+        times: list[tuple[int, native.Timing]] | None = None,
+    ) -> tuple[Array, ...]:
+        """The results of a call.
+
+        Args:
+            env: the sizes that the inputs decide.
+            inputs: dense, of the right types, as bit patterns where need be.
+            outputs: memory of results, or None to make it.
+            times: where to note each step with its times.
+
+        Raises: InputError for sizes that the plan does not run with; what a step raises.
+        """
+        call = Call(env, outputs, times)
+        steps = StepRecorder(self.resources, env, Recorder())
+        check_sizes(steps)
+        call.storages.update(self._constants)
+        for (_, entry), array in zip(self.plan.inputs, inputs, strict=True):
+            call.storages[self.plan.entries[entry].storage] = array
+        is_empty = leaves_nothing(steps)
+        self._place(call, FROM_INPUTS)
+        if is_empty and all(o is not None for o in call.outputs):
+            return tuple(cast("list[Array]", call.outputs))
+        self._walk(call)
+        if any(output is None for output in call.outputs):
+            raise ArchiveError("the plan leaves an output without a size", location="plan")
+        return tuple(cast("list[Array]", call.outputs))
+
+    def _walk(self, call: Call) -> None:
+        steps, runs, place = self.plan.steps, self.layout.runs, 0
+        while place < len(steps):
+            run = runs.get(place)
+            if run is not None:
+                self._replay(call, run)
+                place = run.stop
+                continue
+            step = steps[place]
+            place += 1
+            match step.kind:
+                case "branch":
+                    if not self._bytes_of(call, place - 1, step)[0]:
+                        place = step.goto
+                case "jump":
+                    place = step.goto
+                case "read":
+                    self._read_sizes(call, place - 1, step)
+                case _:
+                    pass
+
+    # --- runs
+
+    def _replay(self, call: Call, run: Run) -> None:
+        ready = call.ready.get(run.start)
+        if ready is None or ready[0] != call.version:
+            recorded = self._record(call.env, run)
+            buffers = [
+                (call.storages if kind == "storage" else call.arenas)[index]
+                for kind, index in recorded.memories
+            ]
+            ready = call.ready[run.start] = (call.version, recorded, buffers)
+        _, recorded, buffers = ready
+        if call.times is None:
+            recorded.commands.run(self.resources.pool, buffers, self._heap)
+            return
+        times = recorded.commands.run_timed(self.resources.pool, buffers, self._heap)
+        call.times += [
+            (step, native.Timing.of(time))
+            for step, time in zip(recorded.steps, times, strict=False)
+        ]
+
+    def _record(self, env: dict[str, int], run: Run) -> _Recorded:
+        """The commands of a run for these sizes; kept, least recently used dropped."""
+        key = (run.start, *(self._known(env, name) for name in run.symbols))
+        with self._lock:
+            found = self._recorded.get(key)
+            if found is None:
+                found = self._recorded[key] = self._made(env, run)
+                if len(self._recorded) > RECORDED_LIMIT:
+                    self._recorded.popitem(last=False)
+            else:
+                self._recorded.move_to_end(key)
+            return found
+
+    @staticmethod
+    def _known(env: dict[str, int], name: str) -> int:
+        if name not in env:
+            raise ArchiveError(f"size '{name}' is used before it is read", location="plan")
+        return env[name]
+
+    def _made(self, env: dict[str, int], run: Run) -> _Recorded:
+        recorder = Recorder()
+        steps = StepRecorder(self.resources, env, recorder)
+        memories: dict[tuple[str, int], int] = {}
+        try:
+            for storage in run.storages:
+                self._give_slot(steps, storage, memories)
+            indices = range(run.start, run.stop)
+            made = [i for i in indices if steps.record(self.plan.steps[i])]
+            self._look_at_checks(steps, run)
+            commands = recorder.build()
+        except (ValueError, OverflowError, struct.error, UserError) as error:
+            if isinstance(error, ArchiveError | InputError):
+                raise
+            raise ArchiveError(f"plan cannot be bound: {error}", location="plan") from error
+        return _Recorded(commands, tuple(memories), tuple(made))
+
+    def _give_slot(
+        self, steps: StepRecorder, storage: int, memories: dict[tuple[str, int], int]
+    ) -> None:
+        """Let a storage have the slot of its memory, a new one where it is the first there."""
+        row, start, alignment = self.plan.storages[storage], 0, 1
+        size = steps.number(row.size_bytes)
+        memory = ("storage", storage)
+        if row.kind == "transient":
+            group = self.layout.groups[storage]
+            offsets, size = self._arranged(steps, group)
+            memory, start = ("arena", group), offsets[storage]
+        elif row.kind == "input":
+            (dtype,) = {
+                self.plan.entries[e].dtype
+                for _, e in self.plan.inputs
+                if self.plan.entries[e].storage == storage
+            }
+            alignment = wire_type(dtype).alignment
+        if memory not in memories:
+            writable = row.kind in ("transient", "output")
+            memories[memory] = steps.recorder.slot(size, writable, alignment)
+        steps.places[storage] = (memories[memory], start)
+
+    def _look_at_checks(self, steps: StepRecorder, run: Run) -> None:
+        """Read what the kernels of the run found behind its last step."""
+        plan = self.plan
+        for offset in run.checks:
+            check = plan.checks[offset // CHECK_BYTES : offset // CHECK_BYTES + 1]
+            slot, start = steps.places[plan.check_storage]
+            report = IndexReport.bound(check, steps.number)
+            steps.recorder.on_finding(report, (slot, start + offset, CHECK_BYTES))
+
+    # --- memory
+
+    def _arranged(self, steps: StepRecorder, group: int) -> tuple[dict[int, int], int]:
+        """Offsets of the transients of a group in its arena, and the arena's size."""
+        names = sorted(self.layout.group_symbols.get(group, ()))
+        key = (group, *(self._known(dict(steps.env), name) for name in names))
+        with self._lock:
+            found = self._offsets.get(key)
+            if found is None:
+                rows = [
+                    (i, s)
+                    for i, s in enumerate(self.plan.storages)
+                    if s.kind == "transient" and self.layout.groups[i] == group
+                ]
+                packing = pack(
+                    [Block(steps.number(s.size_bytes), s.first, s.last) for _, s in rows]
+                )
+                offsets = dict(zip((i for i, _ in rows), packing.offsets, strict=True))
+                found = self._offsets[key] = (offsets, packing.size_bytes)
+                if len(self._offsets) > RECORDED_LIMIT:
+                    self._offsets.popitem(last=False)
+            return found
+
+    def _place(self, call: Call, group: int) -> None:
+        """Give what is sized now its memory."""
+        steps = StepRecorder(self.resources, call.env, Recorder())
+        _, size = self._arranged(steps, group)
+        call.arenas[group] = self._heap.lease(size, native.MemoryUse.ARENA)
+        for storage, place in self._outputs.items():
+            if self.layout.groups[storage] == group:
+                self._place_output(call, steps, storage, place)
+        call.version += 1
+
+    def _place_output(
+        self, call: Call, steps: StepRecorder, storage: int, place: int
+    ) -> None:
+        name, entry = self.plan.outputs[place]
+        dtype, shape = steps.type_of(self.plan.entries[entry])
+        given = call.outputs[place]
+        if given is None:
+            given = result_array(self._heap, shape, dtype.numpy)
+        elif given.dtype != dtype.numpy or given.shape != shape:
+            raise InputError(
+                f"got {describe(dtype, given.shape)}, expected {describe(dtype, shape)}",
+                location=f"output '{name}'",
+            )
+        call.outputs[place] = given
+        call.storages[storage] = as_bits(given, dtype)
+
+    # --- decisions
+
+    def _bytes_of(self, call: Call, index: int, step: Step) -> memoryview:
+        """The bytes of what a step reads, as they are now."""
+        found = call.views.get(index)
+        if found is None or found[0] != call.version:
+            found = call.views[index] = (call.version, self._view_of(call, step))
+        return found[1]
+
+    def _view_of(self, call: Call, step: Step) -> memoryview:
+        entry = self.plan.entries[step.arguments[0]]
+        steps = StepRecorder(self.resources, call.env, Recorder())
+        start, size = steps.number(entry.offset_bytes), steps.number(entry.size_bytes)
+        if self.plan.storages[entry.storage].kind == "transient":
+            group = self.layout.groups[entry.storage]
+            offsets, _ = self._arranged(steps, group)
+            start += offsets[entry.storage]
+            memory = call.arenas[group]
+        else:
+            memory = call.storages[entry.storage]
+        if isinstance(memory, np.ndarray):
+            flat = cast("Array", memory).reshape(-1).view(np.uint8).data
+        else:
+            flat = memoryview(memory).cast("B")
+        return flat[start : start + size]
+
+    def _read_sizes(self, call: Call, index: int, step: Step) -> None:
+        numbers = self._bytes_of(call, index, step).cast("q").tolist()
+        for size, number in zip(step.sizes, numbers, strict=True):
+            problem = size_error(number, size.minimum, size.maximum, step.target or None)
+            if problem is not None:
+                raise problem
+        before = {size.name: call.env.get(size.name) for size in step.sizes}
+        call.env.update(
+            {size.name: number for size, number in zip(step.sizes, numbers, strict=True)}
+        )
+        if all(call.env[name] == number for name, number in before.items()):
+            return
+        steps = StepRecorder(self.resources, call.env, Recorder())
+        check_sizes(steps, frozenset(before))
+        for group in sorted(set(self.layout.groups)):
+            symbols = self.layout.group_symbols.get(group, frozenset())
+            if group == index and symbols <= call.env.keys():
+                self._place(call, group)
+        call.version += 1

@@ -1,0 +1,172 @@
+"""One step of a plan after the other, as commands: every size a number, every tensor a range of a slot.
+
+Knows which slot a storage has, not how it got there.  Called by `binding`, for a plan that is one list of commands,
+and by `flow`, for the parts of one that is several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast, final
+
+from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.record import record
+from tilewright.base.symbolic import Dim, evaluate
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.plan import Entry, Plan, Step
+from tilewright.runtime import native
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
+from tilewright.runtime.plan_executor.tensors import TensorType
+from tilewright.runtime.recorder import Grid, Range, Recorder
+
+FindFunction = Callable[[str], Callable[..., object] | None]
+
+
+@final
+@record
+class Resources:
+    """What a plan runs on; shared by all its bindings."""
+
+    plan: Plan
+    executable: LoadedExecutable | None
+    constants: tuple[Buffer, ...]
+    pool: native.Pool | None
+    host_function: HostFunction | None
+    heap: native.Heap | None = None  # None: one without bound
+    find_function: FindFunction | None = None  # packed functions of modules, by symbol
+
+
+@final
+class StepRecorder:
+    """Records steps for certain sizes.
+
+    Args:
+        resources: what the plan runs on.
+        env: the value of each symbol.
+        recorder: where the commands go.
+
+    Attributes:
+        places: slot and byte offset of each storage, to be set before a step that uses it.
+    """
+
+    def __init__(
+        self, resources: Resources, env: Mapping[str, int], recorder: Recorder
+    ) -> None:
+        self.resources: Resources = resources
+        self.plan: Plan = resources.plan
+        self.env: Mapping[str, int] = env
+        self.recorder: Recorder = recorder
+        self.places: list[tuple[int, int]] = [(-1, 0)] * len(self.plan.storages)
+
+    @property
+    def given(self) -> str:
+        """The sizes, for errors."""
+        return ", ".join(f"{name} = {value}" for name, value in self.env.items())
+
+    def number(self, value: Dim) -> int:
+        """The value of a size."""
+        return value if isinstance(value, int) else evaluate(value, self.env)
+
+    def type_of(self, entry: Entry) -> TensorType:
+        """The type of an entry."""
+        return entry.dtype, tuple(self.number(d) for d in entry.shape)
+
+    def _range(self, entry: Entry) -> Range:
+        slot, start = self.places[entry.storage]
+        offset, size = self.number(entry.offset_bytes), self.number(entry.size_bytes)
+        room = self.number(self.plan.storages[entry.storage].size_bytes)
+        if offset < 0 or size < 0 or offset + size > room:
+            raise ArchiveError("a tensor lies outside its storage", location="plan")
+        return slot, start + offset, size
+
+    def record(self, step: Step) -> bool:
+        """Record a step; whether it became a command."""
+        entries = [self.plan.entries[e] for e in step.arguments]
+        ranges = [self._range(entry) for entry in entries]
+        match step.kind:
+            case "dispatch":
+                self._dispatch(step, ranges)
+            case "copy":
+                source, target = ranges
+                if source[2] == 0:
+                    return False
+                self.recorder.copy(target, source, barrier=step.barrier)
+            case "call":
+                self._call(step, entries, ranges)
+            case _:
+                self._host_call(step, entries, ranges)
+        return True
+
+    def _dispatch(self, step: Step, ranges: Sequence[Range]) -> None:
+        executable = self.resources.executable
+        export = None if executable is None else executable.exports.get(step.target)
+        if export is None or executable is None:
+            raise ArchiveError(f"executable has no kernel '{step.target}'", location="plan")
+        constants = tuple(self.number(d) for d in step.dims)
+        if export.binding_count != len(ranges) or export.constant_count != len(constants):
+            raise ArchiveError(
+                f"kernel '{step.target}' takes {export.binding_count} bindings and "
+                f"{export.constant_count} constants, the plan passes {len(ranges)} and "
+                f"{len(constants)}",
+                location="plan",
+            )
+        if self.env and any(value >= 1 << 32 for value in constants):
+            raise InputError(
+                f"sizes are too large for this model: {max(constants)} in kernel '{step.target}' "
+                f"for {self.given}, expected less than {1 << 32}"
+            )
+        if any(not 0 <= value < 1 << 32 for value in constants):
+            raise ArchiveError(
+                f"kernel '{step.target}': dimensions {constants} do not fit 32 bits",
+                location="plan",
+            )
+        grid = tuple(self.number(d) for d in step.grid)
+        self.recorder.kernel(
+            executable, export, ranges, cast("Grid", grid), constants, barrier=step.barrier
+        )
+
+    def _host_call(
+        self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]
+    ) -> None:
+        function = self.resources.host_function
+        if function is None:
+            raise ArchiveError(
+                f"step '{step.name}' needs the reference implementation of '{step.target}'",
+                location="plan",
+                hint="load the artifact with tilewright.load, which brings them",
+            )
+        assert step.host is not None, "verified: host steps have a host call"
+        types = [self.type_of(entry) for entry in entries]
+        count = len(entries) - step.result_count
+        self.recorder.host_call(
+            BoundHostCall(step, step.host, function, types, self.env),
+            ranges,
+            writable=tuple(i >= count for i in range(len(entries))),
+            barrier=True,
+        )
+
+    def _call(self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]) -> None:
+        """A packed function: its tensors are described here, so that a call only adds addresses."""
+        find = self.resources.find_function
+        function = None if find is None else find(step.target)
+        if function is None:
+            raise ArchiveError(
+                f"step '{step.name}' needs the function '{step.target}', which no module has",
+                location="plan",
+                hint="load the modules that were made with the plan",
+            )
+        # Imported here: tvm-ffi takes longer to import than a session without such a step to load.
+        with LATE_IMPORTS:
+            from tilewright.runtime.packed.tensor_call import bind_tensors  # noqa: PLC0415
+
+        types = [self.type_of(entry) for entry in entries]
+        place = ", ".join(f"'{name}'" for name in step.nodes) or f"step '{step.name}'"
+        count = len(entries) - step.result_count
+        self.recorder.host_call(
+            bind_tensors(function, types, f"{place}: function '{step.target}'"),
+            ranges,
+            writable=tuple(i >= count for i in range(len(entries))),
+            barrier=True,
+        )

@@ -1,0 +1,279 @@
+"""ONNX models with control flow and sizes that data decides, each with calls: for every way to run a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import parser
+
+_HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
+_RNG = np.random.default_rng(11)
+
+
+@dataclass(frozen=True, eq=False)
+class FlowModel:
+    """A model and the inputs of some calls."""
+
+    model: onnx.ModelProto
+    calls: tuple[tuple[np.ndarray, ...], ...]
+
+
+def _model(text: str, *calls: tuple[np.ndarray, ...]) -> FlowModel:
+    return FlowModel(parser.parse_model(_HEAD + text), calls)
+
+
+def _f(*shape: int) -> np.ndarray:
+    return _RNG.standard_normal(shape).astype(np.float32)
+
+
+def _i(value: object) -> np.ndarray:
+    return np.array(value, np.int64)
+
+
+def _b(value: object) -> np.ndarray:
+    return np.array(value, np.bool_)
+
+
+def _loop_of_trips_from_data() -> FlowModel:
+    return _model(
+        """agraph (int64 n, float[A,4] x, float[4,4] w) => (float[A,4] y, float[T,A,4] ys) {
+              cond = Constant<value: tensor = bool {1}>()
+              y, ys = Loop (n, cond, x) <body = b (int64 i, bool c, float[A,4] s)
+                => (bool c2, float[A,4] s2, float[A,4] o) {
+                m = MatMul(s, w)
+                s2 = Tanh(m)
+                o = Add(s2, x)
+                c2 = Identity(c)
+              }>
+            }""",
+        (_i(0), _f(3, 4), _f(4, 4)),
+        (_i(1), _f(3, 4), _f(4, 4)),
+        (_i(70), _f(2, 4), _f(4, 4)),
+    )
+
+
+def _loop_until_a_condition_of_unknown_trips() -> FlowModel:
+    return _model(
+        """agraph (float[3] x) => (float[3] y, float[T,3] ys) {
+              n = Constant<value: tensor = int64 {9223372036854775807}>()
+              lim = Constant<value: tensor = float {50}>()
+              cond = Constant<value: tensor = bool {1}>()
+              axis = Constant<value_ints = [0]>()
+              y, ys = Loop (n, cond, x) <body = b (int64 i, bool c, float[3] s)
+                => (bool c2, float[3] s2, float[3] o) {
+                s2 = Add(s, s)
+                a = Abs(s2)
+                q = ReduceMax<keepdims=0>(a, axis)
+                c2 = Less(q, lim)
+                o = Neg(s2)
+              }>
+            }""",
+        (_f(3),),
+        (_f(3) * 100,),
+    )
+
+
+def _branches_of_different_sizes_one_in_another() -> FlowModel:
+    return _model(
+        """agraph (bool p, bool q, float[N,8] x, float[8,8] w) => (float[M,8] y) {
+              y = If (p) <
+                then_branch = t () => (float[O,8] a) {
+                  u = Concat<axis=0>(x, x)
+                  v = MatMul(u, w)
+                  a = Relu(v)
+                },
+                else_branch = e () => (float[K,8] b) {
+                  b = If (q) <
+                    then_branch = t2 () => (float[K2,8] b1) {
+                      b0 = MatMul(x, w)
+                      b1 = Sigmoid(b0)
+                    },
+                    else_branch = e2 () => (float[K3,8] b2) {
+                      v1 = MatMul(x, w)
+                      v2 = MatMul(v1, w)
+                      b2 = Softmax<axis=1>(v2)
+                    }
+                  >
+                }
+              >
+            }""",
+        *((_b(p), _b(q), _f(3, 8), _f(8, 8)) for p in (0, 1) for q in (0, 1)),
+    )
+
+
+def _scan_backwards_along_other_axes() -> FlowModel:
+    return _model(
+        """agraph (float[2] s0, float[5,T,2] x) => (float[2] s, float[5,2,T] ys) {
+              axis = Constant<value_ints = [0]>()
+              s, ys = Scan <num_scan_inputs = 1, scan_input_axes = [1],
+                scan_input_directions = [1], scan_output_axes = [-1],
+                scan_output_directions = [1],
+                body = b (float[2] a, float[5,2] r) => (float[2] a2, float[5,2] o) {
+                  m = ReduceMax<keepdims=0>(r, axis)
+                  a2 = Max(a, m)
+                  o = Mul(r, a2)
+                }> (s0, x)
+            }""",
+        (_f(2), _f(5, 300, 2)),
+        (_f(2), _f(5, 1, 2)),
+    )
+
+
+def _loops_that_swap_and_nest() -> FlowModel:
+    return _model(
+        """agraph (int64 n, float[3] x, float[3] z) => (float[3] y, float[3] w) {
+              cond = Constant<value: tensor = bool {1}>()
+              h = Constant<value: tensor = float {0.5}>()
+              y, w = Loop (n, cond, x, z) <body = b (int64 i, bool c, float[3] s, float[3] t)
+                => (bool c2, float[3] s2, float[3] t2) {
+                k = Loop (i, c, s) <body = bb (int64 ii, bool cc, float[3] ss)
+                  => (bool cc2, float[3] ss2) {
+                  e1 = Mul(ss, h)
+                  ss2 = Add(e1, t)
+                  cc2 = Identity(cc)
+                }>
+                s2 = Identity(t)
+                t2 = Identity(k)
+                c2 = Identity(c)
+              }>
+            }""",
+        (_i(0), _f(3), _f(3)),
+        (_i(1), _f(3), _f(3)),
+        (_i(6), _f(3), _f(3)),
+    )
+
+
+def _sizes_inside_of_a_loop() -> FlowModel:
+    return _model(
+        """agraph (int64 n, float[8] x) => (float[1] y) {
+              cond = Constant<value: tensor = bool {1}>()
+              zero = Constant<value: tensor = float[1] {0}>()
+              y = Loop (n, cond, zero) <body = b (int64 i, bool c, float[1] s)
+                => (bool c2, float[1] s2) {
+                low = Cast<to = 1>(i)
+                big = Greater(x, low)
+                few = Compress<axis = 0>(x, big)
+                sum = ReduceSum<keepdims = 1>(few)
+                s2 = Add(s, sum)
+                c2 = Identity(c)
+              }>
+            }""",
+        (_i(5), _f(8) * 3),
+        (_i(0), _f(8)),
+    )
+
+
+def _places_that_are_not_zero() -> FlowModel:
+    return _model(
+        "agraph (float[N,5] x) => (int64[2,K] y) { y = NonZero(x) }",
+        ((_f(3, 5) > 0).astype(np.float32),),
+        (np.zeros((3, 5), np.float32),),
+    )
+
+
+def _rows_that_are_chosen() -> FlowModel:
+    return _model(
+        """agraph (float[N,5] x, bool[M] c) => (float[K,5] z) {
+              y = Compress<axis=0>(x, c)
+              z = Relu(y)
+            }""",
+        (_f(3, 5), _b([1, 0, 1])),
+        (_f(3, 5), _b([0, 0, 0])),
+    )
+
+
+def _shape_from_data() -> FlowModel:
+    return _model(
+        """agraph (float[N,5] x, int64[2] c) => (float[K,J] z) {
+              y = Reshape(x, c)
+              z = Softmax<axis=1>(y)
+            }""",
+        (_f(4, 5), _i([2, -1])),
+        (_f(4, 5), _i([0, -1])),
+        (_f(4, 5), _i([20, 1])),
+    )
+
+
+def _slice_from_data() -> FlowModel:
+    return _model(
+        """agraph (float[N,5] x, int64[2] s, int64[2] e, int64[2] a, int64[2] t)
+              => (float[K,J] z) {
+              y = Slice(x, s, e, a, t)
+              z = Abs(y)
+            }""",
+        (_f(4, 5), _i([0, 1]), _i([3, 5]), _i([0, 1]), _i([1, 2])),
+        (_f(4, 5), _i([-1, 1]), _i([-9, 1000]), _i([-1, 0]), _i([-2, 1])),
+    )
+
+
+def _range_from_data() -> FlowModel:
+    return _model(
+        "agraph (int64 a, int64 b, int64 c) => (int64[K] z) { z = Range(a, b, c) }",
+        (_i(0), _i(7), _i(2)),
+        (_i(0), _i(-7), _i(-2)),
+        (_i(0), _i(-7), _i(2)),
+    )
+
+
+def _as_many_as_data_says() -> FlowModel:
+    return _model(
+        "agraph (float[3,N] x, int64[1] k) => (float[3,K] v, int64[3,K] i) { v, i = TopK(x, k) }",
+        (_f(3, 9), _i([4])),
+        (_f(3, 9), _i([9])),
+    )
+
+
+def _axes_from_data() -> FlowModel:
+    return _model(
+        "agraph (float[3,4,N] x, int64[2] a) => (float[I,J,K] z) { z = ReduceL2(x, a) }",
+        (_f(3, 4, 5), _i([0, 2])),
+        (_f(3, 4, 5), _i([-1, -2])),
+    )
+
+
+def _pads_and_repeats_from_data() -> FlowModel:
+    return _model(
+        """agraph (float[3,N] x, int64[4] p, int64[2] r) => (float[I,K] v) {
+              t = Pad(x, p)
+              v = Tile(t, r)
+            }""",
+        (_f(3, 9), _i([1, 2, 0, 0]), _i([1, 2])),
+        (_f(3, 1), _i([0, 0, 0, 3]), _i([2, 1])),
+    )
+
+
+def _pieces_from_data() -> FlowModel:
+    return _model(
+        """agraph (float[3,N] x, int64[2] k) => (float[3,A] v, float[3,B] w) {
+              u, w = Split<axis=1>(x, k)
+              v = Neg(u)
+            }""",
+        (_f(3, 9), _i([4, 5])),
+        (_f(3, 9), _i([9, 0])),
+    )
+
+
+_MODELS = (
+    _loop_of_trips_from_data,
+    _loop_until_a_condition_of_unknown_trips,
+    _branches_of_different_sizes_one_in_another,
+    _scan_backwards_along_other_axes,
+    _loops_that_swap_and_nest,
+    _sizes_inside_of_a_loop,
+    _places_that_are_not_zero,
+    _rows_that_are_chosen,
+    _shape_from_data,
+    _slice_from_data,
+    _range_from_data,
+    _as_many_as_data_says,
+    _axes_from_data,
+    _pads_and_repeats_from_data,
+    _pieces_from_data,
+)
+
+
+def models() -> dict[str, FlowModel]:
+    """By name."""
+    return {make.__name__.strip("_"): make() for make in _MODELS}

@@ -1,0 +1,76 @@
+"""Control flow of imported models as graphs: what they compute, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes import flow_models, onnx_models
+from tilewright.base.errors import InputError, ModelError
+from tilewright.compiler.frontends.kit.control import worth_unrolling
+from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.verifier import verify
+
+onnxruntime = pytest.importorskip("onnxruntime")
+MODELS = flow_models.models()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_with_control_flow_computes_what_onnxruntime_does(name: str) -> None:
+    case = MODELS[name]
+    graph = load(case.model)
+    verify(graph)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        case.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    for inputs in case.calls:
+        fed = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+        wanted = session.run(None, fed)
+        for actual, expected in zip(evaluate(graph, list(inputs)), wanted, strict=True):
+            if actual.size or expected.size:
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_cheap_branches_are_computed_both_and_others_are_not() -> None:
+    branches = """graph (bool c, float[K, 40] x) => (float[K, 40] y) {
+      y = If (c) <
+        then_branch = a () => (float[K, 40] p) { p = OP(x) },
+        else_branch = b () => (float[K, 40] q) { q = Exp(x) }
+      >
+    }"""
+    cheap = load(onnx_models.parse(branches.replace("OP", "Neg").replace("K", "2")))
+    heavy = load(onnx_models.parse(branches.replace("OP", "Softmax").replace("K", "2")))
+    assert "if" not in {node.op for node in cheap.nodes}
+    assert "if" in {node.op for node in heavy.nodes}
+
+
+def test_a_size_that_data_gives_is_checked() -> None:
+    graph = load(
+        onnx_models.parse("graph (int64[1] n) => (float[K] y) { y = ConstantOfShape(n) }")
+    )
+    with pytest.raises(
+        InputError, match="node 'y': the data gives size -3, expected at least 0"
+    ):
+        evaluate(graph, [np.array([-3])])
+
+
+def test_branches_of_different_ranks_are_refused() -> None:
+    model = onnx_models.parse(
+        """graph (bool c, float[2, 3] x) => (float y) {
+          y = If (c) <
+            then_branch = a () => (float[2, 3] p) { p = Softmax(x) },
+            else_branch = b () => (float q) { q = ReduceSum<keepdims = 0>(x) }
+          >
+        }"""
+    )
+    with pytest.raises(ModelError, match=r"the result is f32\[2, 3\] or f32\[\]"):
+        load(model)
+
+
+def test_short_loops_of_few_nodes_are_written_out() -> None:
+    assert worth_unrolling(1, 10_000)
+    assert worth_unrolling(16, 16)
+    assert not worth_unrolling(17, 16)
