@@ -19,7 +19,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, stores
+from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loads, stores
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives import (
     forward,
@@ -97,17 +97,28 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
         producer, store = definition(kernel, buffer)
     except ScheduleError:
         return False
-    effort = cost(store.value)
+    effort, found = cost(store.value), sites(kernel.body, buffer)
+    summed = any(loop.reduction for around, _ in found for loop in around)
+    if summed and _is_made_of_sums(kernel, store):
+        return False
     if effort == 0 or (producer is store and effort <= _INVARIANT_COST):
         return True
-    found = sites(kernel.body, buffer)
     if len(found) != 1:
         return False
     around, load = found[0]
-    summed = any(loop.reduction for loop in around)
     if effort <= _INVARIANT_COST and _has_sum_of_products(kernel) and not summed:
         return True
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
+
+
+def _is_made_of_sums(kernel: Kernel, store: Store) -> bool:
+    """Whether a store reads sums of products: where they are finished, it is done once for each of them.
+
+    Another sum would do it for every column, and would read them in the order that they are made in.
+    """
+    read = {load.buffer for load in loads((store,))}
+    totals = (x for nest in top_nests(kernel) for x in sums_of_products(nest))
+    return any(total.buffer in read for total in totals)
 
 
 def _has_sum_of_products(kernel: Kernel) -> bool:

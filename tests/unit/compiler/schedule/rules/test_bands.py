@@ -40,8 +40,10 @@ def pair(
     step: int = 1,
     border: int = 0,
     turned: bool = False,
+    has_bias: bool = True,
+    activation: str = "relu",
 ) -> Kernel:
-    """A depthwise convolution with bias and relu, and the product of matrices behind it, with a border around it."""
+    """A depthwise convolution with bias and activation, and the product behind it, with a border around it."""
     b = KernelBuilder("pair")
     high, wide = ((n - 1) * step + 3 for n in (rows, columns))
     x = b.parameter("x", f32, (images, high, wide, channels))
@@ -51,8 +53,13 @@ def pair(
     image = (images, rows, columns, channels)
     s, t, u = (b.temporary(f32, image) for _ in range(3))
     emit(b, "contract", depthwise(strides=(step, step)), [x, taps], s)
-    emit(b, "add", {}, [s, bias], t)
-    emit(b, "relu", {}, [t], u)
+    if has_bias:
+        emit(b, "add", {}, [s, bias], t)
+        s = t
+    if activation:
+        emit(b, activation, {}, [s], u)
+        s = u
+    u = s
     if turned:
         image = (images, columns, rows, channels)
         other = b.temporary(f32, image)
@@ -100,6 +107,19 @@ def test_bands_compute_what_the_whole_does(
     kernel = pair(*shape, step=step)
     changed = schedule(kernel, SMALL)
     assert decided(changed).startswith(f"bands rows={rows}; ")
+    assert_same(kernel, changed, exact=False)
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "silu", "exp"])
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_bands_whatever_stands_between(
+    activation: str, images: int, *, has_bias: bool
+) -> None:
+    """What costs nothing, too, is done where the first sum is finished: the second would read it in another order."""
+    kernel = pair(images, 6, 5, 17, 9, has_bias=has_bias, activation=activation)
+    changed = schedule(kernel, SMALL)
+    assert decided(changed).startswith("bands rows=")
     assert_same(kernel, changed, exact=False)
 
 
