@@ -101,10 +101,9 @@ class BandsOf:
         return rules.joined_band(self.machine, rows, row_bytes, right_bytes)
 
 
-def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
-    """The form that a machine's kernels want; `others` read the same panels."""
-    panels = PanelsOf(machine, tuple(others))
-    return _form_for(panels, machine.word_products)
+def form_of(machine: MachineModel) -> GraphForm:
+    """The form that a machine's kernels want."""
+    return _form_for(PanelsOf(machine), machine.word_products)
 
 
 def _form_for(panels: PanelsOf, products: frozenset[str]) -> GraphForm:

@@ -48,9 +48,9 @@ def to_text(
     return "\n".join(printer.lines) + "\n"
 
 
-def resources(graph: Graph, *, hashes: ArrayHashes | None = None) -> dict[str, Array]:
+def resources(graph: Graph) -> dict[str, Array]:
     """The arrays that `to_text` prints by reference, by their hash."""
-    known = hashes or ArrayHashes()
+    known = ArrayHashes()
     found: dict[str, Array] = {}
     for array in _arrays(graph):
         if _inline_form(array) is None:
@@ -192,11 +192,11 @@ class _Printer:
         self._locations: bool = locations
         self._hashes: ArrayHashes = hashes
 
-    def graph(self, graph: Graph, margin: str, *, declare: bool, lead: str = "") -> None:
+    def graph(self, graph: Graph, margin: str, *, declare: bool) -> None:
         names = _names(graph)
         dims = _format_symbols(dimension_symbols(graph)) if declare else ""
         inputs = ", ".join(f"{names[v]}: {v.type}" for v in graph.inputs)
-        self.lines.append(f"{margin}{lead}graph @{_word(graph.name)}{dims}({inputs}) {{")
+        self.lines.append(f"{margin}graph @{_word(graph.name)}{dims}({inputs}) {{")
         for node in graph.nodes:
             self._node(node, names, margin + "  ")
         self.lines.append(f"{margin}  return{_format_outputs(graph, names)}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import FLOATS, NUMERIC, DType
+from tilewright.base.dtypes import FLOATS, NUMERIC
 from tilewright.compiler.graph.schema import AttributeSpec
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
@@ -34,14 +34,13 @@ def _with_parameters(
     oracle: Numpy,
     body: Scalar,
     *attributes: AttributeSpec,
-    allowed: tuple[DType, ...] = FLOATS,
     cases: tuple[str, ...] = (),
 ) -> OpDecl:
     """One activation with attributes, which both functions take as keywords."""
     return declare(
         name=name,
         summary=summary,
-        operands=(operand("x", allowed),),
+        operands=(operand("x", FLOATS),),
         attributes=attributes,
         evaluate=oracle,
         body=pointwise(body, use_attributes=True),

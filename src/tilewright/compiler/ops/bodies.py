@@ -139,11 +139,10 @@ def reduce_rows(
     return into
 
 
-def reduction(op: str, before: Scalar | None = None, after: Scalar | None = None) -> Emit:
+def reduction(op: str, after: Scalar | None = None) -> Emit:
     """A reduction over `axes` with `keepdims`.
 
-    `before(b, x)` maps each element, `after(b, total, count)` the result; `count` is the number
-    of combined elements as a dimension.
+    `after(b, total, count)` maps the result; `count` is the number of combined elements as a dimension.
     """
 
     def emit(
@@ -154,8 +153,7 @@ def reduction(op: str, before: Scalar | None = None, after: Scalar | None = None
         keepdims = bool(attributes["keepdims"])
 
         def element(indices: tuple[Dim, ...], _: tuple[Dim, ...]) -> Expression:
-            value = b.read(x, indices)
-            return value if before is None else before(b, value)
+            return b.read(x, indices)
 
         direct = after is None and result.dtype is compute_dtype(x.dtype)
         if direct:

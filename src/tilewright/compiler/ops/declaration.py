@@ -174,11 +174,9 @@ def optional(
     return OperandSpec(name, allowed, optional=True, like=like)
 
 
-def variadic(
-    name: str, allowed: tuple[DType, ...] = dtypes.ANY, *, like: str | None = None
-) -> OperandSpec:
+def variadic(name: str, allowed: tuple[DType, ...] = dtypes.ANY) -> OperandSpec:
     """The last operand, any number of times."""
-    return OperandSpec(name, allowed, variadic=True, like=like)
+    return OperandSpec(name, allowed, variadic=True)
 
 
 _REQUIRED: Final = object()

@@ -31,9 +31,7 @@ def unary(  # noqa: PLR0913 - the columns of a row
     *,
     allowed: tuple[DType, ...] = FLOATS,
     traits: Trait = Trait.NONE,
-    cases: tuple[str, ...] = CASES,
     infer: Infer | None = None,
-    source: str = "",
     rule: Ranges | None = None,
     follow: Follow | None = None,
 ) -> OpDecl:
@@ -46,8 +44,8 @@ def unary(  # noqa: PLR0913 - the columns of a row
         evaluate=oracle,
         body=pointwise(body),
         traits=Trait.PURE | traits,
-        cases=cases,
-        source=source or f"ONNX {name}",
+        cases=CASES,
+        source=f"ONNX {name}",
         ranges=rule,
         contents=follow,
     )

@@ -28,7 +28,7 @@ from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import FreshNames, loops
-from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 
 P = ParamSpec("P")
 Made = TypeVar("Made")
@@ -140,11 +140,11 @@ class Schedule:
 
     def parts(
         self,
-        step: Primitive[P, tuple[Part, ...]],
+        step: Primitive[P, tuple[Piece, ...]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> tuple[Part, ...]:
+    ) -> tuple[Piece, ...]:
         """The parts that `step` cuts code into; the whole of it where the step does not apply."""
         try:
             return self.apply(step, *args, **kwargs)

@@ -145,7 +145,19 @@ def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
 
 def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + b) * c is conv(x, w) * c + b * c."""
-    value, scale = operand(node, 0), operand(node, 1)
+    found = _biased(node, emit)
+    if found is None:
+        return None
+    product, bias, scale = found
+    if product.op == "matmul" and scale.type.element_count == 1:
+        return None
+    scaled = emit.op("mul", [product.result, scale])
+    return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
+
+
+def _biased(node: Node, emit: Emitter) -> tuple[Node, Value, Value] | None:
+    """The contraction, its bias and what `node` does to their sum, if both are vectors of its channels."""
+    value, other = operand(node, 0), operand(node, 1)
     total = maker(value, "add")
     if total is None or emit.edit.sole_user(value) is None:
         return None
@@ -153,12 +165,9 @@ def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
     if source is None or value.type != node.result.type:
         return None
     axis, bias = channel_axis_of(source), operand(total, 1)
-    if not _per_channel(bias, value, axis) or not _per_channel(scale, value, axis):
+    if not _per_channel(bias, value, axis) or not _per_channel(other, value, axis):
         return None
-    if source.op == "matmul" and scale.type.element_count == 1:
-        return None
-    scaled = emit.op("mul", [operand(total, 0), scale])
-    return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
+    return source, bias, other
 
 
 def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
@@ -181,17 +190,11 @@ def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def merge_biases(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + a) + b is conv(x, w) + (a + b)."""
-    value, second = operand(node, 0), operand(node, 1)
-    total = maker(value, "add")
-    if total is None or emit.edit.sole_user(value) is None:
+    found = _biased(node, emit)
+    if found is None:
         return None
-    source = _weighted(operand(total, 0), emit)
-    if source is None or value.type != node.result.type:
-        return None
-    axis, first = channel_axis_of(source), operand(total, 1)
-    if not _per_channel(first, value, axis) or not _per_channel(second, value, axis):
-        return None
-    return emit.op("add", [operand(total, 0), emit.op("add", [first, second])])
+    product, first, second = found
+    return emit.op("add", [product.result, emit.op("add", [first, second])])
 
 
 # --- scale and shift in a row (normalization, then an affine layer) --------------------------

@@ -154,12 +154,10 @@ def shows_everything(node: Node) -> bool:
 # --- numbers ---------------------------------------------------------------------------------
 
 
-def is_splat(value: Value | None, expected: float, *, within: float = 0.0) -> bool:
-    """Whether every element is `expected`, up to a relative error of `within`."""
+def is_splat(value: Value | None, expected: float) -> bool:
+    """Whether every element is the number `expected`."""
     found = splat_of(value)
-    if found is None or isinstance(found, bool):
-        return False
-    return abs(found - expected) <= within * abs(expected)
+    return found is not None and not isinstance(found, bool) and bool(found == expected)
 
 
 def last_axes(type_: TensorType, axes: Sequence[int]) -> int | None:

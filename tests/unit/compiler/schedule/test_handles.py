@@ -5,7 +5,7 @@ from __future__ import annotations
 from fakes.loop_nests import doubled, product
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.primitives import (
     cache_read,
     fission,
@@ -81,7 +81,7 @@ def test_caches_and_partial_results_come_with_their_loops() -> None:
 
 
 def test_a_part_of_a_part_is_one_of_the_first_code() -> None:
-    first = Part({"i": "i_2", "j": "j_2"})  # type: ignore[arg-type]
-    further = Part({"j_2": "j_3", "k": "k_2"})  # type: ignore[arg-type]
+    first = Piece({"i": "i_2", "j": "j_2"})  # type: ignore[arg-type]
+    further = Piece({"j_2": "j_3", "k": "k_2"})  # type: ignore[arg-type]
     both = first.then(further)
     assert [both[name] for name in "ijkl"] == ["i_2", "j_3", "k_2", "l"]

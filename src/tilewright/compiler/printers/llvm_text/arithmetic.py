@@ -198,14 +198,13 @@ class Arithmetic:
         """The same bits as a type of the same size, whatever the lanes."""
         return self.op(type_, f"bitcast {value} to {type_}", value)
 
-    def intrinsic(self, name: str, *operands: Value, flags: str = "") -> Value:
+    def intrinsic(self, name: str, *operands: Value) -> Value:
         """`llvm.name` overloaded on the type of the first operand."""
         type_ = operands[0].type
         function = f"llvm.{name}.{mangle(*split_type(type_))}"
         self.writer.declare(type_, function, *(o.type for o in operands))
         arguments = ", ".join(map(str, operands))
-        call = f"call {flags} {type_}" if flags else f"call {type_}"
-        return self.op(type_, f"{call} @{function}({arguments})", *operands)
+        return self.op(type_, f"call {type_} @{function}({arguments})", *operands)
 
     # --- floats ----------------------------------------------------------------------------
 

@@ -95,9 +95,9 @@ def constant(value: float, dtype: DType, lanes: int = 1) -> Value:
     return Value(text, vector(scalar, lanes))
 
 
-def number(value: int, scalar: str = "i64", lanes: int = 1) -> Value:
+def number(value: int, scalar: str = "i64") -> Value:
     """An integer of an LLVM type as an operand."""
-    return Value(splat_text(str(value), scalar, lanes), vector(scalar, lanes))
+    return Value(str(value), scalar)
 
 
 def iota(lanes: int, stride: int, scalar: str) -> Value:

@@ -41,7 +41,7 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     substitute,
 )
-from tilewright.compiler.schedule.handles import WHOLE, Part, copy_part
+from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     chain,
@@ -119,7 +119,7 @@ def fission(
     depth: int = 1,
     scope: str = "register",
     together: str = "iterations",
-) -> tuple[Kernel, tuple[Part, ...]]:
+) -> tuple[Kernel, tuple[Piece, ...]]:
     """Give each statement in a nest of `depth` loops its own copy of the loops.
 
     Local buffers that carry a value between the statements of one iteration get one element per
@@ -154,14 +154,14 @@ def fission(
     new_buffers = {b: _expand(b, nest, Space(scope), place) for b in expanded}
     names = names_of(kernel)
     result: list[Statement] = []
-    made: list[Part] = []
+    made: list[Piece] = []
     for position, part in enumerate(parts):
         code = _index_expanded(part, new_buffers, variables, place)
         for statement in reversed(nest):
             code = (with_inner(statement, code),)
         named = code if position == 0 else rename_loops(code, names)
         result.extend(named)
-        made.append(copy_part(code, named))
+        made.append(copy_piece(code, named))
     changed = rewrite(kernel, outer, result)
     renamed = tuple(new_buffers.get(b, b) for b in changed.locals)
     return replace(changed, locals=renamed), tuple(made)

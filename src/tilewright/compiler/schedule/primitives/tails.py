@@ -39,7 +39,7 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     replace_buffers,
 )
-from tilewright.compiler.schedule.handles import WHOLE, Part, copy_part
+from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
@@ -75,7 +75,7 @@ def copy_of(
 
 
 @primitive
-def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[Part, ...]]:
+def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[Piece, ...]]:
     """Cut a loop in two at iteration `at`, each part with its own code.
 
     rewrite:
@@ -97,21 +97,21 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
     second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
     tail = rebind(old.body, loop, point + reference(second.var))
     code: list[Statement] = []
-    parts: list[Part] = []
+    parts: list[Piece] = []
     if first.extent != 0:
         code.append(with_inner(first, head))
         parts.append(WHOLE)
     if second.extent != 0:
         kernel, tail = copy_of(kernel, (with_inner(second, tail),), old)
         code.extend(tail)
-        parts.append(copy_part((old,), tail))
+        parts.append(copy_piece((old,), tail))
     return rewrite(kernel, old, code), tuple(parts)
 
 
 @primitive
 def specialize(
     kernel: Kernel, loop: str, at: str | None = None, tail: str = "exact"
-) -> tuple[Kernel, tuple[Part, ...]]:
+) -> tuple[Kernel, tuple[Piece, ...]]:
     """Give the full and the last, partial run of a guarded loop their own code without guard.
 
     rewrite:
@@ -160,7 +160,7 @@ def specialize(
         start = limit - rest_count
         partial = _when(E.compare("eq", E.index(rest), E.index(start)), last)
     if partial:
-        parts.append(copy_part((top,), last))
+        parts.append(copy_piece((top,), last))
     return rewrite(kernel, top, (*code, *partial)), tuple(parts)
 
 
@@ -271,7 +271,7 @@ def _without(body: Body, condition: Expression) -> Body:
 @primitive
 def split_powers(
     kernel: Kernel, loop: str, largest: int
-) -> tuple[Kernel, tuple[Part, ...]]:
+) -> tuple[Kernel, tuple[Piece, ...]]:
     """Run a short loop of unknown length as blocks of `largest`, ..., 4, 2, 1 iterations.
 
     rewrite:
@@ -291,7 +291,7 @@ def split_powers(
     check_fixed((old,), old.body)
     names = names_of(kernel)
     code: list[Statement] = []
-    parts: list[Part] = []
+    parts: list[Piece] = []
     size = largest
     while size:
         count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
@@ -303,7 +303,7 @@ def split_powers(
         made = first
         if size != largest:
             kernel, made = copy_of(kernel, first, old, names)
-        parts.append(copy_part(first, made))
+        parts.append(copy_piece(first, made))
         code.extend(made)
         size //= 2
     return rewrite(kernel, old, code), tuple(parts)

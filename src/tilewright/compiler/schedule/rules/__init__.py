@@ -65,10 +65,10 @@ __all__ = [
     "winograd_tile",
 ]
 
-Rule = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
+Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
-_RULES: Final[tuple[tuple[type[Choices], Rule], ...]] = (
+_RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (KeyStreams, match_key_streams),
     (RowTiles, match_attention),
     (Tiling, match_contraction),
@@ -163,7 +163,7 @@ def space_of(kernel: Kernel, machine: MachineModel, *, threads: int = 1) -> Kern
     return KernelSpace(tuple(run.spaces))
 
 
-def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Rule]]:
+def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Matcher]]:
     """The rules that may take a nest: all, or the one that was decided on."""
     return [row for row in _RULES if wanted is None or row[0] is type(wanted)]
 

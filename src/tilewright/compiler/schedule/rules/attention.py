@@ -29,7 +29,7 @@ from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
-from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     drop_guards,
@@ -311,7 +311,7 @@ class _LaneRows:
             s.apply(unroll, steps)
             s.apply(vectorize, inner)
 
-    def _divided(self, name: str, factor: int) -> tuple[Part, ...]:
+    def _divided(self, name: str, factor: int) -> tuple[Piece, ...]:
         """Cut off what `factor` does not divide."""
         extent = find(self.s.kernel, name).extent
         if symbolic.is_multiple(extent, factor):

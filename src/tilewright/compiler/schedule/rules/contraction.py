@@ -23,7 +23,7 @@ from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import Body, Call, For, If, LoopKind
 from tilewright.compiler.kernel.rewrite import loads, subexpressions
 from tilewright.compiler.schedule.decisions import ChoiceSpace
-from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     fuse,
@@ -290,7 +290,7 @@ class ContractionSite:
 
     # --- partial tiles -------------------------------------------------------------------
 
-    def _specialize(self, row_tiles: list[str]) -> list[Part]:
+    def _specialize(self, row_tiles: list[str]) -> list[Piece]:
         """Own code for the last panel and the last rows."""
         s = self.s
         found = guard_of(find(s.kernel, self.lane))
@@ -302,7 +302,7 @@ class ContractionSite:
             parts = [p.then(more) for p in parts for more in self._in_powers(p[row])]
         return parts
 
-    def _in_powers(self, row: str) -> tuple[Part, ...]:
+    def _in_powers(self, row: str) -> tuple[Piece, ...]:
         """Rows of a number known at run time as tiles of powers of two."""
         extent = find(self.s.kernel, row).extent
         if isinstance(extent, int):

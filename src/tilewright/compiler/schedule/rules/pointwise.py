@@ -25,7 +25,7 @@ from tilewright.compiler.schedule.decisions import (
     ChoiceSpace,
     powers_around,
 )
-from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
@@ -330,7 +330,7 @@ def vectorize_loop(
     factor: int,
     machine: MachineModel,
     at: str | None = None,
-) -> tuple[Part, ...]:
+) -> tuple[Piece, ...]:
     """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks).
 
     The rest has its own code from the loop `at` on, around `lane`; by default from `lane` on.

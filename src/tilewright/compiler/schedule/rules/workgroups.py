@@ -12,7 +12,7 @@ from typing import final
 from tilewright.base import symbolic
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
-from tilewright.compiler.schedule.handles import Part
+from tilewright.compiler.schedule.handles import Piece
 from tilewright.compiler.schedule.primitives import bind, fuse, join, specialize, split
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
@@ -115,8 +115,8 @@ def iterations(s: Schedule, names: Sequence[str]) -> int:
 
 
 def parts_of(
-    s: Schedule, parts: Sequence[Part], name: str, at: str | None = None
-) -> list[Part]:
+    s: Schedule, parts: Sequence[Piece], name: str, at: str | None = None
+) -> list[Piece]:
     """What is left of `parts` when the loop `name` of each has its partial run in code of its own."""
     return [
         part.then(further)
