@@ -27,6 +27,8 @@ from tilewright.base.dtypes import DType
 from tilewright.cli import option_groups
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.model import OLDEST_OPSET
+from tilewright.compiler.frontends.stablehlo import reached
+from tilewright.compiler.frontends.stablehlo import table as stablehlo_table
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
 from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.declaration import OpDecl, type_of
@@ -209,6 +211,38 @@ as far as they do not depend on data.
 """
 
 
+def stablehlo_page() -> str:
+    """Every operation of StableHLO's dialects that has a row, and what its suites gave."""
+    parts: list[str] = []
+    for dialect in ("stablehlo", "chlo", "interpreter"):
+        names = ", ".join(
+            f"`{name.partition('.')[2]}`"
+            for name in stablehlo_table.names()
+            if name.startswith(f"{dialect}.")
+        )
+        parts.append(f"## {dialect}\n\n{names}")
+    rows = "\n".join(
+        f"| {suite} | {found.modules} | {found.right} | {found.unchecked} | {found.refused} | {found.other} |"
+        for suite, found in reached.SUITES.items()
+    )
+    return f"""{NOTE}
+# StableHLO operations
+
+Text (`.mlir`) and portable artifacts (`.mlirbc`, StableHLO 0.9 to 1.20). What becomes of an operation depends on its types and
+attributes: `tilewright coverage module.mlir` says it for a module, before compiling. An operation that is not listed is
+reported with all others of its kind in one error.
+
+| suite (StableHLO 1.20) | modules | right | without checks | refused | other |
+| --- | --- | --- | --- | --- | --- |
+{rows}
+
+`interpret` are the tests of the reference interpreter, `testdata` modules that JAX made, each with what it expects. Other: {reached.OTHER}.
+`python -m pytest tests/conformance/frontends/test_stablehlo.py` measures it, and fails where this page says something else.
+
+{PARAGRAPHS.join(parts)}
+"""
+
+
 # --- commands --------------------------------------------------------------------------------
 
 
@@ -275,6 +309,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "knobs.md": knobs_page,
     "ops.md": ops_page,
     "onnx-operators.md": onnx_page,
+    "stablehlo-operations.md": stablehlo_page,
     "commands.md": commands_page,
     "runtime/compatibility.md": lambda: compatibility.page(NOTE),
 }

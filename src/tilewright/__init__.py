@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         get_available_providers,
         get_device,
     )
+    from tilewright.api.jax_functions import JaxFunction, from_jax
     from tilewright.api.language.language_model import LanguageModel, generate
     from tilewright.api.language.sampling import Sampling
     from tilewright.api.load import load
@@ -87,6 +88,7 @@ _HOMES = {
         "get_device",
     ),
     "tilewright.api.build": ("build",),
+    "tilewright.api.jax_functions": ("JaxFunction", "from_jax"),
     "tilewright.api.language.language_model": ("LanguageModel", "generate"),
     "tilewright.api.language.sampling": ("Sampling",),
     "tilewright.api.load": ("load",),
@@ -132,6 +134,7 @@ __all__ = [
     "InferenceSession",
     "InputError",
     "InternalError",
+    "JaxFunction",
     "LanguageModel",
     "LimitError",
     "Limits",
@@ -161,6 +164,7 @@ __all__ = [
     "cpu",
     "debug_executor",
     "device",
+    "from_jax",
     "generate",
     "generate_key",
     "get_all_providers",

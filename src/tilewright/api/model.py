@@ -109,8 +109,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     """Compile a model to machine code and load it.
 
     Args:
-        model: path of an ONNX file or a StableHLO text (`.mlir`), its bytes, an `onnx.ModelProto`, a `Graph`, a
-            `torch.export.ExportedProgram`, or a `torch.nn.Module` with `args`.
+        model: path of an ONNX file, a StableHLO text (`.mlir`) or artifact (`.mlirbc`), its bytes, an `onnx.ModelProto`, what
+            `jax.export` gave, a `Graph`, a `torch.export.ExportedProgram`, or a `torch.nn.Module` with `args`.
         args: what a module of torch is exported with; so are `kwargs`, `dynamic_shapes` (see `torch.export.export`).
         kwargs: named arguments of the module.
         dynamic_shapes: which of their dimensions a call decides.
@@ -348,7 +348,7 @@ class Model:
             find_function=ProgramModules(modules, (), name) if modules else None,
         )
         return Session(
-            make_artifact(self.compiled.parts),
+            make_artifact(self.compiled.parts, checks=self.compiled.checks),
             PlanOptions(host=host),
             location=name,
         )
@@ -542,5 +542,6 @@ class Model:
         if weights is not None:
             place = Path(path_option("weights", weights))
             stored = store_weights(place, named_weights(parts), inputs=self.compiled.files)
-        artifact = make_artifact(parts, texts, stored, self.compiled.modules)
+        compiled = self.compiled
+        artifact = make_artifact(parts, texts, stored, compiled.modules, compiled.checks)
         return save_archive(parts, artifact, path, self.compiled.origin)

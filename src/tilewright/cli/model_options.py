@@ -24,7 +24,7 @@ from tilewright.cli.option_groups import NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
 if TYPE_CHECKING:
-    from tilewright.compiler.frontends.kit.output_checks import Check
+    from tilewright.formats.output_checks import Check
     from tilewright.runtime.session import Session
     from tilewright.runtime.session_options import LoadOptions
 
@@ -163,8 +163,11 @@ class ModelChoice:
         from tilewright.runtime.session import Session
 
         session = Session.from_file(self.path, copy=self.copy, **self._load_options())
+        artifact = session.artifact
         return OpenedModel(
-            session, lambda: session.artifact.sources if session.artifact else {}
+            session,
+            lambda: {} if artifact is None else artifact.sources,
+            () if artifact is None else artifact.checks,
         )
 
     def _load_options(self) -> LoadOptions:

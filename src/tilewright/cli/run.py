@@ -29,7 +29,7 @@ from tilewright.formats.tensor_text import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.compiler.frontends.kit.output_checks import Check
+    from tilewright.formats.output_checks import Check
     from tilewright.runtime.hal.driver import DeviceInfo
 
 
@@ -161,7 +161,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run MODEL (.vmfb, .onnx, .mlir, or a library: .so .o .a .tar .c) once.
 
-    A StableHLO module that checks itself (.mlir) exits with 1 where a check fails.
+    A StableHLO module that checks itself (.mlir, or a .vmfb of one) exits with 1 where a check fails.
 
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.

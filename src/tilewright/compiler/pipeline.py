@@ -40,7 +40,6 @@ from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
 from tilewright.compiler.frontends import door
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judged
 from tilewright.compiler.frontends.kit.model_graph import Calling, ModelGraph
-from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
@@ -87,6 +86,7 @@ from tilewright.compiler.transforms.external_codegen import (
     run_codegen,
 )
 from tilewright.formats.byte_view import Buffer
+from tilewright.formats.output_checks import Check
 
 _LOG: Final = Log("compiler")
 

@@ -21,6 +21,7 @@ from tilewright.base.lazy import lazy
 from tilewright.base.record import field, record
 from tilewright.base.version import VERSION as PRODUCER_VERSION
 from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.output_checks import Check, from_rows, to_rows
 from tilewright.formats.plan import Plan, from_json, to_json
 from tilewright.formats.vmfb import ModuleDef, Rodata
 from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
@@ -103,6 +104,7 @@ class Artifact:
     `constants` are those of all variants, each once, of which a variant takes its own (`constants_of`); none
     where `weights` says that they lie outside.
     `modules` are those whose functions the plan calls.
+    `checks` say what outputs must be to each other, where the model checks itself.
     `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
     """
 
@@ -112,6 +114,7 @@ class Artifact:
     producer: str = f"tilewright {PRODUCER_VERSION}"
     sources: Mapping[str, str] = field(default_factory=dict)
     weights: OutsideWeights | None = None
+    checks: tuple[Check, ...] = ()
 
     def constants_of(self, variant: Variant) -> tuple[Buffer, ...]:
         """The weights of a variant, in the order of its plan's constant storages."""
@@ -175,6 +178,9 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
     }
     if modules:
         manifest["modules"] = modules
+    if artifact.checks:
+        # A reader that is older does not compare.
+        manifest["checks"] = to_rows(artifact.checks)
     if artifact.weights is not None:
         manifest["weights"] = {
             "file": artifact.weights.file,
@@ -349,6 +355,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
         constants=constants,
         modules=_modules(manifest, module, location),
         producer=str(manifest["producer"]),
+        checks=from_rows(manifest.get("checks", ())),
         sources={} if sources == -1 else _CompressedSources(segment(sources), location),
     )
 

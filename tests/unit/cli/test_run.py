@@ -12,6 +12,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
+import tilewright as tw
 from fakes import parameter_files
 from tilewright.base import knobs
 from tilewright.base.errors import LimitError, TilewrightError
@@ -243,3 +244,17 @@ def test_a_module_that_checks_itself_fails_where_a_check_does(tmp_path: Path) ->
     wrong = invoke(path, "--input=2xf32=1 2")
     assert wrong.exit_code == 1
     assert "case.mlir:3:3: check failed: element [1] is 4.0, expected 5.0" in wrong.output
+
+
+def test_an_artifact_of_a_module_that_checks_itself_fails_as_the_module_does(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "case.vmfb"
+    tw.compile(CHECKED.encode()).save(path)
+    right = invoke(path, "--input=2xf32=1 2.5")
+    assert right.exit_code == 0, right.output
+    assert "1 check passed" in right.output
+    assert "actual" not in right.output
+    wrong = invoke(path, "--input=2xf32=1 2")
+    assert wrong.exit_code == 1
+    assert "3:3: check failed: element [1] is 4.0, expected 5.0" in wrong.output

@@ -124,6 +124,8 @@ def front_end_of(source: Source) -> FrontEnd:
         return by_suffix[0] if by_suffix else _by_contents(_beginning(path))
     if isinstance(source, bytes | bytearray | memoryview):
         return _by_contents(bytes(memoryview(source).cast("B")[:_BEGINNING_BYTES]))
+    if stablehlo.is_exported(source):
+        return _STABLEHLO
     return _TORCH if torch.is_model(source) else _ONNX
 
 

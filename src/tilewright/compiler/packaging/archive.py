@@ -32,6 +32,7 @@ from tilewright.formats.artifact import (
     leading_rodata,
 )
 from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.output_checks import Check
 from tilewright.formats.plan import Plan
 from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.vmfb import write_archive
@@ -58,6 +59,7 @@ def make_artifact(
     sources: Mapping[str, str] | None = None,
     weights: StoredWeights | None = None,
     modules: Sequence[ExternalModule] = (),
+    checks: Sequence[Check] = (),
 ) -> Artifact:
     """The artifact of a model; constants are the programs' arrays, copied only if not in order.
 
@@ -93,6 +95,7 @@ def make_artifact(
         modules=carried_modules(modules),
         sources=dict(sources or {}),
         weights=outside,
+        checks=tuple(checks),
     )
 
 

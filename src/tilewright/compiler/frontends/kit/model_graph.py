@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, final
 
-from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Array
+from tilewright.formats.output_checks import Check
 
 
 class Calling(Protocol):

@@ -7,14 +7,13 @@ values, so one pass finds all of them.  Not the rows, not the reading of text.  
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import tilewright.compiler.frontends.stablehlo.table as table
 from tilewright.base.errors import InternalError, ModelError, TilewrightError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.output_checks import Check
 from tilewright.compiler.frontends.kit.problems import (
     Problem,
     SkipNodeError,
@@ -61,6 +60,7 @@ from tilewright.compiler.frontends.stablehlo.world import Process, World
 from tilewright.compiler.graph import ir
 from tilewright.compiler.graph.ir import Graph, Location
 from tilewright.compiler.graph.schema import TensorType as GraphType
+from tilewright.formats.output_checks import Check
 
 MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
@@ -72,6 +72,7 @@ _CALLS: Final = {
     "func.call": "callee",
     "stablehlo.composite": "decomposition",
 }
+_OF_COMPOSITES: Final = ("composite_attributes", "decomposition", "name", "version")
 _MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
 
 
@@ -335,6 +336,7 @@ class Importer:
         if request is not None:
             self._requests.append(request(known, self.maker))
             return ()
+        entry = entry or _whole(operation)
         if entry is None:
             return self._called(operation, known)
         return self._by_row(entry, operation, known)
@@ -456,6 +458,19 @@ def agree(value: Value, held: Held, *, lifted: bool) -> None:
             raise ModelError(
                 f"gives {tensor.type}, its type says {stated.with_shape(shape)}"
             )
+
+
+def _whole(operation: Operation) -> Row | None:
+    """The row that does what a composite is called after, where it has nothing more to say."""
+    name, more = (operation.attributes.get(n) for n in ("name", "composite_attributes"))
+    if operation.name != "stablehlo.composite" or not isinstance(name, str) or more:
+        return None
+    found = table.find(name)
+    return (
+        None
+        if found is None or not found.pointwise
+        else replace(found, ignores=_OF_COMPOSITES)
+    )
 
 
 def _is_complex(type_: Type) -> bool:

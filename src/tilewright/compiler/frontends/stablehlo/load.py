@@ -22,11 +22,13 @@ from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import Problem, report
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
+from tilewright.compiler.frontends.stablehlo.exported import Exported, artifact_of
 from tilewright.compiler.frontends.stablehlo.importer import Importer
 from tilewright.compiler.frontends.stablehlo.parser import parse
 from tilewright.compiler.frontends.stablehlo.tree import Module
 
-Source = str | PathLike[str] | bytes | bytearray | memoryview
+Bytes = bytes | bytearray | memoryview
+Source = str | PathLike[str] | Bytes | Exported
 _MALFORMED: Final = (
     ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
@@ -36,7 +38,7 @@ def load(source: Source) -> ModelGraph:
     """The graph of every module in a file, one after the other: arguments, results and checks in order.
 
     Args:
-        source: the path of a text or of a portable artifact, or its bytes.
+        source: the path of a text or of a portable artifact, its bytes, or what `jax.export` gave.
 
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
@@ -66,9 +68,12 @@ def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
 
     Raises: ModelError for what is no text, or no module.
     """
-    path = None if isinstance(source, bytes | bytearray | memoryview) else Path(source)
-    file = "<bytes>" if path is None else path.name
-    data = _data(source, path)
+    if isinstance(source, Exported):
+        data, file, path = artifact_of(source), source.fun_name, None
+    else:
+        path = None if isinstance(source, bytes | bytearray | memoryview) else Path(source)
+        file = "<bytes>" if path is None else path.name
+        data = _data(source, path)
     if is_artifact(data):
         return read_artifact(data, file), file, path
     try:
@@ -83,7 +88,7 @@ def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
     return modules, file, path
 
 
-def _data(source: Source, path: Path | None) -> bytes:
+def _data(source: str | PathLike[str] | Bytes, path: Path | None) -> bytes:
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     assert path is not None

@@ -10,9 +10,13 @@ from typing import Final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.stablehlo.bits import ROWS as BITS
+from tilewright.compiler.frontends.stablehlo.chlo_broadcasts import (
+    ROWS as CHLO_BROADCASTS,
+)
 from tilewright.compiler.frontends.stablehlo.collectives import ROWS as COLLECTIVES
 from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
+from tilewright.compiler.frontends.stablehlo.custom_calls import ROWS as CUSTOM_CALLS
 from tilewright.compiler.frontends.stablehlo.dynamic import ROWS as DYNAMIC
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.indexing import ROWS as INDEXING
@@ -34,6 +38,8 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     BITS,
     CONTRACTION,
     CONTROL,
+    CHLO_BROADCASTS,
+    CUSTOM_CALLS,
     DYNAMIC,
     ELEMENTWISE,
     INDEXING,

@@ -5,10 +5,14 @@ Source: StableHLO specification, "fft".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, shape_of
@@ -16,6 +20,8 @@ from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 _KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
 MAX_RANK: Final = 3
+# A transform is a product with its matrix, which the artifact holds.
+MAX_LENGTH: Final = 2048
 
 
 def _fft(call: Call) -> Held:
@@ -30,8 +36,12 @@ def _fft(call: Call) -> Held:
         raise ModelError(f"operand of {kind} is of the wrong element type")
     if 0 in (*sizes, *call.shape()):
         return _nothing(call, kind)
-    found = _transformed(call, _parts(call, held), kind, length)
-    return _of_parts(call, found, kind)
+    if tuple(length) != (call.shape() if kind == "IRFFT" else sizes)[-len(length) :]:
+        raise ModelError(f"lengths {list(length)} do not fit {list(sizes)}")
+    e, dtype, shape = call.maker, call.dtype(), call.shape()
+    parts = _transformed(call, held, kind, length)
+    found = [e.reshape(e.cast(x, dtype), shape) for x in parts]
+    return found[0] if kind == "IRFFT" else Complex(*found)
 
 
 def _nothing(call: Call, kind: str) -> Held:
@@ -39,38 +49,65 @@ def _nothing(call: Call, kind: str) -> Held:
     return zero if kind == "IRFFT" else Complex(zero, zero)
 
 
-def _parts(call: Call, held: Held) -> Tensor:
-    """In f64, the parts side by side on one more axis; of real numbers, one part."""
+def _transformed(
+    call: Call, held: Held, kind: str, length: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Axis by axis, in f64; the one of real numbers is the first of a transform, the last of an inverse."""
     e = call.maker
-    given = [held.real, held.imaginary] if isinstance(held, Complex) else [real(held)]
-    wide = [e.unsqueeze(e.cast(x, dtypes.f64), (x.rank,)) for x in given]
-    return e.concat(wide, wide[0].rank - 1)
-
-
-def _transformed(call: Call, x: Tensor, kind: str, length: tuple[int, ...]) -> Tensor:
-    """Axis by axis; the one of real numbers is the first of a transform, the last of an inverse."""
-    e, last = call.maker, x.rank - 2
-    inverse = kind in ("IFFT", "IRFFT")
+    x, y = (held.real, held.imaginary) if isinstance(held, Complex) else (real(held), None)
+    re = e.cast(x, dtypes.f64)
+    im = e.full(0, dtypes.f64, re.shape) if y is None else e.cast(y, dtypes.f64)
+    last, sign = max(x.rank - 1, 1), 1 if kind in ("IFFT", "IRFFT") else -1
     plain = [last - len(length) + 1 + i for i in range(len(length))]
     if kind in ("RFFT", "IRFFT"):
         plain.pop()
+    pair = (re, im) if x.rank > 1 else (e.unsqueeze(re, (0,)), e.unsqueeze(im, (0,)))
     if kind == "RFFT":
-        x = e.op("dft", x, axis=last, length=(length[-1],), onesided=True)
+        pair = _along(e, pair, last, _matrix(length[-1], length[-1] // 2 + 1, sign))
     for axis in plain:
-        x = e.op("dft", x, axis=axis, length=(), inverse=inverse)
+        size = shape_of(pair[0])[axis]
+        pair = _along(e, pair, axis, _matrix(size, size, sign))
     if kind == "IRFFT":
-        size = length[-1]
-        x = e.op("dft", x, axis=last, length=(size,), onesided=True, inverse=True)
-    return x
+        pair = _along(e, pair, last, _from_half(length[-1]))
+    return pair
 
 
-def _of_parts(call: Call, x: Tensor, kind: str) -> Held:
-    e, last = call.maker, x.rank - 1
-    found = [
-        e.cast(e.squeeze(e.slice(x, last, i, 1), (last,)), call.dtype())
-        for i in range(1 if kind == "IRFFT" else 2)
-    ]
-    return found[0] if kind == "IRFFT" else Complex(*found)
+def _matrix(rows: int, columns: int, sign: int) -> Any:
+    """The factors of a transform; angles are reduced before they are multiplied by a turn."""
+    if rows > MAX_LENGTH:
+        raise UnsupportedError(f"a transform of {rows} elements is not supported")
+    turns = np.outer(np.arange(rows), np.arange(columns)) % rows
+    angles = turns * (2 * np.pi / rows)
+    scale = 1 / rows if sign > 0 else 1.0
+    return scale * (np.cos(angles) + sign * 1j * np.sin(angles))
+
+
+def _from_half(size: int) -> Any:
+    """The real result of half a spectrum: what is left out is the conjugate of what is there."""
+    matrix = _matrix(size, size, 1)[: size // 2 + 1]
+    weights = np.full((size // 2 + 1, 1), 2.0)
+    weights[0] = 1.0
+    if size % 2 == 0:
+        weights[-1] = 1.0
+    return weights * matrix
+
+
+def _along(
+    e: NodeMaker, pair: tuple[Tensor, Tensor], axis: int, matrix: Any
+) -> tuple[Tensor, Tensor]:
+    """The product of one axis with a matrix."""
+    order = [i for i in range(pair[0].rank) if i != axis]
+    order.append(axis)
+    back = sorted(range(len(order)), key=lambda i: order[i])
+    re, im = (e.transpose(x, order) for x in pair)
+    cosine, sine = (
+        e.constant(np.ascontiguousarray(part)) for part in (matrix.real, matrix.imag)
+    )
+    found = (
+        e.op("sub", e.op("matmul", re, cosine), e.op("matmul", im, sine)),
+        e.op("add", e.op("matmul", re, sine), e.op("matmul", im, cosine)),
+    )
+    return e.transpose(found[0], back), e.transpose(found[1], back)
 
 
 ROWS: Final[tuple[Row, ...]] = (row("fft", _fft),)

@@ -4,7 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.compiler.frontends.kit.output_checks import Check, failed, ulp_distance
+from tilewright.formats.output_checks import (
+    Check,
+    failed,
+    from_rows,
+    to_rows,
+    ulp_distance,
+)
 
 NAN, INF = np.nan, np.inf
 
@@ -58,3 +64,25 @@ def test_distances_count_the_floats_between() -> None:
     up = np.nextafter(one, np.float32(2))
     assert ulp_distance(np.asarray(one), np.asarray(np.nextafter(up, np.float32(2)))) == 2
     assert ulp_distance(np.float64([-0.0]), np.float64([0.0])) == 0
+
+
+def test_checks_survive_as_json() -> None:
+    checks = (Check("eq", "a.mlir:1:2", 0, 1), Check("close", "a.mlir:3:4", 2, 3, 3.0))
+    again = from_rows(to_rows(checks))
+    assert [to_rows([c]) for c in again] == [to_rows([c]) for c in checks]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["no_rule", "x", 0, 1, 0.0], ["eq", "x\n", 0, 1, 0.0], ["eq", "x", -1, 1, 0.0],
+        ["eq", "x", 0, True, 0.0], ["close", "x", 0, 1, 1e300], ["eq", "x", 0, 1, "1"], ["eq"], 3,
+    ],
+)  # fmt: skip
+def test_what_is_no_check_is_refused(row: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        from_rows([row])
+
+
+def test_a_check_of_an_output_that_there_is_not_fails() -> None:
+    assert "only 1 outputs" in Check("eq", "a.mlir:1:1", 0, 5).problem([np.zeros(1)])

@@ -4,7 +4,7 @@ Both sides are outputs of the graph.  Rules are those of the
 reference interpreter: `eq` compares values (NaN equals nothing, zeros are equal), `almost_eq` allows an
 absolute difference, `close` counts units in the last place.
 
-Made by front ends whose models check themselves, asked by who runs such a model.
+Made by front ends whose models check themselves, kept in artifacts, asked by who runs such a model.
 
 Source: the check dialect of StableHLO and its reference interpreter.
 """
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
-from tilewright.compiler.graph.schema import Array
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
+_MOST: Final = 2.0**63
 _FAR: Final = np.uint64(2**64 - 1)
 
 
@@ -42,6 +43,8 @@ class Check:
 
     def problem(self, outputs: Sequence[Array]) -> str:
         """What is wrong with the outputs of a call; empty if nothing is."""
+        if max(self.actual, self.expected) >= len(outputs):
+            return f"{self.place}: check failed: there are only {len(outputs)} outputs"
         actual, expected = outputs[self.actual], outputs[self.expected]
         if actual.shape != expected.shape or actual.dtype != expected.dtype:
             held, wanted = (f"{a.dtype}{list(a.shape)}" for a in (actual, expected))
@@ -105,6 +108,27 @@ _RULES: Final[dict[str, Callable[[Array, Array, float], Any]]] = {
     "close": _close,
     "eq": _equal,
 }
+
+
+def to_rows(checks: Sequence[Check]) -> list[list[object]]:
+    """Checks as JSON."""
+    return [[c.rule, c.place, c.actual, c.expected, c.tolerance] for c in checks]
+
+
+def from_rows(rows: object) -> tuple[Check, ...]:
+    """The checks that JSON says.  Raises: ValueError for what is none."""
+    found: list[Check] = []
+    for row in cast("Sequence[Sequence[object]]", rows):
+        rule, place, actual, expected, tolerance = row
+        is_known = rule in _RULES and isinstance(place, str) and place.isprintable()
+        if not is_known or type(actual) is not int or type(expected) is not int:
+            raise ValueError(f"{row!r:.80} is no check")
+        if min(actual, expected) < 0 or not isinstance(tolerance, int | float):
+            raise ValueError(f"{row!r:.80} is no check")
+        if not 0 <= tolerance < _MOST:
+            raise ValueError(f"{row!r:.80} is no check")
+        found.append(Check(str(rule), str(place), actual, expected, float(tolerance)))
+    return tuple(found)
 
 
 def failed(checks: Sequence[Check], outputs: Sequence[Array]) -> tuple[str, ...]:

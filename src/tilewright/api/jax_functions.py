@@ -1,0 +1,119 @@
+"""Functions of JAX, compiled: called as the function is, with arrays of JAX or numpy in its own structure.
+
+JAX exports the function as a portable artifact of StableHLO, which `compile` reads; only here is JAX imported,
+and only when `from_jax` is called.  Called by users.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.api.model import Model
+from tilewright.api.model import compile as compile_model
+from tilewright.base.errors import InputError, ModelError, UserError
+from tilewright.compiler.frontends.stablehlo.exported import Exported
+from tilewright.runtime.plan_executor import Array
+
+_HINT: Final = "python -m pip install jax"
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *args: Any,
+    options: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> JaxFunction:
+    """Compile a function of JAX for arguments of these shapes and types.
+
+    Args:
+        function: what `jax.jit` takes, or what it gave.
+        args: arguments, or `jax.ShapeDtypeStruct` in their place; so are `kwargs`.
+        options: for `tilewright.compile`: `{"threads": 2}`.
+        kwargs: arguments by name.
+
+    Returns: a function of the same arguments.  It gives arrays of JAX.
+    Raises: UserError if JAX is not installed; ModelError listing everything that is not supported.
+    """
+    jax = _jax("jax")
+    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    exported: Exported = _jax("jax.export").export(jitted, platforms=("cpu",))(
+        *args, **kwargs
+    )
+    return JaxFunction(exported, compile_model(cast("Any", exported), **(options or {})))
+
+
+def _jax(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"{name} cannot be imported: {error}", hint=_HINT) from error
+
+
+@final
+class JaxFunction:
+    """A compiled function of JAX.
+
+    Attributes:
+        model: the compiled model, whose inputs are the leaves of the arguments.
+        exported: what JAX exported.
+
+    Thread-safety: calls from several threads are independent.
+    """
+
+    def __init__(self, exported: Exported, model: Model) -> None:
+        self.exported: Exported = exported
+        self.model: Model = model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function gives, in its own structure.  Raises: InputError for other arguments."""
+        tree = _jax("jax").tree_util
+        leaves, structure = tree.tree_flatten((args, kwargs))
+        if structure != self.exported.in_tree:
+            raise InputError(
+                f"arguments have the structure {structure}, expected {self.exported.in_tree}",
+                location=self.exported.fun_name,
+            )
+        kept = [leaves[index] for index in self.exported.module_kept_var_idx]
+        given = [part for leaf in kept for part in _parts(leaf)]
+        results = self.model(*given)
+        listed = results if isinstance(results, tuple) else (results,)
+        outputs = _joined(listed, self.exported.out_avals)
+        return tree.tree_unflatten(self.exported.out_tree, outputs)
+
+    def __repr__(self) -> str:
+        return f"<function of JAX '{self.exported.fun_name}': {self.model!r}>"
+
+
+def _parts(leaf: Any) -> list[Array]:
+    """An argument as the model takes it: complex numbers are two arrays."""
+    array = cast("Any", np.asarray(leaf))
+    if array.dtype.kind != "c":
+        return [array]
+    return [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)]
+
+
+def _joined(results: Sequence[Array], types: Sequence[Any]) -> list[Any]:
+    """The results of the model as arrays of JAX."""
+    rest, found = list(results), list[Any]()
+    for type_ in types:
+        is_complex = np.dtype(type_.dtype).kind == "c"
+        if len(rest) < 1 + is_complex:
+            raise ModelError(f"gives fewer results than the {len(types)} of the function")
+        result: Any = np.asarray(rest.pop(0))
+        if is_complex:
+            parts = (result, np.asarray(rest.pop(0)))
+            result = np.stack(parts, -1).view(type_.dtype)[..., 0]
+        found.append(_of_jax(result))
+    return found
+
+
+def _of_jax(array: Array) -> Any:
+    """An array of JAX in the same memory where both sides agree, else a copy."""
+    try:
+        return _jax("jax.dlpack").from_dlpack(array)
+    except (BufferError, TypeError, ValueError, RuntimeError):
+        return _jax("jax.numpy").asarray(array)

@@ -1,0 +1,73 @@
+"""Rows for CHLO's operations that broadcast as numpy does: `chlo.broadcast_add` and its like.
+
+Source: CHLO, "broadcasting binary ops".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo.bits import ROWS as BITS
+from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.stablehlo.held import Held, on_parts, shape_of
+from tilewright.compiler.frontends.stablehlo.movement import broadcast_in
+from tilewright.compiler.frontends.stablehlo.row import Build, Result, Row, row
+from tilewright.compiler.frontends.stablehlo.special_functions import ROWS as SPECIAL
+from tilewright.compiler.frontends.stablehlo.tree import Number
+
+_OPERATIONS: Final = {
+    "add": "stablehlo.add", "and": "stablehlo.and", "atan2": "stablehlo.atan2",
+    "compare": "stablehlo.compare", "complex": "stablehlo.complex", "divide": "stablehlo.divide",
+    "maximum": "stablehlo.maximum", "minimum": "stablehlo.minimum",
+    "multiply": "stablehlo.multiply", "next_after": "chlo.next_after", "or": "stablehlo.or",
+    "polygamma": "chlo.polygamma", "power": "stablehlo.power",
+    "remainder": "stablehlo.remainder", "select": "stablehlo.select",
+    "shift_left": "stablehlo.shift_left",
+    "shift_right_arithmetic": "stablehlo.shift_right_arithmetic",
+    "shift_right_logical": "stablehlo.shift_right_logical", "subtract": "stablehlo.subtract",
+    "xor": "stablehlo.xor", "zeta": "chlo.zeta",
+}  # fmt: skip
+_ROWS: Final = {entry.name: entry for entry in (*BITS, *ELEMENTWISE, *SPECIAL)}
+
+
+def _broadcast(call: Call, held: Held, axes: tuple[int, ...]) -> Held:
+    shape, e = call.shape(), call.maker
+    own = shape_of(held)
+    if len(axes) != len(own):
+        axes = tuple(range(len(shape) - len(own), len(shape)))
+    return on_parts(lambda x: broadcast_in(e, x, axes, shape), held)
+
+
+def _broadcasting(entry: Row) -> Build:
+    def build(call: Call) -> Result:
+        axes = call.integers("broadcast_dimensions", ())
+        operands = [_broadcast(call, held, axes) for held in call.operands]
+        inner = Call(call.operation, operands, call.maker, call.services)
+        found = entry.build(inner)
+        call.read |= inner.read
+        return found
+
+    return build
+
+
+def _of_parts(entry: Row) -> Row:
+    return row(
+        f"chlo.broadcast_{entry.name.rpartition('.')[2]}",
+        _broadcasting(entry),
+        by_parts=entry.by_parts,
+    )
+
+
+def _constant_like(call: Call) -> Held:
+    value = call.attribute("value")
+    if not isinstance(value, Number):
+        raise ModelError("attribute 'value' is no number")
+    return call.maker.full(value.value, call.dtype(), call.shape())
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    *(_of_parts(_ROWS[name]) for name in _OPERATIONS.values()),
+    row("chlo.constant_like", _constant_like),
+)

@@ -1,0 +1,153 @@
+"""Functions of JAX, compiled and called as the function is; without JAX, what it exported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "stablehlo"
+
+
+@dataclass
+class StandIn:
+    """The attributes of `jax.export.Exported` that are read."""
+
+    mlir_module_serialized: bytes
+    fun_name: str = "layer"
+    in_tree: Any = None
+    out_tree: Any = None
+    out_avals: tuple[Any, ...] = ()
+    module_kept_var_idx: tuple[int, ...] = ()
+
+
+def test_what_jax_exported_compiles_without_jax() -> None:
+    held = np.load(GOLDEN / "layer.npz")
+    exported = StandIn((GOLDEN / "layer-1.17.0.mlirbc").read_bytes())
+    assert tw.coverage(exported).supported
+    found = tw.compile(exported)(*(held[f"in{i}"] for i in range(3)))
+    np.testing.assert_allclose(found.astype(np.float32), held["out0"], rtol=2e-2)
+
+
+def test_nothing_of_jax_is_imported_before_it_is_asked_for() -> None:
+    code = "import sys, tilewright as tw; tw.from_jax; print('jax' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "False"
+
+
+def test_without_jax_the_hint_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(tw.UserError, match="jax cannot be imported"):
+        tw.from_jax(lambda x: x, np.ones(3))
+
+
+def test_a_function_keeps_its_structure() -> None:
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+
+    def function(pair: dict[str, Any], *, scale: Any, unused: Any) -> tuple[Any, list[Any]]:
+        del unused
+        return pair["x"] * scale, [jnp.sum(pair["y"]), pair["y"] + 1j]
+
+    x, y = np.float32([1, 2, 3]), np.float32([[1], [2]])
+    given = {"x": x, "y": jnp.asarray(y)}
+    compiled = tw.from_jax(function, given, scale=np.float32(2), unused=np.float32(0))
+    found = compiled(given, scale=np.float32(3), unused=np.float32(1))
+    expected = function(given, scale=np.float32(3), unused=np.float32(1))
+    leaves = jax.tree_util.tree_leaves
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected)
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        assert isinstance(one, jax.Array)
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    with pytest.raises(tw.InputError, match="structure"):
+        compiled(x)
+
+
+CASES = {
+    "softmax": lambda jax: lambda x: jax.nn.softmax(x, axis=-1),
+    "gelu": lambda jax: jax.nn.gelu,
+    "norm": lambda jax: lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-5),
+    "sort": lambda jax: lambda x: jax.numpy.sort(x, axis=0),
+    "top_k": lambda jax: lambda x: jax.lax.top_k(x, 3),
+    "cumsum": lambda jax: lambda x: jax.numpy.cumsum(x, axis=1),
+    "fft": lambda jax: lambda x: abs(jax.numpy.fft.fft(x)),
+    "gather": lambda jax: lambda x: x[jax.numpy.array([2, 0, 3])],
+    "scatter": lambda jax: lambda x: x.at[jax.numpy.array([0, 2, 0])].add(1.0),
+    "one_hot": lambda jax: lambda x: jax.nn.one_hot(jax.numpy.argmax(x, -1), 6),
+    "erf_inv": lambda jax: lambda x: jax.scipy.special.erfinv(jax.numpy.tanh(x)),
+    "lgamma": lambda jax: lambda x: jax.scipy.special.gammaln(abs(x) + 0.1),
+    "dynamic_slice": lambda jax: lambda x: jax.lax.dynamic_slice(x, (jax.numpy.int32(x[0, 0]), 1), (2, 3)),
+    "random": lambda jax: lambda x: x + jax.random.normal(jax.random.key(3), x.shape),
+    "cholesky": lambda jax: lambda x: x[:, :4] @ x[:, :4].T + jax.numpy.eye(4),
+    "loop": lambda jax: lambda x: jax.lax.fori_loop(0, 5, lambda i, y: y * 0.5 + i, x),
+    "scan": lambda jax: lambda x: jax.lax.scan(lambda c, r: (c + r, c * r), x[0], x),
+    "grad": lambda jax: jax.grad(lambda x: jax.numpy.sum(jax.numpy.tanh(x @ x.T))),
+    "vmap": lambda jax: jax.vmap(lambda r: jax.numpy.convolve(r, r[:3])),
+    "conv": lambda jax: lambda x: jax.lax.conv_general_dilated(
+        x[None, None], x[:3, :3][None, None], (1, 1), "SAME"),
+    "einsum": lambda jax: lambda x: jax.numpy.einsum("ij,kj->ik", x, x),
+    "bf16": lambda jax: lambda x: (x.astype("bfloat16") @ x.T.astype("bfloat16")).astype("float32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_functions_give_what_jax_gives(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    function = CASES[name](jax)
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    found = tw.from_jax(function, x)(x)
+    leaves = jax.tree_util.tree_leaves
+    for one, other in zip(leaves(found), leaves(jax.jit(function)(x)), strict=True):
+        assert one.dtype == other.dtype
+        tolerance = 1e-2 if name == "bf16" else 2e-5
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_a_flax_mixer_gives_what_flax_gives() -> None:
+    jax, linen = pytest.importorskip("jax"), pytest.importorskip("flax.linen")
+
+    class Block(linen.Module):
+        @linen.compact
+        def __call__(self, x: Any) -> Any:
+            y = linen.LayerNorm()(x).swapaxes(1, 2)
+            y = linen.Dense(y.shape[-1])(linen.gelu(linen.Dense(12)(y)))
+            x = x + y.swapaxes(1, 2)
+            y = linen.Dense(24)(linen.LayerNorm()(x))
+            return x + linen.Dense(x.shape[-1])(linen.gelu(y))
+
+    class Mixer(linen.Module):
+        @linen.compact
+        def __call__(self, x: Any) -> Any:
+            x = linen.Conv(16, (4, 4), strides=(4, 4))(x)
+            x = x.reshape(x.shape[0], -1, x.shape[-1])
+            for _ in range(2):
+                x = Block()(x)
+            return linen.Dense(10)(linen.LayerNorm()(x).mean(1))
+
+    model, x = (
+        Mixer(),
+        np.random.default_rng(1).normal(size=(2, 16, 16, 3)).astype(np.float32),
+    )
+    weights = model.init(jax.random.key(0), x)
+    found = tw.from_jax(model.apply, weights, x)(weights, x)
+    np.testing.assert_allclose(found, model.apply(weights, x), rtol=1e-4, atol=1e-5)
+
+
+def test_an_equinox_network_gives_what_equinox_gives() -> None:
+    jax, equinox = pytest.importorskip("jax"), pytest.importorskip("equinox")
+    network = equinox.nn.MLP(5, 3, 16, 2, key=jax.random.key(0))
+    x = np.random.default_rng(2).normal(size=(7, 5)).astype(np.float32)
+    function = jax.vmap(network)
+    np.testing.assert_allclose(
+        tw.from_jax(function, x)(x), function(x), rtol=1e-5, atol=1e-6
+    )
