@@ -12,10 +12,11 @@ Source: the check dialect of StableHLO and its reference interpreter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 import numpy as np
+
+from tilewright.base.record import record
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -24,7 +25,7 @@ _FAR: Final = np.uint64(2**64 - 1)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Check:
     """One comparison of two outputs of a graph, by position.
 

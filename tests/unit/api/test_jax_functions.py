@@ -143,6 +143,56 @@ def test_a_flax_mixer_gives_what_flax_gives() -> None:
     np.testing.assert_allclose(found, model.apply(weights, x), rtol=1e-4, atol=1e-5)
 
 
+def transformer(jax: Any, layers: int) -> tuple[Any, dict[str, Any]]:
+    """A decoder whose layers are a scan over stacked weights."""
+    jnp, choose = jax.numpy, np.random.default_rng(3)
+    width, heads = 16, 2
+
+    def layer(x: Any, w: dict[str, Any]) -> tuple[Any, None]:
+        y = (x - x.mean(-1, keepdims=True)) * w["norm"]
+        q, k, v = jnp.split(y @ w["qkv"], 3, -1)
+        q, k, v = (t.reshape(*t.shape[:-1], heads, -1).swapaxes(-2, -3) for t in (q, k, v))
+        scores = q @ k.swapaxes(-1, -2) / 8**0.5
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+        scores = jax.nn.softmax(jnp.where(seen, scores, -1e9))
+        x = x + (scores @ v).swapaxes(-2, -3).reshape(x.shape) @ w["out"]
+        return x + jax.nn.gelu(x @ w["up"]) @ w["down"], None
+
+    shapes = {"norm": (width,), "qkv": (width, 3 * width), "out": (width, width),
+              "up": (width, 32), "down": (32, width)}  # fmt: skip
+    weights = {
+        name: (0.3 * choose.normal(size=(layers, *shape))).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    return lambda w, x: jax.lax.scan(layer, x, w)[0], weights
+
+
+def test_a_transformer_that_scans_its_layers_is_a_loop() -> None:
+    jax = pytest.importorskip("jax")
+    function, weights = transformer(jax, 24)
+    x = np.random.default_rng(4).normal(size=(2, 5, 16)).astype(np.float32)
+    compiled = tw.from_jax(function, weights, x)
+    np.testing.assert_allclose(
+        compiled(weights, x), function(weights, x), rtol=2e-4, atol=1e-4
+    )
+    one, _ = transformer(jax, 1)
+    single = tw.from_jax(one, {n: w[:1] for n, w in weights.items()}, x)
+    count = len(compiled.model.compiled.kernels[0])
+    assert count <= 3 * len(single.model.compiled.kernels[0])
+
+
+def test_a_loop_whose_trips_data_decides_ends_as_in_jax() -> None:
+    jax = pytest.importorskip("jax")
+
+    def function(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: abs(c).sum() > 1, lambda c: c * 0.7 - 0.01, x)
+
+    x = np.float32([3, -4, 5])
+    compiled = tw.from_jax(function, x)
+    for start in (x, x * 0, x * 100):
+        np.testing.assert_allclose(compiled(start), function(start), rtol=1e-5)
+
+
 def test_an_equinox_network_gives_what_equinox_gives() -> None:
     jax, equinox = pytest.importorskip("jax"), pytest.importorskip("equinox")
     network = equinox.nn.MLP(5, 3, 16, 2, key=jax.random.key(0))

@@ -13,17 +13,35 @@ from typing import Final
 
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import Operation
 
 MAX_TRIPS: Final = 1024
 """No more trips are looked at to find out whether a loop of few nodes ends."""
 
 
+_NOTED: Final = (
+    "interpreter.probe",
+    "stablehlo.infeed",
+    "stablehlo.recv",
+    "stablehlo.send",
+)
+
+
 def _while(call: Call) -> list[Held]:
+    """A loop; what is noted turn by turn, and what waits for other processes, happens once."""
     e = call.maker
+    if call.services.world.is_shared or _notes(call.operation):
+        state = _written_out(call, lambda: 0)
+        if state is None:
+            raise UnsupportedError(
+                "a loop of several processes whose trips depend on data is not supported"
+            )
+        return state
     with e.region() as trial:
         is_short = _written_out(call, lambda: len(trial.graph.nodes)) is not None
     if is_short:
@@ -40,6 +58,16 @@ def _while(call: Call) -> list[Held]:
         return _flattened(call.inline(call.region(1), _restored(forms, values)))
 
     return _restored(forms, control.loop(e, _flattened(forms), go_on, trip))
+
+
+def _notes(operation: Operation) -> bool:
+    """Whether something in a loop must not be looked at twice."""
+    return any(
+        inner.name in _NOTED or _notes(inner)
+        for region in operation.regions
+        for block in region.blocks
+        for inner in block.operations
+    )
 
 
 def _written_out(call: Call, cost: Callable[[], int]) -> list[Held] | None:

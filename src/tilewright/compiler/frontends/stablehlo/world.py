@@ -68,6 +68,11 @@ class World:
         self._meetings: dict[object, deque[_Meeting]] = {}
         self._sent: dict[int, deque[Sequence[Held]]] = {}
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are several processes."""
+        return self.replicas * self.partitions > 1
+
     def meet(
         self, key: object, group: Sequence[Process], given: Sequence[Held]
     ) -> Mapping[Process, Sequence[Held]]:
