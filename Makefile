@@ -18,6 +18,7 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_onnx_cases.py::test_every_case_gives_the_same_bits \
 	tests/conformance/interop/test_programs.py::test_every_other_way_to_compile_gives_the_bits_that_iree_gives \
 	tests/conformance/interop/test_models.py \
+	tests/e2e/test_language_model.py \
 	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
 	tests/conformance/ops/test_kernel_text.py::test_kernels_of_all_cases_come_back_from_their_text \
 	tests/e2e/test_models_in_c.py::test_every_other_model_in_c_computes_what_its_machine_code_does \
@@ -54,7 +55,7 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
-test-nightly: $(STAMPS)/test $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
+test-nightly: $(STAMPS)/test $(STAMPS)/speech $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
 	$(PYTEST) -m slow $(NIGHTLY)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing

@@ -140,7 +140,7 @@ def compare_speed(options: argparse.Namespace) -> None:
     for threads in options.threads:
         model = LanguageModel(options.model, context=1024, threads=threads)
         peer = Peer(options.peer, options.model, threads)
-        for length in PROMPT_TOKENS:
+        for length in options.lengths:
             tokens = [
                 int(t) for t in np.random.default_rng(length).integers(300, 9000, length)
             ]
@@ -181,6 +181,9 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=PROMPT_TOKENS, help="of prompts"
+    )
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--tokens", type=int, default=200)
     options = parser.parse_args(arguments)
