@@ -25,6 +25,7 @@ def test_a_graph_says_which_files_it_was_read_from(tmp_path: Path) -> None:
     assert found.files == (path,)
     assert [value.name for value in found.graph.inputs] == [
         "tokens",
+        "position",
         "span",
         "key_0",
         "value_0",
