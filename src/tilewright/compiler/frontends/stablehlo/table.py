@@ -24,6 +24,7 @@ from tilewright.compiler.frontends.stablehlo.linear_algebra import (
     ROWS as LINEAR_ALGEBRA,
 )
 from tilewright.compiler.frontends.stablehlo.movement import ROWS as MOVEMENT
+from tilewright.compiler.frontends.stablehlo.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.stablehlo.quantized import ROWS as QUANTIZED
 from tilewright.compiler.frontends.stablehlo.random_bits import ROWS as RANDOM_BITS
 from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
@@ -45,6 +46,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     INDEXING,
     LINEAR_ALGEBRA,
     MOVEMENT,
+    NORMALIZATION,
     REDUCTION,
     COLLECTIVES,
     QUANTIZED,

@@ -1,0 +1,83 @@
+"""Rows for batch normalization and for operations that newer modules write otherwise.
+
+Source: StableHLO specification, "batch_norm_inference", "batch_norm_training", "broadcast", "torch_index_select".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.movement import broadcast_in, sizes_of
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import Number
+from tilewright.compiler.frontends.stablehlo.wide import Wide
+
+
+def _epsilon(call: Call) -> float:
+    found = call.attribute("epsilon")
+    if not isinstance(found, Number):
+        raise ModelError("attribute 'epsilon' is no number")
+    return float(found.value)
+
+
+def _feature(call: Call, x: Tensor) -> int:
+    axis = call.integer("feature_index")
+    if not 0 <= axis < x.rank:
+        raise ModelError(f"feature_index {axis} does not fit {x.type}")
+    return axis
+
+
+def _wide(call: Call, x: Tensor, axis: int, shape: Sequence[int]) -> Wide:
+    """A vector of features beside every element."""
+    return Wide.of(call.maker, broadcast_in(call.maker, x, (axis,), shape))
+
+
+def _normalized(call: Call, x: Tensor, vectors: Sequence[Tensor], axis: int) -> Tensor:
+    scale, offset, mean, variance = (_wide(call, v, axis, sizes_of(x)) for v in vectors)
+    centred = Wide.of(call.maker, x) - mean
+    deviation = (variance + _epsilon(call)).apply("sqrt")
+    return (centred / deviation * scale + offset).rounded(x.dtype)
+
+
+def _inference(call: Call) -> Tensor:
+    x = call.tensor(0)
+    return _normalized(call, x, [call.tensor(i) for i in (1, 2, 3, 4)], _feature(call, x))
+
+
+def _training(call: Call) -> list[Tensor]:
+    e, x = call.maker, call.tensor(0)
+    axis, sizes = _feature(call, x), sizes_of(x)
+    others = tuple(i for i in range(x.rank) if i != axis)
+    count = math.prod(sizes[i] for i in others)
+    if not count:
+        raise UnsupportedError("the mean of nothing is not supported")
+    wide = Wide.of(e, x)
+
+    def mean_of(value: Wide) -> Tensor:
+        total = e.op("reduce_sum", value.tensor, axes=others, keepdims=False)
+        return (Wide(e, total) / float(count)).tensor
+
+    mean = mean_of(wide)
+    centred = wide - _wide(call, mean, axis, sizes)
+    variance = mean_of(centred * centred)
+    vectors = [call.tensor(1), call.tensor(2), mean, variance]
+    found = _normalized(call, x, vectors, axis)
+    return [found, e.cast(mean, x.dtype), e.cast(variance, x.dtype)]
+
+
+def _broadcast(call: Call) -> Tensor:
+    x, sizes = call.tensor(0), call.integers("broadcast_sizes")
+    return call.maker.broadcast_to(x, (*sizes, *sizes_of(x)))
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("batch_norm_inference", _inference),
+    row("batch_norm_training", _training),
+    row("broadcast", _broadcast, by_parts=True, keeps=True),
+)
