@@ -91,7 +91,8 @@ def test_parts_of_different_scales() -> None:
 @pytest.mark.parametrize("narrow", [True, False])
 @pytest.mark.parametrize("per_column", [True, False])
 def test_gemm(narrow: bool, turned: int, per_column: bool) -> None:
-    a, b = some_bytes(5, 19), some_bytes(19, 7, dtype=np.int8)
+    # Without VNNI onnxruntime adds pairs of products in 16 bits, which saturate unless weights have seven bits.
+    a, b = some_bytes(5, 19), some_bytes(19, 7, dtype=np.int8) >> 1
     scale = (
         RNG.uniform(0.01, 0.02, 7).astype(np.float32) if per_column else np.float32(0.013)
     )
