@@ -204,7 +204,7 @@ def onnx_page() -> str:
 
 Opsets {OLDEST_OPSET} to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
 `tilewright coverage model.onnx` says it for a model, before compiling. An operator that is not listed is reported
-with all others of its kind in one error. Sequences, optionals and control flow are resolved while importing,
+with all others of its kind in one error. Sequences and optionals are resolved while importing,
 as far as they do not depend on data.
 
 {PARAGRAPHS.join(parts)}

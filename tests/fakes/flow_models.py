@@ -255,7 +255,19 @@ def _pieces_from_data() -> FlowModel:
     )
 
 
+def _a_view_whose_sizes_are_read_behind_its_maker() -> FlowModel:
+    return _model(
+        """agraph (float[N,6] x, int64[2] c, int64[3] d) => (float[I,J,K] z) {
+          y = Reshape(x, c)
+          u = Softmax<axis=1>(y)
+          z = Reshape(u, d)
+        }""",
+        (_f(4, 6), _i([2, -1]), _i([2, 3, -1])),
+    )
+
+
 _MODELS = (
+    _a_view_whose_sizes_are_read_behind_its_maker,
     _loop_of_trips_from_data,
     _loop_until_a_condition_of_unknown_trips,
     _branches_of_different_sizes_one_in_another,

@@ -51,7 +51,6 @@ EXCLUDED = {
     "test_image_decoder_*": "image files are decoded before the model",
     "test_tfidfvectorizer_*": "text features are made before the model",
     "test_nonmaxsuppression_*": DATA_SIZED,
-    "test_nonzero_example": DATA_SIZED,
     "test_unique_*": DATA_SIZED,
     "test_equal_string*": STRINGS,
     "test_regex_full_match_*": STRINGS,

@@ -106,12 +106,15 @@ class _Builder:
 
     def _reserve_outputs(self) -> None:
         """Let the step that computes an output write it in place, through views if need be."""
+        # The sizes of a view may be read after what it shows was written.
+        reads = any(Trait.BINDS in node.schema.traits for node in self.graph)
         for value in self.graph.outputs:
             origin = origin_of(value)
             if (
                 origin.node is None
                 or Trait.CONSTANT in origin.node.schema.traits
                 or origin in self.outputs
+                or (reads and origin.type.size_bytes != value.type.size_bytes)
             ):
                 continue
             storage = Storage("output", origin.type.size_bytes, value.name)

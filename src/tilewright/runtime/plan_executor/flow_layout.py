@@ -43,7 +43,8 @@ class FlowLayout:
         self._reads: dict[str, int] = {
             size.name: index for index, step in enumerate(plan.steps) for size in step.sizes
         }
-        shapes = _shapes_by_storage(plan)
+        # Outputs are arrays of their shape; of other storages views may have shapes that are read later.
+        shapes = {plan.entries[e].storage: plan.entries[e].shape for _, e in plan.outputs}
         self.groups: tuple[int, ...] = tuple(
             self._group((storage.size_bytes, *shapes.get(index, ())))
             for index, storage in enumerate(plan.storages)
@@ -99,10 +100,3 @@ def _attribute_names(step: Step) -> frozenset[str]:
             parts = cast("tuple[object, ...]", value)
             dims += [part for part in parts if isinstance(part, Expr)]
     return names_in(dims)
-
-
-def _shapes_by_storage(plan: Plan) -> dict[int, list[Dim]]:
-    shapes: dict[int, list[Dim]] = {}
-    for entry in plan.entries:
-        shapes.setdefault(entry.storage, []).extend(entry.shape)
-    return shapes

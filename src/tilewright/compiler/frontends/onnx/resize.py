@@ -86,7 +86,7 @@ def _from_scales(
 def _from_sizes(
     call: Call, x: Tensor, axes: Sequence[int], policy: str
 ) -> tuple[list[Dim], list[float] | None]:
-    wanted = call.dims(3, "the size")
+    wanted = call.sized(3, "the size") if policy == "stretch" else call.dims(3, "the size")
     if len(wanted) != len(axes):
         raise ModelError(f"{len(wanted)} sizes for {len(axes)} axes")
     sizes = list(x.shape)

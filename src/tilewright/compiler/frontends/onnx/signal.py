@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -110,12 +111,27 @@ def _real_inverse(e: NodeMaker, x: Tensor, axis: int, length: int) -> Tensor:
 
 def _dft(call: Call) -> Tensor:
     e, x = call.maker, call.tensor(0)
-    inverse, onesided = call.flag("inverse"), call.flag("onesided")
     if call.opset < 20:
         axis = call.axis(x.rank, 1)
+    elif not call.is_known(2):
+        (result,) = computed.by_axes(
+            e,
+            call.tensor(2),
+            x.rank,
+            lambda axes: [_along(call, axes[0])],
+            allowed=lambda a: a < x.rank - 1,
+        )
+        return result
     else:
         axis = -2 if call.is_nothing(2) else call.number(2, "the axis")
         axis = normal_axis(axis, x.rank)
+    return _along(call, axis)
+
+
+def _along(call: Call, axis: int) -> Tensor:
+    """The transform along one axis."""
+    e, x = call.maker, call.tensor(0)
+    inverse, onesided = call.flag("inverse"), call.flag("onesided")
     size = x.shape[axis]
     if not call.is_nothing(1):
         length = call.number(1, "the length")

@@ -134,7 +134,8 @@ def storage_groups(program: Program) -> Groups:
     order = {step: i for i, step in enumerate(program.steps) if isinstance(step, ReadSizes)}
     reads = {size.name: step for step in order for size in step.sizes}
     sizes: dict[Storage, list[Dim]] = {s: [s.size_bytes] for s in program.storages}
-    for entry in entries_of(program):
+    # Outputs are views of their shape; of other storages views may have shapes that are read later.
+    for _, entry in program.outputs:
         sizes[entry.storage] += entry.type.shape
     return {
         storage: max(
