@@ -13,6 +13,7 @@ import argparse
 import collections
 import functools
 import json
+import re
 import sys
 import time
 import warnings
@@ -314,6 +315,59 @@ def run(
     return found
 
 
+def page(found: dict[str, dict[str, dict[str, object]]], most: int) -> str:
+    """The page of results as Markdown."""
+    tested = {name: by for name, by in found.items() if any(count_of(by).values())}
+    counts = {name: count_of(by) for name, by in tested.items()}
+    total = collections.Counter()
+    for count in counts.values():
+        total.update(count)
+    whole = sum(not c["refused"] and not c["wrong"] for c in counts.values())
+    partly = sum(
+        c["right"] > 0 and c["refused"] > 0 and not c["wrong"] for c in counts.values()
+    )
+    refused = sum(not c["right"] and not c["wrong"] for c in counts.values())
+    some = f"{most} samples of each element type" if most else "all samples"
+    head = f"""<!-- Written by tools/torch_operators.py --page; run it again instead of changing this. -->
+
+# Operators of PyTorch
+
+The operator database of `torch.testing` (torch {torch.__version__.partition("+")[0]}) in f32, f64, f16, bf16, i64 and bool: {some}, exported by `torch.export`,
+imported, computed by the oracles of the graph's ops and compared with torch. {len(tested)} operators and variants: **{whole}** are
+right on every sample, {partly} on some and refused by name on the others, {refused} are refused by name on all of them, and
+{len(tested) - whole - partly - refused} give a wrong result. Of {total.total()} samples {total["right"]} are right, {total["refused"]} refused, {total["wrong"]} wrong.
+
+A result of halves that is farther from torch's than torch's tolerance is right if it is as near to what torch gives in f64 as torch's
+own: torch rounds sums of halves on the way.
+
+    python tools/torch_operators.py --samples {most} --page docs/torch-operators.md
+
+| operator | right | refused | wrong | why it is refused |
+| --- | --- | --- | --- | --- |
+"""
+    return head + "".join(
+        line_of(name, tested[name], counts[name]) for name in sorted(tested)
+    )
+
+
+def count_of(by: dict[str, dict[str, object]]) -> dict[str, int]:
+    """Samples by outcome."""
+    return {
+        word: sum(int(tally[word]) for tally in by.values())
+        for word in ("right", "refused", "wrong")
+    }
+
+
+def line_of(name: str, by: dict[str, dict[str, object]], count: dict[str, int]) -> str:
+    """One line of the table."""
+    reasons = [reason for tally in by.values() for reason in tally["reasons"]]
+    first = collections.Counter(reasons).most_common(1)
+    why = re.sub(r"[|`<>\[\]]", " ", first[0][0])[:110] if first else ""
+    return (
+        f"| `{name}` | {count['right']} | {count['refused']} | {count['wrong']} | {why} |\n"
+    )
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -321,7 +375,17 @@ def main() -> None:
     parser.add_argument(
         "--samples", type=int, default=0, help="per operator and element type; 0: all"
     )
-    parser.add_argument("--results", type=Path)
+    parser.add_argument(
+        "--results", type=Path, help="also as JSON, written after every operator"
+    )
+    parser.add_argument("--page", type=Path, help="the page of results")
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="*",
+        default=(),
+        help="results of earlier runs; newer ones count",
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -332,6 +396,12 @@ def main() -> None:
         for tally in by.values():
             totals.update(right=tally.right, refused=tally.refused, wrong=tally.wrong)
     print(dict(totals))
+    if options.page is not None:
+        merged: dict[str, dict[str, dict[str, object]]] = {}
+        for path in options.merge:
+            merged.update(json.loads(path.read_text()))
+        merged.update({n: {k: vars(t) for k, t in by.items()} for n, by in found.items()})
+        options.page.write_text(page(merged, options.samples), encoding="utf-8")
 
 
 if __name__ == "__main__":

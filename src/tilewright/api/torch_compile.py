@@ -186,6 +186,7 @@ class _Graph:
             isinstance(output.value, Ref) and order is None
             for output, order in zip(program.outputs, self._orders, strict=True)
         )
+        self._to_tensor: Callable[[Any], Any] = border.load().from_numpy
         self._program: Program = program
         self._watched: tuple[Any, ...] = _watchable(held.values())
         self._compile(program)
@@ -229,7 +230,7 @@ class _Graph:
         arguments.clear()
         results = self._run(*arrays)
         if self._plain and not self._wide:
-            return list(map(border.load().from_numpy, results))
+            return list(map(self._to_tensor, results))
         return self._results(iter(results))
 
     def _results(self, made: Any) -> list[Any]:

@@ -88,12 +88,10 @@ def _mv(call: Call) -> Tensor:
 
 
 def _outer(call: Call) -> Tensor:
-    e, x, y = (
-        call.maker,
-        call.operand("self", call.dtype()),
-        call.operand("vec2", call.dtype()),
-    )
-    return e.op("mul", e.unsqueeze(x, (1,)), e.unsqueeze(y, (0,)))
+    e, dtype = call.maker, call.dtype()
+    x, y = call.operand("self", dtype), call.operand("vec2", dtype)
+    op = "logical_and" if dtype.is_bool else "mul"
+    return e.op(op, e.unsqueeze(x, (1,)), e.unsqueeze(y, (0,)))
 
 
 def _added(first: str, second: str, *, summed: bool = False, vector: bool = False) -> Build:

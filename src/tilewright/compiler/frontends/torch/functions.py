@@ -39,7 +39,8 @@ def in_double(formula: Formula) -> Build:
     """A formula in f64, rounded once, where it loses digits that torch keeps."""
 
     def build(call: Call) -> Tensor:
-        wide = call.operand("self", dtypes.f64)
+        name = "self" if "self" in call.operation.arguments else "a"
+        wide = call.operand(name, dtypes.f64)
         return call.finish(formula(call.maker, wide))
 
     return build
@@ -249,6 +250,44 @@ _LARGEST: Final = {
 }  # fmt: skip
 
 
+def _angle(call: Call) -> Tensor:
+    e, dtype = call.maker, call.dtype()
+    x = call.operand("self", dtype)
+    zero = e.scalar(0, dtype)
+    found = e.op("where", e.op("less", x, zero), e.scalar(np.pi, dtype), zero)
+    return e.op("where", e.op("is_nan", x), x, found)
+
+
+# Lanczos' approximation of the gamma function with g = 7 and nine terms.
+_LANCZOS: Final = (
+    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313,
+    -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6,
+    1.5056327351493116e-7,
+)  # fmt: skip
+
+
+def _lgamma(e: NodeMaker, x: Tensor) -> Tensor:
+    """The logarithm of the absolute value of the gamma function; below 1/2 by reflection."""
+    one, half = e.scalar(1, x.dtype), e.scalar(0.5, x.dtype)
+    below = e.op("less", x, half)
+    z = e.op("sub", e.op("where", below, e.op("sub", one, x), x), one)
+    total = e.scalar(_LANCZOS[0], x.dtype)
+    for step, number in enumerate(_LANCZOS[1:], 1):
+        term = e.op("add", z, e.scalar(step, x.dtype))
+        total = e.op("add", total, e.op("div", e.scalar(number, x.dtype), term))
+    t = e.op("add", z, e.scalar(7.5, x.dtype))
+    found = e.op("mul", e.op("add", z, half), e.op("log", t))
+    found = e.op("add", e.op("sub", found, t), e.op("log", total))
+    found = e.op("add", found, e.scalar(0.5 * math.log(2 * math.pi), x.dtype))
+    # sin(pi x), by the distance to the nearest whole number.
+    apart = e.op("sub", x, e.op("round", x))
+    sine = e.op("abs", e.op("sin", e.op("mul", apart, e.scalar(math.pi, x.dtype))))
+    mirrored = e.op("log", e.op("div", e.scalar(math.pi, x.dtype), sine))
+    found = e.op("where", below, e.op("sub", mirrored, found), found)
+    infinite = e.op("is_inf", x)
+    return e.op("where", infinite, e.scalar(np.inf, x.dtype), found)
+
+
 def _neg(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     if x.dtype.is_bool:
@@ -288,6 +327,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("exp2 special_exp2", in_float(_exp2)),
     row("erfc special_erfc", in_double(_erfc)),
     row("erfinv special_erfinv prims::erf_inv", in_double(_erfinv)),
+    row("lgamma special_gammaln prims::lgamma", in_double(_lgamma)),
+    row("angle", _angle),
     row("abs", _abs),
     row("neg", _neg),
     row("ceil", _of_numbers("ceil", of_integers="self")),

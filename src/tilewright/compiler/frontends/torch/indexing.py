@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -160,6 +163,7 @@ def _masked_fill(call: Call) -> Tensor:
     return e.op("where", mask, value, x)
 
 
+_LOWEST: Final = {"add": 0, "max": -np.inf, "min": np.inf, "mul": 1}
 _REDUCTIONS: Final = {
     "add": "add", "amax": "max", "amin": "min", "multiply": "mul", "prod": "mul", "sum": "add",
 }  # fmt: skip
@@ -181,15 +185,33 @@ def _scatter(reduction: str = "") -> Build:
         index = _places(e, call.tensor("index"))
         name = "value" if "value" in call.operation.arguments else "src"
         update = call.operand(name, x.dtype)
-        if not call.flag("include_self", default=True):
+        keeps = call.flag("include_self", default=True)
+        if not keeps and x.dtype.is_bool:
             raise UnsupportedError("reductions without what was there are not supported")
         if not x.rank:
+            if not keeps:
+                raise UnsupportedError(
+                    "reductions without what was there are not supported"
+                )
             call.argument("dim")
             flat, places, new = (e.reshape(t, (1,)) for t in (x, index, update))
             return e.reshape(_scattered(call, flat, places, new, 0, combine), ())
-        return _scattered(call, x, index, update, axis_of(call, x.rank), combine)
+        axis = axis_of(call, x.rank)
+        if not keeps and combine != "none":
+            # What is written to begins with what changes nothing.
+            begin = e.broadcast_to(_neutral(call, x.dtype, combine), index.shape)
+            x = _scattered(call, x, index, begin, axis, "none")
+        return _scattered(call, x, index, update, axis, combine)
 
     return build
+
+
+def _neutral(call: Call, dtype: DType, combine: str) -> Tensor:
+    number = _LOWEST[combine]
+    if not dtype.is_float and combine in ("max", "min"):
+        limits = np.iinfo(np.dtype(f"{'i' if dtype.is_signed else 'u'}{dtype.itemsize}"))
+        number = limits.min if combine == "max" else limits.max
+    return call.maker.scalar(number, dtype)
 
 
 def _scattered(

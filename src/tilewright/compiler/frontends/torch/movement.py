@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -319,6 +321,22 @@ def _unfold(call: Call) -> Tensor:
     return e.reshape(e.transpose(found, order), call.shape())
 
 
+def _strided(call: Call) -> Tensor:
+    """Elements picked by strides from rows one after the other, which the reader made sure of."""
+    e, x = call.maker, call.tensor()
+    sizes, strides = call.integers("size"), call.integers("stride")
+    if any(size == 0 for size in (*sizes, *x.shape)):
+        call.argument("storage_offset")
+        return e.full(0, x.dtype, call.shape())
+    places = np.full((), call.integer("storage_offset", 0), np.int64)
+    for size, stride in zip(sizes, strides, strict=True):
+        places = places[..., None] + np.arange(size, dtype=np.int64) * stride
+    count: Dim = 1
+    for extent in x.shape:
+        count = count * extent
+    return e.op("gather", e.reshape(x, (count,)), e.constant(places), axis=0)
+
+
 def _squeezed(call: Call) -> Tensor:
     call.argument("dim")
     return call.maker.reshape(call.tensor(), call.shape())
@@ -396,6 +414,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("triu", _triangle(upper=True)),
     row("diagonal diagonal_copy", _diagonal),
     row("unfold unfold_copy", _unfold),
+    row("as_strided as_strided_copy", _strided),
     row("channel_shuffle", _shuffled),
     row("pixel_shuffle", _pixel_shuffle),
     row("pixel_unshuffle", _pixel_unshuffle),

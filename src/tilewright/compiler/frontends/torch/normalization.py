@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import axis_of
@@ -62,7 +62,27 @@ def _layer_norm(call: Call) -> Tensor:
 
 
 def _native_layer_norm(call: Call) -> Sequence[Tensor | None]:
-    return _layer_norm(call), None, None
+    x = call.tensor("input")
+    first = x.rank - len(call.sizes("normalized_shape"))
+    return _layer_norm(call), *_statistics(call, x, tuple(range(first, x.rank)))
+
+
+def _statistics(
+    call: Call, x: Tensor, axes: Sequence[int]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Mean and one over the deviation, which nobody computes who does not ask for them."""
+    e, dtype = call.maker, wide_type(x.dtype)
+    if any(size == 0 for size in x.shape):
+        return None, None
+    wide = e.cast(x, dtype)
+    mean = e.op("reduce_mean", wide, axes=tuple(axes), keepdims=True)
+    gap = e.op("sub", wide, mean)
+    variance = e.op("reduce_mean", e.op("mul", gap, gap), axes=tuple(axes), keepdims=True)
+    epsilon = e.scalar(call.number("eps", 1e-5), dtype)
+    root = e.op("rsqrt", e.op("add", variance, epsilon))
+    stated = call.dtype(1)
+    mean, root = (e.cast(e.reshape(t, call.shape(1)), stated) for t in (mean, root))
+    return mean, root
 
 
 def _rms_norm(call: Call) -> Tensor:
@@ -93,7 +113,11 @@ def _group_norm(call: Call) -> Tensor:
 
 
 def _native_group_norm(call: Call) -> Sequence[Tensor | None]:
-    return _group_norm(call), None, None
+    e, x = call.maker, call.tensor("input")
+    groups = call.integer("group")
+    split = (x.shape[0], groups, symbolic.floordiv(x.shape[1], groups), *x.shape[2:])
+    rows = e.reshape(x, split)
+    return _group_norm(call), *_statistics(call, rows, tuple(range(2, rows.rank)))
 
 
 def _batch_norm(call: Call) -> Tensor:

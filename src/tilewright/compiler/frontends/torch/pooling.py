@@ -101,6 +101,8 @@ def _adaptive_average(call: Call) -> Tensor:
     shape, dtype = call.shape(), call.dtype()
     spatial = len(call.sizes("output_size"))
     wide = e.cast(x, wide_type(dtype))
+    if any(size == 0 for size in shape):
+        return e.full(0, dtype, shape)
     if any(size == 0 for size in x.shape):
         raise UnsupportedError("windows over nothing are not supported")
     if all(size == 1 for size in shape[-spatial:]):
@@ -136,14 +138,18 @@ def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
     inner, outer = x.shape[-spatial:], shape[-spatial:]
     kernel: list[int] = []
     for size, count in zip(inner, outer, strict=True):
-        if (
-            not isinstance(size, int)
-            or not isinstance(count, int)
-            or not count
-            or size % count
-        ):
-            raise UnsupportedError("windows of several sizes are not supported")
-        kernel.append(size // count)
+        if not isinstance(size, int) or not isinstance(count, int):
+            raise UnsupportedError(
+                "windows of a size that a call decides are not supported"
+            )
+        if not size or not count:
+            raise UnsupportedError("windows over nothing are not supported")
+        kernel.append(size // count if size % count == 0 else 0)
+    if not all(kernel):
+        # Windows of several sizes: where their largest elements lie is not computed.
+        for axis, count in enumerate(outer, x.rank - spatial):
+            x = _largest(call, x, axis, count)
+        return x, None
     is_batched = x.rank == spatial + 2
     wide = x if is_batched else e.unsqueeze(x, (0,))
     values, places = e.ops(
@@ -151,6 +157,18 @@ def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
     )
     places = e.op("mod", places, e.scalar(plane_size(inner), places.dtype))
     return [part if is_batched else e.squeeze(part, (0,)) for part in (values, places)]
+
+
+def _largest(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
+    """The largest of each window along one axis; short windows have their last place several times."""
+    e, size = call.maker, x.shape[axis]
+    assert isinstance(size, int), "asked before"
+    assert isinstance(count, int), "asked before"
+    bounds = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+    widest = max(high - low for low, high in bounds)
+    table = [[min(low + i, high - 1) for i in range(widest)] for low, high in bounds]
+    taken = e.op("gather", x, e.constant(np.array(table, np.int64)), axis=axis)
+    return e.op("reduce_max", taken, axes=(axis + 1,), keepdims=False)
 
 
 def _upsample(mode: str) -> Build:
@@ -170,7 +188,7 @@ def _upsample(mode: str) -> Build:
         attributes: dict[str, object] = {"sizes": shape, "mode": mode,
             "coordinate_mode": coordinates, "nearest_mode": rounding}  # fmt: skip
         if scales and not corners:
-            attributes["scales"] = (1.0, 1.0, *scales)
+            attributes["scales"] = np.array((1.0, 1.0, *scales))
         return e.op("resize", x, **attributes)
 
     return build

@@ -195,6 +195,8 @@ class Reader:
             arguments = self._arguments(node)
         except TilewrightError as error:
             reason = reason or error.message
+        if title.startswith("aten.as_strided") and not _is_dense(node.args[0]):
+            reason = reason or "strides of a tensor that is itself a view are not supported"
         return Operation(
             node.name, title, arguments, results, is_list, place_of(node), reason
         )
@@ -241,6 +243,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, bool | int | float) or border.is_instance(
         value, "SymInt", "SymFloat", "SymBool"
     )
+
+
+def _is_dense(node: Any) -> bool:
+    """Whether the elements of a tensor lie one after the other from the beginning of its memory."""
+    value = node.meta.get("val")
+    return bool(value.is_contiguous()) and value.storage_offset() == 0
 
 
 def _is_silent(title: str) -> bool:

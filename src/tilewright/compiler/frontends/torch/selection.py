@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -15,7 +17,10 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import axis_of
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
-from tilewright.compiler.frontends.torch.row import Row, row
+from tilewright.compiler.frontends.torch.row import Build, Row, row
+
+# A table of so many places squared is what running extremes cost.
+_MOST_PLACES: Final = 512
 
 
 def _sorted(call: Call, count: Dim, axis: int, *, largest: bool) -> tuple[Tensor, Tensor]:
@@ -124,6 +129,75 @@ def _median_of_all(call: Call) -> Tensor:
     return e.reshape(picked, ())
 
 
+def _median_of_numbers(call: Call) -> Sequence[Tensor]:
+    """The median of what is a number; where nothing is, the first element."""
+    e, x = call.maker, call.tensor()
+    keep = call.flag("keepdim")
+    if not x.rank:
+        call.argument("dim")
+        return _alone(call)
+    found = _numbers_median(call, x, axis_of(call, x.rank))
+    axis = axis_of(call, x.rank)
+    return found if keep else [e.squeeze(part, (axis,)) for part in found]
+
+
+def _numbers_median(call: Call, x: Tensor, axis: int) -> list[Tensor]:
+    e, size = call.maker, x.shape[axis]
+    if not isinstance(size, int) or size == 0:
+        raise UnsupportedError("a median of so many elements is not supported")
+    sorted_, places = e.ops("top_k", x, k=(size,), axis=axis, largest=False)
+    if x.dtype.is_float:
+        numbers = e.cast(e.op("logical_not", e.op("is_nan", x)), dtypes.i64)
+        count = e.op("reduce_sum", numbers, axes=(axis,), keepdims=True)
+    else:
+        shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+        count = e.full(size, dtypes.i64, shape)
+    one, zero = e.scalar(1, dtypes.i64), e.scalar(0, dtypes.i64)
+    middle = e.op(
+        "max", e.op("div", e.op("sub", count, one), e.scalar(2, dtypes.i64)), zero
+    )
+    return [e.op("gather_elements", part, middle, axis=axis) for part in (sorted_, places)]
+
+
+def _median_of_all_numbers(call: Call) -> Tensor:
+    e, x = call.maker, call.tensor()
+    count: Dim = 1
+    for size in x.shape:
+        count = count * size
+    return e.reshape(_numbers_median(call, e.reshape(x, (count,)), 0)[0], ())
+
+
+def _running_extreme(op: str) -> Build:
+    """The extreme of all up to here, and the last place where it is: every place looks at all."""
+
+    def build(call: Call) -> Sequence[Tensor]:
+        e, x = call.maker, call.tensor()
+        if not x.rank:
+            call.argument("dim")
+            return _alone(call)
+        axis = axis_of(call, x.rank)
+        size = x.shape[axis]
+        if not isinstance(size, int) or not 0 < size <= _MOST_PLACES:
+            raise UnsupportedError(f"running extremes of {size} elements are not supported")
+        held = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
+        shape = (*x.shape[: axis + 1], size, *x.shape[axis + 1 :])
+        wide = e.broadcast_to(e.unsqueeze(held, (axis,)), shape)
+        table = np.tril(np.ones((size, size), bool))
+        seen = e.constant(table.reshape((size, size, *[1] * (x.rank - axis - 1))))
+        first = e.unsqueeze(e.slice(held, axis, 0, 1), (axis,))
+        known = e.op("where", seen, wide, first)
+        values = e.op(op, known, axes=(axis + 1,), keepdims=False)
+        # The last of equal ones: elements behind are left out by turning the first away.
+        matches = e.op("equal", wide, e.unsqueeze(values, (axis + 1,)))
+        if x.dtype.is_float:
+            matches = e.op("logical_or", matches, e.op("is_nan", wide))
+        matches = e.cast(e.op("logical_and", matches, seen), dtypes.u8)
+        places = e.op("arg_max", matches, axis=axis + 1, keepdims=False, select_last=True)
+        return (to_bool(e, values) if x.dtype.is_bool else values), places
+
+    return build
+
+
 def _bucketize(call: Call) -> Tensor:
     edges = call.tensor("boundaries")
     return _places_among(call, call.operand("self", edges.dtype), edges)
@@ -164,6 +238,10 @@ ROWS: Final[tuple[Row, ...]] = (
     row("kthvalue", _kth),
     row("median.dim", _median),
     row("median", _median_of_all),
+    row("nanmedian.dim", _median_of_numbers),
+    row("nanmedian", _median_of_all_numbers),
+    row("cummax", _running_extreme("reduce_max")),
+    row("cummin", _running_extreme("reduce_min")),
     row("bucketize.Tensor bucketize.Scalar", _bucketize),
     row("searchsorted.Tensor searchsorted.Scalar", _search_sorted),
 )
