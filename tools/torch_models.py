@@ -9,10 +9,13 @@ for each the relative error to eager mode, or why it is refused.
 from __future__ import annotations
 
 import argparse
+import functools
+import json
+import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -314,6 +317,9 @@ def module_of(case: Case) -> nn.Module:
     kind = getattr(transformers, case.name)
     config = kind.config_class(**case.settings)
     config.use_cache = False
+    if case.kind == "mixture of experts":
+        # The other ways to choose experts have sizes that depend on data.
+        config._experts_implementation = "batched_mm"
     torch.manual_seed(0)
     return kind(config).eval()
 
@@ -377,6 +383,9 @@ def main() -> None:
     """Run what the command line names; all without names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
+    parser.add_argument(
+        "--results", type=Path, help="JSON, read first and written after every model"
+    )
     parser.add_argument("--page", type=Path)
     parser.add_argument(
         "--oracles",
@@ -386,59 +395,71 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    rows: list[tuple[str, str, str, float]] = []
-    for case in CASES:
-        if options.names and case.name not in options.names:
-            continue
-        try:
-            module = module_of(case)
-        except Exception as failure:
-            print(
-                f"{case.name}: no model: {type(failure).__name__}: {str(failure)[:200]}",
-                flush=True,
-            )
-            continue
-        word, error, seconds = run(module, INPUTS[case.inputs](), oracles=options.oracles)
-        rows.append((case.name, case.kind, word, error))
-        print(f"{case.name:<26} {word} {error:.1e} {seconds:.1f} s", flush=True)
-    for name, (network, shape) in NETWORKS.items():
+    rows: dict[str, list[object]] = {}
+    if options.results is not None and options.results.exists():
+        rows = json.loads(options.results.read_text())
+    for name, kind, make, inputs, positional in attempts():
         if options.names and name not in options.names:
             continue
-        torch.manual_seed(0)
-        word, error, seconds = run(
-            network().eval(), {}, (torch.randn(shape),), oracles=options.oracles
-        )
-        rows.append((name, "image network", word, error))
+        word, error, seconds = run(make(), inputs, positional, oracles=options.oracles)
+        rows[name] = [kind, word, error]
         print(f"{name:<26} {word} {error:.1e} {seconds:.1f} s", flush=True)
-    right = sum(word == "right" for _, _, word, _ in rows)
-    print(f"{right} of {len(rows)} right")
+        if options.results is not None:
+            options.results.write_text(json.dumps(rows, indent=1))
     if options.page is not None:
         options.page.write_text(page(rows, options.oracles), encoding="utf-8")
 
 
-def page(rows: Sequence[tuple[str, str, str, float]], oracles: bool) -> str:
-    """The table of results as Markdown."""
-    right = sum(word == "right" for _, _, word, _ in rows)
-    how = (
-        "Computed by the oracles of the graph's ops."
-        if oracles
-        else "Compiled to machine code."
-    )
+Attempt = tuple[
+    str, str, Callable[[], nn.Module], Mapping[str, torch.Tensor], Sequence[torch.Tensor]
+]
+
+
+def attempts() -> Iterator[Attempt]:
+    """Everything there is to try: name, kind, model, named and other arguments."""
+    for case in CASES:
+        torch.manual_seed(0)
+        make = functools.partial(module_of, case)
+        yield case.name, case.kind, make, INPUTS[case.inputs](), ()
+    for name, (network, shape) in NETWORKS.items():
+        torch.manual_seed(0)
+        make = functools.partial(evaluated, network)
+        yield name, "network of images", make, {}, (torch.randn(shape),)
+
+
+def evaluated(network: Callable[[], nn.Module]) -> nn.Module:
+    """A network with random weights, for inference."""
+    torch.manual_seed(0)
+    return network().eval()
+
+
+def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
+    """The table of results as Markdown, in the order in which models are tried."""
+    order = [name for name, *_ in attempts() if name in rows]
+    right = sum(rows[name][1] == "right" for name in order)
+    how = "computed by the oracles of the graph's ops" if oracles else "compiled"
+    version = torch.__version__.partition("+")[0]
     head = f"""<!-- Written by tools/torch_models.py --page; run it again instead of changing this. -->
 
 # Models of PyTorch
 
-{right} of {len(rows)} architectures give what eager mode gives, to {TOLERANCE:g} relative to the largest element of an output: {transformers.__name__}
-{transformers.__version__} with small configurations and random weights, and networks of images written by hand
-(`tools/torch_models.py`, torch {torch.__version__.partition("+")[0]}), f32. {how}
+{right} of {len(order)} architectures give what eager mode gives, to {TOLERANCE:g} relative to the largest element of an output. Those of
+transformers {transformers.__version__} have small configurations and random weights, networks of images are written by hand in the style of
+torchvision's (torch {version}, f32). Exported, imported and {how}:
+
+    python tools/torch_models.py{" --oracles" if oracles else ""} --page docs/torch-models.md
 
 | model | kind | outcome | relative error |
 | --- | --- | --- | --- |
 """
-    return head + "".join(
-        f"| {name} | {kind} | {word.replace('|', '/')} | {f'{error:.1e}' if word in ('right', 'off') else ''} |\n"
-        for name, kind, word, error in rows
-    )
+    return head + "".join(line_of(name, *rows[name]) for name in order)
+
+
+def line_of(name: str, kind: object, word: object, error: object) -> str:
+    """One line of the table."""
+    said = re.sub(r"[|`<>\\[\\]]", " ", str(word))[:160]
+    number = f"{error:.1e}" if word in ("right", "off") else ""
+    return f"| {name} | {kind} | {said} | {number} |\n"
 
 
 if __name__ == "__main__":

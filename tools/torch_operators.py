@@ -360,12 +360,10 @@ def count_of(by: dict[str, dict[str, object]]) -> dict[str, int]:
 
 def line_of(name: str, by: dict[str, dict[str, object]], count: dict[str, int]) -> str:
     """One line of the table."""
-    reasons = [reason for tally in by.values() for reason in tally["reasons"]]
+    reasons = [text for tally in by.values() for text in tally["reasons"]]
     first = collections.Counter(reasons).most_common(1)
-    why = re.sub(r"[|`<>\[\]]", " ", first[0][0])[:110] if first else ""
-    return (
-        f"| `{name}` | {count['right']} | {count['refused']} | {count['wrong']} | {why} |\n"
-    )
+    reason = re.sub(r"[|`<>\[\]]", " ", first[0][0])[:110] if first else ""
+    return f"| `{name}` | {count['right']} | {count['refused']} | {count['wrong']} | {reason} |\n"
 
 
 def main() -> None:
