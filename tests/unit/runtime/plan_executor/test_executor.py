@@ -96,7 +96,8 @@ def test_every_type_goes_in_and_comes_out(dtype: DType) -> None:
     x = np.array([[0, 1, 2], [3, 1, 0]]).astype(dtype.numpy)
     (y,) = executor_of(plan_of(dtype, (2, 3)))(x)
     assert y.dtype == dtype.numpy
-    np.testing.assert_array_equal(y, host_function("double", {}, [x])[0])
+    # As bytes: the type of scales has no zero, and numpy knows no equal NaN of it.
+    assert y.tobytes() == host_function("double", {}, [x])[0].tobytes()
 
 
 def layouts(x: np.ndarray) -> dict[str, np.ndarray]:
