@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
-    from tilewright import byoc, debug_executor, graph_executor, runtime, transform
+    from tilewright import (
+        byoc,
+        debug_executor,
+        graph_executor,
+        onnx_backend,
+        runtime,
+        transform,
+    )
     from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
@@ -121,7 +128,14 @@ _HOMES = {
     "tilewright.runtime.virtual_machine.machine": ("VirtualMachine",),
 }
 # Modules that are seen as attributes of this package.
-_MODULES = ("byoc", "debug_executor", "graph_executor", "runtime", "transform")
+_MODULES = (
+    "byoc",
+    "debug_executor",
+    "graph_executor",
+    "onnx_backend",
+    "runtime",
+    "transform",
+)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -173,6 +187,7 @@ __all__ = [
     "get_global_func",
     "graph_executor",
     "load",
+    "onnx_backend",
     "quantize",
     "register_global_func",
     "remove_global_func",

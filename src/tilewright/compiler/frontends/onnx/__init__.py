@@ -18,6 +18,13 @@ from tilewright.compiler.frontends.kit.coverage import (
     Status,
 )
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
+from tilewright.compiler.frontends.onnx.border import (
+    Items,
+    items_of,
+    needs_items,
+    put_together,
+    take_apart,
+)
 from tilewright.compiler.frontends.onnx.coverage import coverage
 from tilewright.compiler.frontends.onnx.expose import expose, tensor_names
 from tilewright.compiler.frontends.onnx.load import (
@@ -34,6 +41,7 @@ from tilewright.compiler.frontends.onnx.model import (
 __all__ = [
     "CoverageReport",
     "ImportedModel",
+    "Items",
     "Judged",
     "ModelMetadata",
     "OpCoverage",
@@ -42,9 +50,13 @@ __all__ = [
     "Status",
     "coverage",
     "expose",
+    "items_of",
     "load",
     "load_model",
+    "needs_items",
+    "put_together",
     "read_metadata",
     "shapes_with",
+    "take_apart",
     "tensor_names",
 ]

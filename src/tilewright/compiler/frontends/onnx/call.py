@@ -21,10 +21,16 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
+from tilewright.compiler.frontends.onnx.host import HostFunction, HostProgram
 from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
-from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
+from tilewright.compiler.frontends.onnx.values import (
+    Held,
+    HostValue,
+    Nothing,
+    TensorSequence,
+)
 from tilewright.compiler.graph.contents import Contents, Ratio, known
-from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.compiler.ops.shapes import normal_axis
 
 T = TypeVar("T")
@@ -75,6 +81,7 @@ class Call:
     inputs: Sequence[Held | None]
     attributes: AttributeReader
     maker: NodeMaker
+    host: HostProgram
     storage: Storage
     inline: Inline
     checkpoint: Checkpoint
@@ -95,6 +102,10 @@ class Call:
         held = self.held(index)
         if held is None or isinstance(held, Tensor):
             return held
+        if isinstance(held, HostValue):
+            raise UnsupportedError(
+                f"operand {index + 1} is made on the host, not by a kernel"
+            )
         raise ModelError(f"operand {index + 1} is not a tensor")
 
     def tensor(self, index: int) -> Tensor:
@@ -125,6 +136,28 @@ class Call:
     def wants(self, index: int) -> bool:
         """Whether the model uses output `index`."""
         return index < len(self.node.output) and bool(self.node.output[index])
+
+    # --- what the host does
+
+    def on_host(
+        self,
+        function: HostFunction,
+        results: Sequence[TensorType | tuple[Dim, ...] | None],
+    ) -> list[Held]:
+        """The results of a Python function of all operands (see `HostProgram.apply`)."""
+        return self.host.apply(self.maker, function, self.inputs, results)
+
+    def is_text(self, index: int) -> bool:
+        """Whether operand `index` is a tensor of strings, or something else that the host holds."""
+        return isinstance(self.held(index), HostValue)
+
+    def shape(self, index: int) -> tuple[Dim, ...]:
+        """The shape of a tensor or of strings.  Raises: UnsupportedError where only a call knows it."""
+        held = self.held(index)
+        shape = held.shape if isinstance(held, HostValue | Tensor) else None
+        if shape is None:
+            raise UnsupportedError(f"the shape of operand {index + 1} depends on data")
+        return shape
 
     # --- what is known of operands
 

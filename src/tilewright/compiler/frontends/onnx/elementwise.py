@@ -14,7 +14,8 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Result, Row, row
+from tilewright.compiler.frontends.onnx.strings import STRING, cast_to_text
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Held
 
@@ -204,11 +205,13 @@ def _exponent(e: NodeMaker, x: Tensor, *, saturate: bool, rounding: str) -> Tens
     return e.op("bitcast", e.cast(result, dtypes.u8), dtype=dtypes.f8e8m0fnu)
 
 
-def _cast(call: Call) -> Tensor:
+def _cast(call: Call) -> Result:
     saturate = call.flag("saturate", default=True)
     rounding = call.choice("round_mode", "up", ("up", "down", "nearest"))
     if call.opset < 6:
         raise UnsupportedError("Cast before opset 6 is not supported")
+    if call.integer("to") == STRING:
+        return cast_to_text(call)
     return convert(
         call.maker,
         call.tensor(0),

@@ -38,6 +38,7 @@ from tilewright.compiler.frontends.kit.problems import (
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
+from tilewright.compiler.frontends.onnx.border import Border, Items
 from tilewright.compiler.frontends.onnx.call import Call, Checkpoint
 from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
@@ -55,8 +56,19 @@ from tilewright.compiler.frontends.onnx.signature import (
     described,
     type_proto,
 )
-from tilewright.compiler.frontends.onnx.tensors import CODES, sparse_to_array, to_array
-from tilewright.compiler.frontends.onnx.values import Held, Operand, TensorSequence, Unknown
+from tilewright.compiler.frontends.onnx.tensors import (
+    CODES,
+    sparse_to_array,
+    to_array,
+    to_text,
+)
+from tilewright.compiler.frontends.onnx.values import (
+    Held,
+    HostValue,
+    Operand,
+    TensorSequence,
+    Unknown,
+)
 from tilewright.compiler.graph.ir import Graph, Location, Value
 
 MAX_DEPTH: Final = 32
@@ -76,8 +88,12 @@ class Importer:
         input_shapes: InputShapes | None = None,
         input_values: InputValues | None = None,
         assumed: Assumptions | None = None,
+        items: Mapping[str, Items] | None = None,
     ) -> None:
         self.model: OpenModel = model
+        # Who gives the items of sequences also runs what the host does.
+        self.border: Border = Border(items or {})
+        self._has_host: bool = items is not None
         self.graph: Graph = Graph(text_of(model.proto.graph.name) or _UNNAMED)
         self.maker: NodeMaker = NodeMaker(self.graph)
         self.problems: list[Problem] = []
@@ -137,6 +153,10 @@ class Importer:
         for name, tensor in stored:
             try:
                 if isinstance(tensor, TensorProto):
+                    if tensor.data_type == TensorProto.STRING:
+                        text = to_text(tensor)
+                        scope.names[name] = HostValue("", text.shape, constant=text)
+                        continue
                     array = to_array(tensor, storage)
                 else:
                     array = sparse_to_array(tensor, storage)
@@ -161,21 +181,23 @@ class Importer:
                 )
         for proto_value in inputs:
             name = text_of(proto_value.name)
+            if name in scope.names:
+                self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
+                continue
             try:
-                value = Value(dimensions.type_of(proto_value), name)
+                scope.names[name] = self._input(proto_value, dimensions)
+            except UserError:
+                raise
             except TilewrightError as error:
                 error.message = f"input '{name}': {error.message}"
                 self._problem(None, name, error)
                 scope.names[name] = Unknown()
-                continue
-            if name in scope.names:
-                self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
-                continue
-            if name in self._input_values:
-                scope.names[name] = self._fixed(value)
-                continue
-            self.graph.inputs.append(value)
-            scope.names[name] = self.maker.of_value(value)
+
+    def _input(self, info: ValueInfoProto, dimensions: Dimensions) -> Held:
+        name = text_of(info.name)
+        if name in self._input_values:
+            return self._fixed(Value(dimensions.type_of(info), name))
+        return self.border.bind(info, dimensions, self.maker)
 
     def _fixed(self, value: Value) -> Tensor:
         """An input that the caller gave a value, as a constant of the type it has."""
@@ -200,12 +222,24 @@ class Importer:
             if isinstance(held, Unknown):
                 continue
             self.maker.location = self._location(name)
-            if isinstance(held, Tensor):
-                self.graph.outputs.append(self._output_value(held, name))
-                self.graph.output_names.append(name)
+            if held is None:
+                problem = f"output '{name}' is not produced by any node"
+                self._problem(None, name, UnsupportedError(problem))
                 continue
-            problem = "is not produced by any node" if held is None else "is not a tensor"
-            self._problem(None, name, UnsupportedError(f"output '{name}' {problem}"))
+            self.border.outputs[name] = self.border.expose(held, name, self._expose)
+        for key, tensor in self.border.host.reads.items():
+            self._expose(tensor, key)
+        host = self.border.host
+        if not self._has_host and (host.before or host.after):
+            text = (
+                "strings and maps are computed on the host, which a compiled model is not"
+            )
+            hint = "tilewright.onnx_backend.prepare(model) runs both"
+            self._problem(None, "", UnsupportedError(text, hint=hint))
+
+    def _expose(self, tensor: Tensor, name: str) -> None:
+        self.graph.outputs.append(self._output_value(tensor, name))
+        self.graph.output_names.append(name)
 
     def _output_value(self, held: Tensor, name: str) -> Value:
         value = self.maker.value(held)
@@ -311,7 +345,7 @@ class Importer:
 
     def _has_meaning(self, domain: str, op: str, scope: Scope) -> bool:
         opset = scope.opsets.get(domain, 1)
-        if table.find(domain, op, opset) is not None:
+        if table.find(domain, op, opset, of_text=True) is not None:
             return True
         schema = _schema(domain, op, opset)
         return schema is not None and bool(schema.all_function_opset_versions)
@@ -337,7 +371,8 @@ class Importer:
         opset = scope.opsets.get(record.domain)
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
-        found = table.find(record.domain, record.op_type, opset or 1)
+        of_text = any(isinstance(held, HostValue) for held in inputs)
+        found = table.find(record.domain, record.op_type, opset or 1, of_text=of_text)
         if found is None:
             return self._expand(node, scope, inputs, attributes, full)
         return self._call(found, node, scope, inputs, attributes)
@@ -357,6 +392,7 @@ class Importer:
             inputs=inputs,
             attributes=reader,
             maker=self.maker,
+            host=self.border.host,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
             checkpoint=Checkpoint(self.problems, self.records),

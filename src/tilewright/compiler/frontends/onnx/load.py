@@ -6,7 +6,7 @@ Called by the pipeline and the API.  Not coverage reports (see `coverage`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, final
 
@@ -15,6 +15,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.kit.assumptions import Assumptions, Equality, solve
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem, report
+from tilewright.compiler.frontends.onnx.border import Border, Items
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
     OpenModel,
@@ -42,13 +43,15 @@ class ImportedModel:
 
     `assumptions` are dimensions that must be equal in a run but that the input types do not tie
     together; a runtime that does not check them may read past the end of a tensor.  `files` are
-    those that the model lies in, which nobody may write over.
+    those that the model lies in, which nobody may write over.  `border` says what of the model's inputs and
+    outputs the tensors of the graph are.
     """
 
     graph: Graph
     metadata: ModelMetadata
     assumptions: tuple[Equality, ...] = ()
     files: tuple[Path, ...] = ()
+    border: Border = field(default_factory=Border)
 
 
 def load(
@@ -86,35 +89,42 @@ def load_model(
     *,
     input_shapes: InputShapes | None = None,
     input_values: InputValues | None = None,
+    items: Mapping[str, Items] | None = None,
 ) -> ImportedModel:
-    """Like `load`, with the model's name, opsets and producer."""
+    """Like `load`, with the model's name, opsets and producer.
+
+    `items` says what sequences and optionals are compiled for; who gives it runs the host's steps, too.
+    """
     model = open_model(source)
-    importer = import_model(model, input_shapes, input_values)
+    importer = import_model(model, input_shapes, input_values, items)
     if importer.problems:
         raise report(importer.problems, model.file)
     assumptions = tuple(importer.maker.assumptions)
     importer.graph.equalities = assumptions
     files = (*([] if model.path is None else [model.path]), *model.storage.files)
-    return ImportedModel(importer.graph, metadata_of(model), assumptions, files)
+    return ImportedModel(
+        importer.graph, metadata_of(model), assumptions, files, importer.border
+    )
 
 
 def import_model(
     model: OpenModel,
     input_shapes: InputShapes | None = None,
     input_values: InputValues | None = None,
+    items: Mapping[str, Items] | None = None,
 ) -> Importer:
     """Run the importer; what it found wrong stands in `problems`.
 
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
     assumed = Assumptions()
-    importer = _run(Importer(model, input_shapes, input_values, assumed))
+    importer = _run(Importer(model, input_shapes, input_values, assumed, items))
     for _ in range(MAX_ROUNDS):
         found = solve(importer.maker.assumptions, _bare_symbols(importer.graph))
         if found is None:
             break
         assumed = assumed.merged(found)
-        importer = _run(Importer(model, input_shapes, input_values, assumed))
+        importer = _run(Importer(model, input_shapes, input_values, assumed, items))
     return importer
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from onnx import TensorProto
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
@@ -26,7 +27,9 @@ from tilewright.compiler.frontends.onnx.tensors import (
     shape_of,
     sparse_to_array,
     to_array,
+    to_text,
 )
+from tilewright.compiler.frontends.onnx.values import Held, HostValue
 from tilewright.compiler.graph.contents import Contents, Ratio
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
@@ -46,13 +49,27 @@ def constant_value(call: Call) -> Array:
     integer, integers = a.integer("value_int"), a.integers("value_ints")
     if integer is not None or integers is not None:
         return np.array(integers if integer is None else integer, np.int64)
-    if a.has("value_string") or a.has("value_strings"):
-        raise UnsupportedError("type string is not supported")
     raise ModelError("has no value")
 
 
-def _constant(call: Call) -> Tensor:
-    return call.maker.constant(constant_value(call))
+def _constant_text(call: Call) -> HostValue | None:
+    a = call.attributes
+    tensor, text, texts = (
+        a.tensor("value"),
+        a.string("value_string"),
+        a.strings("value_strings"),
+    )
+    if tensor is not None and tensor.data_type == TensorProto.STRING:
+        found = to_text(tensor)
+    elif text is not None or texts is not None:
+        found = np.array(texts if text is None else text, object)
+    else:
+        return None
+    return HostValue("", found.shape, constant=found)
+
+
+def _constant(call: Call) -> Held:
+    return _constant_text(call) or call.maker.constant(constant_value(call))
 
 
 def _constant_of_shape(call: Call) -> Tensor:

@@ -121,28 +121,29 @@ class Dimensions:
         Raises: UnsupportedError for sequences, maps, strings and inputs of unknown rank.
         """
         proto = value.type
-        name = text_of(value.name)
         kind = proto.WhichOneof("value")
         if kind != "tensor_type":
             words = (kind or "unknown").removesuffix("_type").replace("_", " ")
             raise UnsupportedError(f"type {words} is not supported")
-        dtype = dtype_of(proto.tensor_type.elem_type)
+        return TensorType(dtype_of(proto.tensor_type.elem_type), self.shape_of(value))
+
+    def shape_of(self, value: ValueInfoProto) -> tuple[Dim, ...]:
+        """The shape of one input that is a tensor.  Raises: UnsupportedError for an unknown rank."""
+        proto, name = value.type, text_of(value.name)
         given = self._overrides.get(name)
         if proto.tensor_type.HasField("shape"):
             dims = list(proto.tensor_type.shape.dim)
             words_given = given or [""] * len(dims)
-            shape = [
+            return tuple(
                 self._dim(d, w, f"{name}_d{i}")
                 for i, (d, w) in enumerate(zip(dims, words_given, strict=True))
-            ]
-            return TensorType(dtype, tuple(shape))
+            )
         if given is None:
             raise UnsupportedError(
                 "shape is unknown, even its rank",
                 hint=f"give it: input_shapes={{'{name}': (1, 'sequence', ...)}}",
             )
-        free = [w if isinstance(w, int) else self._symbol(w) for w in given]
-        return TensorType(dtype, tuple(free))
+        return tuple(w if isinstance(w, int) else self._symbol(w) for w in given)
 
     def _dim(self, dim: TensorShapeProto.Dimension, wanted: int | str, name: str) -> Dim:
         if dim.HasField("dim_value") and dim.dim_value >= 0:

@@ -28,6 +28,7 @@ from tilewright.compiler.frontends.onnx.sampling import ROWS as SAMPLING
 from tilewright.compiler.frontends.onnx.sequences import ROWS as SEQUENCES
 from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
 from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
+from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ATTENTION,
@@ -71,9 +72,14 @@ def _overlap(one: Row, other: Row) -> bool:
 _ROWS: Final = index(_FAMILIES)
 
 
-def find(domain: str, name: str, opset: int) -> Row | None:
-    """The row for an op type at this opset, or None."""
-    for entry in _ROWS.get((domain, name), ()):
+# What an op means where an operand is text or a map.
+_TEXT_ROWS: Final = index((TEXT_ROWS,))
+
+
+def find(domain: str, name: str, opset: int, *, of_text: bool = False) -> Row | None:
+    """The row for an op type at this opset, or None; `of_text` for operands that the host holds."""
+    key = (domain, name)
+    for entry in (*(_TEXT_ROWS.get(key, ()) if of_text else ()), *_ROWS.get(key, ())):
         if entry.since <= opset and (entry.until is None or opset <= entry.until):
             return entry
     return None
@@ -81,4 +87,5 @@ def find(domain: str, name: str, opset: int) -> Row | None:
 
 def names(domain: str) -> tuple[str, ...]:
     """The op types with a row in `domain`."""
-    return tuple(sorted(n for d, n in _ROWS if d == domain))
+    found = {n for d, n in (*_ROWS, *_TEXT_ROWS) if d == domain}
+    return tuple(sorted(found))

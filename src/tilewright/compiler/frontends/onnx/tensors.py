@@ -256,6 +256,20 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...]) -> A
     return values.astype(dtype.numpy).reshape(shape)
 
 
+def to_text(tensor: TensorProto) -> Array:
+    """The elements of a tensor of strings, as `str` objects.
+
+    Raises: ModelError for data that does not fit the shape.
+    """
+    shape = shape_of(tensor.dims)
+    stored = [v.decode("utf-8", "replace") for v in tensor.string_data]
+    if len(stored) != math.prod(shape):
+        raise ModelError(f"tensor of {list(shape)} strings has {len(stored)} elements")
+    found = np.empty(len(stored), object)
+    found[:] = stored
+    return found.reshape(shape)
+
+
 def sparse_to_array(sparse: SparseTensorProto, storage: Storage) -> Array:
     """A sparse tensor written out in full.
 

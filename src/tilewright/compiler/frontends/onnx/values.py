@@ -1,4 +1,4 @@
-"""What an ONNX name stands for while a model is imported: a tensor, or what exists only then.
+"""What an ONNX name stands for while a model is imported: a tensor, what exists only then, or what the host holds.
 
 Made by rows, bound to names by the importer.
 """
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.graph.schema import Array
 
 
 @final
@@ -33,5 +35,23 @@ class Unknown:
     """A result of a node with a problem; consumers are skipped, not blamed."""
 
 
-Held = Tensor | TensorSequence | Nothing
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HostValue:
+    """What no kernel sees: strings, maps, and what the host makes of results.
+
+    Attributes:
+        name: its key among the values of a call.
+        shape: of a tensor of strings; None where only a call knows it.
+        late: whether it is made after the compiled part.
+        constant: its elements, where the model holds them.
+    """
+
+    name: str
+    shape: tuple[Dim, ...] | None = None
+    late: bool = False
+    constant: Array | None = None
+
+
+Held = Tensor | TensorSequence | Nothing | HostValue
 Operand = Held | Unknown

@@ -1,0 +1,158 @@
+"""What the host does before and after the compiled part of a model: strings, maps, labels.
+
+A step is a Python function over values of a call, found by name.  Steps before the compiled part make
+inputs of its graph; steps after it read outputs.  What lies between two computed tensors cannot be done
+here.  Filled by rows through `Call.host`; run by whoever calls the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.values import Held, HostValue, Nothing
+from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.graph.schema import Array, TensorType
+
+# Arrays, maps and None where absent -> the results, in order.
+HostFunction = Callable[..., Sequence[object]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An operand of a step that the model holds."""
+
+    value: object
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """One function; sources and results are keys of the values of a call."""
+
+    function: HostFunction
+    sources: tuple[str | Known, ...]
+    results: tuple[str, ...]
+
+    def run(self, values: MutableMapping[str, Any]) -> None:
+        """Add the results to `values`."""
+        given = [s.value if isinstance(s, Known) else values[s] for s in self.sources]
+        values.update(zip(self.results, self.function(*given), strict=True))
+
+
+@final
+@dataclass(slots=True)
+class HostProgram:
+    """The steps of one model, in order; `reads` are the tensors that late steps need."""
+
+    before: list[HostStep] = field(default_factory=list[HostStep])
+    after: list[HostStep] = field(default_factory=list[HostStep])
+    reads: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    count: int = 0
+
+    def apply(
+        self,
+        maker: NodeMaker,
+        function: HostFunction,
+        operands: Sequence[Held | None],
+        results: Sequence[TensorType | tuple[Any, ...] | None],
+    ) -> list[Held]:
+        """Have `function` called with the operands.
+
+        A result with a type is a tensor, one with a shape is strings, one with None anything else.
+
+        Raises: UnsupportedError where an operand is no tensor, string or map.
+        """
+        late = any(map(_is_late, operands))
+        sources = tuple(self._source(maker, held) for held in operands)
+        if all(isinstance(s, Known) for s in sources):
+            return self._compute(maker, function, sources, results)
+        names = tuple(self._fresh() for _ in results)
+        (self.after if late else self.before).append(HostStep(function, sources, names))
+        return [
+            self._result(maker, name, result, late=late)
+            for name, result in zip(names, results, strict=True)
+        ]
+
+    def _fresh(self) -> str:
+        self.count += 1
+        return f"host.{self.count}"
+
+    def _source(self, maker: NodeMaker, held: Held | None) -> str | Known:
+        if held is None or isinstance(held, Nothing):
+            return Known(None)
+        if isinstance(held, HostValue):
+            return held.name if held.constant is None else Known(held.constant)
+        if not isinstance(held, Tensor):
+            raise UnsupportedError("sequences are not supported on the host side")
+        if held.stand_in:
+            raise SkipNodeError("an input is unknown")
+        if held.array is not None:
+            return Known(held.array)
+        value = maker.value(held)
+        if value.node is None:
+            return value.name
+        for name, tensor in self.reads.items():
+            if tensor is held:
+                return name
+        name = self._fresh()
+        self.reads[name] = held
+        return name
+
+    @staticmethod
+    def _result(
+        maker: NodeMaker,
+        name: str,
+        result: TensorType | tuple[Any, ...] | None,
+        *,
+        late: bool,
+    ) -> Held:
+        if not isinstance(result, TensorType):
+            return HostValue(name, result, late)
+        if late:
+            return HostValue(name, result.shape, late)
+        value = Value(result, name)
+        maker.graph.inputs.append(value)
+        return maker.of_value(value)
+
+    @staticmethod
+    def _compute(
+        maker: NodeMaker,
+        function: HostFunction,
+        sources: Sequence[str | Known],
+        results: Sequence[TensorType | tuple[Any, ...] | None],
+    ) -> list[Held]:
+        made = function(*(s.value for s in sources if isinstance(s, Known)))
+        held: list[Held] = []
+        for value, result in zip(made, results, strict=True):
+            if isinstance(result, TensorType):
+                held.append(maker.constant(np.asarray(value)))
+            else:
+                array: Any = value
+                held.append(HostValue("", getattr(array, "shape", None), constant=array))
+        return held
+
+
+def _is_late(held: Held | None) -> bool:
+    if isinstance(held, HostValue):
+        return held.late
+    if not isinstance(held, Tensor) or held.array is not None:
+        return False
+    return held.value is None or held.value.node is not None
+
+
+def as_text(array: Array) -> Array:
+    """A tensor of strings as `str` objects; bytes are UTF-8."""
+    plain = [
+        v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in array.flat
+    ]
+    found = np.empty(array.size, object)
+    found[:] = plain
+    return found.reshape(array.shape)

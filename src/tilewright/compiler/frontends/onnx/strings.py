@@ -1,0 +1,219 @@
+"""Rows for strings, which the host computes: before the compiled part of a model, or after it.
+
+`TEXT_ROWS` are taken where an operand is text (or another value of the host), whatever the operator
+means for numbers.  Regular expressions are Python's, which know all of RE2 that matters here.
+
+Source: ONNX operator reference (String*, RegexFullMatch, Cast, Equal, TfIdfVectorizer).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.host import as_text
+from tilewright.compiler.frontends.onnx.row import Result, Row, row
+from tilewright.compiler.frontends.onnx.tensors import dtype_of
+from tilewright.compiler.frontends.onnx.values import Held
+from tilewright.compiler.graph.schema import Array, TensorType
+from tilewright.compiler.ops.shapes import broadcast_shapes, normal_axis
+
+STRING: Final = 8  # TensorProto.STRING
+
+
+def each(function: Callable[[str], object], x: Array, dtype: Any = object) -> Array:
+    """The function of every string."""
+    found = np.empty(x.size, dtype)
+    found[:] = [function(text) for text in x.flat]
+    return found.reshape(x.shape)
+
+
+def _concat_text(call: Call) -> Result:
+    shape = broadcast_shapes(call.shape(0), call.shape(1))
+    return call.on_host(lambda x, y: (np.asarray(x + y, object),), [shape])
+
+
+def _equal_text(call: Call) -> Result:
+    shape = broadcast_shapes(call.shape(0), call.shape(1))
+    kind = TensorType(dtypes.bool_, shape)
+    return call.on_host(lambda x, y: (np.asarray(x == y, np.bool_),), [kind])
+
+
+def _full_match(call: Call) -> Result:
+    pattern = call.string("pattern", "")
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ModelError(f"pattern '{pattern}' is not a regular expression") from error
+
+    def match(x: Array) -> Sequence[object]:
+        return (each(lambda text: compiled.fullmatch(text) is not None, x, np.bool_),)
+
+    return call.on_host(match, [TensorType(dtypes.bool_, call.shape(0))])
+
+
+def _split_text(call: Call) -> Result:
+    delimiter = call.string("delimiter", "") or None
+    limit = call.attributes.integer("maxsplit")
+
+    def pieces(text: str) -> list[str]:
+        return text.split(delimiter, -1 if limit is None else limit)
+
+    def split(x: Array) -> Sequence[object]:
+        rows = [pieces(text) for text in x.flat]
+        width = max(map(len, rows), default=0)
+        found = np.full((len(rows), width), "", object)
+        for place, parts in enumerate(rows):
+            found[place, : len(parts)] = parts
+        counts = np.array([len(parts) for parts in rows], np.int64)
+        return found.reshape((*x.shape, width)), counts.reshape(x.shape)
+
+    return call.on_host(split, [None, TensorType(dtypes.i64, call.shape(0))])
+
+
+def _normalize_text(call: Call) -> Result:
+    action = call.choice("case_change_action", "NONE", ("NONE", "LOWER", "UPPER"))
+    exact = call.flag("is_case_sensitive")
+    call.attributes.string("locale")
+    stopwords = call.attributes.strings("stopwords") or ()
+    change: Callable[[str], str] = {"LOWER": str.lower, "UPPER": str.upper}.get(action, str)
+    dropped = set(stopwords) if exact else {w.lower() for w in stopwords}
+
+    def normalize(x: Array) -> Sequence[object]:
+        rows = x.reshape(1, -1) if x.ndim == 1 else x
+        if rows.ndim != 2 or rows.shape[0] != 1:
+            raise InputError(f"has shape {list(x.shape)}, expected [N] or [1, N]")
+        kept = [w for w in rows[0] if (w if exact else w.lower()) not in dropped]
+        found = np.empty(max(len(kept), 1), object)
+        found[:] = [change(word) for word in kept] or [""]
+        return (found.reshape((*x.shape[:-1], found.size)),)
+
+    return call.on_host(normalize, [None])
+
+
+def _number(text: str, dtype: DType) -> object:
+    try:
+        number = float(text) if dtype.is_float else int(text)
+    except ValueError as error:
+        raise InputError(f"'{text[:40]}' is not a number") from error
+    return number
+
+
+def _cast_text(call: Call) -> Result:
+    """Strings as numbers."""
+    call.flag("saturate", default=True)
+    call.attributes.string("round_mode")
+    code = call.integer("to")
+    if code == STRING:
+        return call.held(0) or []
+    dtype = dtype_of(code)
+
+    def parse(x: Array) -> Sequence[object]:
+        if dtype.is_bool:
+            return (each(lambda text: text.lower() not in ("0", "false", ""), x, np.bool_),)
+        wide = np.float64 if dtype.is_float else object
+        return (each(partial(_number, dtype=dtype), x, wide).astype(dtype.numpy),)
+
+    return call.on_host(parse, [TensorType(dtype, call.shape(0))])
+
+
+def cast_to_text(call: Call) -> list[Held]:
+    """Numbers as strings, as short as they come back exactly."""
+
+    def write(x: Array) -> Sequence[object]:
+        wide = x.astype(np.float32) if dtypes.from_numpy(x.dtype) not in dtypes.ANY else x
+        return (as_text(wide.astype(np.str_).astype(object)),)
+
+    return call.on_host(write, [call.shape(0)])
+
+
+# --- moving strings
+
+
+def _reshape_text(call: Call) -> Result:
+    shape = call.numbers(1, "the shape")
+    if call.flag("allowzero") or any(d == 0 for d in shape):
+        raise UnsupportedError("a shape with 0 is not supported for strings")
+    known = None if -1 in shape else shape
+    return call.on_host(lambda x, _: (x.reshape(shape),), [known or _free(call, shape)])
+
+
+def _free(call: Call, shape: Sequence[int]) -> tuple[Dim, ...] | None:
+    """The shape with its open size computed, where that is exact."""
+    total: Dim = 1
+    for dim in call.shape(0):
+        total = total * dim
+    rest = 1
+    for size in shape:
+        rest *= size if size > 0 else 1
+    open_size = total if rest == 1 else total // rest
+    return tuple(open_size if size == -1 else size for size in shape)
+
+
+def _join_text(call: Call) -> Result:
+    shapes = [call.shape(i) for i in range(len(call.inputs))]
+    axis = normal_axis(call.integer("axis"), len(shapes[0]))
+    size: Dim = 0
+    for shape in shapes:
+        size = size + shape[axis]
+    shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
+
+    def join(*parts: Array) -> Sequence[object]:
+        return (np.concatenate(parts, axis),)
+
+    return call.on_host(join, [shape])
+
+
+def _gather_text(call: Call) -> Result:
+    shape, places = call.shape(0), call.shape(1)
+    axis = call.axis(len(shape), 0)
+
+    def gather(x: Array, indices: Array) -> Sequence[object]:
+        return (np.take(x, indices, axis),)
+
+    return call.on_host(gather, [(*shape[:axis], *places, *shape[axis + 1 :])])
+
+
+def _flatten_text(call: Call) -> Result:
+    shape = call.shape(0)
+    axis = normal_axis(call.integer("axis", 1), len(shape) + 1)
+    sizes: list[Dim] = [1, 1]
+    for place, dim in enumerate(shape):
+        sizes[place >= axis] = sizes[place >= axis] * dim
+
+    def flatten(x: Array) -> Sequence[object]:
+        return (x.reshape(int(np.prod(x.shape[:axis])), -1),)
+
+    return call.on_host(flatten, [tuple(sizes)])
+
+
+def _same(call: Call) -> Result:
+    held = call.held(0)
+    if held is None:
+        raise ModelError("operand 1 is missing")
+    return held
+
+
+TEXT_ROWS: Final[tuple[Row, ...]] = (
+    row("Cast", _cast_text),
+    row("Concat", _join_text),
+    row("Equal", _equal_text),
+    row("Flatten", _flatten_text),
+    row("Gather", _gather_text),
+    row("Identity", _same),
+    row("RegexFullMatch", _full_match),
+    row("Reshape", _reshape_text),
+    row("StringConcat", _concat_text),
+    row("StringNormalizer", _normalize_text),
+    row("StringSplit", _split_text),
+)
