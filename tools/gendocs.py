@@ -196,7 +196,8 @@ def _known(op: OpDecl) -> list[str]:
 def onnx_page() -> str:
     """Every ONNX operator that has a row."""
     parts: list[str] = []
-    for domain, title in (("", "ai.onnx"), ("com.microsoft", "com.microsoft")):
+    for domain in ("", "ai.onnx.ml", "com.microsoft"):
+        title = domain or "ai.onnx"
         names = ", ".join(f"`{name}`" for name in table.names(domain))
         parts.append(f"## {title}\n\n{names}")
     return f"""{NOTE}
@@ -205,7 +206,8 @@ def onnx_page() -> str:
 Opsets {OLDEST_OPSET} to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
 `tilewright coverage model.onnx` says it for a model, before compiling. An operator that is not listed is reported
 with all others of its kind in one error. Sequences and optionals are resolved while importing,
-as far as they do not depend on data.
+as far as they do not depend on data. Strings and maps are computed by the host, before and after what is compiled; models that
+take or give such values, or sequences and optionals, run by `tilewright.onnx_backend`, ONNX's own interface (`onnx.backend.base`).
 
 {PARAGRAPHS.join(parts)}
 """

@@ -33,6 +33,7 @@ from tilewright.compiler.frontends.onnx import (
     Items,
     items_of,
     load_model,
+    needed_inputs,
     needs_items,
     put_together,
     take_apart,
@@ -117,8 +118,7 @@ class PreparedModel(BackendRep):
         try:
             self._variants[()] = self._compile({}, {})
         except ModelError:
-            self._fixed = self._shape_like()
-            if not self._fixed:
+            if not self._learn({}, {}):
                 raise
 
     def _compile(
@@ -126,6 +126,14 @@ class PreparedModel(BackendRep):
     ) -> _Variant:
         imported = load_model(self._model, input_values=fixed, items=items)
         return _Variant(imported, self._options)
+
+    def _learn(self, items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]) -> bool:
+        """Note inputs that have to be known beyond those that are; False where there are none."""
+        found = needed_inputs(self._model, input_values=fixed, items=items)
+        names = {v.name for v in self._inputs}
+        added = [n for n in found if n in names and n not in self._fixed]
+        self._fixed = (*self._fixed, *added)
+        return bool(added)
 
     @property
     def variants(self) -> int:
@@ -150,21 +158,22 @@ class PreparedModel(BackendRep):
             raise UserError(f"run has no option '{next(iter(kwargs))}'")
         given = self._by_name(inputs)
         items = {name: items_of(given[name]) for name in self._by_structure}
-        try:
-            return self._variant(items, given).run(given)
-        except ModelError:
-            if self._fixed or not items:
-                raise
-            self._fixed = self._shape_like()
-        return self._variant(items, given).run(given)
+        while True:
+            fixed = {
+                name: np.asarray(given[name])
+                for name in self._fixed
+                if np.asarray(given[name]).size <= _MOST_FIXED_ELEMENTS
+            }
+            try:
+                return self._variant(items, fixed).run(given)
+            except ModelError:
+                if not self._learn(items, fixed):
+                    raise
 
-    def _variant(self, items: Mapping[str, Items], given: Mapping[str, object]) -> _Variant:
+    def _variant(
+        self, items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]
+    ) -> _Variant:
         """The model for inputs like those; the oldest makes place where there are many."""
-        fixed = {
-            name: np.asarray(given[name])
-            for name in self._fixed
-            if np.asarray(given[name]).size <= _MOST_FIXED_ELEMENTS
-        }
         key = _key(items, fixed)
         found = self._variants.get(key)
         if found is None:
@@ -173,9 +182,6 @@ class PreparedModel(BackendRep):
                 del self._variants[next(iter(self._variants))]
             self._variants[key] = found
         return found
-
-    def _shape_like(self) -> tuple[str, ...]:
-        return tuple(v.name for v in self._inputs if _is_shape_like(v))
 
     def _by_name(self, inputs: Any) -> dict[str, object]:
         names = [v.name for v in self._inputs]
@@ -187,16 +193,6 @@ class PreparedModel(BackendRep):
                 f"got {plural(len(listed), 'input')}, expected {len(names)}: {' '.join(names)}"
             )
         return dict(zip(names, listed, strict=True))
-
-
-def _is_shape_like(value: ValueInfoProto) -> bool:
-    """Whether an input may be a shape, an axis, a number of elements, scales or a flag."""
-    type_ = value.type.tensor_type
-    if value.type.WhichOneof("value") != "tensor_type" or not type_.HasField("shape"):
-        return False
-    sizes = [d.dim_value for d in type_.shape.dim]
-    text = type_.elem_type == TensorProto.STRING
-    return not text and len(sizes) <= 1 and all(s <= _MOST_FIXED_ELEMENTS for s in sizes)
 
 
 def _key(items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]) -> object:

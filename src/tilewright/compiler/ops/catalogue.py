@@ -16,6 +16,7 @@ from tilewright.compiler.ops import (
     activations,
     attention,
     block_products,
+    classical,
     contract,
     contraction,
     control,
@@ -60,6 +61,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "quantization": quantization.OPS,
     "linear_transforms": linear_transforms.OPS,
     "vision": vision.OPS,
+    "classical": classical.OPS,
     "control": control.OPS,
 }
 

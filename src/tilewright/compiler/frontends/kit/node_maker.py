@@ -38,7 +38,15 @@ FOLD_ELEMENTS: Final = 1 << 16
 class NodeMaker:
     """Writes nodes into `graph`; `location` is where the next ones come from."""
 
-    __slots__ = ("_fresh", "_regions", "_top", "assumptions", "emitted", "location")
+    __slots__ = (
+        "_fresh",
+        "_regions",
+        "_top",
+        "assumptions",
+        "emitted",
+        "location",
+        "needed",
+    )
 
     def __init__(self, graph: Graph) -> None:
         self._top: Graph = graph
@@ -47,11 +55,18 @@ class NodeMaker:
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
         self.assumptions: dict[Equality, Location] = {}
+        # The inputs whose elements would have had to be known.
+        self.needed: set[str] = set()
 
     @property
     def graph(self) -> Graph:
         """Where nodes go now: the graph, or the innermost region that is open."""
         return self._regions[-1].graph if self._regions else self._top
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether a region is open."""
+        return bool(self._regions)
 
     # --- regions
 
@@ -176,6 +191,20 @@ class NodeMaker:
             return known.from_array(tensor.array, tensor.dtype)
         except UndecidedError:
             return None
+
+    def need(self, tensor: Tensor) -> None:
+        """Note which inputs decide the elements of `tensor`, which should have been known."""
+        pending = [] if tensor.value is None else [tensor.value]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value.node is None:
+                self.needed.add(value.name)
+            else:
+                pending += [v for v in value.node.operands if v is not None]
 
     def value(self, tensor: Tensor) -> Value:
         """The graph value of `tensor` where nodes go now, made now if it has none yet."""

@@ -31,6 +31,7 @@ from tilewright.compiler.frontends.onnx.load import (
     ImportedModel,
     load,
     load_model,
+    needed_inputs,
     shapes_with,
 )
 from tilewright.compiler.frontends.onnx.model import (
@@ -53,6 +54,7 @@ __all__ = [
     "items_of",
     "load",
     "load_model",
+    "needed_inputs",
     "needs_items",
     "put_together",
     "read_metadata",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto, NodeProto, TensorProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
@@ -22,7 +22,7 @@ from tilewright.compiler.frontends.kit.problems import SkipNodeError, Unsupporte
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
 from tilewright.compiler.frontends.onnx.host import HostFunction, HostProgram
-from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
+from tilewright.compiler.frontends.onnx.tensors import Storage, to_array, to_text
 from tilewright.compiler.frontends.onnx.values import (
     Held,
     HostValue,
@@ -171,6 +171,7 @@ class Call:
         tensor = self.tensor(index)
         found = self.maker.contents(tensor)
         if found is None:
+            self.maker.need(tensor)
             raise UnsupportedError(
                 f"{subject} depends on data: operand {index + 1} is computed"
             )
@@ -221,6 +222,7 @@ class Call:
         if tensor.stand_in:
             raise SkipNodeError("an input is unknown")
         if tensor.array is None:
+            self.maker.need(tensor)
             raise UnsupportedError(
                 f"{subject} is not constant: operand {index + 1} is computed"
             )
@@ -266,6 +268,11 @@ class Call:
         """A tensor attribute."""
         proto = self.attributes.tensor(name)
         return None if proto is None else to_array(proto, self.storage)
+
+    def text_or_array(self, tensor: TensorProto) -> Array:
+        """The elements of a tensor attribute, which may be strings."""
+        is_text = tensor.data_type == TensorProto.STRING
+        return to_text(tensor) if is_text else to_array(tensor, self.storage)
 
     def graph(self, name: str) -> GraphProto:
         """A subgraph attribute."""

@@ -70,6 +70,8 @@ class HostProgram:
 
         Raises: UnsupportedError where an operand is no tensor, string or map.
         """
+        if maker.is_inside:
+            raise UnsupportedError("the host computes nothing inside of a branch or a loop")
         late = any(map(_is_late, operands))
         sources = tuple(self._source(maker, held) for held in operands)
         if all(isinstance(s, Known) for s in sources):

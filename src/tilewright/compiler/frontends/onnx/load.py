@@ -107,6 +107,17 @@ def load_model(
     )
 
 
+def needed_inputs(
+    source: Source,
+    *,
+    input_values: InputValues | None = None,
+    items: Mapping[str, Items] | None = None,
+) -> tuple[str, ...]:
+    """The inputs without whose values shapes of the model are not known."""
+    importer = import_model(open_model(source), None, input_values, items)
+    return tuple(v.name for v in importer.graph.inputs if v.name in importer.maker.needed)
+
+
 def import_model(
     model: OpenModel,
     input_shapes: InputShapes | None = None,

@@ -17,6 +17,7 @@ Result = Held | Sequence[Held | None]
 Build = Callable[[Call], Result]
 
 MICROSOFT: Final = "com.microsoft"
+CLASSICAL: Final = "ai.onnx.ml"
 
 
 @final

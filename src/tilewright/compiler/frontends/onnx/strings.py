@@ -25,13 +25,14 @@ from tilewright.compiler.frontends.onnx.host import as_text
 from tilewright.compiler.frontends.onnx.row import Result, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Held
-from tilewright.compiler.graph.schema import Array, TensorType
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import broadcast_shapes, normal_axis
 
 STRING: Final = 8  # TensorProto.STRING
+Values = np.ndarray[Any, np.dtype[Any]]
 
 
-def each(function: Callable[[str], object], x: Array, dtype: Any = object) -> Array:
+def each(function: Callable[[str], Any], x: Values, dtype: Any = object) -> Values:
     """The function of every string."""
     found = np.empty(x.size, dtype)
     found[:] = [function(text) for text in x.flat]
@@ -56,7 +57,7 @@ def _full_match(call: Call) -> Result:
     except re.error as error:
         raise ModelError(f"pattern '{pattern}' is not a regular expression") from error
 
-    def match(x: Array) -> Sequence[object]:
+    def match(x: Values) -> Sequence[object]:
         return (each(lambda text: compiled.fullmatch(text) is not None, x, np.bool_),)
 
     return call.on_host(match, [TensorType(dtypes.bool_, call.shape(0))])
@@ -69,7 +70,7 @@ def _split_text(call: Call) -> Result:
     def pieces(text: str) -> list[str]:
         return text.split(delimiter, -1 if limit is None else limit)
 
-    def split(x: Array) -> Sequence[object]:
+    def split(x: Values) -> Sequence[object]:
         rows = [pieces(text) for text in x.flat]
         width = max(map(len, rows), default=0)
         found = np.full((len(rows), width), "", object)
@@ -89,7 +90,7 @@ def _normalize_text(call: Call) -> Result:
     change: Callable[[str], str] = {"LOWER": str.lower, "UPPER": str.upper}.get(action, str)
     dropped = set(stopwords) if exact else {w.lower() for w in stopwords}
 
-    def normalize(x: Array) -> Sequence[object]:
+    def normalize(x: Values) -> Sequence[object]:
         rows = x.reshape(1, -1) if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[0] != 1:
             raise InputError(f"has shape {list(x.shape)}, expected [N] or [1, N]")
@@ -118,7 +119,7 @@ def _cast_text(call: Call) -> Result:
         return call.held(0) or []
     dtype = dtype_of(code)
 
-    def parse(x: Array) -> Sequence[object]:
+    def parse(x: Values) -> Sequence[object]:
         if dtype.is_bool:
             return (each(lambda text: text.lower() not in ("0", "false", ""), x, np.bool_),)
         wide = np.float64 if dtype.is_float else object
@@ -130,7 +131,7 @@ def _cast_text(call: Call) -> Result:
 def cast_to_text(call: Call) -> list[Held]:
     """Numbers as strings, as short as they come back exactly."""
 
-    def write(x: Array) -> Sequence[object]:
+    def write(x: Values) -> Sequence[object]:
         wide = x.astype(np.float32) if dtypes.from_numpy(x.dtype) not in dtypes.ANY else x
         return (as_text(wide.astype(np.str_).astype(object)),)
 
@@ -168,7 +169,7 @@ def _join_text(call: Call) -> Result:
         size = size + shape[axis]
     shape = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
 
-    def join(*parts: Array) -> Sequence[object]:
+    def join(*parts: Values) -> Sequence[object]:
         return (np.concatenate(parts, axis),)
 
     return call.on_host(join, [shape])
@@ -178,7 +179,7 @@ def _gather_text(call: Call) -> Result:
     shape, places = call.shape(0), call.shape(1)
     axis = call.axis(len(shape), 0)
 
-    def gather(x: Array, indices: Array) -> Sequence[object]:
+    def gather(x: Values, indices: Values) -> Sequence[object]:
         return (np.take(x, indices, axis),)
 
     return call.on_host(gather, [(*shape[:axis], *places, *shape[axis + 1 :])])
@@ -191,7 +192,7 @@ def _flatten_text(call: Call) -> Result:
     for place, dim in enumerate(shape):
         sizes[place >= axis] = sizes[place >= axis] * dim
 
-    def flatten(x: Array) -> Sequence[object]:
+    def flatten(x: Values) -> Sequence[object]:
         return (x.reshape(int(np.prod(x.shape[:axis])), -1),)
 
     return call.on_host(flatten, [tuple(sizes)])

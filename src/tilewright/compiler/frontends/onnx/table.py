@@ -11,6 +11,8 @@ from typing import Final
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx.attention import ROWS as ATTENTION
 from tilewright.compiler.frontends.onnx.block_quantization import ROWS as BLOCK_QUANTIZATION
+from tilewright.compiler.frontends.onnx.classical import ROWS as CLASSICAL
+from tilewright.compiler.frontends.onnx.classical import TEXT_ROWS as CLASSICAL_TEXT
 from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
@@ -29,10 +31,13 @@ from tilewright.compiler.frontends.onnx.sequences import ROWS as SEQUENCES
 from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
 from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
+from tilewright.compiler.frontends.onnx.support_vectors import ROWS as SUPPORT_VECTORS
+from tilewright.compiler.frontends.onnx.trees import ROWS as TREES
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ATTENTION,
     BLOCK_QUANTIZATION,
+    CLASSICAL,
     CONTRACTION,
     CONTROL,
     CONVOLUTION,
@@ -49,6 +54,8 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     SEQUENCES,
     SHAPES,
     SIGNAL,
+    SUPPORT_VECTORS,
+    TREES,
 )
 
 
@@ -73,7 +80,7 @@ _ROWS: Final = index(_FAMILIES)
 
 
 # What an op means where an operand is text or a map.
-_TEXT_ROWS: Final = index((TEXT_ROWS,))
+_TEXT_ROWS: Final = index((TEXT_ROWS, CLASSICAL_TEXT))
 
 
 def find(domain: str, name: str, opset: int, *, of_text: bool = False) -> Row | None:

@@ -1,0 +1,161 @@
+"""ONNX's interface: values of all kinds at the border, how often a model is compiled, one node alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright.onnx_backend as backend
+from tilewright.base.errors import InputError, ModelError, UserError
+
+F, S = TensorProto.FLOAT, TensorProto.STRING
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 19, "ai.onnx.ml": 3]>\n{text}'
+    )
+
+
+def sequence_model(
+    *nodes: onnx.NodeProto, outputs: list[onnx.ValueInfoProto]
+) -> onnx.ModelProto:
+    items = helper.make_tensor_sequence_value_info("items", F, None)
+    graph = helper.make_graph(list(nodes), "sequences", [items], outputs)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8
+    )
+
+
+def test_a_model_of_tensors_is_compiled_once_and_takes_inputs_by_place_and_by_name() -> (
+    None
+):
+    prepared = backend.prepare(
+        model("agraph (float[n] x, float[n] y) => (float[n] z) { z = Sub(x, y) }")
+    )
+    x, y = np.array([3, 5], np.float32), np.array([1, 1], np.float32)
+    np.testing.assert_array_equal(prepared.run([x, y])[0], [2, 4])
+    np.testing.assert_array_equal(prepared.run({"y": y, "x": x})[0], [2, 4])
+    assert prepared.variants == 1
+    with pytest.raises(InputError, match="got 1 input, expected 2: x y"):
+        prepared.run([x])
+
+
+def test_a_sequence_is_compiled_for_its_items_and_again_for_others() -> None:
+    prepared = backend.prepare(
+        sequence_model(
+            helper.make_node("ConcatFromSequence", ["items"], ["all"], axis=0),
+            helper.make_node("SequenceInsert", ["items", "all"], ["longer"]),
+            outputs=[helper.make_tensor_sequence_value_info("longer", F, None)],
+        )
+    )
+    assert prepared.variants == 0
+    for sizes in ((2, 1), (1, 1, 3), (2, 1)):
+        items = [np.arange(size, dtype=np.float32) for size in sizes]
+        (longer,) = prepared.run([items])
+        assert isinstance(longer, list)
+        assert len(longer) == len(sizes) + 1
+        np.testing.assert_array_equal(longer[-1], np.concatenate(items))
+    assert prepared.variants == 2
+
+
+def test_an_optional_is_there_or_not() -> None:
+    inner = helper.make_tensor_type_proto(F, [2])
+    info = helper.make_value_info("x", helper.make_optional_type_proto(inner))
+    node = helper.make_node("OptionalHasElement", ["x"], ["y"])
+    output = helper.make_tensor_value_info("y", TensorProto.BOOL, [])
+    graph = helper.make_graph([node], "optional", [info], [output])
+    prepared = backend.prepare(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+    )
+    assert prepared.run([np.ones(2, np.float32)])[0]
+    assert not prepared.run([None])[0]
+
+
+def test_strings_before_and_after_the_compiled_part() -> None:
+    found = model(
+        """agraph (string[n] word, float[n] x) => (float[n] y, string[n] z) {
+             known = ai.onnx.ml.LabelEncoder <keys_strings = ["a", "b"], values_floats = [1.0, 2.0], default_float = -1.0> (word)
+             y = Mul(known, x)
+             z = Cast <to = 8> (y)
+           }"""
+    )
+    words, x = np.array(["b", "?", "a"], object), np.array([2, 3, 4.5], np.float32)
+    y, z = backend.run_model(found, [words, x])
+    np.testing.assert_array_equal(y, np.array([4, -3, 4.5], np.float32))
+    assert z.tolist() == ["4.0", "-3.0", "4.5"]
+
+
+def test_a_model_of_strings_alone_has_nothing_to_compile() -> None:
+    found = model(
+        "agraph (string[n] a, string[m] b) => (string[k] c) { c = StringConcat(a, b) }"
+    )
+    (c,) = backend.run_model(
+        found, [np.array(["x", "y"], object), np.array([b"\xc3\xa4"], object)]
+    )
+    assert c.tolist() == ["xä", "yä"]
+
+
+def test_maps_are_dicts() -> None:
+    found = model(
+        """agraph (float[n, 2] x) => (float[n, 2] y) {
+             y = ai.onnx.ml.Scaler <offset = [1.0, 0.0], scale = [2.0, 1.0]> (x)
+           }"""
+    )
+    zipped = helper.make_node(
+        "ZipMap", ["y"], ["z"], domain="ai.onnx.ml", classlabels_strings=["no", "yes"]
+    )
+    found.graph.node.append(zipped)
+    found.graph.output.append(onnx.ValueInfoProto(name="z"))
+    _, z = backend.run_model(found, [np.array([[1, 2], [3, 4]], np.float32)])
+    assert z == [{"no": 0.0, "yes": 2.0}, {"no": 4.0, "yes": 4.0}]
+
+
+def test_shapes_that_are_passed_are_compiled_for_their_values() -> None:
+    found = model(
+        "agraph (float[n, m] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }"
+    )
+    prepared = backend.prepare(found)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for shape in ([3, 2], [1, 6], [3, 2]):
+        np.testing.assert_array_equal(
+            prepared.run([x, np.array(shape)])[0], x.reshape(shape)
+        )
+    if prepared.fixed_inputs:
+        assert prepared.fixed_inputs == ("shape",)
+        assert prepared.variants == 2
+
+
+def test_what_a_compiled_model_cannot_hold_is_refused_by_compile_with_a_way_out() -> None:
+    import tilewright as tw
+
+    found = model("agraph (string[n] a) => (string[n] b) { b = StringConcat(a, a) }")
+    with pytest.raises(ModelError, match="computed on the host") as caught:
+        tw.compile(found)
+    assert "tilewright.onnx_backend.prepare(model)" in str(caught.value)
+    assert not tw.coverage(found, quick=True).supported
+
+
+def test_one_node_alone() -> None:
+    node = helper.make_node("Clip", ["x", "", "high"], ["y"])
+    x = np.array([-1, 5], np.float32)
+    (y,) = backend.run_node(node, [x, np.array(2, np.float32)])
+    np.testing.assert_array_equal(y, [-1, 2])
+    old = helper.make_node("Clip", ["x"], ["y"], min=0.0)
+    np.testing.assert_array_equal(backend.run_node(old, [x], opset_version=6)[0], [0, 5])
+
+
+def test_devices_options_and_models_that_do_not_fit() -> None:
+    found = model("agraph (float[2] x) => (float[2] y) { y = Abs(x) }")
+    assert backend.supports_device("CPU")
+    assert backend.supports_device("CPU:0")
+    assert not backend.supports_device("CUDA")
+    with pytest.raises(UserError, match="there is no device 'CUDA'"):
+        backend.prepare(found, "CUDA")
+    with pytest.raises(UserError, match="run has no option 'fast'"):
+        backend.prepare(found).run([np.ones(2, np.float32)], fast=True)
+    assert backend.is_compatible(found)
+    found.graph.node[0].op_type = "Vanish"
+    assert not backend.is_compatible(found)
