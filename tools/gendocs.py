@@ -196,7 +196,7 @@ def _known(op: OpDecl) -> list[str]:
 def onnx_page() -> str:
     """Every ONNX operator that has a row."""
     parts: list[str] = []
-    for domain in ("", "ai.onnx.ml", "com.microsoft"):
+    for domain in ("", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"):
         title = domain or "ai.onnx"
         names = ", ".join(f"`{name}`" for name in table.names(domain))
         parts.append(f"## {title}\n\n{names}")

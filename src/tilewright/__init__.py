@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         debug_executor,
         graph_executor,
         onnx_backend,
+        onnx_operators,
         runtime,
         transform,
     )
@@ -133,6 +134,7 @@ _MODULES = (
     "debug_executor",
     "graph_executor",
     "onnx_backend",
+    "onnx_operators",
     "runtime",
     "transform",
 )
@@ -188,6 +190,7 @@ __all__ = [
     "graph_executor",
     "load",
     "onnx_backend",
+    "onnx_operators",
     "quantize",
     "register_global_func",
     "remove_global_func",

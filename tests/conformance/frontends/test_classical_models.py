@@ -72,7 +72,7 @@ def pipelines() -> dict[str, tuple[Any, str]]:
         "logistic": (make_pipeline(StandardScaler(), logistic), "iris"),
         "logistic of two": (make_pipeline(MinMaxScaler(), logistic), "breast_cancer"),
         "ridge": (linear.Ridge(), "diabetes"),
-        "linear vectors": (make_pipeline(StandardScaler(), LinearSVC()), "breast_cancer"),
+        "linear vectors": (LinearSVC(), "breast_cancer"),
         "vectors": (make_pipeline(StandardScaler(), SVC()), "iris"),
         "vectors of two": (make_pipeline(StandardScaler(), SVC(kernel="poly")), "breast_cancer"),
         "vector regression": (make_pipeline(StandardScaler(), SVR()), "diabetes"),

@@ -24,6 +24,7 @@ from onnx import (
     defs,
 )
 
+import tilewright.compiler.frontends.onnx.extensions as extensions
 import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
@@ -347,13 +348,15 @@ class Importer:
         opset = scope.opsets.get(domain, 1)
         if table.find(domain, op, opset, of_text=True) is not None:
             return True
+        if extensions.find_operator(domain, op, opset) is not None:
+            return True
         schema = _schema(domain, op, opset)
         return schema is not None and bool(schema.all_function_opset_versions)
 
     def _function(self, node: NodeProto) -> FunctionProto | None:
         domain = normal_domain(text_of(node.domain))
         key = (domain, text_of(node.op_type), text_of(node.overload))
-        return self._functions.get(key)
+        return self._functions.get(key) or extensions.find_function(*key)
 
     def _import(
         self, node: NodeProto, scope: Scope, record: Record, full: str
@@ -372,7 +375,8 @@ class Importer:
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
         of_text = any(isinstance(held, HostValue) for held in inputs)
-        found = table.find(record.domain, record.op_type, opset or 1, of_text=of_text)
+        key = (record.domain, record.op_type, opset or 1)
+        found = table.find(*key, of_text=of_text) or extensions.find_operator(*key)
         if found is None:
             return self._expand(node, scope, inputs, attributes, full)
         return self._call(found, node, scope, inputs, attributes)
@@ -508,7 +512,7 @@ class Importer:
 
     @staticmethod
     def _unknown_op(domain: str, op: str) -> UnsupportedError:
-        known = table.names(domain)
+        known = (*table.names(domain), *extensions.names(domain))
         hint = did_you_mean(op, known) if known else None
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)

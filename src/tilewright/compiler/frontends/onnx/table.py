@@ -32,6 +32,7 @@ from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
 from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
 from tilewright.compiler.frontends.onnx.support_vectors import ROWS as SUPPORT_VECTORS
+from tilewright.compiler.frontends.onnx.training import ROWS as TRAINING
 from tilewright.compiler.frontends.onnx.trees import ROWS as TREES
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
@@ -55,6 +56,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     SHAPES,
     SIGNAL,
     SUPPORT_VECTORS,
+    TRAINING,
     TREES,
 )
 
