@@ -74,6 +74,9 @@ from tilewright.compiler.graph.ir import Graph, Location, Value
 
 MAX_DEPTH: Final = 32
 _UNNAMED: Final = "model"  # the file's name is not the model's
+_TO_THE_HOST: Final = (
+    "tilewright.onnx_backend.prepare(model) runs what the host computes, too"
+)
 # Unrolled loops and inlined functions count every time; a model far beyond this is hostile.
 MAX_NODES: Final = 200_000
 _MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
@@ -198,7 +201,11 @@ class Importer:
         name = text_of(info.name)
         if name in self._input_values:
             return self._fixed(Value(dimensions.type_of(info), name))
-        return self.border.bind(info, dimensions, self.maker)
+        held = self.border.bind(info, dimensions, self.maker)
+        if isinstance(held, HostValue) and not self._has_host:
+            kind = "string" if info.type.HasField("tensor_type") else "map"
+            raise UnsupportedError(f"type {kind} is not supported", hint=_TO_THE_HOST)
+        return held
 
     def _fixed(self, value: Value) -> Tensor:
         """An input that the caller gave a value, as a constant of the type it has."""
@@ -235,8 +242,7 @@ class Importer:
             text = (
                 "strings and maps are computed on the host, which a compiled model is not"
             )
-            hint = "tilewright.onnx_backend.prepare(model) runs both"
-            self._problem(None, "", UnsupportedError(text, hint=hint))
+            self._problem(None, "", UnsupportedError(text, hint=_TO_THE_HOST))
 
     def _expose(self, tensor: Tensor, name: str) -> None:
         self.graph.outputs.append(self._output_value(tensor, name))
