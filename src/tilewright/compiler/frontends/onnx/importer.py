@@ -9,7 +9,7 @@ one pass finds all of them.  Not the rows, not the reading of files.  Called by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 from onnx import (
@@ -19,9 +19,7 @@ from onnx import (
     NodeProto,
     SparseTensorProto,
     TensorProto,
-    TypeProto,
     ValueInfoProto,
-    defs,
 )
 
 import tilewright.compiler.frontends.onnx.extensions as extensions
@@ -49,16 +47,15 @@ from tilewright.compiler.frontends.onnx.model import (
     opset_versions,
 )
 from tilewright.compiler.frontends.onnx.row import Result, Row
+from tilewright.compiler.frontends.onnx.schemas import schema_function, schema_of
 from tilewright.compiler.frontends.onnx.scope import Scope
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,
     InputValues,
     described,
-    type_proto,
 )
 from tilewright.compiler.frontends.onnx.tensors import (
-    CODES,
     sparse_to_array,
     to_array,
     to_text,
@@ -67,7 +64,6 @@ from tilewright.compiler.frontends.onnx.values import (
     Held,
     HostValue,
     Operand,
-    TensorSequence,
     Unknown,
 )
 from tilewright.compiler.graph.ir import Graph, Location, Value
@@ -189,18 +185,20 @@ class Importer:
                 self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
                 continue
             try:
-                scope.names[name] = self._input(proto_value, dimensions)
-            except UserError:
-                raise
+                held = self._input(proto_value, dimensions)
             except TilewrightError as error:
                 error.message = f"input '{name}': {error.message}"
                 self._problem(None, name, error)
                 scope.names[name] = Unknown()
+                continue
+            # What does not fit of `input_values` is the caller's error, not the model's.
+            scope.names[name] = self._fixed(held) if isinstance(held, Value) else held
 
-    def _input(self, info: ValueInfoProto, dimensions: Dimensions) -> Held:
+    def _input(self, info: ValueInfoProto, dimensions: Dimensions) -> Held | Value:
+        """What an input stands for; a value where the caller says what it is."""
         name = text_of(info.name)
         if name in self._input_values:
-            return self._fixed(Value(dimensions.type_of(info), name))
+            return Value(dimensions.type_of(info), name)
         held = self.border.bind(info, dimensions, self.maker)
         if isinstance(held, HostValue) and not self._has_host:
             kind = "string" if info.type.HasField("tensor_type") else "map"
@@ -356,7 +354,7 @@ class Importer:
             return True
         if extensions.find_operator(domain, op, opset) is not None:
             return True
-        schema = _schema(domain, op, opset)
+        schema = schema_of(domain, op, opset)
         return schema is not None and bool(schema.all_function_opset_versions)
 
     def _function(self, node: NodeProto) -> FunctionProto | None:
@@ -492,10 +490,10 @@ class Importer:
         """Last resort: the function body that the ONNX schema of the op carries."""
         domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
         plain = _with_attributes(node, attributes)
-        function = _schema_function(plain, domain, op, scope.opsets.get(domain, 1), inputs)
+        function = schema_function(plain, domain, op, scope.opsets.get(domain, 1), inputs)
         if function is None:
             raise self._unknown_op(domain, op)
-        schema = _schema(domain, op, scope.opsets.get(domain, 1))
+        schema = schema_of(domain, op, scope.opsets.get(domain, 1))
         defaults = (
             {}
             if schema is None
@@ -562,39 +560,3 @@ def _without(node: NodeProto, absent: set[str]) -> NodeProto:
         if text_of(raw) in absent:
             copy.input[index] = ""
     return copy
-
-
-def _schema(domain: str, op: str, opset: int) -> Any:
-    """The ONNX schema of an op, or None; onnx's type stubs lack its function methods."""
-    try:
-        return defs.get_schema(op, opset, domain)
-    except (defs.SchemaError, ValueError, TypeError):
-        return None
-
-
-def _schema_function(
-    node: NodeProto, domain: str, op: str, opset: int, inputs: Sequence[Held | None]
-) -> FunctionProto | None:
-    schema = _schema(domain, op, opset)
-    versions = [] if schema is None else list(schema.all_function_opset_versions)
-    if schema is None or not versions:
-        return None
-    version = max((v for v in versions if v <= opset), default=min(versions))
-    if version in schema.context_dependent_function_opset_versions:
-        types = [_type_bytes(held) for held in inputs]
-        data = schema.get_context_dependent_function_with_opset_version(
-            version, node.SerializeToString(), types
-        )
-    else:
-        data = schema.get_function_with_opset_version(version)
-    return FunctionProto.FromString(data) if data else None
-
-
-def _type_bytes(held: Held | None) -> bytes:
-    proto = TypeProto()
-    if isinstance(held, Tensor):
-        proto = type_proto(held.type, CODES[held.dtype])
-    elif isinstance(held, TensorSequence) and held.items:
-        first = held.items[0].type
-        proto.sequence_type.elem_type.CopyFrom(type_proto(first, CODES[first.dtype]))
-    return proto.SerializeToString()
