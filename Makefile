@@ -12,7 +12,8 @@ MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 # Left out of test-slow: code for symbolic sizes is long, the text of every kernel is, and a thousand graphs or cases are as many models.
-NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level \
+NIGHTLY := tests/conformance/frontends/test_onnx_backend_suite.py::test_every_case_of_the_suite_passes_or_is_excluded \
+	tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level \
 	tests/conformance/native/test_sizes.py::test_every_size_on_every_level \
 	tests/conformance/interop/test_vmvx_onnx_cases.py::test_many_cases_give_the_same_bits \
 	tests/conformance/interop/test_onnx_cases.py::test_every_case_gives_the_same_bits \
