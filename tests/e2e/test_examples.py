@@ -88,7 +88,11 @@ def test_it_prints_what_it_shows(
 
 
 def test_no_numbered_example_is_left_out() -> None:
-    with_a_test_of_its_own = {"01_sentence_similarity.py", "11_language_model.py"}
+    with_a_test_of_its_own = {
+        "01_sentence_similarity.py",
+        "11_language_model.py",
+        "12_pytorch.py",
+    }
     assert {path.name for path in NUMBERED} == {*SAYS, *with_a_test_of_its_own}
 
 
@@ -127,6 +131,22 @@ def test_a_language_model_speaks(
     assert "tiny: 272 tokens, room for 1024" in printed
     assert "tokens that were read before: " in printed
     assert "before: 0" not in printed
+
+
+@pytest.mark.needs_torch
+@pytest.mark.filterwarnings("ignore")  # torch's own about its internals
+def test_a_module_of_torch_gives_what_it_gives_in_eager_mode(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    run("12_pytorch.py", monkeypatch)
+    found = [
+        float(line.rpartition(" ")[2])
+        for line in capfd.readouterr().out.splitlines()
+        if "largest difference to eager mode" in line
+    ]
+    assert len(found) == 4
+    assert max(found) < 1e-5
 
 
 def test_the_fallback_warns_where_it_is_compiled() -> None:

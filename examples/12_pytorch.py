@@ -1,7 +1,7 @@
 """Compile a module of PyTorch, call it with tensors, and use the compiler as a backend of `torch.compile`.
 
 pip install torch
-python examples/11_pytorch.py
+python examples/12_pytorch.py
 """
 
 from __future__ import annotations
