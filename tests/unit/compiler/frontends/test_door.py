@@ -44,10 +44,8 @@ def test_shapes_are_not_given_to_a_module_from_outside() -> None:
         import_model(TEXT.encode(), options)
 
 
-def test_bytecode_of_mlir_is_refused_with_a_remedy(tmp_path: Path) -> None:
+def test_damaged_bytecode_of_mlir_says_where(tmp_path: Path) -> None:
     path = tmp_path / "a.mlir"
     path.write_bytes(b"ML\xefR\x01\xff")
-    with pytest.raises(
-        ModelError, match=r"a\.mlir: is no text\nhint: .*print them as text"
-    ):
+    with pytest.raises(ModelError, match=r"a\.mlir: byte 5: a text does not end"):
         import_model(path, CompileOptions(targets=()))
