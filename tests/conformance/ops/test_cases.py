@@ -85,6 +85,7 @@ NEEDS_NUMBERS = {
     "quantize_linear": "blocks",
     "dequantize_linear": "blocks",
     "group_norm": "channels",
+    "mean_of_groups": "channels",
     "resize": "sizes",
 }
 
