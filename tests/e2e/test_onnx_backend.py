@@ -33,8 +33,8 @@ def check(kind: str, name: str) -> None:
     for case in onnx_suite.cases(kind, name):
         graph, feeds = import_case(case)
         results = run_compiled(graph, feeds)
-        assert len(results) == len(case.outputs)
-        for actual, expected in zip(results, case.outputs, strict=True):
+        assert len(results) == len(case.tensors)
+        for actual, expected in zip(results, case.tensors, strict=True):
             onnx_suite.assert_close(actual, expected, case.rtol, tolerance(case))
 
 

@@ -45,6 +45,15 @@ class Case:
         }
 
     @property
+    def tensors(self) -> list[object]:
+        """The outputs as a graph has them: the items of a sequence are outputs of their own."""
+        return [
+            item
+            for value in self.outputs
+            for item in (value if isinstance(value, list) else [value])
+        ]
+
+    @property
     def is_tensors_only(self) -> bool:
         """Whether every input and output is a numeric tensor."""
         return all(
