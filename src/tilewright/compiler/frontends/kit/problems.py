@@ -11,10 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.errors import InternalError, ModelError, TilewrightError
 from tilewright.base.text import plural
 
 SHOWN: Final = 40
+REFUSALS: Final = (
+    TilewrightError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
+)  # fmt: skip
+"""What importing one operation may raise: what rows refuse, and what malformed operations run into."""
 
 
 @final
@@ -25,6 +29,16 @@ class UnsupportedError(ModelError):
 @final
 class SkipNodeError(TilewrightError):
     """The node depends on one whose problem is already reported; never reaches a user."""
+
+
+def refusal_of(error: Exception) -> TilewrightError:
+    """One of `REFUSALS`, in words for users.  Raises: the error itself where it is a bug of ours."""
+    if isinstance(error, InternalError):
+        raise error
+    if isinstance(error, TilewrightError):
+        return error
+    text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
+    return ModelError(f"is malformed ({text})")
 
 
 @final

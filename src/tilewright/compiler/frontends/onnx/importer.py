@@ -25,14 +25,16 @@ from onnx import (
 import tilewright.compiler.frontends.onnx.extensions as extensions
 import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
-from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
+from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.assumptions import Assumptions
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
+    REFUSALS,
     Problem,
     SkipNodeError,
     UnsupportedError,
+    refusal_of,
 )
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -75,7 +77,6 @@ _TO_THE_HOST: Final = (
 )
 # Unrolled loops and inlined functions count every time; a model far beyond this is hostile.
 MAX_NODES: Final = 200_000
-_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
 
 
 @final
@@ -270,14 +271,8 @@ class Importer:
             self._bind(node, scope, self._import(node, scope, record, full))
         except SkipNodeError:
             self._bind_unknown(node, scope)
-        except InternalError:
-            raise
-        except TilewrightError as error:
-            self._problem(record, full, error)
-            self._bind_unknown(node, scope)
-        except (*_MALFORMED, RecursionError) as error:
-            text = f"{type(error).__name__}: {error}".split("\n")[0][:200]
-            self._problem(record, full, ModelError(f"is malformed ({text})"))
+        except REFUSALS as error:
+            self._problem(record, full, refusal_of(error))
             self._bind_unknown(node, scope)
         self._record, self.maker.emitted = outer_record, outer_emitted
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import tilewright.compiler.frontends.stablehlo.table as table
-from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
+    REFUSALS,
     Problem,
     SkipNodeError,
     UnsupportedError,
+    refusal_of,
 )
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -73,7 +75,6 @@ _CALLS: Final = {
     "stablehlo.composite": "decomposition",
 }
 _OF_COMPOSITES: Final = ("composite_attributes", "decomposition", "name", "version")
-_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
 
 
 @final
@@ -287,13 +288,9 @@ class Importer:
             self._bind(operation, self._import(operation))
         except SkipNodeError:
             self._bind_unknown(operation)
-        except InternalError:
-            raise
-        except TilewrightError as error:
-            self._note(operation, record, error.message, error.hint)
-        except (*_MALFORMED, RecursionError) as error:
-            text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
-            self._note(operation, record, f"is malformed ({text})", None)
+        except REFUSALS as error:
+            found = refusal_of(error)
+            self._note(operation, record, found.message, found.hint)
 
     def _bind(self, operation: Operation, results: Sequence[Held]) -> None:
         if len(results) != len(operation.results):

@@ -12,13 +12,15 @@ from typing import Final, final
 
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base import symbolic
-from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
+    REFUSALS,
     Problem,
     SkipNodeError,
     UnsupportedError,
+    refusal_of,
 )
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -36,7 +38,6 @@ from tilewright.compiler.frontends.torch.program import (
 from tilewright.compiler.graph.ir import Graph, Location, Value
 from tilewright.compiler.graph.schema import TensorType
 
-_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
 # They say where and how a tensor lies, which is ours to decide.
 _IGNORED: Final = frozenset(
     ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator",
@@ -160,13 +161,9 @@ class Importer:
             return self._import(operation, record)
         except SkipNodeError:
             return None
-        except InternalError:
-            raise
-        except TilewrightError as error:
-            self._note(operation, record, error.message, error.hint)
-        except (*_MALFORMED, RecursionError) as error:
-            text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
-            self._note(operation, record, f"is malformed ({text})", None)
+        except REFUSALS as error:
+            found = refusal_of(error)
+            self._note(operation, record, found.message, found.hint)
         return None
 
     def _note(
