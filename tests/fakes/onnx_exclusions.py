@@ -6,7 +6,6 @@ Read by the test that runs the suite, which checks it both ways.
 from __future__ import annotations
 
 RANDOM = "random numbers"
-NO_OP = "there is no operator of this kind yet"
 NO_TENSORS = "values of control flow that are no tensors, where data decides"
 
 EXCLUDED = {
@@ -18,12 +17,10 @@ EXCLUDED = {
     "test_loop11": "a loop whose results have sizes that data decides",
     "test_loop13_seq": NO_TENSORS,
     "test_loop16_seq_none": NO_TENSORS,
-    "test_nonmaxsuppression_*": NO_OP,
     "test_not_[234]d": "the model states opset 1",
     "test_training_dropout": RANDOM,
     "test_training_dropout_default*": RANDOM,
     "test_training_dropout_mask": RANDOM,
-    "test_unique_*": NO_OP,
 }
 # Recorded outputs with more noise than the suite allows, a unit of f16 or of f32 near zero: not judged.
 NOISY = (

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import ANY, FLOATS, i64
+from tilewright.base.dtypes import FLOATS
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
@@ -96,48 +96,4 @@ dft: Final = declare(
     source="ONNX DFT, opset 20",
 )  # fmt: skip
 
-# --- unique ----------------------------------------------------------------------------------
-
-
-def _unique_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x, axis = first(types), attributes["axis"]
-    (count,) = cast("tuple[Dim, ...]", attributes["count"])
-    index = TensorType(i64, (count,))
-    if axis is None:
-        return (x.with_shape((count,)), index, TensorType(i64, (x.element_count,)), index)
-    place = normal_axis(cast("int", axis), x.rank)
-    values = x.with_shape((*x.shape[:place], count, *x.shape[place + 1 :]))
-    return (values, index, TensorType(i64, (x.shape[place],)), index)
-
-
-def _unique_oracle(
-    x: np.ndarray, *, axis: int | None, **attributes: object
-) -> tuple[np.ndarray, ...]:
-    values, where, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = np.ravel(inverse)
-    if attributes["sorted"]:
-        return values, where, inverse, counts
-    order = np.argsort(where, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    picked = np.take(values, order, 0 if axis is None else axis)
-    return picked, where[order], rank[inverse], counts[order]
-
-
-unique: Final = declare(
-    name="unique",
-    summary="The distinct elements (slices along `axis`), where they are first, and how often",
-    operands=(operand("x", ANY),),
-    attributes=(
-        attr("count", "dims"), attr("axis", "int", None), attr("sorted", "bool", default=True),
-    ),
-    results=("values", "indices", "inverse", "counts"),
-    infer=_unique_infer,
-    evaluate=_unique_oracle,
-    on_host="its size follows from the data, and a program has all sizes before its first step",
-    source="ONNX Unique, opset 11; `count` names the unknown size",
-)  # fmt: skip
-
-OPS: Final[tuple[OpDecl, ...]] = (det, dft, unique)
+OPS: Final[tuple[OpDecl, ...]] = (det, dft)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from tilewright.compiler.ops.bodies import (
     Results,
     copy_nest,
     given,
+    maybe,
     picking_nest,
     wrapped_index,
 )
@@ -181,9 +183,24 @@ pool_samples: Final = declare(
 # --- non-maximum suppression -----------------------------------------------------------------
 
 
-def _suppress_infer(_: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    (count,) = cast("tuple[Dim, ...]", attributes["count"])
-    return (TensorType(i64, (count, 3)),)
+def _suppress_sizes(
+    types: Types, result: TensorType, _: Attributes
+) -> list[tuple[Dim, Dim]]:
+    boxes, order = need(types, 0), need(types, 2)
+    pairs = zip(boxes.shape, (result.shape[0], result.shape[2], 4), strict=True)
+    return [*pairs, *zip(order.shape, result.shape, strict=True)]
+
+
+def _suppress_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    boxes, scores, order = (need(types, i) for i in range(3))
+    if not boxes.rank == scores.rank == order.rank == 3:
+        raise ModelError(f"boxes {boxes} with scores {scores} in order {order}")
+    check_same(f"sides of {boxes}", boxes.shape[2], 4)
+    check_same(f"images of {boxes}", boxes.shape[0], scores.shape[0])
+    check_same(f"boxes of {scores}", scores.shape[2], boxes.shape[1])
+    for size, wanted in zip(order.shape, scores.shape, strict=True):
+        check_same(f"the order {order}", size, wanted)
+    return (TensorType(dtypes.bool_, scores.shape),)
 
 
 def _corners(boxes: np.ndarray, *, center: bool) -> np.ndarray:
@@ -198,56 +215,135 @@ def _corners(boxes: np.ndarray, *, center: bool) -> np.ndarray:
     return np.concatenate([low, high], 1)
 
 
-def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one box with many."""
+def _overlaps(box: np.ndarray, others: np.ndarray, threshold: float) -> bool:
+    """Whether intersection over union with one of `others` exceeds a threshold."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    shared = np.prod(np.clip(high - low, 0, None), 1)
+    shared = np.prod(high - low, 1)
     areas = np.prod(others[:, 2:] - others[:, :2], 1)
-    union = np.prod(box[2:] - box[:2]) + areas - shared
-    return np.where(union > 0, shared / np.where(union > 0, union, 1), 0)
-
-
-def _number(value: np.ndarray | None, default: float) -> float:
-    return default if value is None or value.size == 0 else float(np.ravel(value)[0])
+    own = np.prod(box[2:] - box[:2])
+    union = own + areas - shared
+    valid = (high > low).all(1) & (own > 0) & (areas > 0) & (union > 0)
+    return bool((valid & (shared / np.where(valid, union, 1) > threshold)).any())
 
 
 def _suppress_oracle(
-    boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray | None, iou: np.ndarray | None,
-    least: np.ndarray | None, *, center_point_box: bool, count: object,
+    boxes: np.ndarray, scores: np.ndarray, order: np.ndarray, most: np.ndarray,
+    iou: np.ndarray, least: np.ndarray | None, *, center_point_box: bool,
 ) -> np.ndarray:  # fmt: skip
-    del count
-    most = int(_number(limit, 0))
-    threshold, minimum = _number(iou, 0), _number(least, -math.inf)
-    chosen: list[tuple[int, int, int]] = []
+    kept = np.zeros(scores.shape, np.bool_)
     for image, kind in np.ndindex(*scores.shape[:2]):
-        corners = _corners(boxes[image].astype(np.float64), center=center_point_box)
-        line = scores[image, kind]
-        order = [i for i in np.argsort(-line, kind="stable") if line[i] > minimum]
-        kept: list[int] = []
-        for candidate in order:
-            if len(kept) >= most:
-                break
-            clash = kept and bool(
-                (_overlap(corners[candidate], corners[kept]) > threshold).any()
-            )
-            if not clash:
-                kept.append(int(candidate))
-        chosen += [(int(image), int(kind), k) for k in kept]
-    return np.asarray(chosen, np.int64).reshape(-1, 3)
+        corners = _corners(boxes[image], center=center_point_box)
+        chosen: list[int] = []
+        for rank, candidate in enumerate(order[image, kind]):
+            low = least is not None and not scores[image, kind, rank] > least
+            if len(chosen) >= most or low:
+                continue
+            if not _overlaps(corners[candidate], corners[chosen], float(iou)):
+                chosen.append(int(candidate))
+                kept[image, kind, rank] = True
+    return kept
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """The sides and the area of a box."""
+
+    low: tuple[Expression, Expression]
+    high: tuple[Expression, Expression]
+    area: Expression
+
+
+def _box(b: KernelBuilder, values: Sequence[Expression], *, center: bool) -> _Box:
+    if center:
+        half = [b.div(size, 2) for size in values[2:]]
+        sides = [
+            (b.sub(middle, size), b.add(middle, size))
+            for middle, size in zip(values[:2], half, strict=True)
+        ]
+    else:
+        sides = [
+            (b.min(one, other), b.max(one, other))
+            for one, other in zip(values[:2], values[2:], strict=True)
+        ]
+    (y, bottom), (x, right) = sides
+    return _Box((y, x), (bottom, right), b.mul(b.sub(bottom, y), b.sub(right, x)))
+
+
+def _clash(b: KernelBuilder, one: _Box, other: _Box, threshold: Expression) -> Expression:
+    low = [b.max(p, q) for p, q in zip(one.low, other.low, strict=True)]
+    high = [b.min(p, q) for p, q in zip(one.high, other.high, strict=True)]
+    shared = b.mul(b.sub(high[0], low[0]), b.sub(high[1], low[1]))
+    union = b.sub(b.add(one.area, other.area), shared)
+    valid = b.and_(b.gt(high[0], low[0]), b.gt(high[1], low[1]))
+    for area in (one.area, other.area, union):
+        valid = b.and_(valid, b.gt(area, 0))
+    return b.and_(valid, b.gt(b.div(shared, union), threshold))
+
+
+def _suppress_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """Box after box from the best on, each against those that were chosen before."""
+    boxes, scores, order, most, iou = (given(operands, i) for i in range(5))
+    least, center = maybe(operands, 5), bool(attributes["center_point_box"])
+    (kept,) = results
+    lines, size = scores.shape[:2], scores.shape[2]
+    chosen = b.temporary(i64, scores.shape, "chosen")
+    count, free = (b.temporary(i64, lines, name) for name in ("count", "free"))
+
+    def box_at(image: Dim, place: Expression) -> _Box:
+        # Nothing foreign is read, whatever the order holds.
+        inside = b.as_index(b.min(b.max(place, 0), b.index(size - 1)))
+        values = [b.read(boxes, (image, inside, side)) for side in range(4)]
+        return _box(b, values, center=center)
+
+    with picking_nest(b, lines, (size,), ("image", "kind")) as line:
+        b.store(count, line, 0)
+        with b.loop(size, "rank") as rank:
+            at = (*line, rank)
+            may = b.lt(b.load(count, line), b.load(most, ()))
+            if least is not None:
+                may = b.and_(may, b.gt(b.read(scores, at), b.read(least, ())))
+            place = b.load(order, at)
+            b.store(free, line, b.cast(may, i64))
+            with (
+                b.when(b.ne(b.load(free, line), 0)),
+                b.loop(b.as_index(b.load(count, line)), "before") as before,
+                b.when(b.ne(b.load(free, line), 0)),
+            ):
+                better = box_at(line[0], b.load(chosen, (*line, before)))
+                clash = _clash(b, box_at(line[0], place), better, b.read(iou, ()))
+                b.store(free, line, b.cast(b.not_(clash), i64))
+            is_free = b.load(free, line)
+            b.store(kept, at, b.ne(is_free, 0))
+            with b.when(b.ne(is_free, 0)):
+                b.store(chosen, (*line, b.as_index(b.load(count, line))), place)
+                b.store(count, line, b.add(b.load(count, line), 1))
 
 
 non_max_suppression: Final = declare(
     name="non_max_suppression",
-    summary="(batch, class, box) of the best boxes that do not overlap a better one",
+    summary="Which boxes, from the best score to the worst, overlap no better one that is taken",
     operands=(
-        operand("boxes", (f32,)), operand("scores", (f32,)), optional("max_output", (i64,)),
-        optional("iou_threshold", (f32,)), optional("score_threshold", (f32,)),
+        operand("boxes", (f32,)), operand("scores", (f32,)), operand("order", (i64,)),
+        operand("most", (i64,)), operand("iou_threshold", (f32,)), optional("score_threshold", (f32,)),
     ),
-    attributes=(attr("count", "dims"), attr("center_point_box", "bool", default=False)),
+    attributes=(attr("center_point_box", "bool", default=False),),
     infer=_suppress_infer,
     evaluate=_suppress_oracle,
-    on_host="its size follows from the data, and a program has all sizes before its first step",
-    source="ONNX NonMaxSuppression, opset 11; `count` names the unknown size",
+    body=_suppress_body,
+    equal_sizes=_suppress_sizes,
+    cases=(
+        "[2,7,4]:unit [2,3,7]:=0.9,0.8,0.7,0.6,0.5,0.4,0.3 [2,3,7]:=0,2,1,3,6,5,4 []:=3 []:=0.2 []:=0.35",
+        "[1,9,4]:unit [1,1,9]:=0.9,0.5 [1,1,9]:=0,1,2,3,8,7,6,5,4 []:=9 []:=0.1; center_point_box=True",
+        "[1,5,4]:=0,0,1,1,1,1,0,0,0,0,0,5,nan,0,1,1,0,0,inf,1 [1,1,5]:=nan,1,1,0 [1,1,5]:=0,1,2,3,4 []:=5 []:=0.5",
+        "[1,1,4] [1,2,1] [1,2,1]:=0 []:=0 []:=0.5",
+        "[1,1,4] [1,2,1] [1,2,1]:=0 []:=1 []:=0.5 []:=-inf",
+        "[1,0,4] [1,2,0] [1,2,0] []:=1 []:=0.5",
+        "[0,3,4] [0,2,3] [0,2,3] []:=1 []:=0.5",
+    ),
+    source="ONNX NonMaxSuppression, opset 11, of scores in order",
 )  # fmt: skip
 
 # --- col2im ----------------------------------------------------------------------------------

@@ -140,12 +140,16 @@ def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None)
 def read_sizes(
     e: NodeMaker, values: Tensor, stem: str = "size", high: int | None = None
 ) -> tuple[Dim, ...]:
-    """The elements of a small tensor of integers, as sizes that the host reads."""
+    """The elements of a small tensor of integers, as sizes that the host reads where the model does not say them."""
     count = element_count(values.shape)
     if not isinstance(count, int):
         raise UnsupportedError("how many sizes there are depends on data")
     if not count:
         return ()
+    if values.array is not None:
+        known = [int(size) for size in values.array.flat]
+        if min(known) >= 0:
+            return tuple(known)
     sizes = [fresh_symbol(e, stem, 0, high) for _ in range(count)]
     e.bind_sizes(e.cast(values, dtypes.i64), sizes)
     return tuple(sizes)

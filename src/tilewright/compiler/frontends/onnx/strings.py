@@ -19,6 +19,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.host import as_text
@@ -26,7 +27,11 @@ from tilewright.compiler.frontends.onnx.row import Result, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Held
 from tilewright.compiler.graph.schema import TensorType
-from tilewright.compiler.ops.shapes import broadcast_shapes, normal_axis
+from tilewright.compiler.ops.shapes import (
+    broadcast_shapes,
+    element_count,
+    normal_axis,
+)
 
 STRING: Final = 8  # TensorProto.STRING
 Values = np.ndarray[Any, np.dtype[Any]]
@@ -198,6 +203,38 @@ def _flatten_text(call: Call) -> Result:
     return call.on_host(flatten, [tuple(sizes)])
 
 
+def _unique_text(call: Call) -> Result:
+    """Strings in the order of their characters' numbers; how many are distinct is a size of its own."""
+    shape, axis = call.shape(0), call.attributes.integer("axis")
+    is_sorted = call.flag("sorted", default=True)
+    count = control.fresh_symbol(call.maker, "distinct")
+    place = None if axis is None else normal_axis(axis, len(shape))
+
+    def unique(x: Values) -> Sequence[object]:
+        flat = x.reshape(-1, 1) if place is None else np.moveaxis(x, place, 0)
+        slices = [tuple(line.ravel().tolist()) for line in flat]
+        firsts: dict[tuple[str, ...], int] = {}
+        for number, line in enumerate(slices):
+            firsts.setdefault(line, number)
+        keys = sorted(firsts) if is_sorted else list(firsts)
+        places = np.array([firsts[key] for key in keys], np.int64)
+        rank = {key: number for number, key in enumerate(keys)}
+        inverse = np.array([rank[line] for line in slices], np.int64)
+        counts = np.bincount(inverse, minlength=len(keys)).astype(np.int64)
+        source, along = (x.reshape(-1), 0) if place is None else (x, place)
+        return np.take(source, places, along), places, inverse, counts
+
+    if place is None:
+        total, values = element_count(shape), (count,)
+    else:
+        total, values = shape[place], (*shape[:place], count, *shape[place + 1 :])
+    if not isinstance(total, int):
+        # No input of the compiled part has the strings' sizes.
+        total = control.fresh_symbol(call.maker, "strings")
+    number, whole = TensorType(dtypes.i64, (count,)), TensorType(dtypes.i64, (total,))
+    return call.on_host(unique, [values, number, whole, number])
+
+
 def _same(call: Call) -> Result:
     held = call.held(0)
     if held is None:
@@ -217,4 +254,5 @@ TEXT_ROWS: Final[tuple[Row, ...]] = (
     row("StringConcat", _concat_text),
     row("StringNormalizer", _normalize_text),
     row("StringSplit", _split_text),
+    row("Unique", _unique_text),
 )

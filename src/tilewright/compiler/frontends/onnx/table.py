@@ -27,6 +27,7 @@ from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.onnx.resize import ROWS as RESIZE
 from tilewright.compiler.frontends.onnx.row import Row
 from tilewright.compiler.frontends.onnx.sampling import ROWS as SAMPLING
+from tilewright.compiler.frontends.onnx.selection import ROWS as SELECTION
 from tilewright.compiler.frontends.onnx.sequences import ROWS as SEQUENCES
 from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
 from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
@@ -52,6 +53,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     REDUCTION,
     RESIZE,
     SAMPLING,
+    SELECTION,
     SEQUENCES,
     SHAPES,
     SIGNAL,
