@@ -24,6 +24,7 @@ from tilewright.compiler.ops.declaration import Types, attr, declare, operand, o
 from tilewright.compiler.ops.shapes import first
 
 M: Final = Trait.PURE | Trait.MOVEMENT
+_SHORT_ROW: Final = 8
 
 
 def _dims(attributes: Attributes, name: str) -> tuple[Dim, ...]:
@@ -98,7 +99,7 @@ def _pad_body(
         return
     value = maybe(operands, 1)
     fill = b.const(0, x.dtype) if value is None else b.load(value, (0,) * len(value.shape))
-    if all(symbolic.bounds(p)[0] is not None and _nonnegative(p) for p in pads):
+    if not _is_interleaved(x, low, high) and all(map(_nonnegative, pads)):
         _fill_borders(b, result, x.shape, low, high, fill)
         with b.nest(x.shape) as indices:
             target = tuple(indices[i] + low[i] for i in range(rank))
@@ -134,6 +135,16 @@ def _copy_folded(
             if not folds:
                 source[last] = places[last]
             b.store(result, target, b.load(x, source))
+
+
+def _is_interleaved(x: Source, low: Sequence[Dim], high: Sequence[Dim]) -> bool:
+    """Whether all that is filled are a few elements behind every short row, such as a fourth colour.
+
+    A nest of its own would write them one by one; chosen with their row they are part of its lanes.
+    """
+    if not x.shape or any(low) or any(high[:-1]):
+        return False
+    return all(isinstance(d, int) and 0 < d < _SHORT_ROW for d in (x.shape[-1], high[-1]))
 
 
 def _nonnegative(pad: Dim) -> bool:
@@ -207,6 +218,8 @@ pad: Final = declare(
         "[2,17,3]; pads=(0,2,0,0,1,4) mode=reflect",
         "[1]; pads=(2,1) mode=edge",
         "[3] []; pads=(0,0)",
+        "[2,33,3] []; pads=(0,0,0,0,0,1)",
+        "[1]; pads=(0,2)",
     ),
     source="ONNX Pad, opset 25",
 )

@@ -2,7 +2,8 @@
 
 Loops that walk memory in one go become one; the axis along which the result is contiguous becomes
 lanes; what is left is cut into workgroups.  A transposition writes along lanes and reads strided,
-in square tiles so that the lines it reads are used up.
+in square tiles so that the lines it reads are used up; short rows, such as the colours of a picture, are written
+strided, a strip of each in turn.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _LEAST_BITS: Final = 128
 _BLOCK: Final = 64
 """A block of so many rows and columns, once as it is read and once as it is written, stays in the
 first level cache."""
+_STRIP: Final = 4 * _BLOCK
+"""Elements of a row that is written in between others, before the next of them is written."""
 
 
 @final
@@ -151,8 +154,8 @@ class PointwiseSite:
         return Outcome.POINTWISE
 
     def _far_row(self) -> str | None:
-        """The loop along which what the lanes read far apart is contiguous: a transposition."""
-        strided = self._strided()
+        """The loop along which what the lanes access far apart is contiguous: a transposition."""
+        strided = self._strided() or self._scattered()
         along = (n for n in self.names[:-1] if any(stride(v, n) == 1 for v in strided))
         return next(along, None)
 
@@ -160,8 +163,12 @@ class PointwiseSite:
         lane = self.names[-1]
         return [v for v in loads(self.body) if stride(v, lane) not in (0, 1, None)]
 
+    def _scattered(self) -> list[Store]:
+        lane = self.names[-1]
+        return [w for w in stores(self.body) if stride(w, lane) not in (0, 1, None)]
+
     def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:
-        """Put the axis contiguous in the loads next to the lanes, in blocks.
+        """Put the axis along which the far accesses are contiguous next to the lanes, in blocks.
 
         Returns: the loops in order, and the one over the rows of square blocks, if there are any.
         """
@@ -170,10 +177,17 @@ class PointwiseSite:
         others = [n for n in names[:-1] if n != name]
         extent = find(s.kernel, name).extent
         if isinstance(extent, int) and extent <= _SQUARE:
-            s.apply(reorder, [*others, name, lane])
-            return [*others, name, lane], name if extent == lanes else None
+            blocks: list[str] = []
+            if self._scattered():
+                # The lines that one row leaves half written are still near when the next one comes.
+                blocks, piece = [s.fresh(f"{lane}_b")], s.fresh(f"{lane}_n")
+                s.apply(split, lane, _STRIP, "tight", (blocks[0], piece))
+                lane = piece
+            order = [*others, *blocks, name, lane]
+            s.apply(reorder, order)
+            return order, name if extent == lanes else None
         far = max(_far(stride(w, name)) for w in stores(self.body))
-        near = max(_far(stride(v, lane)) for v in self._strided())
+        near = max(_far(stride(v, lane)) for v in self._strided() or self._scattered())
         row_block, row_tile, row = _cut(s, name, lanes)
         lane_block, lane_tile, lane = _cut(s, lane, lanes)
         # Few lines at a time on the side where they lie further apart, each to its end.

@@ -3,14 +3,19 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import assert_same, op_kernel
-from tilewright.base.dtypes import DType, f32, f64, i8
+from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import LoopKind
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
-from tilewright.compiler.schedule.rules.pointwise import _BLOCK, _cut, fuse_contiguous
+from tilewright.compiler.schedule.rules.pointwise import (
+    _BLOCK,
+    _STRIP,
+    _cut,
+    fuse_contiguous,
+)
 from tilewright.compiler.schedule.trace import Schedule
 
 
@@ -54,3 +59,18 @@ def test_only_loops_of_several_blocks_have_blocks(times: int, blocks: int) -> No
     assert extents[inner] == 4
     assert extents[tile] == (_BLOCK if blocks else times * _BLOCK) // 4
     assert_same(kernel, s.kernel)
+
+
+@pytest.mark.parametrize("places", [5, 2 * _STRIP + 37])
+def test_rows_written_in_between_take_turns_in_strips(places: int) -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", u8, (3, places)), b.result("y", i16, (places, 3))
+    with b.nest((places, 3), ("place", "colour")) as (place, colour):
+        b.store(y, (place, colour), b.cast(b.load(x, (colour, place)), i16))
+    kernel = b.build()
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert_same(kernel, changed)
+    order = [loop.var.name for loop in loops(changed.body)]
+    if places > _STRIP:
+        assert order.index("colour") > 0, "each strip has all colours"
+        assert any(loop.kind is LoopKind.VECTOR for loop in loops(changed.body))
