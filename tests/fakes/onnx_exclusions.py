@@ -5,7 +5,7 @@ Read by the test that runs the suite, which checks it both ways.
 
 from __future__ import annotations
 
-RANDOM = "random numbers"
+RANDOM = "random numbers, of which the specification leaves open which come"
 NO_TENSORS = "values of control flow that are no tensors, where data decides"
 
 EXCLUDED = {

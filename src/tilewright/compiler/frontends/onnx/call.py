@@ -17,6 +17,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.base.text import identifier
 from tilewright.compiler.frontends.kit.control import read_sizes
+from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -82,6 +83,7 @@ class Call:
     attributes: AttributeReader
     maker: NodeMaker
     host: HostProgram
+    draws: Draws
     storage: Storage
     inline: Inline
     checkpoint: Checkpoint

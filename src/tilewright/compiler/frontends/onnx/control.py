@@ -175,7 +175,9 @@ def _written_out(it: _Loop) -> list[Held] | None:
         if not going:
             break
         flag = e.scalar(True, dtypes.bool_) if running is None else running
-        again, *results = call.inline(it.body, [e.scalar(step, dtypes.i64), flag, *state])
+        number = e.scalar(step, dtypes.i64)
+        with call.draws.trip(number):
+            again, *results = call.inline(it.body, [number, flag, *state])
         running = _tensor(again)
         state = results[: len(state)]
         for column, result in zip(columns, results[len(state) :], strict=True):
@@ -264,7 +266,8 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
 
     def trip(values: list[Tensor]) -> list[Tensor]:
         step, going, *carried = values
-        again, *results = it.call.inline(it.body, [step, going, *carried[:count]])
+        with it.call.draws.trip(step):
+            again, *results = it.call.inline(it.body, [step, going, *carried[:count]])
         fresh = [_tensor(r) for r in results[:count]]
         rows = [_tensor(r) for r in results[count:]]
         if stacks:
@@ -343,7 +346,8 @@ def _scan_rows(
             for x, axis, turn in zip(scanned, axes, turns, strict=True):
                 place = step if turn < 0 else turn - 1 - step
                 rows.append(e.squeeze(e.slice(x, axis, place, 1), (axis,)))
-            results = call.inline(body, [*state, *rows])
+            with call.draws.trip(e.scalar(step, dtypes.i64)):
+                results = call.inline(body, [*state, *rows])
             for column, result in zip(columns, results[len(state) :], strict=True):
                 column.append(_tensor(result))
             state = results[: len(state)]
@@ -395,7 +399,8 @@ def _scan_loop(
     def trip(values: list[Tensor]) -> list[Tensor]:
         step, *carried = values
         given = carried[: len(state)]
-        results = [_tensor(r) for r in call.inline(body, [*given, *rows_at(step)])]
+        with call.draws.trip(step):
+            results = [_tensor(r) for r in call.inline(body, [*given, *rows_at(step)])]
         filled = [
             control.with_row(e, stack, place_in(step, backwards), row)
             for stack, row, backwards in zip(
@@ -435,15 +440,16 @@ def _batched_scan(call: Call) -> list[Held]:
     for entry in range(batch):
         rows = [e.squeeze(e.slice(t, 0, entry, 1), (0,)) for t in given]
         state: list[Held] = [*rows[:states]]
-        results = _scan_rows(
-            call,
-            state,
-            rows[states:],
-            (0,) * count,
-            directions,
-            (0,) * outputs,
-            (0,) * outputs,
-        )
+        with call.draws.trip(e.scalar(entry, dtypes.i64)):
+            results = _scan_rows(
+                call,
+                state,
+                rows[states:],
+                (0,) * count,
+                directions,
+                (0,) * outputs,
+                (0,) * outputs,
+            )
         for column, result in zip(columns, results, strict=True):
             column.append(_tensor(result))
     return [e.concat([e.unsqueeze(t, (0,)) for t in column], 0) for column in columns]

@@ -251,23 +251,6 @@ def _identity(call: Call) -> Held:
     return held
 
 
-def _dropout(call: Call) -> list[Tensor | None]:
-    """Inference: the operand itself, and a mask of ones."""
-    e, x = call.maker, call.tensor(0)
-    training = call.opset >= 12 and call.optional(2) is not None
-    if training and any(call.array(2, "training mode").reshape(-1)):
-        ratio = (
-            0.5
-            if call.optional(1) is None
-            else float(call.array(1, "ratio").reshape(-1)[0])
-        )
-        if ratio > 0:
-            raise UnsupportedError("Dropout in training mode is not supported")
-    mask_dtype = dtypes.bool_ if call.opset >= 10 else x.dtype
-    mask = e.full(1, mask_dtype, x.shape) if call.wants(1) else None
-    return [x, mask]
-
-
 def _where(call: Call) -> Tensor:
     return call.maker.op("where", call.tensor(0), call.tensor(1), call.tensor(2))
 
@@ -323,7 +306,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Cast", _cast),
     row("CastLike", _cast_like),
     row("Clip", _clip, ignores=_LEGACY),
-    row("Dropout", _dropout, ignores=("is_test", "ratio", "seed", *_LEGACY)),
     row("Gelu", _gelu),
     row("Identity", _identity),
     row("IsInf", _is_inf),

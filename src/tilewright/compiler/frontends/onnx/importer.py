@@ -28,6 +28,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.assumptions import Assumptions
+from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
@@ -97,6 +98,7 @@ class Importer:
         self._has_host: bool = items is not None
         self.graph: Graph = Graph(text_of(model.proto.graph.name) or _UNNAMED)
         self.maker: NodeMaker = NodeMaker(self.graph)
+        self.draws: Draws = Draws()
         self.problems: list[Problem] = []
         self.records: list[Record] = []
         self.weight_bytes: int = 0
@@ -396,6 +398,7 @@ class Importer:
             attributes=reader,
             maker=self.maker,
             host=self.border.host,
+            draws=self.draws,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
             checkpoint=Checkpoint(self.problems, self.records),

@@ -118,7 +118,9 @@ def _map(call: Call) -> list[Held | None]:
             if isinstance(other, TensorSequence) and index >= len(other.items):
                 raise ModelError("sequences have different lengths")
             given.append(other.items[index] if isinstance(other, TensorSequence) else other)
-        for column, result in zip(columns, call.inline(body, given), strict=True):
+        with call.draws.trip(call.maker.scalar(index, dtypes.i64)):
+            results = call.inline(body, given)
+        for column, result in zip(columns, results, strict=True):
             if not isinstance(result, Tensor):
                 raise UnsupportedError("sequences of sequences are not supported")
             column.append(result)

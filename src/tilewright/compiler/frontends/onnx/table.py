@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_Q
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
+from tilewright.compiler.frontends.onnx.random_numbers import ROWS as RANDOM_NUMBERS
 from tilewright.compiler.frontends.onnx.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.onnx.resize import ROWS as RESIZE
@@ -49,6 +50,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     MOVEMENT,
     NORMALIZATION,
     QUANTIZATION,
+    RANDOM_NUMBERS,
     RECURRENT,
     REDUCTION,
     RESIZE,

@@ -19,6 +19,13 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.random_bits import (
+    WORD,
+    high_word,
+    low_word,
+    of_words,
+    philox,
+)
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.bits import same_bits
 from tilewright.compiler.frontends.stablehlo.call import Call
@@ -28,27 +35,6 @@ from tilewright.compiler.frontends.stablehlo.row import Row, row
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY: Final = 0x1BD11BDA
 _THREEFRY_GROUPS: Final = 5
-_PHILOX_ROUNDS: Final = 10
-_PHILOX_FACTORS: Final = (0xD2511F53, 0xCD9E8D57)
-_PHILOX_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
-_WORD: Final = 32
-
-
-def _low(e: NodeMaker, x: Tensor) -> Tensor:
-    """The low word of u64, as u32."""
-    mask = e.scalar((1 << _WORD) - 1, dtypes.u64)
-    return e.cast(e.op("bitwise_and", x, mask), dtypes.u32)
-
-
-def _high(e: NodeMaker, x: Tensor) -> Tensor:
-    """The high word of u64, as u32."""
-    return e.cast(e.op("shift_right", x, e.scalar(_WORD, dtypes.u64)), dtypes.u32)
-
-
-def _joined(e: NodeMaker, low: Tensor, high: Tensor) -> Tensor:
-    """U64 of two words."""
-    above = e.op("shift_left", e.cast(high, dtypes.u64), e.scalar(_WORD, dtypes.u64))
-    return e.op("bitwise_or", e.cast(low, dtypes.u64), above)
 
 
 def _element(e: NodeMaker, x: Tensor, index: int) -> Tensor:
@@ -82,7 +68,7 @@ def three_fry(
 
 def _rotated(e: NodeMaker, x: Tensor, distance: int) -> Tensor:
     left = e.op("shift_left", x, e.scalar(distance, dtypes.u32))
-    right = e.op("shift_right", x, e.scalar(_WORD - distance, dtypes.u32))
+    right = e.op("shift_right", x, e.scalar(WORD - distance, dtypes.u32))
     return e.op("bitwise_or", left, right)
 
 
@@ -91,17 +77,17 @@ def _three_fry_bits(
 ) -> tuple[Tensor, Tensor]:
     """U64 or u32 of a shape, and the state after them."""
     key, counter = _element(e, state, 0), _element(e, state, 1)
-    key_words = (_low(e, key), _high(e, key))
-    if bits > _WORD:
+    key_words = (low_word(e, key), high_word(e, key))
+    if bits > WORD:
         count = math.prod(shape)
         places = e.op("add", _counted(e, count), counter)
-        words = three_fry(e, key_words, (_low(e, places), _high(e, places)))
-        found = e.reshape(_joined(e, *words), shape)
+        words = three_fry(e, key_words, (low_word(e, places), high_word(e, places)))
+        found = e.reshape(of_words(e, *words), shape)
     else:
         axis, half = _half(shape)
         count = math.prod(half)
         places = e.op("add", _counted(e, count), counter)
-        words = three_fry(e, key_words, (_low(e, places), _high(e, places)))
+        words = three_fry(e, key_words, (low_word(e, places), high_word(e, places)))
         found = _halves_joined(e, words, axis, half, shape)
     moved = e.op("add", counter, e.scalar(count, dtypes.u64))
     after = e.concat([e.reshape(x, (1,)) for x in (key, moved)], 0)
@@ -136,40 +122,19 @@ def _halves_joined(
 # --- Philox ------------------------------------------------------------------------------------
 
 
-def philox(
-    e: NodeMaker, key: Sequence[Tensor], words: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """Philox-4x32 with 10 rounds."""
-    first, second = key
-    a, b, c, d = words
-    for _ in range(_PHILOX_ROUNDS):
-        products = [
-            e.op("mul", e.cast(word, dtypes.u64), e.scalar(factor, dtypes.u64))
-            for word, factor in zip((a, c), _PHILOX_FACTORS, strict=True)
-        ]
-        (low_a, high_a), (low_c, high_c) = ((_low(e, p), _high(e, p)) for p in products)
-        a, b = e.op("bitwise_xor", e.op("bitwise_xor", high_c, b), first), low_c
-        c, d = e.op("bitwise_xor", e.op("bitwise_xor", high_a, d), second), low_a
-        first, second = (
-            e.op("add", k, e.scalar(step, dtypes.u32))
-            for k, step in zip((first, second), _PHILOX_STEPS, strict=True)
-        )
-    return a, b, c, d
-
-
 def _philox_bits(
     e: NodeMaker, state: Tensor, shape: Sequence[int], bits: int
 ) -> tuple[Tensor, Tensor]:
     """U64 or u32 of a shape, and the state after them; a counter of 128 bits gives four words."""
-    wide = bits > _WORD
+    wide = bits > WORD
     count = math.prod(shape)
     blocks = -(-count * (2 if wide else 1) // 4)
     key, counter = _element(e, state, 0), _counter_of(e, state)
     low, high = _moved(e, counter, _counted(e, blocks))
     words = philox(
-        e, (_low(e, key), _high(e, key)), (_low(e, low), _high(e, low), _low(e, high), _high(e, high))
+        e, (low_word(e, key), high_word(e, key)), (low_word(e, low), high_word(e, low), low_word(e, high), high_word(e, high))
     )  # fmt: skip
-    numbers = [_joined(e, *words[:2]), _joined(e, *words[2:])] if wide else list(words)
+    numbers = [of_words(e, *words[:2]), of_words(e, *words[2:])] if wide else list(words)
     flat = e.reshape(
         e.concat([e.unsqueeze(x, (1,)) for x in numbers], 1), (blocks * len(numbers),)
     )
@@ -228,19 +193,19 @@ def _state_words(e: NodeMaker, state: Tensor) -> tuple[int, Tensor]:
         raise UnsupportedError(f"a state of {count} words of 32 bits is not supported")
     pairs = e.reshape(state, (count // 2, 2))
     low, high = (e.squeeze(e.slice(pairs, 1, i, 1), (1,)) for i in (0, 1))
-    return count // 2, _joined(e, low, high)
+    return count // 2, of_words(e, low, high)
 
 
 def _like_state(e: NodeMaker, after: Tensor, state: Tensor) -> Tensor:
     if state.dtype is dtypes.u64:
         return after
-    words = [e.unsqueeze(x, (1,)) for x in (_low(e, after), _high(e, after))]
+    words = [e.unsqueeze(x, (1,)) for x in (low_word(e, after), high_word(e, after))]
     return e.reshape(e.concat(words, 1), state.shape)
 
 
 def _as_elements(e: NodeMaker, bits: Tensor, dtype: DType) -> Tensor:
     """Random words as elements of as many bits; of narrower ones the low bits count."""
-    if dtype.bits >= _WORD:
+    if dtype.bits >= WORD:
         return same_bits(e, bits, dtype)
     plain = {8: dtypes.u8, 16: dtypes.u16}.get(dtype.bits)
     if plain is None or dtype.is_bool:
