@@ -142,7 +142,7 @@ def _is_interleaved(x: Source, low: Sequence[Dim], high: Sequence[Dim]) -> bool:
 
     A nest of its own would write them one by one; chosen with their row they are part of its lanes.
     """
-    if not x.shape or any(low) or any(high[:-1]):
+    if not x.shape or any(d != 0 for d in (*low, *high[:-1])):
         return False
     return all(isinstance(d, int) and 0 < d < _SHORT_ROW for d in (x.shape[-1], high[-1]))
 
