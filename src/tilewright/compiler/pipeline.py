@@ -68,6 +68,7 @@ from tilewright.compiler.transforms import (
     EliminateCommon,
     EliminateDead,
     FoldConstants,
+    FoldRows,
     FoldScales,
     GuardIndices,
     KeepWeights,
@@ -262,6 +263,8 @@ def formed_passes(form: GraphForm, *, check_indices: bool = True) -> tuple[Graph
         EliminateCommon(),
         # From here weights lie in memory as kernels read them.
         FoldConstants(),
+        # And those of which data picks a layer, for all layers.
+        FoldRows(),
         EliminateCommon(),
         EliminateDead(),
         # From here an index that may be out of range is looked at.

@@ -11,6 +11,7 @@ from tilewright.compiler.transforms.decompose_quantization import DecomposeQuant
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
+from tilewright.compiler.transforms.fold_rows import FoldRows
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 from tilewright.compiler.transforms.fusion_bands import ChooseBand
@@ -53,6 +54,7 @@ __all__ = [
     "EliminateCommon",
     "EliminateDead",
     "FoldConstants",
+    "FoldRows",
     "FoldScales",
     "FuseKernels",
     "GuardIndices",

@@ -63,7 +63,7 @@ class FoldConstants(GraphPass):
             return False
         arrays = [constant_of(v) for v in node.present_operands]
         given = [a for a in arrays if a is not None]
-        if len(given) != len(arrays) or not _attributes_are_numbers(node):
+        if len(given) != len(arrays) or not attributes_are_numbers(node):
             return False
         types = [v.type for v in node.present_operands]
         keeps = self.keep_bytes or (self.keep_blocks and node.attributes.get("block_size"))
@@ -118,7 +118,8 @@ def _stored_bytes(array: Array) -> int:
     return size
 
 
-def _attributes_are_numbers(node: Node) -> bool:
+def attributes_are_numbers(node: Node) -> bool:
+    """Whether no attribute is a size that only a call knows."""
     for spec in node.schema.attributes:
         held = node.attributes.get(spec.name)
         symbolic = isinstance(held, tuple) and not all(isinstance(d, int) for d in held)
@@ -138,7 +139,7 @@ def _fold(node: Node, edit: Editor) -> None:
     operands = node.present_operands
     values = [emit.constant(_settled(a)) for a in results]
     edit.replace(node, values)
-    _release(edit, operands)
+    release(edit, operands)
 
 
 def _settled(array: Array) -> Array:
@@ -158,7 +159,8 @@ def _settled(array: Array) -> Array:
     return place
 
 
-def _release(edit: Editor, values: Sequence[Value]) -> None:
+def release(edit: Editor, values: Sequence[Value]) -> None:
+    """Let go of constants that nobody reads any more."""
     for value in dict.fromkeys(values):
         node = value.node
         if node is not None and edit.contains(node) and not edit.use_count(value):

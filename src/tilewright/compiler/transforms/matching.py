@@ -86,6 +86,12 @@ def is_constant(value: Value | None) -> bool:
     return constant_of(value) is not None
 
 
+def picks_one(value: Value | None) -> bool:
+    """Whether the value is one slice of another, at a place that data decides."""
+    node = maker(value, "gather")
+    return node is not None and operand(node, 1).type.element_count == 1
+
+
 def splat_of(value: Value | None) -> float | int | bool | None:
     """The one element that fills the whole of a constant, also where it is moved or repeated."""
     while True:

@@ -32,7 +32,13 @@ from tilewright.compiler.transforms.byte_words import (
 )
 from tilewright.compiler.transforms.contract_forms import product_in_panels
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
-from tilewright.compiler.transforms.matching import ints, is_constant, maker, operand
+from tilewright.compiler.transforms.matching import (
+    ints,
+    is_constant,
+    maker,
+    operand,
+    picks_one,
+)
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 
 _MANY_ROWS: Final = 16
@@ -176,11 +182,16 @@ def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> V
 
 
 def _is_known(value: Value) -> bool:
-    """Whether folding makes the value a constant: it is one, moved or converted."""
-    if is_constant(value):
+    """Whether folding makes the value a constant or a row of one: it is that, moved or converted."""
+    if is_constant(value) or (picks_one(value) and is_constant(_stack_of(value))):
         return True
     node = maker(value, "transpose", "reshape", "mul", "cast", "slice")
     return node is not None and all(_is_known(v) for v in node.present_operands)
+
+
+def _stack_of(row: Value) -> Value:
+    assert row.node is not None, "picked"
+    return operand(row.node)
 
 
 def one_column(node: Node, emit: Emitter) -> Value | None:

@@ -307,8 +307,10 @@ def _dynamic_slice(call: Call) -> Held:
         raise ModelError(f"slice sizes {list(sizes)} do not fit {parts[0].type}")
     starts = _starts(call, 1, shape, sizes)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if size == shape[axis]:
+            continue  # all of it, wherever it should begin
         places = e.op("add", start, _count_up(e, size))
-        parts = [e.op("gather", x, places, axis=axis) if shape[axis] else x for x in parts]
+        parts = [e.op("gather", x, places, axis=axis) for x in parts]
     return Complex(*parts) if len(parts) == 2 else parts[0]
 
 
