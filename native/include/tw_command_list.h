@@ -15,7 +15,14 @@
 #include "tw_pool.h"
 #include "tw_status.h"
 
-enum { TW_COMMAND_DISPATCH = 0, TW_COMMAND_COPY = 1, TW_COMMAND_FILL = 2, TW_COMMAND_HOST_CALL = 3 };
+enum {
+  TW_COMMAND_DISPATCH = 0,
+  TW_COMMAND_COPY = 1,
+  TW_COMMAND_FILL = 2,
+  TW_COMMAND_HOST_CALL = 3,
+  TW_COMMAND_GOTO = 4,
+  TW_COMMAND_ROW = 5,
+};
 enum {
   TW_COMMAND_BARRIER = 1,          // waits for all earlier commands
   TW_COMMAND_FLUSH_DENORMALS = 2,  // the kernel runs with denormal operands and results taken as zero
@@ -25,7 +32,10 @@ enum {
 enum { TW_FINDING_BYTES = 64 };
 #define TW_NO_FINDING INT64_MIN
 enum { TW_BINDING_WRITABLE = 1 };
-enum { TW_SLOT_WRITABLE = 1 };
+enum {
+  TW_SLOT_WRITABLE = 1,
+  TW_SLOT_ROW = 2,  // a row of what another slot holds: row commands bind it, not the caller; read-only
+};
 
 // MIRROR COMMAND RECORDS. One buffer of a run.
 typedef struct tw_slot_t {
@@ -48,6 +58,12 @@ typedef struct tw_binding_t {
 //   fill       one binding; `function` holds the pattern, `constant_count` its length 1, 2, 4 or 8
 //   host call  any bindings; `function` is the index handed to the callback; with ON_FINDING one binding of whole
 //              records
+//   goto       `function` is the command to go on with (the number of commands: the end), always where there is no
+//              binding, else where the first byte of the only one is 0
+//   row        two bindings, an int64 and a table of whole rows, not itself in a slot of rows: the slot `function` is
+//              from here on the row at that place, which counts from the end where it is negative and is moved to the
+//              nearest row where there is none. Before the first such command a slot is the first row of its table.
+// Batches of their own, which wait for all before: host calls, gotos, rows; and a command that a goto leads to.
 typedef struct tw_command_t {
   uint32_t kind;
   uint32_t flags;

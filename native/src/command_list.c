@@ -21,6 +21,9 @@ static tw_status_t check_slots(const tw_command_list_layout_t* layout, tw_messag
       return tw_message_write(message, TW_STATUS_INVALID, "slot %u: alignment %u, expected a power of two", i,
                               slot->alignment);
     }
+    if ((slot->flags & TW_SLOT_ROW) && ((slot->flags & TW_SLOT_WRITABLE) || slot->size_bytes == 0)) {
+      return tw_message_write(message, TW_STATUS_INVALID, "slot %u: a row has bytes and is read-only", i);
+    }
   }
   return TW_STATUS_OK;
 }
@@ -114,6 +117,55 @@ static tw_status_t check_host_call(const tw_command_list_layout_t* layout, uint3
   return tw_message_write(message, TW_STATUS_INVALID, "command %u: findings are one binding of whole records", ordinal);
 }
 
+static tw_status_t check_goto(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
+  if (command->function > layout->command_count) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: goes to command %llu, expected at most %u", ordinal,
+                            (unsigned long long)command->function, layout->command_count);
+  }
+  if (command->binding_count == 0) return TW_STATUS_OK;
+  if (command->binding_count == 1 && layout->bindings[command->binding_first].length != 0) return TW_STATUS_OK;
+  return tw_message_write(message, TW_STATUS_INVALID, "command %u: a goto has at most one binding, of a byte", ordinal);
+}
+
+static tw_status_t check_row(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
+  const tw_binding_t* place = &layout->bindings[command->binding_first];
+  const tw_binding_t* table = place + 1;
+  if (command->binding_count != 2 || place->length != sizeof(int64_t)) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: a row has two bindings: an int64, and a table",
+                            ordinal);
+  }
+  if (command->function >= layout->slot_count || !(layout->slots[command->function].flags & TW_SLOT_ROW)) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: slot %llu is not for rows", ordinal,
+                            (unsigned long long)command->function);
+  }
+  const uint64_t row_bytes = layout->slots[command->function].size_bytes;
+  const int is_nested = (layout->slots[table->slot].flags & TW_SLOT_ROW) != 0;
+  if (table->length == 0 || table->length % row_bytes != 0 || is_nested) {
+    return tw_message_write(message, TW_STATUS_INVALID,
+                            "command %u: expected a table of rows of %llu bytes in a slot of its own, got %llu bytes",
+                            ordinal, (unsigned long long)row_bytes, (unsigned long long)table->length);
+  }
+  return TW_STATUS_OK;
+}
+
+// So that no command finds a slot without an address.
+static tw_status_t check_rows_are_bound(const tw_command_list_layout_t* layout, tw_message_t* message) {
+  for (uint32_t slot = 0; slot < layout->slot_count; ++slot) {
+    if (!(layout->slots[slot].flags & TW_SLOT_ROW)) continue;
+    uint32_t i = 0;
+    while (i < layout->command_count &&
+           !(layout->commands[i].kind == TW_COMMAND_ROW && layout->commands[i].function == slot)) {
+      ++i;
+    }
+    if (i == layout->command_count) {
+      return tw_message_write(message, TW_STATUS_INVALID, "slot %u: no command says which row it is", slot);
+    }
+  }
+  return TW_STATUS_OK;
+}
+
 static tw_status_t check_command(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
   const tw_command_t* command = &layout->commands[ordinal];
   if (!range_fits(command->binding_first, command->binding_count, layout->binding_count)) {
@@ -128,6 +180,10 @@ static tw_status_t check_command(const tw_command_list_layout_t* layout, uint32_
       return check_fill(layout, ordinal, message);
     case TW_COMMAND_HOST_CALL:
       return check_host_call(layout, ordinal, message);
+    case TW_COMMAND_GOTO:
+      return check_goto(layout, ordinal, message);
+    case TW_COMMAND_ROW:
+      return check_row(layout, ordinal, message);
     default:
       return tw_message_write(message, TW_STATUS_INVALID, "command %u: unknown kind %u", ordinal, command->kind);
   }
@@ -139,13 +195,18 @@ static tw_status_t check_layout(const tw_command_list_layout_t* layout, tw_messa
   for (uint32_t i = 0; status == TW_STATUS_OK && i < layout->command_count; ++i) {
     status = check_command(layout, i, message);
   }
-  return status;
+  return status == TW_STATUS_OK ? check_rows_are_bound(layout, message) : status;
 }
 
 // ---- building ---------------------------------------------------------------------------------------
 
+// What the thread of the run does between the jobs of the workers.
+static int is_between_jobs(const tw_command_t* command) {
+  return command->kind == TW_COMMAND_HOST_CALL || command->kind == TW_COMMAND_GOTO || command->kind == TW_COMMAND_ROW;
+}
+
 static uint64_t count_units(const tw_command_list_t* list, const tw_command_t* command) {
-  if (command->kind == TW_COMMAND_HOST_CALL) return 0;
+  if (is_between_jobs(command)) return 0;
   if (command->kind == TW_COMMAND_DISPATCH) {
     return (uint64_t)command->workgroup_count[0] * command->workgroup_count[1] * command->workgroup_count[2];
   }
@@ -153,21 +214,30 @@ static uint64_t count_units(const tw_command_list_t* list, const tw_command_t* c
   return (length + TW_TRANSFER_UNIT_BYTES - 1) / TW_TRANSFER_UNIT_BYTES;
 }
 
-// A host call is a batch of its own: it needs the interpreter, not the workers.
 static int starts_batch(const tw_command_t* command, const tw_command_t* before) {
-  return (command->flags & TW_COMMAND_BARRIER) || command->kind == TW_COMMAND_HOST_CALL ||
-         before->kind == TW_COMMAND_HOST_CALL;
+  return (command->flags & TW_COMMAND_BARRIER) || is_between_jobs(command) || is_between_jobs(before);
+}
+
+// Marks the commands that gotos lead to, in what will be their batches.
+static void mark_targets(tw_command_list_t* list) {
+  for (uint32_t i = 0; i < list->command_count; ++i) {
+    const tw_command_t* command = &list->commands[i];
+    if (command->kind == TW_COMMAND_GOTO) list->batch_of[command->function] = 1;
+    if (command->kind == TW_COMMAND_ROW) ++list->row_count;
+  }
 }
 
 static void build_batches(tw_command_list_t* list) {
+  mark_targets(list);
   for (uint32_t i = 0; i < list->command_count; ++i) {
     tw_command_t* command = &list->commands[i];
     if (command->kind == TW_COMMAND_DISPATCH && command->environment == 0) {
       command->environment = (uint64_t)(uintptr_t)tw_environment_default();
     }
-    if (i == 0 || starts_batch(command, command - 1)) {
+    if (i == 0 || list->batch_of[i] || starts_batch(command, command - 1)) {
       list->batches[list->batch_count++] = (tw_batch_t){.first = i, .end = i};
     }
+    list->batch_of[i] = list->batch_count - 1;
     tw_batch_t* batch = &list->batches[list->batch_count - 1];
     list->unit_counts[i] = count_units(list, command);
     batch->unit_count += list->unit_counts[i];
@@ -177,6 +247,7 @@ static void build_batches(tw_command_list_t* list) {
       list->local_memory_bytes = command->local_memory_bytes;
     }
   }
+  list->batch_of[list->command_count] = list->batch_count;
 }
 
 // Sorts the bindings by slot, so that a changed slot patches its own pointers only.
@@ -212,10 +283,12 @@ static int allocate_tables(tw_command_list_t* list, const tw_command_list_layout
   list->unit_counts = copy_table(NULL, layout->command_count, sizeof(*list->unit_counts));
   list->unit_ends = copy_table(NULL, layout->command_count, sizeof(*list->unit_ends));
   list->batches = copy_table(NULL, layout->command_count, sizeof(*list->batches));
+  list->batch_of = copy_table(NULL, (size_t)layout->command_count + 1, sizeof(*list->batch_of));
   list->slot_bindings = copy_table(NULL, layout->binding_count, sizeof(*list->slot_bindings));
   list->slot_binding_first = copy_table(NULL, (size_t)layout->slot_count + 2, sizeof(*list->slot_binding_first));
   return list->slots && list->bindings && list->commands && list->constants && list->binding_lengths &&
-         list->unit_counts && list->unit_ends && list->batches && list->slot_bindings && list->slot_binding_first;
+         list->unit_counts && list->unit_ends && list->batches && list->batch_of && list->slot_bindings &&
+         list->slot_binding_first;
 }
 
 tw_status_t tw_command_list_create(const tw_command_list_layout_t* layout, tw_message_t* message,
@@ -243,6 +316,7 @@ void tw_command_list_destroy(tw_command_list_t* list) {
   free(list->unit_counts);
   free(list->unit_ends);
   free(list->batches);
+  free(list->batch_of);
   free(list->slot_bindings);
   free(list->slot_binding_first);
   free(list);

@@ -23,6 +23,7 @@ struct tw_command_list_t {
   uint64_t* unit_counts;         // per command: workgroups, or transfer units; 0 for host calls
   uint64_t* unit_ends;           // per command: the batch's units up to and including this command
   tw_batch_t* batches;
+  uint32_t* batch_of;            // per command, and for the end: the batch that it is in
   uint32_t* slot_bindings;       // binding ordinals sorted by slot
   uint32_t* slot_binding_first;  // slot_count + 1 entries into slot_bindings
   uint32_t slot_count;
@@ -30,6 +31,7 @@ struct tw_command_list_t {
   uint32_t command_count;
   uint32_t constant_count;
   uint32_t batch_count;
+  uint32_t row_count;            // commands that bind rows
   uint32_t local_memory_bytes;   // the largest any dispatch asks for
 };
 

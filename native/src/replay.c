@@ -306,6 +306,48 @@ static tw_status_t run_host_call(const run_t* run, uint32_t ordinal) {
   return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
 }
 
+static int64_t row_place(const tw_frame_t* frame, const tw_command_t* command) {
+  int64_t place;
+  memcpy(&place, frame->pointers[command->binding_first], sizeof(place));  // a caller's buffer may lie anywhere
+  return place;
+}
+
+static void bind_row(tw_frame_t* frame, const tw_command_t* command, int64_t place) {
+  const tw_command_list_t* list = frame->list;
+  const uint32_t slot = (uint32_t)command->function;
+  const uint64_t row_bytes = list->slots[slot].size_bytes;
+  const int64_t count = (int64_t)(list->bindings[command->binding_first + 1].length / row_bytes);
+  if (place < 0) place = place < -count ? 0 : place + count;
+  if (place >= count) place = count - 1;
+  tw_frame_bind(frame, slot, (uint8_t*)frame->pointers[command->binding_first + 1] + (uint64_t)place * row_bytes);
+}
+
+// Where no command has said yet which row a slot is, it is the first: no address is one of an earlier run.
+NOT_INLINE static void bind_first_rows(tw_frame_t* frame) {
+  for (uint32_t i = frame->list->command_count; i > 0; --i) {
+    const tw_command_t* command = &frame->list->commands[i - 1];
+    if (command->kind == TW_COMMAND_ROW) bind_row(frame, command, 0);
+  }
+}
+
+// The command that comes next.
+static uint32_t next_command(const tw_frame_t* frame, uint32_t ordinal) {
+  const tw_command_t* command = &frame->list->commands[ordinal];
+  if (command->kind != TW_COMMAND_GOTO) return ordinal + 1;
+  const int goes = command->binding_count == 0 || *(const uint8_t*)frame->pointers[command->binding_first] == 0;
+  return goes ? (uint32_t)command->function : ordinal + 1;
+}
+
+// A command that no worker has a part in; what a goto decides is asked for with `next_command`.
+static tw_status_t run_between_jobs(const run_t* run, uint32_t ordinal) {
+  const tw_command_t* command = &run->frame->list->commands[ordinal];
+  if (command->kind == TW_COMMAND_HOST_CALL) return run_host_call(run, ordinal);
+  if (command->kind == TW_COMMAND_ROW) bind_row(run->frame, command, row_place(run->frame, command));
+  return TW_STATUS_OK;
+}
+
+static int is_job(const tw_command_t* command) { return command->kind < TW_COMMAND_HOST_CALL; }
+
 static tw_status_t poll_between_commands(run_t* run) {
   if (run->options->poll == NULL) return TW_STATUS_OK;
   if (run->unseen != 0) {
@@ -320,12 +362,12 @@ static tw_status_t poll_between_commands(run_t* run) {
 static tw_status_t run_alone(run_t* run) {
   tw_frame_t* frame = run->frame;
   const tw_command_list_t* list = frame->list;
-  for (uint32_t i = 0; i < list->command_count; ++i) {
+  for (uint32_t i = 0; i < list->command_count; i = next_command(frame, i)) {
     const uint32_t kind = list->commands[i].kind;
     tw_status_t status = kind == TW_COMMAND_DISPATCH ? TW_STATUS_OK : poll_between_commands(run);  // grids look around
     if (status != TW_STATUS_OK) return status;
-    if (kind == TW_COMMAND_HOST_CALL) {
-      status = run_host_call(run, i);
+    if (!is_job(&list->commands[i])) {
+      status = run_between_jobs(run, i);
     } else {
       run_units(frame, i, 0, 0, list->unit_counts[i]);
       status = job_status(run, TW_STATUS_OK);
@@ -337,14 +379,14 @@ static tw_status_t run_alone(run_t* run) {
 
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   tw_frame_t* frame = run->frame;
-  if (frame->list->commands[batch->first].kind == TW_COMMAND_HOST_CALL) return run_host_call(run, batch->first);
+  if (!is_job(&frame->list->commands[batch->first])) return run_between_jobs(run, batch->first);
   batch_job_t job = {.frame = frame, .first = batch->first};
   return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
 }
 
 static tw_status_t run_batches(run_t* run) {
   const tw_command_list_t* list = run->frame->list;
-  for (uint32_t i = 0; i < list->batch_count; ++i) {
+  for (uint32_t i = 0; i < list->batch_count; i = list->batch_of[next_command(run->frame, list->batches[i].end - 1)]) {
     tw_status_t status = poll_between_commands(run);
     if (status == TW_STATUS_OK) status = run_batch(run, &list->batches[i]);
     if (status != TW_STATUS_OK) return status;
@@ -365,24 +407,43 @@ static void work_on_command(void* context, uint32_t worker_index, uint64_t begin
 static tw_status_t run_command(run_t* run, uint32_t ordinal, tw_span_t* spans) {
   const tw_command_list_t* list = run->frame->list;
   const tw_command_t* command = &list->commands[ordinal];
-  if (command->kind == TW_COMMAND_HOST_CALL) {
-    return run_host_call(run, ordinal);
-  }
+  if (!is_job(command)) return run_between_jobs(run, ordinal);
   batch_job_t job = {.frame = run->frame, .first = ordinal, .spans = spans};
   return job_status(run, tw_pool_run(run->seat, list->unit_counts[ordinal], work_on_command, &job));
 }
 
+// Adds a run of a command to what it took in the trips of a loop before: the span is as long as all of them.
+static void add_span(tw_span_t* total, const tw_span_t* trip) {
+  if (trip->begin_ns == 0) return;
+  if (total->begin_ns == 0) {
+    *total = *trip;
+  } else {
+    total->end_ns += trip->end_ns - trip->begin_ns;
+  }
+}
+
+// Runs a command and times it; `trip` has room for its own span and one per thread.
+static tw_status_t time_command(run_t* run, uint32_t ordinal, tw_span_t* trip, uint32_t thread_count) {
+  tw_span_t* total = run->options->spans + (size_t)ordinal * (thread_count + 1);
+  memset(trip, 0, (thread_count + 1) * sizeof(*trip));
+  trip[0].begin_ns = tw_clock_ns();
+  const tw_status_t status = run_command(run, ordinal, trip + 1);
+  trip[0].end_ns = tw_clock_ns();
+  for (uint32_t i = 0; i <= thread_count; ++i) add_span(&total[i], &trip[i]);
+  return status;
+}
+
 NOT_INLINE static tw_status_t run_timed(run_t* run) {
   const uint32_t thread_count = run->options->pool == NULL ? 1 : tw_pool_thread_count(run->options->pool);
-  for (uint32_t i = 0; i < run->frame->list->command_count; ++i) {
-    tw_span_t* spans = run->options->spans + (size_t)i * (thread_count + 1);
-    tw_status_t status = poll_between_commands(run);
-    spans[0].begin_ns = tw_clock_ns();
-    if (status == TW_STATUS_OK) status = run_command(run, i, spans + 1);
-    if (status != TW_STATUS_OK) return status;
-    spans[0].end_ns = tw_clock_ns();
+  tw_span_t* trip = calloc((size_t)thread_count + 1, sizeof(*trip));
+  if (trip == NULL) return TW_STATUS_NO_MEMORY;
+  tw_status_t status = TW_STATUS_OK;
+  for (uint32_t i = 0; status == TW_STATUS_OK && i < run->frame->list->command_count; i = next_command(run->frame, i)) {
+    status = poll_between_commands(run);
+    if (status == TW_STATUS_OK) status = time_command(run, i, trip, thread_count);
   }
-  return TW_STATUS_OK;
+  free(trip);
+  return status;
 }
 
 // The kernel that asks for the most workgroup memory.
@@ -444,6 +505,7 @@ tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_
   const uint8_t concurrency = max_concurrency_of(options);
   if (frame->max_concurrency != concurrency) set_max_concurrency(frame, concurrency);
   frame->run = &run;
+  if (frame->list->row_count != 0) bind_first_rows(frame);
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
   if (run.seat != NULL) tw_seat_watch(run.seat, watch_run, &run);
   const int needs_scratch = frame->list->local_memory_bytes != 0;

@@ -68,6 +68,11 @@ static int check_alignment(const tw_slot_t* info, uint32_t slot, const void* bas
 
 int tw_call_bind_object(tw_command_list_object_t* list, tw_call_t* call, uint32_t slot, PyObject* object) {
   const tw_slot_t* info = tw_command_list_slot(list->list, slot);
+  if (info->flags & TW_SLOT_ROW) {
+    if (object == Py_None) return 0;
+    PyErr_Format(PyExc_ValueError, "slot %u: got %R, expected None for a row of another slot", slot, Py_TYPE(object));
+    return -1;
+  }
   if (object == Py_None && info->size_bytes == 0) {
     tw_call_bind_address(call, slot, NULL, NULL);
     return 0;

@@ -60,7 +60,13 @@ static int bind_constants(recorded_call_object_t* self, context_t* context) {
   return 0;
 }
 
+static int is_row(const recorded_call_object_t* self, uint32_t slot) {
+  return (tw_command_list_slot(self->list->list, slot)->flags & TW_SLOT_ROW) != 0;
+}
+
+// What a slot takes of the arena; rows are in other slots.
 static size_t slot_room(const recorded_call_object_t* self, uint32_t slot) {
+  if (is_row(self, slot)) return 0;
   return ((size_t)tw_command_list_slot(self->list->list, slot)->size_bytes + TW_MEMORY_ALIGNMENT - 1) &
          ~(size_t)(TW_MEMORY_ALIGNMENT - 1);
 }
@@ -78,6 +84,7 @@ static int lease_arena(recorded_call_object_t* self, context_t* context) {
   uint8_t* base = context->arena == NULL ? context->lease.base : tw_memory_object_data(context->arena);
   const uint32_t slot_count = tw_command_list_slot_count(self->list->list);
   for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
+    if (is_row(self, slot)) continue;
     tw_call_bind_address(context->call, slot, base, context->arena);
     base += slot_room(self, slot);
   }
@@ -345,6 +352,12 @@ static int check_slots(recorded_call_object_t* self) {
     PyErr_Format(PyExc_ValueError, "%llu inputs, outputs and constants, but the list has %u slots",
                  (unsigned long long)named, slot_count);
     return -1;
+  }
+  for (uint32_t i = 0; i < named; ++i) {
+    if (is_row(self, i)) {
+      PyErr_Format(PyExc_ValueError, "slot %u is a row of another, expected memory of its own", i);
+      return -1;
+    }
   }
   for (uint32_t i = 0; i < self->input_count; ++i) {
     if (tw_command_list_slot(self->list->list, i)->flags & TW_SLOT_WRITABLE) {

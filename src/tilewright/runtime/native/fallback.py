@@ -12,7 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.native.denormals import denormals_flushed
@@ -40,6 +40,7 @@ from tilewright.runtime.native.records import (
     FINDING_BYTES,
     NO_FINDING,
     SLOT,
+    SLOT_ROW,
     SLOT_WRITABLE,
     WORKGROUP_STATE,
     Kind,
@@ -60,6 +61,7 @@ __all__ = [
     "tensor_capsule",
 ]
 
+_PLACE_BYTES: Final = 8
 _KERNEL: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
@@ -119,6 +121,15 @@ def _unpack(record: Any, data: bytes, subject: str) -> list[tuple[int, ...]]:
     return list(record.iter_unpack(data))
 
 
+class _Layout(NamedTuple):
+    """What the commands of a list may refer to."""
+
+    slots: list[tuple[int, ...]]
+    command_count: int
+    constant_count: int
+    host_call_count: int
+
+
 class _Command:
     """One unpacked command with its bindings."""
 
@@ -139,14 +150,14 @@ class _Command:
             self.first : self.first + self.binding_count
         ]
 
-    def check(self, at: str, constant_count: int, host_call_count: int) -> None:
+    def check(self, at: str, layout: _Layout) -> None:
         """Refuse what a run could not do safely."""
         _check(
             len(self.bindings) == self.binding_count, f"{at}: bindings end after the table"
         )
         match self.kind:
             case Kind.DISPATCH:
-                self._check_dispatch(at, constant_count)
+                self._check_dispatch(at, layout.constant_count)
             case Kind.COPY:
                 self._check_copy(at)
             case Kind.FILL:
@@ -158,16 +169,40 @@ class _Command:
                 fits = fits and self.bindings[0][3] % self.constant_count == 0
                 _check(fits, f"{at}: a fill needs one writable binding of whole patterns")
             case Kind.HOST_CALL:
+                count = layout.host_call_count
                 _check(
-                    self.function < host_call_count,
-                    f"{at}: host call {self.function}, expected less than {host_call_count}",
+                    self.function < count,
+                    f"{at}: host call {self.function}, expected less than {count}",
                 )
                 if self.flags & COMMAND_ON_FINDING:
                     fits = self.binding_count == 1
                     fits = fits and self.bindings[0][3] % FINDING_BYTES == 0
                     _check(fits, f"{at}: findings are one binding of whole records")
+            case Kind.GOTO:
+                self._check_goto(at, layout.command_count)
+            case Kind.ROW:
+                self._check_row(at, layout.slots)
             case _:
                 raise ValueError(f"{at}: unknown kind {self.kind}")
+
+    def _check_goto(self, at: str, command_count: int) -> None:
+        _check(
+            self.function <= command_count,
+            f"{at}: goes to command {self.function}, expected at most {command_count}",
+        )
+        fits = not self.bindings or (self.binding_count == 1 and self.bindings[0][3] != 0)
+        _check(fits, f"{at}: a goto has at most one binding, of a byte")
+
+    def _check_row(self, at: str, slots: list[tuple[int, ...]]) -> None:
+        fits = self.binding_count == 2 and self.bindings[0][3] == _PLACE_BYTES
+        _check(fits, f"{at}: a row has two bindings: an int64, and a table")
+        is_slot = self.function < len(slots) and slots[self.function][1] == SLOT_ROW
+        _check(is_slot, f"{at}: slot {self.function} is not for rows")
+        (table, _, _, length), row = self.bindings[1], slots[self.function][0]
+        _check(
+            length != 0 and length % row == 0 and slots[table][1] != SLOT_ROW,
+            f"{at}: expected a table of rows of {row} bytes in a slot of its own, got {length} bytes",
+        )
 
     def _check_dispatch(self, at: str, constant_count: int) -> None:
         _check(self.function != 0, f"{at}: the function address is 0")
@@ -227,7 +262,13 @@ class _Slots:
     def _bind(self, index: int, slot: tuple[int, ...], value: object) -> None:
         size_bytes, flags, alignment = slot
         view = None
-        if isinstance(value, int):
+        if flags == SLOT_ROW:
+            _check(
+                value is None,
+                f"slot {index}: got {type(value)!r}, expected None for a row of another slot",
+            )
+            address = 0
+        elif isinstance(value, int):
             address = value
         elif value is None and size_bytes == 0:
             address = 0
@@ -293,8 +334,16 @@ class CommandList:
         self._commands = [
             _Command(c, table) for c in _unpack(COMMAND, commands, "commands")
         ]
+        layout = _Layout(
+            self.slots, len(self._commands), len(constants) // 4, len(self._host_calls)
+        )
         for ordinal, command in enumerate(self._commands):
-            command.check(f"command {ordinal}", len(constants) // 4, len(self._host_calls))
+            command.check(f"command {ordinal}", layout)
+        self._rows = [c for c in self._commands if c.kind == Kind.ROW]
+        bound = {command.function for command in self._rows}
+        for index, (_, flags, _) in enumerate(self.slots):
+            is_bound = flags != SLOT_ROW or index in bound
+            _check(is_bound, f"slot {index}: no command says which row it is")
 
     @property
     def command_count(self) -> int:
@@ -318,22 +367,46 @@ class CommandList:
         """Replay the commands, timing each in nanoseconds; the caller runs all."""
         _check_pool(pool)
         run = _Slots(self.slots, tuple(buffers), heap or DEFAULT_HEAP)
-        times: list[CommandTimes] = []
+        for command in reversed(self._rows):
+            self._bind_row(command, run, 0)
+        spans = [(0, 0)] * len(self._commands)
         concurrency = 1 if pool is None else min(pool.thread_count, 255)
-        for ordinal, command in enumerate(self._commands):
+        ordinal = 0
+        while ordinal < len(self._commands):
+            command, (first, last) = self._commands[ordinal], spans[ordinal]
             begin = time.perf_counter_ns()
-            self._run_command(ordinal, command, run, concurrency)
+            following = self._run_command(ordinal, command, run, concurrency)
             end = time.perf_counter_ns()
-            by_caller = ((0, begin, end),) if command.kind != Kind.HOST_CALL else ()
-            times.append((begin, end, by_caller))
-        return times
+            # In a loop a span is as long as all trips.
+            spans[ordinal] = (first, last + end - begin) if first else (begin, end)
+            ordinal = following
+        return [
+            (
+                begin,
+                end,
+                ((0, begin, end),) if begin and command.kind < Kind.HOST_CALL else (),
+            )
+            for command, (begin, end) in zip(self._commands, spans, strict=True)
+        ]
+
+    def _bind_row(self, command: _Command, run: _Slots, place: int) -> None:
+        """Let the slot of a row command be a row of its table."""
+        size, (table, _, offset, length) = (
+            self.slots[command.function][0],
+            command.bindings[1],
+        )
+        count = length // size
+        inside = min(max(place + count if place < 0 else place, 0), count - 1)
+        run.addresses[command.function] = run.addresses[table] + offset + inside * size
 
     def _check_slots(self) -> None:
-        for index, (_, _, alignment) in enumerate(self.slots):
+        for index, (size_bytes, flags, alignment) in enumerate(self.slots):
             _check(
                 alignment & (alignment - 1) == 0,
                 f"slot {index}: alignment {alignment}, expected a power of two",
             )
+            fits = not flags & SLOT_ROW or (flags == SLOT_ROW and size_bytes != 0)
+            _check(fits, f"slot {index}: a row has bytes and is read-only")
 
     def _check_bindings(self, table: list[tuple[int, ...]]) -> None:
         for index, (slot, flags, offset, length) in enumerate(table):
@@ -354,7 +427,8 @@ class CommandList:
 
     def _run_command(
         self, ordinal: int, command: _Command, run: _Slots, concurrency: int
-    ) -> None:
+    ) -> int:
+        """Run a command; returns the ordinal of the next one."""
         pointers = [run.addresses[slot] + offset for slot, _, offset, _ in command.bindings]
         match command.kind:
             case Kind.DISPATCH:
@@ -371,11 +445,17 @@ class CommandList:
                 width, length = command.constant_count, command.bindings[0][3]
                 pattern = command.function.to_bytes(8, "little")[:width]
                 ctypes.memmove(pointers[0], pattern * (length // width), length)
+            case Kind.GOTO:
+                if not pointers or not ctypes.c_uint8.from_address(pointers[0]).value:
+                    return command.function
+            case Kind.ROW:
+                data = ctypes.string_at(pointers[0], _PLACE_BYTES)
+                self._bind_row(command, run, int.from_bytes(data, "little", signed=True))
             case _:
                 views = [run.range_view(binding) for binding in command.bindings]
-                if command.flags & COMMAND_ON_FINDING and not _has_finding(views[0]):
-                    return
-                self._host_calls[command.function](*views)
+                if not command.flags & COMMAND_ON_FINDING or _has_finding(views[0]):
+                    self._host_calls[command.function](*views)
+        return ordinal + 1
 
     def _error(self, ordinal: int, code: int) -> KernelError:
         name = self._names[ordinal] if ordinal < len(self._names) else ""
@@ -475,7 +555,14 @@ class RecordedCall:
                 slots[index][1] != SLOT_WRITABLE,
                 f"input '{name}': the list writes to slot {index}",
             )
-        self._scratch_sizes = [size for size, _, _ in slots[named:]]
+        for index, (_, flags, _) in enumerate(slots[:named]):
+            _check(
+                flags != SLOT_ROW,
+                f"slot {index} is a row of another, expected memory of its own",
+            )
+        self._scratch_sizes = [
+            None if flags == SLOT_ROW else size for size, flags, _ in slots[named:]
+        ]
         first = len(self._inputs) + len(self._outputs)
         for index, (slot, value) in enumerate(
             zip(slots[first:], self._constants, strict=False), first
@@ -489,7 +576,10 @@ class RecordedCall:
         _check_pool(self._pool)
         inputs = [self._input(index, value) for index, value in enumerate(arrays)]
         with self._heap.counting(self._counted_bytes):
-            arena = [self._heap.lease(n, MemoryUse.ARENA) for n in self._scratch_sizes]
+            arena = [
+                None if n is None else self._heap.lease(n, MemoryUse.ARENA)
+                for n in self._scratch_sizes
+            ]
             outputs = [allocate() for allocate in self._outputs]
             buffers = [*inputs, *outputs, *self._constants, *arena]
             self._commands.run(self._pool, buffers, self._heap)

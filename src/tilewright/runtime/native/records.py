@@ -25,6 +25,13 @@ class Kind(IntEnum):
     COPY = 1
     FILL = 2
     HOST_CALL = 3
+    GOTO = 4
+    ROW = 5
+
+    @property
+    def is_job(self) -> bool:
+        """Whether it is work for the workers; the others run between jobs, and wait for all before."""
+        return self < Kind.HOST_CALL
 
 
 COMMAND_BARRIER: Final = 1
@@ -35,6 +42,7 @@ FINDING_BYTES: Final = 64  # of one record, an i64 at its start
 NO_FINDING: Final = -(1 << 63)
 BINDING_WRITABLE: Final = 1
 SLOT_WRITABLE: Final = 1
+SLOT_ROW: Final = 2
 
 PROTECT_READ: Final = 1
 PROTECT_WRITE: Final = 2

@@ -21,6 +21,7 @@ from tilewright.runtime.native.records import (
     COMMAND_FLUSH_DENORMALS,
     COMMAND_ON_FINDING,
     SLOT,
+    SLOT_ROW,
     SLOT_WRITABLE,
     Kind,
 )
@@ -50,7 +51,7 @@ class Command(NamedTuple):
         writes: of those, from the first on, which it is known to write; kernels do not say.
         constants: of a dispatch.
         sizes: workgroups along x, y and z, their sizes, bytes of workgroup memory.
-        payload: function and environment, or the pattern of a fill.
+        payload: function and environment, the pattern of a fill, the command that a goto leads to, the slot of a row.
         callee: what a host call calls.
         name: what errors and profiles call it.
     """
@@ -84,7 +85,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
-        self._slots: list[tuple[int, bool, int]] = []
+        self._slots: list[tuple[int, int, int]] = []  # size, flags, alignment
         self._owners: dict[int, object] = {}
 
     @property
@@ -98,17 +99,23 @@ class Recorder:
         Returns:
             Its number: slots count up from 0.
         """
-        self._slots.append((size_bytes, writable, alignment))
+        self._slots.append((size_bytes, SLOT_WRITABLE if writable else 0, alignment))
+        return len(self._slots) - 1
+
+    def row_slot(self, size_bytes: int) -> int:
+        """Add a slot that commands let be a row of another; a run gives None for it.  Returns: its number."""
+        self._slots.append((size_bytes, SLOT_ROW, 1))
         return len(self._slots) - 1
 
     def widen(self, slot: int, size_bytes: int, *, writable: bool) -> None:
         """Let a slot be at least so large, and writable if it was not."""
-        before, was_writable, alignment = self._slots[slot]
-        self._slots[slot] = (max(before, size_bytes), was_writable or writable, alignment)
+        before, flags, alignment = self._slots[slot]
+        flags |= SLOT_WRITABLE if writable else 0
+        self._slots[slot] = (max(before, size_bytes), flags, alignment)
 
     def is_writable(self, slot: int) -> bool:
         """Whether some command may write to a slot."""
-        return self._slots[slot][1]
+        return self._slots[slot][1] == SLOT_WRITABLE
 
     def sizes_bytes(self) -> list[int]:
         """The size of every slot."""
@@ -227,6 +234,33 @@ class Recorder:
         flags = COMMAND_BARRIER | COMMAND_ON_FINDING
         return self._append(Command(Kind.HOST_CALL, flags, (findings,), callee=function))
 
+    def goto(self, target: int = -1, unless: Range | None = None) -> int:
+        """Record that the run goes on at another command.
+
+        Args:
+            target: its ordinal; `lead` says it where it is not known yet.
+            unless: only where the first byte of this range is 0.
+        """
+        bindings = () if unless is None else (unless,)
+        payload = (max(target, 0), 0)
+        return self._append(
+            Command(Kind.GOTO, COMMAND_BARRIER, bindings, payload=payload, name="goto")
+        )
+
+    def lead(self, goto: int, target: int) -> None:
+        """Say where a goto leads."""
+        self.commands[goto] = self.commands[goto]._replace(payload=(target, 0))
+
+    def row(self, slot: int, table: Range, place: Range) -> int:
+        """Record that `slot` is the row of `table` at the i64 in `place`, from here on.
+
+        The place counts from the end where it is negative; one out of range is moved to the nearest row.
+        """
+        payload, both = (slot, 0), (place, table)
+        return self._append(
+            Command(Kind.ROW, COMMAND_BARRIER, both, payload=payload, name="row")
+        )
+
     def keep(self, owner: object) -> None:
         """Make the list hold a reference, to the code or environment that its commands use."""
         self._owners[id(owner)] = owner
@@ -236,7 +270,7 @@ class Recorder:
 
         Args:
             other: whose commands.
-            places: the range of a slot here that each of its slots becomes.
+            places: the range of a slot here that each of its slots becomes; of a slot for rows, another such slot.
         """
 
         def moved(range_: Range) -> Range:
@@ -244,12 +278,18 @@ class Recorder:
             target, base, room = places[slot]
             return target, base + offset, room - offset if length < 0 else length
 
-        waits = COMMAND_BARRIER
+        waits, first = COMMAND_BARRIER, len(self.commands)
         for command in other.commands:
+            target, rest = command.payload
+            if command.kind is Kind.GOTO:
+                target += first
+            elif command.kind is Kind.ROW:
+                target = places[target][0]
             self.commands.append(
                 command._replace(
                     flags=command.flags | waits,
                     bindings=[moved(range_) for range_ in command.bindings],
+                    payload=(target, rest),
                 )
             )
             waits = 0
@@ -278,8 +318,8 @@ class Recorder:
             for command in self.commands if commands is None else commands:
                 tables.add(command)
             slots = b"".join(
-                SLOT.pack(size, SLOT_WRITABLE if writable else 0, alignment)
-                for size, (_, writable, alignment) in zip(sizes, self._slots, strict=True)
+                SLOT.pack(size, flags, alignment)
+                for size, (_, flags, alignment) in zip(sizes, self._slots, strict=True)
             )
         except (struct.error, OverflowError) as error:
             raise ValueError(f"a number does not fit its record: {error}") from error

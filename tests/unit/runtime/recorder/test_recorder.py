@@ -96,3 +96,24 @@ def test_what_is_recorded_once_more_brings_its_owners() -> None:
     assert alive() is not None
     del built
     assert alive() is None
+
+
+def test_gotos_and_rows_are_recorded_once_more_behind_others() -> None:
+    first = Recorder()
+    flag, table, place = first.slot(1), first.slot(6), first.slot(8)
+    out, row = first.slot(2, writable=True), first.row_slot(2)
+    first.row(row, (table, 0, 6), (place, 0, 8))
+    branch = first.goto(unless=(flag, 0, 1))
+    first.copy((out, 0, 2), (row, 0, 2))
+    first.lead(branch, first.command_count)
+    both = Recorder()
+    memory, outer = both.slot(17, writable=True), both.row_slot(2)
+    filling(both, memory, 2, 9)
+    places = [(memory, 2, 1), (memory, 3, 6), (memory, 9, 8), (memory, 0, 2), (outer, 0, 2)]
+    both.append(first, places)
+    for flagged, wanted in ((0, b"\t\t"), (1, b"\5\6")):
+        given = bytearray(
+            b"\0\0" + bytes([flagged, 1, 2, 3, 4, 5, 6]) + (2).to_bytes(8, "little")
+        )
+        both.build().run(None, [given, None])
+        assert given[:2] == wanted
