@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import parser
+from onnx import numpy_helper, parser
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
 _RNG = np.random.default_rng(11)
@@ -266,7 +266,51 @@ def _a_view_whose_sizes_are_read_behind_its_maker() -> FlowModel:
     )
 
 
+def _with_weights(case: FlowModel, **weights: np.ndarray) -> FlowModel:
+    """With constants that are too large for text."""
+    graph = case.model.graph
+    graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+    return case
+
+
+def _layers_whose_weights_are_stacked() -> FlowModel:
+    """Weights that are constants, and such that come with the call; the layers count from the last one."""
+    case = _model(
+        """agraph (float[3,40] x, float[5,40,40] v) => (float[3,40] y) {
+              n = Constant<value: tensor = int64 {5}>()
+              many = Constant<value: tensor = int64 {97}>()
+              cond = Constant<value: tensor = bool {1}>()
+              y, last = Loop (many, cond, x, n) <body = b (int64 i, bool c, float[3,40] s, int64 k)
+                => (bool c2, float[3,40] s2, int64 k2) {
+                one = Constant<value: tensor = int64 {1}>()
+                five = Constant<value: tensor = int64 {5}>()
+                i5 = Mod(i, five)
+                j = Sub(i5, five)
+                w0 = Gather<axis=0>(w, j)
+                wt = Transpose<perm=[1, 0]>(w0)
+                v0 = Gather<axis=0>(v, i5)
+                g0 = Gather<axis=0>(g, j)
+                p = MatMul(s, wt)
+                q = Mul(p, g0)
+                t = Tanh(q)
+                r = MatMul(t, v0)
+                odd = Greater(i5, one)
+                s2 = If (odd) <
+                  then_branch = t () => (float[3,40] a) { a = Add(r, s) },
+                  else_branch = e () => (float[3,40] b) { b = MatMul(r, w0) }
+                >
+                k2 = Sub(k, one)
+                c2 = Greater(five, i)
+              }>
+            }""",
+        (_f(3, 40), _f(5, 40, 40) / 8),
+        (_f(3, 40), _f(5, 40, 40) / 8),
+    )
+    return _with_weights(case, w=_f(5, 40, 40) / 8, g=_f(5, 40))
+
+
 _MODELS = (
+    _layers_whose_weights_are_stacked,
     _a_view_whose_sizes_are_read_behind_its_maker,
     _loop_of_trips_from_data,
     _loop_until_a_condition_of_unknown_trips,

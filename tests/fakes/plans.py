@@ -150,3 +150,33 @@ def dynamic_plan() -> Plan:
             ),
         ),
     )  # fmt: skip
+
+
+def flow_plan() -> Plan:
+    """y = x[i], or where the call says no, the first row: a row, two branches, and no kernel."""
+    storages = (
+        Storage("input", 24),
+        Storage("input", 8),
+        Storage("input", 1),
+        Storage("output", 8),
+        Storage("row", 8, name="picked"),
+    )
+    entries = (
+        Entry(0, dtypes.f32, (3, 2)),
+        Entry(1, dtypes.i64, ()),
+        Entry(2, dtypes.bool_, ()),
+        Entry(3, dtypes.f32, (2,)),
+        Entry(4, dtypes.f32, (2,)),
+        Entry(0, dtypes.f32, (2,)),
+    )
+    steps = (
+        Step("row", "row", "", (1, 0, 4), 1),
+        Step("branch", "branch", "", (2,), 0, goto=4),
+        Step("copy", "copy", "", (4, 3), 1),
+        Step("jump", "jump", "", (), 0, goto=6),
+        Step("label", "else", "", (), 0),
+        Step("copy", "copy", "", (5, 3), 1),
+        Step("label", "end", "", (), 0),
+    )
+    inputs = (("x", 0), ("i", 1), ("b", 2))
+    return Plan("flow", inputs, (("y", 3),), (), storages, entries, steps, arena_bytes=0)

@@ -73,6 +73,7 @@ from tilewright.compiler.transforms import (
     GuardIndices,
     KeepWeights,
     PartitionGraph,
+    PickRows,
     QuantizeContractions,
     RecognizeActivations,
     RecognizeAttention,
@@ -269,6 +270,8 @@ def formed_passes(form: GraphForm, *, check_indices: bool = True) -> tuple[Graph
         EliminateDead(),
         # From here an index that may be out of range is looked at.
         GuardIndices(run_time=check_indices),
+        # From here no loop copies the weights of a layer to read them.
+        PickRows(),
         # From here every top-level node is a constant, a view, one kernel, or runs on the host.
         *form.fusion,
     )

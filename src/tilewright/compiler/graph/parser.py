@@ -25,6 +25,7 @@ Lookup = Callable[[str], OpSchema]
 
 _SKIP: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
+_CALL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(")
 _VALUE: Final = re.compile(r"%(?:[A-Za-z_][A-Za-z0-9_.$]*|[0-9]+)")
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER: Final = re.compile(r"-?[0-9]+")
@@ -219,10 +220,13 @@ class _Parser:
         return value
 
     def _node(self, scope: dict[str, Value]) -> Node:
-        results = [self._typed_name()]
-        while self._accept(","):
+        results: list[tuple[str, TensorType]] = []
+        self._skip()
+        if not _CALL.match(self._text, self._at):  # else a node without results
             results.append(self._typed_name())
-        self._expect("=")
+            while self._accept(","):
+                results.append(self._typed_name())
+            self._expect("=")
         schema = self._lookup(self._name())
         operands = self._operands(scope) if self._peek("(") else []
         attributes = self._attributes(schema)

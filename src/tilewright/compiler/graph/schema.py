@@ -87,6 +87,7 @@ class Trait(enum.Flag):
     SEALED = enum.auto()
     KERNEL = enum.auto()  # the region is one kernel
     CALL = enum.auto()  # the region says what a function from outside computes
+    PART = enum.auto()  # the result is bytes of operand 0 in a row; operand 1 says which
     # Nobody uses the result, which says what of the call's data is out of range: the run's host
     # side reads it at the end.  Kept, and never merged or folded.
     GUARD = enum.auto()

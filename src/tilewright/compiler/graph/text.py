@@ -208,7 +208,8 @@ class _Printer:
             "_" if v is None else names.get(v, f"%?{v.name}") for v in node.operands
         )
         call = f"({operands})" if node.schema.operands or node.operands else ""
-        text = f"{margin}{results} = {_word(node.op)}{call}{self._attributes(node)}"
+        results = f"{results} = " if node.results else ""
+        text = f"{margin}{results}{_word(node.op)}{call}{self._attributes(node)}"
         if self._locations:
             text += f" at {quote(node.location.file)} {quote(node.location.name)}"
         self.lines.append(text)

@@ -51,8 +51,8 @@ def is_kernel(node: Node) -> bool:
 
 
 def is_data(node: Node) -> bool:
-    """Whether the node only says where elements are: a constant or a view."""
-    return bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
+    """Whether the node only says where elements are: a constant, a view, or a part of another."""
+    return bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW | Trait.PART))
 
 
 def is_flow(node: Node) -> bool:

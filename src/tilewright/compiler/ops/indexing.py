@@ -272,6 +272,38 @@ gather_nd: Final = declare(
     source="ONNX GatherND, opset 13",
 )
 
+# --- rows ------------------------------------------------------------------------------------
+
+
+def _row_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, place = need(types, 0), need(types, 1)
+    result = x.with_shape(cast("tuple[Dim, ...]", attributes["shape"]))
+    whole, part = x.element_count, result.element_count
+    is_known = isinstance(whole, int) and isinstance(part, int) and whole > 0 and part > 0
+    if not is_known or whole % part or place.element_count != 1:
+        raise ModelError(f"{result} is no row of {x} at {place}")
+    return (result,)
+
+
+def _row_oracle(x: np.ndarray, place: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
+    rows = x.reshape(-1, *shape)
+    at = int(place.reshape(-1)[0])
+    return rows[min(max(at + len(rows) if at < 0 else at, 0), len(rows) - 1)]
+
+
+pick_row: Final = declare(
+    name="pick_row",
+    summary="A part of x of `shape`, counted in such parts, where it lies: a place outside is moved inside",
+    operands=(operand("x", ALL), operand("place", (i64,))),
+    attributes=(attr("shape", "dims"),),
+    infer=_row_infer,
+    evaluate=_row_oracle,
+    traits=Trait.PURE | Trait.PART,
+    role=Role.NONE,
+    ranges=ranges.same,
+    source="what programs do in place of a gather of one slice (transforms.pick_rows)",
+)
+
 # --- one-hot ---------------------------------------------------------------------------------
 
 
@@ -448,6 +480,6 @@ reverse_sequence: Final = declare(
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    out_of_range, gather, gather_elements, gather_nd, one_hot, nonzero,
+    out_of_range, gather, pick_row, gather_elements, gather_nd, one_hot, nonzero,
     compress, reverse_sequence,
 )  # fmt: skip

@@ -28,6 +28,7 @@ from tilewright.compiler.program.ir import (
     Entry,
     HostCall,
     KernelSignature,
+    PickRow,
     Program,
     Step,
     Storage,
@@ -141,6 +142,8 @@ class _Builder:
             self.entries[node.result] = Entry(
                 source.storage, node.result.type, source.offset_bytes
             )
+        elif Trait.PART in node.schema.traits:
+            self._pick_row(node)
         elif node in self.lowered:
             self._dispatch(node, self.lowered[node])
         elif Trait.CALL in node.schema.traits:
@@ -153,6 +156,13 @@ class _Builder:
             emit_while(self, node)
         else:
             self._host_call(node)
+
+    def _pick_row(self, node: Node) -> None:
+        table, place = (self._entry(node, v) for v in node.operands)
+        type_ = node.result.type
+        row = Entry(Storage("row", type_.size_bytes, node.result.name or "row"), type_)
+        self.entries[node.result] = row
+        self.steps.append(PickRow(place, table, row))
 
     def signature_of(self, node: Node) -> KernelSignature | None:
         """The kernel of a node, if it has one."""

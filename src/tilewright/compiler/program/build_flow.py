@@ -96,7 +96,8 @@ def _emit_branch(
 def _write_directly(blocks: Blocks, origin: Value, target: Entry) -> None:
     """Let the maker of `origin` write to `target`, unless it writes elsewhere already."""
     node = origin.node
-    if node is None or Trait.CONSTANT in node.schema.traits or origin in blocks.outputs:
+    fixed = Trait.CONSTANT | Trait.PART  # these have bytes already
+    if node is None or node.schema.traits & fixed or origin in blocks.outputs:
         return
     blocks.outputs[origin] = Entry(target.storage, origin.type)
 
@@ -118,7 +119,7 @@ def reserve_states(blocks: Blocks, graph: Graph) -> None:
         for value, result in zip(node.present_operands, node.results, strict=False):
             maker = value.node
             made_here = maker is not None and not maker.schema.traits & (
-                Trait.CONSTANT | Trait.VIEW
+                Trait.CONSTANT | Trait.VIEW | Trait.PART
             )
             if made_here and uses[value] == 1 and value not in blocks.outputs:
                 kept = blocks.outputs.get(result)
@@ -183,7 +184,7 @@ def _may_write_state(blocks: Blocks, body: Graph, index: int) -> bool:
     kernel may overwrite that operand.
     """
     state, maker = body.inputs[index], origin_of(body.outputs[index]).node
-    if maker is None or Trait.CONSTANT in maker.schema.traits:
+    if maker is None or maker.schema.traits & (Trait.CONSTANT | Trait.PART):
         return False
     shown = {state}
     for node in body:

@@ -16,6 +16,7 @@ from tilewright.compiler.program.ir import (
     HostCall,
     Jump,
     Label,
+    PickRow,
     Program,
     ReadSizes,
     Step,
@@ -105,6 +106,9 @@ def _step(
             )
         case Copy():
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
+        case PickRow():
+            arguments = numbers((step.place, step.table, step.row))
+            return form.Step("row", "row", "", arguments, 1)
         case Call():
             return form.Step(
                 kind="call",

@@ -24,7 +24,7 @@ _CONSTANT: Final = "constant"
 
 @final
 class Storage:
-    """Bytes of one kind: `input`, `output`, `constant` or `transient`.
+    """Bytes of one kind: `input`, `output`, `constant`, `transient`, or `row`: a part of another that data picks.
 
     `first`/`last` are the steps between which a transient lives (inclusive); `offset_bytes` is
     its place in the arena (static programs) or in the weights (constants), -1 until assigned.
@@ -124,6 +124,19 @@ class Copy:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class PickRow:
+    """From here on the storage of `row` is the part of `table` at `place`, an i64, counted in such parts.
+
+    A place counts from the end where it is negative; one outside is moved to the nearest.
+    """
+
+    place: Entry
+    table: Entry
+    row: Entry
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class HostCall:
     """Run the reference implementation of op `op` on the host."""
 
@@ -185,7 +198,7 @@ class ReadSizes:
 
 
 FlowStep = Label | Branch | Jump | ReadSizes
-Step = Dispatch | Copy | HostCall | Call | FlowStep
+Step = Dispatch | Copy | PickRow | HostCall | Call | FlowStep
 
 
 def place_of(step: HostCall | Call | ReadSizes) -> str:
@@ -229,6 +242,8 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return step.arguments[: len(step.arguments) - step.result_count]
         case Copy():
             return (step.source,)
+        case PickRow():
+            return (step.place, step.table)
         case HostCall():
             return tuple(e for e in step.operands if e is not None)
         case Call():
@@ -248,6 +263,8 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return step.arguments[len(step.arguments) - step.result_count :]
         case Copy():
             return (step.target,)
+        case PickRow():
+            return (step.row,)
         case HostCall() | Call():
             return step.results
         case Label() | Branch() | Jump() | ReadSizes():

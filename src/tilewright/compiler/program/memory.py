@@ -22,6 +22,7 @@ from tilewright.compiler.program.ir import (
     HostCall,
     Jump,
     Label,
+    PickRow,
     Program,
     ReadSizes,
     Step,
@@ -91,6 +92,10 @@ def _set_lifetimes(program: Program) -> None:
             storage = entry.storage
             storage.first = index if storage.first < 0 else storage.first
             storage.last = index
+    for step in program.steps:
+        if isinstance(step, PickRow):  # whoever reads the row reads the table
+            table = step.table.storage
+            table.last = max(table.last, step.row.storage.last)
     _extend_over_loops(program)
     if program.check_storage is not None:  # the host reads it behind the last step
         program.check_storage.first = 0
@@ -159,6 +164,8 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
             return replace(step, arguments=tuple(move(e) for e in step.arguments))
         case Copy():
             return Copy(move(step.source), move(step.target))
+        case PickRow():
+            return PickRow(move(step.place), move(step.table), step.row)
         case HostCall():
             operands = tuple(None if e is None else move(e) for e in step.operands)
             return replace(

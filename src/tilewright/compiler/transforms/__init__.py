@@ -24,6 +24,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.partition_graph import PartitionGraph
+from tilewright.compiler.transforms.pick_rows import PickRows
 from tilewright.compiler.transforms.quantize_contractions import QuantizeContractions
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_attention import RecognizeAttention
@@ -63,6 +64,7 @@ __all__ = [
     "LegalizePooling",
     "PackMatmul",
     "PartitionGraph",
+    "PickRows",
     "QuantizeContractions",
     "RecognizeActivations",
     "RecognizeAttention",

@@ -32,6 +32,8 @@ def role_of(node: Node) -> Role:
     """The part that `node` can play."""
     if has(node, Trait.CONSTANT):
         return Role.FREE if is_inline_constant(node) else Role.NONE
+    if has(node, Trait.PART):
+        return Role.NONE
     if node.regions:
         return Role.HOST if has(node, Trait.SEALED) else Role.NONE
     has_body = catalogue.lookup(node.op).supports(_types(node), node.attributes)

@@ -87,9 +87,11 @@ def is_constant(value: Value | None) -> bool:
 
 
 def picks_one(value: Value | None) -> bool:
-    """Whether the value is one slice of another, at a place that data decides."""
-    node = maker(value, "gather")
-    return node is not None and operand(node, 1).type.element_count == 1
+    """Whether the value is one slice of another along an axis, at a place that data decides."""
+    node = maker(value)
+    if node is None or not has(node, Trait.PICKS) or "axis" not in node.attributes:
+        return False
+    return operand(node, 1).type.element_count == 1
 
 
 def splat_of(value: Value | None) -> float | int | bool | None:

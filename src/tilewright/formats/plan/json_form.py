@@ -47,8 +47,9 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 4)
-_WITHOUT_FLOW: Final = (1, 3)  # what plans without control flow are written as
+VERSION: Final = (1, 5)
+_WITHOUT_ROWS: Final = (1, 4)  # what plans that pick no rows are written as
+_WITHOUT_FLOW: Final = (1, 3)  # those without control flow
 _DIM_LIMIT: Final = 4096  # characters of one expression
 
 
@@ -138,7 +139,7 @@ class _GraphForm:
         return self.position[entry]
 
     def _step(self, step: Step) -> None:
-        if step.kind in FLOW_KINDS:
+        if step.kind in FLOW_KINDS or step.kind == "row":
             return
         inputs = tuple(self._place(e) for e in operands_of(step))
         results = results_of(step)
@@ -148,7 +149,7 @@ class _GraphForm:
 
 def _extension(plan: Plan) -> dict[str, object]:
     return {
-        "version": list(VERSION if plan.has_flow else _WITHOUT_FLOW),
+        "version": list(_version(plan)),
         "name": plan.name,
         "inputs": [list(row) for row in plan.inputs],
         "outputs": [list(row) for row in plan.outputs],
@@ -188,6 +189,13 @@ def _extension(plan: Plan) -> dict[str, object]:
             for s in plan.steps
         ],
     }
+
+
+def _version(plan: Plan) -> tuple[int, int]:
+    """The oldest version that has all that is in the plan."""
+    if plan.has_rows:
+        return VERSION
+    return _WITHOUT_ROWS if plan.has_flow else _WITHOUT_FLOW
 
 
 def _flow(step: Step) -> dict[str, object]:

@@ -15,9 +15,9 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, substitute
 
-STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
+STORAGE_KINDS: Final = ("input", "output", "constant", "transient", "row")
 FLOW_KINDS: Final = ("label", "branch", "jump", "read")
-STEP_KINDS: Final = ("dispatch", "copy", "host", "call", *FLOW_KINDS)
+STEP_KINDS: Final = ("dispatch", "copy", "row", "host", "call", *FLOW_KINDS)
 # MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
 CHECK_PASSED: Final = -(1 << 63)
@@ -30,7 +30,8 @@ class Storage:
 
     `input`/`output` storages are numbered by position in the signature; `constant` ones start at
     `offset_bytes` of the weights; `transient` ones live from step `first` through `last` and, in
-    a static plan, at `offset_bytes` of the arena.  An offset of -1 is unknown.
+    a static plan, at `offset_bytes` of the arena.  An offset of -1 is unknown.  `row` ones are a part of
+    another storage, which a `row` step says: they have no memory of their own, and nothing writes them.
     """
 
     kind: str
@@ -124,6 +125,10 @@ class Step:
     of a packed function, looked up in the modules that come with the program; it takes the
     arguments as tensors, fills the results and returns nothing.
 
+    row: from here on the one result, all of a `row` storage, is the row of the second argument, a table of whole
+    rows, at the place that the first says, an i64: from the end where it is negative, the nearest where there is
+    none.
+
     label: where others go to.  branch: on with the next step where its one argument, a bool, is true, else at
     step `goto`.  jump: on at step `goto`.  read: the elements of its one argument, i64, are the values of `sizes`
     from here on; `target` is the node in the model's terms, for errors.
@@ -205,10 +210,20 @@ class Plan:
 
     @property
     def is_static(self) -> bool:
-        """Whether nothing depends on a call: no shape, and not which step comes next."""
-        return not self.dims and not self.has_flow
+        """Whether no size depends on a call."""
+        return not self.dims and not self.has_reads
 
     @property
     def has_flow(self) -> bool:
         """Whether some step decides at run time what comes next, or how large it is."""
         return any(step.kind in FLOW_KINDS for step in self.steps)
+
+    @property
+    def has_reads(self) -> bool:
+        """Whether some sizes are known only when other steps have run."""
+        return any(step.sizes for step in self.steps)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether some step picks where a storage is."""
+        return any(step.kind == "row" for step in self.steps)

@@ -26,6 +26,7 @@ from tilewright.formats.plan.steps import (
 
 _RANK_LIMIT: Final = 64
 _OPERAND_LIMIT: Final = 1 << 16
+_PLACE_BYTES: Final = 8
 _SYMBOL_LIMIT: Final = 4096
 
 
@@ -138,6 +139,8 @@ def _check_steps(plan: Plan) -> None:
         _require((step.host is not None) == (step.kind == "host"), f"{subject}: host call")
         if step.kind == "copy":
             _check_copy(plan, step, subject)
+        if step.kind == "row":
+            _check_row(plan, step, subject)
         if step.kind == "call":
             _check_call(step, subject)
         _check_flow(plan, step, subject)
@@ -152,8 +155,9 @@ def _check_accesses(plan: Plan, position: int, step: Step, subject: str) -> None
         _require(alive, f"{subject}: uses '{storage.name}' outside its lifetime")
     for entry in results_of(step):
         storage = plan.storages[plan.entries[entry].storage]
+        kinds = ("row",) if step.kind == "row" else ("output", "transient")
         _require(
-            storage.kind in ("output", "transient"),
+            storage.kind in kinds,
             f"{subject}: writes {storage.kind} '{storage.name}'",
         )
 
@@ -163,6 +167,23 @@ def _check_copy(plan: Plan, step: Step, subject: str) -> None:
     source, target = (plan.entries[e] for e in step.arguments)
     _require(source.size_bytes == target.size_bytes, f"{subject}: sizes differ")
     _require(source.storage != target.storage, f"{subject}: copies onto itself")
+
+
+def _check_row(plan: Plan, step: Step, subject: str) -> None:
+    """An i64, a table of whole rows that is no row itself, and a row that fills its storage."""
+    fits = len(step.arguments) == 3 and step.result_count == 1
+    _require(fits, f"{subject}: not 2 -> 1")
+    place, table, row = (plan.entries[e] for e in step.arguments)
+    _require(place.size_bytes == _PLACE_BYTES, f"{subject}: does not read 8 bytes")
+    nested = plan.storages[table.storage].kind == "row"
+    sizes = (table.size_bytes, row.size_bytes)
+    _require(
+        not nested and all(isinstance(size, int) and size > 0 for size in sizes),
+        f"{subject}: bad table",
+    )
+    whole, part = cast("tuple[int, int]", sizes)
+    fills = row.offset_bytes == 0 and plan.storages[row.storage].size_bytes == part
+    _require(fills and whole % part == 0, f"{subject}: not a row of its table")
 
 
 def _check_flow(plan: Plan, step: Step, subject: str) -> None:

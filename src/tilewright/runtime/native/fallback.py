@@ -12,10 +12,17 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.native.denormals import denormals_flushed
+from tilewright.runtime.native.fallback_commands import (
+    PLACE_BYTES,
+    Command,
+    Layout,
+    check,
+    unpack,
+)
 from tilewright.runtime.native.fallback_heap import DEFAULT_HEAP, Heap
 from tilewright.runtime.native.fallback_memory import (
     CodeImage,
@@ -61,7 +68,6 @@ __all__ = [
     "tensor_capsule",
 ]
 
-_PLACE_BYTES: Final = 8
 _KERNEL: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
@@ -108,126 +114,6 @@ def _check_pool(pool: Pool | None) -> None:
 # ------------------------------------------------------------------ command lists
 
 
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _unpack(record: Any, data: bytes, subject: str) -> list[tuple[int, ...]]:
-    _check(
-        len(data) % record.size == 0,
-        f"{subject}: {len(data)} bytes, expected whole records of {record.size}",
-    )
-    return list(record.iter_unpack(data))
-
-
-class _Layout(NamedTuple):
-    """What the commands of a list may refer to."""
-
-    slots: list[tuple[int, ...]]
-    command_count: int
-    constant_count: int
-    host_call_count: int
-
-
-class _Command:
-    """One unpacked command with its bindings."""
-
-    def __init__(self, fields: tuple[int, ...], bindings: list[tuple[int, ...]]) -> None:
-        (
-            self.kind,
-            self.flags,
-            self.first,
-            self.binding_count,
-            self.constant_first,
-            self.constant_count,
-        ) = fields[:6]
-        self.grid: tuple[int, ...] = fields[6:9]
-        self.size: tuple[int, ...] = fields[9:12]
-        self.local_memory_bytes: int = fields[12]
-        self.function, self.environment = fields[14:]
-        self.bindings: list[tuple[int, ...]] = bindings[
-            self.first : self.first + self.binding_count
-        ]
-
-    def check(self, at: str, layout: _Layout) -> None:
-        """Refuse what a run could not do safely."""
-        _check(
-            len(self.bindings) == self.binding_count, f"{at}: bindings end after the table"
-        )
-        match self.kind:
-            case Kind.DISPATCH:
-                self._check_dispatch(at, layout.constant_count)
-            case Kind.COPY:
-                self._check_copy(at)
-            case Kind.FILL:
-                _check(
-                    self.constant_count in {1, 2, 4, 8},
-                    f"{at}: a pattern has 1, 2, 4 or 8 bytes, got {self.constant_count}",
-                )
-                fits = self.binding_count == 1 and self.bindings[0][1] == BINDING_WRITABLE
-                fits = fits and self.bindings[0][3] % self.constant_count == 0
-                _check(fits, f"{at}: a fill needs one writable binding of whole patterns")
-            case Kind.HOST_CALL:
-                count = layout.host_call_count
-                _check(
-                    self.function < count,
-                    f"{at}: host call {self.function}, expected less than {count}",
-                )
-                if self.flags & COMMAND_ON_FINDING:
-                    fits = self.binding_count == 1
-                    fits = fits and self.bindings[0][3] % FINDING_BYTES == 0
-                    _check(fits, f"{at}: findings are one binding of whole records")
-            case Kind.GOTO:
-                self._check_goto(at, layout.command_count)
-            case Kind.ROW:
-                self._check_row(at, layout.slots)
-            case _:
-                raise ValueError(f"{at}: unknown kind {self.kind}")
-
-    def _check_goto(self, at: str, command_count: int) -> None:
-        _check(
-            self.function <= command_count,
-            f"{at}: goes to command {self.function}, expected at most {command_count}",
-        )
-        fits = not self.bindings or (self.binding_count == 1 and self.bindings[0][3] != 0)
-        _check(fits, f"{at}: a goto has at most one binding, of a byte")
-
-    def _check_row(self, at: str, slots: list[tuple[int, ...]]) -> None:
-        fits = self.binding_count == 2 and self.bindings[0][3] == _PLACE_BYTES
-        _check(fits, f"{at}: a row has two bindings: an int64, and a table")
-        is_slot = self.function < len(slots) and slots[self.function][1] == SLOT_ROW
-        _check(is_slot, f"{at}: slot {self.function} is not for rows")
-        (table, _, _, length), row = self.bindings[1], slots[self.function][0]
-        _check(
-            length != 0 and length % row == 0 and slots[table][1] != SLOT_ROW,
-            f"{at}: expected a table of rows of {row} bytes in a slot of its own, got {length} bytes",
-        )
-
-    def _check_dispatch(self, at: str, constant_count: int) -> None:
-        _check(self.function != 0, f"{at}: the function address is 0")
-        _check(
-            self.binding_count <= 0xFF and self.constant_count <= 0xFFFF,
-            f"{at}: too many bindings or constants",
-        )
-        _check(
-            self.constant_first + self.constant_count <= constant_count,
-            f"{at}: constants end after the table",
-        )
-        _check(self.grid[2] <= 0xFFFF and self.size[2] <= 0xFFFF, f"{at}: z above 65535")
-
-    def _check_copy(self, at: str) -> None:
-        _check(self.binding_count == 2, f"{at}: a copy has two bindings")
-        (to, flags, start, length), (source, _, source_start, source_length) = self.bindings
-        _check(
-            flags == BINDING_WRITABLE and length == source_length,
-            f"{at}: a copy needs a writable target and equal lengths, "
-            f"got {length} and {source_length} bytes",
-        )
-        overlaps = to == source and abs(start - source_start) < length
-        _check(not overlaps, f"{at}: the copied ranges overlap")
-
-
 def _check_buffer(index: int, value: object, size_bytes: int, writable: bool) -> memoryview:
     wanted = f"expected a C-contiguous{' writable' if writable else ''} buffer"
     try:
@@ -236,7 +122,7 @@ def _check_buffer(index: int, value: object, size_bytes: int, writable: bool) ->
         raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}") from None
     if not view.c_contiguous or (writable and view.readonly):
         raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}")
-    _check(
+    check(
         view.nbytes >= size_bytes,
         f"slot {index}: buffer of {view.nbytes} bytes, expected at least {size_bytes}",
     )
@@ -250,7 +136,7 @@ class _Slots:
         self, slots: list[tuple[int, ...]], buffers: Sequence[object], heap: Heap
     ) -> None:
         self.heap: Heap = heap
-        _check(
+        check(
             len(buffers) == len(slots),
             f"got {len(buffers)} buffers, expected one per slot ({len(slots)})",
         )
@@ -263,7 +149,7 @@ class _Slots:
         size_bytes, flags, alignment = slot
         view = None
         if flags == SLOT_ROW:
-            _check(
+            check(
                 value is None,
                 f"slot {index}: got {type(value)!r}, expected None for a row of another slot",
             )
@@ -275,7 +161,7 @@ class _Slots:
         else:
             view = _check_buffer(index, value, size_bytes, flags == SLOT_WRITABLE)
             address = buffer_address(value)
-        _check(
+        check(
             alignment <= 1 or address % alignment == 0,
             f"slot {index}: address {address:#x}, expected a multiple of {alignment}",
         )
@@ -319,31 +205,29 @@ class CommandList:
         owners: Sequence[object] = (),
         names: Sequence[str] = (),
     ) -> None:
-        self.slots = _unpack(SLOT, slots, "slots")
+        self.slots = unpack(SLOT, slots, "slots")
         self._constants = ctypes.create_string_buffer(bytes(constants), len(constants) + 4)
         self._host_calls = tuple(host_calls)
         self._owners = tuple(owners)
         self._names = tuple(names)
-        table = _unpack(BINDING, bindings, "bindings")
+        table = unpack(BINDING, bindings, "bindings")
         self._check_slots()
         self._check_bindings(table)
-        _check(
+        check(
             len(constants) % 4 == 0,
             f"constants: {len(constants)} bytes, expected whole records of 4",
         )
-        self._commands = [
-            _Command(c, table) for c in _unpack(COMMAND, commands, "commands")
-        ]
-        layout = _Layout(
+        self._commands = [Command(c, table) for c in unpack(COMMAND, commands, "commands")]
+        layout = Layout(
             self.slots, len(self._commands), len(constants) // 4, len(self._host_calls)
         )
         for ordinal, command in enumerate(self._commands):
-            command.check(f"command {ordinal}", layout)
+            command.verify(f"command {ordinal}", layout)
         self._rows = [c for c in self._commands if c.kind == Kind.ROW]
         bound = {command.function for command in self._rows}
         for index, (_, flags, _) in enumerate(self.slots):
             is_bound = flags != SLOT_ROW or index in bound
-            _check(is_bound, f"slot {index}: no command says which row it is")
+            check(is_bound, f"slot {index}: no command says which row it is")
 
     @property
     def command_count(self) -> int:
@@ -389,7 +273,7 @@ class CommandList:
             for command, (begin, end) in zip(self._commands, spans, strict=True)
         ]
 
-    def _bind_row(self, command: _Command, run: _Slots, place: int) -> None:
+    def _bind_row(self, command: Command, run: _Slots, place: int) -> None:
         """Let the slot of a row command be a row of its table."""
         size, (table, _, offset, length) = (
             self.slots[command.function][0],
@@ -401,32 +285,32 @@ class CommandList:
 
     def _check_slots(self) -> None:
         for index, (size_bytes, flags, alignment) in enumerate(self.slots):
-            _check(
+            check(
                 alignment & (alignment - 1) == 0,
                 f"slot {index}: alignment {alignment}, expected a power of two",
             )
             fits = not flags & SLOT_ROW or (flags == SLOT_ROW and size_bytes != 0)
-            _check(fits, f"slot {index}: a row has bytes and is read-only")
+            check(fits, f"slot {index}: a row has bytes and is read-only")
 
     def _check_bindings(self, table: list[tuple[int, ...]]) -> None:
         for index, (slot, flags, offset, length) in enumerate(table):
             at = f"binding {index}"
-            _check(
+            check(
                 slot < len(self.slots),
                 f"{at}: slot {slot}, expected less than {len(self.slots)}",
             )
             size_bytes, slot_flags, _ = self.slots[slot]
-            _check(
+            check(
                 offset + length <= size_bytes,
                 f"{at}: {length} bytes at {offset} leave slot {slot} of {size_bytes} bytes",
             )
-            _check(
+            check(
                 not flags & BINDING_WRITABLE or slot_flags == SLOT_WRITABLE,
                 f"{at}: writes slot {slot}, which is read-only",
             )
 
     def _run_command(
-        self, ordinal: int, command: _Command, run: _Slots, concurrency: int
+        self, ordinal: int, command: Command, run: _Slots, concurrency: int
     ) -> int:
         """Run a command; returns the ordinal of the next one."""
         pointers = [run.addresses[slot] + offset for slot, _, offset, _ in command.bindings]
@@ -449,7 +333,7 @@ class CommandList:
                 if not pointers or not ctypes.c_uint8.from_address(pointers[0]).value:
                     return command.function
             case Kind.ROW:
-                data = ctypes.string_at(pointers[0], _PLACE_BYTES)
+                data = ctypes.string_at(pointers[0], PLACE_BYTES)
                 self._bind_row(command, run, int.from_bytes(data, "little", signed=True))
             case _:
                 views = [run.range_view(binding) for binding in command.bindings]
@@ -473,7 +357,7 @@ class CommandList:
 
     def _dispatch(
         self,
-        command: _Command,
+        command: Command,
         pointers: list[int],
         concurrency: int,
         local: Memory | None,
@@ -497,7 +381,7 @@ class CommandList:
 
 @contextmanager
 def _dispatch_state(
-    command: _Command, constants: Any, pointers: list[int], concurrency: int
+    command: Command, constants: Any, pointers: list[int], concurrency: int
 ) -> Generator[Any]:
     """The block all workgroups read; the tables it points to live as long as the context."""
     addresses = array("Q", pointers or [0])
@@ -546,17 +430,17 @@ class RecordedCall:
         self._constants = tuple(constants)
         slots = commands.slots
         named = len(self._inputs) + len(self._outputs) + len(self._constants)
-        _check(
+        check(
             named <= len(slots),
             f"{named} inputs, outputs and constants, but the list has {len(slots)} slots",
         )
         for index, (name, _, _) in enumerate(self._inputs):
-            _check(
+            check(
                 slots[index][1] != SLOT_WRITABLE,
                 f"input '{name}': the list writes to slot {index}",
             )
         for index, (_, flags, _) in enumerate(slots[:named]):
-            _check(
+            check(
                 flags != SLOT_ROW,
                 f"slot {index} is a row of another, expected memory of its own",
             )
@@ -594,17 +478,17 @@ class RecordedCall:
             raise TypeError(
                 f"input '{name}' is a {type(value)!r}, expected an array with the buffer protocol"
             ) from None
-        _check(view.c_contiguous, f"input '{name}' is not C-contiguous")
+        check(view.c_contiguous, f"input '{name}' is not C-contiguous")
         letter = view.format.removeprefix("@").removeprefix("=")
         letter = letter.removeprefix("<") if sys.byteorder == "little" else letter
         if letter not in formats:
             raise TypeError(
                 f"input '{name}' has format '{view.format}', expected '{'|'.join(formats)}'"
             )
-        _check(
+        check(
             view.shape == shape, f"input '{name}' has shape {view.shape}, expected {shape}"
         )
-        _check(
+        check(
             view.nbytes >= size_bytes,
             f"input '{name}' has {view.nbytes} bytes, but the list reads {size_bytes}",
         )

@@ -15,8 +15,7 @@ from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.record import record
 from tilewright.base.status import StatusCode, failure
-from tilewright.formats.plan import CHECK_BYTES, Plan
-from tilewright.formats.plan.findings import IndexReport
+from tilewright.formats.plan import Plan
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.check_sizes import check_sizes, leaves_nothing
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
@@ -36,12 +35,21 @@ class BoundPlan:
 
     commands: native.CommandList
     call: native.RecordedCall
-    command_steps: tuple[int, ...]  # the plan's step of each native command
+    command_steps: tuple[int | None, ...]  # the plan's step of each native command
     arena_bytes: int
+    has_arena: bool
+    row_count: int
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
     places: tuple[tuple[int, int], ...]  # slot and byte offset of each storage
     output_bits: bool  # whether some output arrives as a bit pattern of its type
+
+    def scratch(self, heap: native.Heap) -> list[native.Memory | None]:
+        """What the slots behind the constants are given: an arena, if there is one; rows have no memory."""
+        arena = (
+            [heap.lease(self.arena_bytes, native.MemoryUse.ARENA)] if self.has_arena else []
+        )
+        return [*arena, *([None] * self.row_count)]
 
 
 def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
@@ -60,9 +68,9 @@ def bind_steps(
     binder = _Binder(resources, dims)
     bound = _bind(binder)
     parts: list[list[Command]] = [[] for _ in resources.plan.steps]
-    # Behind the commands of the steps may stand one that looks at what they found.
-    for step, command in zip(bound.command_steps, binder.recorder.commands, strict=False):
-        parts[step].append(command)
+    for step, command in zip(bound.command_steps, binder.recorder.commands, strict=True):
+        if step is not None:
+            parts[step].append(command)
     return bound, tuple(binder.recorder.build(commands=part) for part in parts)
 
 
@@ -86,7 +94,6 @@ class _Binder:
         self.recorder: Recorder = self.slots.recorder
         env = {dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)}
         self.steps: StepRecorder = StepRecorder(resources, env, self.recorder)
-        self.command_steps: list[int] = []
 
     def bind(self) -> BoundPlan:
         plan = self.plan
@@ -100,17 +107,16 @@ class _Binder:
         )
         self._check_capacity(arena_bytes, output_bytes)
         if not is_empty:
-            for index, step in enumerate(plan.steps):
-                if self.steps.record(step):
-                    self.command_steps.append(index)
-            self._check_indices()
+            self.steps.record(0, len(plan.steps))
         resources = self.resources
         built = self.slots.build(resources.pool, resources.heap, output_bytes)
         return BoundPlan(
             built.commands,
             built.call,
-            tuple(self.command_steps),
+            tuple(self.steps.command_steps),
             arena_bytes,
+            any(s.kind == "transient" for s in plan.storages),
+            sum(s.kind == "row" for s in plan.storages) if not is_empty else 0,
             input_types,
             output_types,
             tuple(self.steps.places),
@@ -161,7 +167,11 @@ class _Binder:
             )
         for index, memory in zip(rows, given, strict=True):
             self.steps.places[index] = (slots.constant(memory, self._size_of(index)), 0)
-        return self._place_transients(is_used=is_used)
+        arena_bytes = self._place_transients(is_used=is_used)
+        for index, storage in enumerate(plan.storages if is_used else ()):
+            if storage.kind == "row":
+                self.steps.places[index] = (slots.row(self._size_of(index)), 0)
+        return arena_bytes
 
     def _size_of(self, storage: int) -> int:
         return self.steps.number(self.plan.storages[storage].size_bytes)
@@ -184,12 +194,3 @@ class _Binder:
         for (index, _), offset in zip(rows, offsets, strict=True):
             self.steps.places[index] = (slot, offset)
         return size
-
-    def _check_indices(self) -> None:
-        """Read what the kernels found once, behind the last step."""
-        plan = self.plan
-        if not plan.checks:
-            return
-        report = IndexReport.bound(plan.checks, self.steps.number)
-        slot, start = self.steps.places[plan.check_storage]
-        self.recorder.on_finding(report, (slot, start, CHECK_BYTES * len(plan.checks)))

@@ -22,7 +22,7 @@ from tilewright.base.log import Log
 from tilewright.base.symbolic import symbols
 from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.plan import Dimension, Plan, Step
+from tilewright.formats.plan import FLOW_KINDS, Dimension, Plan, Step
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.binding import BoundPlan, bind_plan
@@ -91,7 +91,7 @@ class PlanExecutor:
         self._updated: frozenset[tuple[int, int]] = updated_inputs(plan)
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._flow: FlowRunner | None = None
-        if plan.has_flow:
+        if plan.has_reads:
             self._flow = FlowRunner(self._resources)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
@@ -168,7 +168,7 @@ class PlanExecutor:
             outputs: as `run_into` takes them.
 
         Raises: InputError for an array that does not fit, or that would have to be copied for each call;
-            UserError for a plan with control flow.
+            UserError for a plan with sizes that data decides.
         """
         if self._flow is not None:
             raise self._refusal("is not prepared")
@@ -184,9 +184,8 @@ class PlanExecutor:
                 problem = "would be copied for each call, expected a dense array of its own"
                 raise InputError(problem, location=f"input '{name}'")
         buffers = cast("Sequence[memoryview]", [*inputs, *wired, *self.constants])
-        has_arena = any(s.kind == "transient" for s in self.plan.storages)
         return PreparedCall(
-            bound, self._resources.pool, self._heap, buffers, tuple(results), has_arena
+            bound, self._resources.pool, self._heap, buffers, tuple(results)
         )
 
     def _run_flow(
@@ -239,9 +238,7 @@ class PlanExecutor:
         self, bound: BoundPlan, inputs: Sequence[Array], outputs: Sequence[Array]
     ) -> Sequence[memoryview]:
         """What the slots of a bound plan are given, with an arena of its own."""
-        has_arena = any(s.kind == "transient" for s in self.plan.storages)
-        arena = self._heap.lease(bound.arena_bytes, native.MemoryUse.ARENA)
-        scratch = [arena] if has_arena else []
+        scratch = bound.scratch(self._heap)
         buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
         return cast("Sequence[memoryview]", buffers)
 
@@ -256,7 +253,7 @@ class PlanExecutor:
 
     def _refusal(self, problem: str) -> UserError:
         return UserError(
-            f"a program with control flow {problem}",
+            f"a program with sizes that data decides {problem}",
             location=self.plan.name,
             hint="call it, or look at its times with profile",
         )
@@ -323,8 +320,8 @@ class PlanExecutor:
             raise error.for_user from error
         return [
             (self.plan.steps[step], native.Timing.of(time))
-            # The look at the checks behind the last step is nobody's.
-            for step, time in zip(bound.command_steps, times, strict=False)
+            for step, time in zip(bound.command_steps, times, strict=True)
+            if step is not None and self.plan.steps[step].kind not in FLOW_KINDS
         ]
 
     def stepper(self, arrays: Sequence[Array]) -> PlanStepper:

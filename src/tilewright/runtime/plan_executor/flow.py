@@ -1,9 +1,10 @@
-"""Calls of plans with control flow: the host decides which commands are replayed next, and how large they are.
+"""Calls of plans whose sizes data decides: the host reads them, and decides which commands are replayed next.
 
 A plan is cut where the host decides (`flow_layout`).  Each run between two decisions is recorded once per set of
-sizes that it depends on, and replayed natively; the host reads a condition back, or sizes, and goes on.  Storages
-whose size the data decides are placed when it is known, in an arena per read.  Not here: plans without control
-flow, which are one list of commands (`binding`).  Called by `executor`.
+sizes that it depends on, and replayed natively, its loops too; the host reads sizes back, or the condition of a
+loop around them, and goes on.  Storages
+whose size the data decides are placed when it is known, in an arena per read.  Not here: plans that read
+no sizes, which are one list of commands (`binding`).  Called by `executor`.
 
 Thread-safety: calls from several threads are independent; what they record is shared under a lock.
 """
@@ -21,8 +22,7 @@ from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError, size_error
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.record import record
-from tilewright.formats.plan import CHECK_BYTES, Step
-from tilewright.formats.plan.findings import IndexReport
+from tilewright.formats.plan import FLOW_KINDS, Step
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.check_sizes import check_sizes, leaves_nothing
 from tilewright.runtime.plan_executor.flow_layout import FROM_INPUTS, FlowLayout, Run
@@ -41,7 +41,7 @@ RECORDED_LIMIT: Final = 256
 """Recorded runs that are kept, of all sizes together."""
 
 Memories = tuple[tuple[str, int], ...]
-"""What the slots of a run are given: ("storage", index), or ("arena", group)."""
+"""What the slots of a run are given: ("storage", index), ("arena", group), or ("row", storage)."""
 
 
 @final
@@ -51,7 +51,7 @@ class _Recorded:
 
     commands: native.CommandList
     memories: Memories
-    steps: tuple[int, ...]
+    steps: tuple[int | None, ...]
 
 
 @final
@@ -98,7 +98,7 @@ class Call:
 
 @final
 class FlowRunner:
-    """Runs one plan with control flow.
+    """Runs one plan whose sizes data decides.
 
     Args:
         resources: what it runs on.
@@ -190,10 +190,7 @@ class FlowRunner:
         ready = call.ready.get(run.start)
         if ready is None or ready[0] != call.version:
             recorded = self._record(call.env, run)
-            buffers = [
-                (call.storages if kind == "storage" else call.arenas)[index]
-                for kind, index in recorded.memories
-            ]
+            buffers = [self._memory(call, *memory) for memory in recorded.memories]
             ready = call.ready[run.start] = (call.version, recorded, buffers)
         _, recorded, buffers = ready
         if call.times is None:
@@ -202,8 +199,16 @@ class FlowRunner:
         times = recorded.commands.run_timed(self.resources.pool, buffers, self._heap)
         call.times += [
             (step, native.Timing.of(time))
-            for step, time in zip(recorded.steps, times, strict=False)
+            for step, time in zip(recorded.steps, times, strict=True)
+            if step is not None and self.plan.steps[step].kind not in FLOW_KINDS
         ]
+
+    @staticmethod
+    def _memory(call: Call, kind: str, index: int) -> Any:
+        """What a slot is given; rows have no memory of their own."""
+        if kind == "row":
+            return None
+        return (call.storages if kind == "storage" else call.arenas)[index]
 
     def _record(self, env: dict[str, int], run: Run) -> _Recorded:
         """The commands of a run for these sizes; kept, least recently used dropped."""
@@ -231,15 +236,13 @@ class FlowRunner:
         try:
             for storage in run.storages:
                 self._give_slot(steps, storage, memories)
-            indices = range(run.start, run.stop)
-            made = [i for i in indices if steps.record(self.plan.steps[i])]
-            self._look_at_checks(steps, run)
+            steps.record(run.start, run.stop)
             commands = recorder.build()
         except (ValueError, OverflowError, struct.error, UserError) as error:
             if isinstance(error, ArchiveError | InputError):
                 raise
             raise ArchiveError(f"plan cannot be bound: {error}", location="plan") from error
-        return _Recorded(commands, tuple(memories), tuple(made))
+        return _Recorded(commands, tuple(memories), tuple(steps.command_steps))
 
     def _give_slot(
         self, steps: StepRecorder, storage: int, memories: dict[tuple[str, int], int]
@@ -248,6 +251,10 @@ class FlowRunner:
         row, start, alignment = self.plan.storages[storage], 0, 1
         size = steps.number(row.size_bytes)
         memory = ("storage", storage)
+        if row.kind == "row":
+            memories[("row", storage)] = slot = steps.recorder.row_slot(size)
+            steps.places[storage] = (slot, 0)
+            return
         if row.kind == "transient":
             group = self.layout.groups[storage]
             offsets, size = self._arranged(steps, group)
@@ -263,15 +270,6 @@ class FlowRunner:
             writable = row.kind in ("transient", "output")
             memories[memory] = steps.recorder.slot(size, writable, alignment)
         steps.places[storage] = (memories[memory], start)
-
-    def _look_at_checks(self, steps: StepRecorder, run: Run) -> None:
-        """Read what the kernels of the run found behind its last step."""
-        plan = self.plan
-        for offset in run.checks:
-            check = plan.checks[offset // CHECK_BYTES : offset // CHECK_BYTES + 1]
-            slot, start = steps.places[plan.check_storage]
-            report = IndexReport.bound(check, steps.number)
-            steps.recorder.on_finding(report, (slot, start + offset, CHECK_BYTES))
 
     # --- memory
 

@@ -1,16 +1,17 @@
-"""A plan with control flow, cut where the host decides: runs of steps, and who binds which size.
+"""A plan whose sizes data decides, cut where they are read: runs of steps, and who binds which size.
 
 Computed once per plan; knows no numbers.  Called by `flow`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, symbols
-from tilewright.formats.plan import FLOW_KINDS, Plan, Step
+from tilewright.formats.plan import Plan, Step
 
 FROM_INPUTS: Final = -1
 """The group of what the inputs alone decide; others have the step that reads their last size."""
@@ -19,19 +20,17 @@ FROM_INPUTS: Final = -1
 @final
 @record
 class Run:
-    """Steps `start .. stop - 1`, which the host replays as one list of commands.
+    """Steps `start .. stop - 1`, which the host replays as one list of commands; no way leads out or in between.
 
     Attributes:
         storages: what they use.
         symbols: names of the sizes that their commands depend on, in order.
-        checks: the records of checks that they write.
     """
 
     start: int
     stop: int
     storages: tuple[int, ...]
     symbols: tuple[str, ...]
-    checks: tuple[int, ...]
 
 
 @final
@@ -60,9 +59,9 @@ class FlowLayout:
         return max((self._reads.get(n, FROM_INPUTS) for n in names_in(sizes)), default=-1)
 
     def _find_runs(self) -> Iterable[Run]:
-        start = 0
-        for index, step in enumerate(self.plan.steps):
-            if step.kind in FLOW_KINDS:
+        start, cuts = 0, find_cuts(self.plan.steps)
+        for index in range(len(self.plan.steps)):
+            if index in cuts:
                 if start < index:
                     yield self._run(start, index)
                 start = index + 1
@@ -79,10 +78,33 @@ class FlowLayout:
             names |= _attribute_names(step)
         for storage in storages:
             names |= self.group_symbols[self.groups[storage]]
-        checks = sorted({
-            cast("int", e.offset_bytes) for e in entries if e.storage == plan.check_storage
-        })  # fmt: skip
-        return Run(start, stop, tuple(storages), tuple(sorted(names)), tuple(checks))
+        return Run(start, stop, tuple(storages), tuple(sorted(names)))
+
+
+def find_cuts(steps: Sequence[Step]) -> frozenset[int]:
+    """The steps that the host carries out itself: where sizes are read, and every way past such a step.
+
+    Loops and branches in which no size is read stay whole.
+    """
+    gotos = {i: step.goto for i, step in enumerate(steps) if step.goto >= 0}
+    cuts = {i for i, step in enumerate(steps) if step.sizes}
+    while True:
+        ordered = sorted(cuts)
+        crossing = {
+            i
+            for i, goto in gotos.items()
+            if i not in cuts and _any_within(ordered, i, goto)
+        }
+        if not crossing:
+            return frozenset(cuts)
+        cuts |= crossing | {gotos[i] for i in crossing}
+
+
+def _any_within(ordered: Sequence[int], one: int, other: int) -> bool:
+    """Whether one of the places lies between two others, or is one of them."""
+    low, high = min(one, other), max(one, other)
+    at = bisect.bisect_left(ordered, low)
+    return at < len(ordered) and ordered[at] <= high
 
 
 def names_in(sizes: Iterable[Dim]) -> frozenset[str]:

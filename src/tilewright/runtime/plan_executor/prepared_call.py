@@ -28,13 +28,11 @@ class PreparedCall:
         heap: native.Heap,
         buffers: Sequence[memoryview],
         outputs: tuple[Array, ...],
-        has_arena: bool,
     ) -> None:
         self._bound: BoundPlan = bound
         self._pool: native.Pool | None = pool
         self._heap: native.Heap = heap
         self._buffers: Sequence[memoryview] = buffers
-        self._has_arena: bool = has_arena
         self.outputs: Final[tuple[Array, ...]] = outputs
 
     def __call__(self) -> tuple[Array, ...]:
@@ -42,8 +40,7 @@ class PreparedCall:
 
         Raises: InputError for an index of the data that is out of range; DeviceError naming the kernel that failed.
         """
-        arena = self._heap.lease(self._bound.arena_bytes, native.MemoryUse.ARENA)
-        scratch = [arena] if self._has_arena else []
+        scratch = self._bound.scratch(self._heap)
         buffers = cast("Sequence[memoryview]", [*self._buffers, *scratch])
         try:
             self._bound.commands.run(self._pool, buffers, self._heap)

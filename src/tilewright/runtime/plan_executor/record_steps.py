@@ -1,4 +1,4 @@
-"""One step of a plan after the other, as commands: every size a number, every tensor a range of a slot.
+"""Steps of a plan as commands: every size a number, every tensor a range of a slot, every label a command.
 
 Knows which slot a storage has, not how it got there.  Called by `binding`, for a plan that is one list of commands,
 and by `flow`, for the parts of one that is several.
@@ -7,6 +7,7 @@ and by `flow`, for the parts of one that is several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast, final
 
 from tilewright.base.errors import ArchiveError, InputError
@@ -14,7 +15,8 @@ from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.plan import Entry, Plan, Step
+from tilewright.formats.plan import CHECK_BYTES, FLOW_KINDS, Entry, Plan, Step
+from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
@@ -38,6 +40,10 @@ class Resources:
     find_function: FindFunction | None = None  # packed functions of modules, by symbol
 
 
+def _fail(error: Exception) -> None:
+    raise error
+
+
 @final
 class StepRecorder:
     """Records steps for certain sizes.
@@ -49,6 +55,7 @@ class StepRecorder:
 
     Attributes:
         places: slot and byte offset of each storage, to be set before a step that uses it.
+        command_steps: the step of each command; None for one that looks at what checks found.
     """
 
     def __init__(
@@ -59,6 +66,12 @@ class StepRecorder:
         self.env: Mapping[str, int] = env
         self.recorder: Recorder = recorder
         self.places: list[tuple[int, int]] = [(-1, 0)] * len(self.plan.storages)
+        self.command_steps: list[int | None] = []
+        self._labels: dict[int, int] = {}  # step -> the command behind it
+        self._gotos: list[tuple[int, int]] = []  # command, step where it leads
+        self._unread: set[int] = (
+            set()
+        )  # records of checks that were written since the last look
 
     @property
     def given(self) -> str:
@@ -81,23 +94,88 @@ class StepRecorder:
             raise ArchiveError("a tensor lies outside its storage", location="plan")
         return slot, start + offset, size
 
-    def record(self, step: Step) -> bool:
-        """Record a step; whether it became a command."""
+    def record(self, start: int, stop: int) -> None:
+        """Record steps `start .. stop - 1`; those among them that go elsewhere go to one of them.
+
+        What checks of indices find is looked at before anybody decides where to go on, and behind the last step.
+        """
+        for index in range(start, stop):
+            step = self.plan.steps[index]
+            if step.kind in FLOW_KINDS:
+                self._look_at_checks()
+                self._record_flow(index, step)
+            elif self._gotos:
+                self._record_or_fail(step)
+            else:
+                self._record(step)
+            self._note(index)
+        self._look_at_checks()
+        for command, step in self._gotos:
+            self.recorder.lead(command, self._labels[step])
+
+    def _record_or_fail(self, step: Step) -> None:
+        """Record a step that perhaps never runs: sizes may be such that only another branch makes sense.
+
+        Where it does run it raises what recording it did.
+        """
+        try:
+            self._record(step)
+        except (ArchiveError, InputError) as error:
+            self.recorder.host_call(partial(_fail, error), ())
+
+    def _note(self, step: int | None) -> None:
+        """Say whose the commands are that were recorded since the last time."""
+        count = self.recorder.command_count - len(self.command_steps)
+        self.command_steps += [step] * count
+
+    def _record_flow(self, index: int, step: Step) -> None:
+        if step.kind == "label":
+            self._labels[index] = self.recorder.command_count
+            return
+        unless = None
+        if step.kind == "branch":
+            unless = self._range(self.plan.entries[step.arguments[0]])
+        self._gotos.append((self.recorder.goto(unless=unless), step.goto))
+
+    def _record(self, step: Step) -> None:
         entries = [self.plan.entries[e] for e in step.arguments]
         ranges = [self._range(entry) for entry in entries]
+        self._unread |= {
+            cast("int", e.offset_bytes)
+            for e in entries
+            if e.storage == self.plan.check_storage
+        }
         match step.kind:
             case "dispatch":
                 self._dispatch(step, ranges)
             case "copy":
                 source, target = ranges
-                if source[2] == 0:
-                    return False
-                self.recorder.copy(target, source, barrier=step.barrier)
+                if source[2] != 0:
+                    self.recorder.copy(target, source, barrier=step.barrier)
+            case "row":
+                place, table, row = ranges
+                self.recorder.row(row[0], table, place)
             case "call":
                 self._call(step, entries, ranges)
             case _:
                 self._host_call(step, entries, ranges)
-        return True
+
+    def _look_at_checks(self) -> None:
+        """Read what the kernels found since the last look, each row of neighbours at once."""
+        plan, waiting = self.plan, sorted(self._unread)
+        self._unread.clear()
+        while waiting:
+            first = waiting[0]
+            count = next(
+                (i for i, at in enumerate(waiting) if at != first + CHECK_BYTES * i),
+                len(waiting),
+            )
+            place = first // CHECK_BYTES
+            report = IndexReport.bound(plan.checks[place : place + count], self.number)
+            slot, start = self.places[plan.check_storage]
+            self.recorder.on_finding(report, (slot, start + first, CHECK_BYTES * count))
+            self._note(None)
+            del waiting[:count]
 
     def _dispatch(self, step: Step, ranges: Sequence[Range]) -> None:
         executable = self.resources.executable

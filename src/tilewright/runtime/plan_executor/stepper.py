@@ -44,9 +44,7 @@ class PlanStepper:
             for dtype, shape in whole.output_types
         ]
         heap = resources.heap or native.Heap()
-        arena = heap.lease(whole.arena_bytes, native.MemoryUse.ARENA)
-        has_arena = any(s.kind == "transient" for s in self.plan.storages)
-        buffers = [*inputs, *outputs, *resources.constants, *([arena] if has_arena else [])]
+        buffers = [*inputs, *outputs, *resources.constants, *whole.scratch(heap)]
         self._buffers: Sequence[memoryview] = cast("Sequence[memoryview]", buffers)
         self._places: tuple[tuple[int, int], ...] = whole.places
         self._calls: tuple[Callable[[], object], ...] = tuple(

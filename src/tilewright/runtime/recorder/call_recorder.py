@@ -36,11 +36,12 @@ class _Role(enum.IntEnum):
     OUTPUT = 1
     CONSTANT = 2
     SCRATCH = 3
+    ROW = 4
 
 
 @final
 class CallRecorder:
-    """A recorder whose slots are inputs, outputs, constants and scratch, made in this order.
+    """A recorder whose slots are inputs, outputs, constants, scratch and rows, made in this order.
 
     Thread-safety: one thread at a time.
     """
@@ -89,6 +90,11 @@ class CallRecorder:
         """A slot that has memory of the heap while a call is under way."""
         self._enter(_Role.SCRATCH)
         return self.recorder.slot(size_bytes, writable=True)
+
+    def row(self, size_bytes: int) -> int:
+        """A slot that commands let be a row of another; it has no memory of its own."""
+        self._enter(_Role.ROW)
+        return self.recorder.row_slot(size_bytes)
 
     def build(
         self, pool: Pool | None, heap: Heap | None, counted_bytes: int = 0

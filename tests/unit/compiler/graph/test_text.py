@@ -13,6 +13,7 @@ from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.text import ArrayHashes, describe, resources, to_text
 from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.ops import catalogue
 
 EVERYTHING = """graph @main<N: 1.., S: 0..512>(%x: f32[N, 4], %"input.1/a": f32[2*N, (S + 4)]) {
   %w: f32[4] = constant {value = f32[4] [1.0, -0.0, inf, nan]}
@@ -36,6 +37,16 @@ def test_text_parses_and_prints_back_to_itself():
     graph = parse_graph(EVERYTHING, tiny_ops.lookup)
     verify(graph)
     assert to_text(graph) == EVERYTHING
+
+
+def test_nodes_without_results_are_read_back():
+    text = """graph @g<N: 0..4>(%n: i64[1], %x: f32[4]) {
+  bind_sizes(%n) {sizes = [N]}
+  %y: f32[N] = slice(%x) {axes = [0], sizes = [N], starts = [0], steps = [1]}
+  return %y
+}
+"""
+    assert to_text(parse_graph(text, catalogue.schema)) == text
 
 
 def test_symbols_keep_their_bounds():

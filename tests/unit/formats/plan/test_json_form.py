@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.plans import calling_plan, checking_plan, dynamic_plan, static_plan
+from fakes.plans import calling_plan, checking_plan, dynamic_plan, flow_plan, static_plan
 from tilewright.base.errors import ArchiveError
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
@@ -123,7 +123,7 @@ def test_other_files_are_no_plans(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("version", "works"),
-    [*(([1, n], n <= 4) for n in range(6)), ([2, 0], False)],
+    [*(([1, n], n <= 5) for n in range(7)), ([2, 0], False)],
 )
 def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
     tree = members_of(static_plan())
@@ -133,7 +133,7 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         assert from_json(data).name == "static"
         return
     with pytest.raises(
-        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.4"
+        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.5"
     ) as caught:
         from_json(data)
     assert "update Tilewright" in (caught.value.hint or "")
@@ -266,3 +266,27 @@ def test_an_expression_is_parsed_once_however_often_it_stands(
     assert same(from_json(data), dynamic_plan())
     assert seen
     assert len(seen) == len(set(seen)) < data.count(b"n")
+
+
+def without_rows() -> Plan:
+    """`flow_plan` with neither the row nor what reads it."""
+    plan = flow_plan()
+    steps = tuple(
+        dataclasses.replace(
+            step,
+            arguments=(4, 3) if step.kind == "copy" else step.arguments,
+            goto=max(step.goto - 1, -1),
+        )
+        for step in plan.steps[1:]
+    )
+    entries = (*plan.entries[:4], plan.entries[5])
+    return dataclasses.replace(
+        plan, steps=steps, storages=plan.storages[:4], entries=entries
+    )
+
+
+def test_plans_are_written_as_the_oldest_version_that_has_what_is_in_them() -> None:
+    rows = ((flow_plan(), [1, 5]), (without_rows(), [1, 4]), (static_plan(), [1, 3]))
+    for plan, version in rows:
+        assert from_json(to_json(plan)) == plan
+        assert members_of(plan)["metadata"]["tilewright"]["version"] == version

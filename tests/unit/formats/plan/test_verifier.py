@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.complaints import complaint_of
-from fakes.plans import checking_plan, dynamic_plan, static_plan
+from fakes.plans import checking_plan, dynamic_plan, flow_plan, static_plan
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError
 from tilewright.base.symbolic import symbol
@@ -235,3 +235,30 @@ def test_entries_and_plans_are_plain_data() -> None:
     assert not dynamic_plan().is_static
     assert dataclasses.replace(static_plan()) == static_plan()
     assert Step("copy", "c", "", (0, 1), 1).barrier
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (changed("steps", 0, arguments=(1, 0, 0, 4)), "step 'row': not 2 -> 1"),
+        (changed("steps", 0, arguments=(2, 0, 4)), "step 'row': does not read 8 bytes"),
+        (changed("steps", 0, arguments=(1, 4, 4)), "step 'row': bad table"),
+        (
+            changed("entries", 0, shape=(symbol("N", 1), 2)),
+            "dimensions ['N'] have no value",
+        ),
+        (changed("entries", 4, shape=(1,)), "step 'row': not a row of its table"),
+        (changed("entries", 0, shape=(5,)), "input 'x': does not fill its storage"),
+        (changed("storages", 4, kind="transient"), "step 'row': writes transient 'picked'"),
+        (changed("steps", 2, arguments=(3, 4)), "step 'copy': writes row 'picked'"),
+        (changed("steps", 1, goto=5), "step 'branch': bad target"),
+        (changed("steps", 3, goto=-1), "step 'jump': bad target"),
+        (changed("steps", 1, arguments=(1,)), "step 'branch': does not read 1 bytes"),
+        (changed("steps", 4, arguments=(2,)), "step 'else': not 0 -> 0"),
+    ],
+)
+def test_what_steps_of_control_flow_must_not_do_is_refused(
+    change: Callable[[Plan], Plan], complaint: str
+) -> None:
+    assert complaint_of(verify_plan, flow_plan()) == ""
+    assert complaint in complaint_of(verify_plan, change(flow_plan()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import cast, final
 
-from tilewright.base.symbolic import Dim, Expr, symbols
+from tilewright.base.symbolic import Dim, Expr, Symbol, symbol, symbols
 from tilewright.compiler.program.emit_bytecode.function import (
     STATUS_INVALID_ARGUMENT,
     HalFunction,
@@ -21,6 +21,7 @@ from tilewright.compiler.program.ir import (
     HostCall,
     Jump,
     Label,
+    PickRow,
     Program,
     ReadSizes,
     Step,
@@ -49,6 +50,7 @@ class Flow:
         self._span: Span = span
         self._blocks: dict[Label, Block] = {}
         self._known: dict[Label, dict[Dim, Register]] = {}
+        self._rows: int = 0
 
     def emit(self, step: FlowStep) -> None:
         """Append a step; nothing is recorded that did not run."""
@@ -90,35 +92,61 @@ class Flow:
         function, build = self.function, self.function.build
         buffer, start, _ = self._span(step.source)
         for place, size in enumerate(step.sizes):
-            low, high = (
-                function.call(
-                    "hal.buffer.load",
-                    [
-                        buffer,
-                        build.emit("add.i64", start, function.i64(8 * place + half)),
-                        function.i32(4),
-                    ],
-                    "i32",
-                )
-                for half in (0, 4)
-            )
-            upper = build.emit(
-                "shl.i64", build.emit("ext.i32.i64.s", high), function.i32(32)
-            )
-            value = build.emit("or.i64", upper, build.emit("ext.i32.i64.u", low))
+            at = build.emit("add.i64", start, function.i64(8 * place))
+            value = self._load(buffer, at)
             where = f"{place_of(step)}: the data gives a size"
             least = max(size.lower or 0, 0)
             self._refuse_less(value, function.i64(least), f"{where} less than {least}")
             if size.upper is not None:
                 most = function.i64(size.upper)
                 self._refuse_less(most, value, f"{where} greater than {size.upper}")
-            # What was computed from the value of another trip is not known any more.
-            function.dims = {
-                dim: register
-                for dim, register in function.dims.items()
-                if size not in symbols(dim)
-            }
-            function.bind(size.name, value)
+            self._bind(size, value)
+
+    def _load(self, buffer: Register, start: Register) -> Register:
+        """The i64 at a byte of a buffer."""
+        function, build = self.function, self.function.build
+        low, high = (
+            function.call(
+                "hal.buffer.load",
+                [
+                    buffer,
+                    build.emit("add.i64", start, function.i64(half)),
+                    function.i32(4),
+                ],
+                "i32",
+            )
+            for half in (0, 4)
+        )
+        upper = build.emit("shl.i64", build.emit("ext.i32.i64.s", high), function.i32(32))
+        return build.emit("or.i64", upper, build.emit("ext.i32.i64.u", low))
+
+    def _bind(self, size: Symbol, value: Register) -> None:
+        """Let a symbol have a value; what was computed from that of another trip is not known any more."""
+        self.function.dims = {
+            dim: register
+            for dim, register in self.function.dims.items()
+            if size not in symbols(dim)
+        }
+        self.function.bind(size.name, value)
+
+    def row_offset(self, step: PickRow) -> Dim:
+        """Where the row begins in its table, in bytes."""
+        function, build = self.function, self.function.build
+        buffer, start, _ = self._span(step.place)
+        given = self._load(buffer, start)
+        table, row = step.table.type.size_bytes, step.row.type.size_bytes
+        assert isinstance(table, int) and isinstance(row, int), "rows have known sizes"  # noqa: PT018 - one thought
+        count, zero = function.i64(table // row), function.i64(0)
+        back = build.emit("add.i64", given, count)
+        is_back = build.emit("cmp.lt.i64.s", given, zero)
+        place = build.emit("select.i64", is_back, back, given)
+        last = function.i64(table // row - 1)
+        place = build.emit("min.i64.s", build.emit("max.i64.s", place, zero), last)
+        self._rows += 1
+        dim = symbol(f"row${self._rows}", 0, table // row - 1)
+        (name,) = symbols(dim)
+        self._bind(name, place)
+        return dim * row
 
     def _refuse_less(self, left: Register, right: Register, message: str) -> None:
         build = self.function.build

@@ -45,6 +45,7 @@ from tilewright.compiler.program.ir import (
     Entry,
     FlowStep,
     HostCall,
+    PickRow,
     Program,
     ReadSizes,
     Step,
@@ -253,6 +254,12 @@ class _Main:
         if isinstance(step, HostCall | Call):
             self._submit()
             self._call_out(step)
+            return
+        if isinstance(step, PickRow):
+            self._submit()
+            table = self.places[step.table.storage]
+            start = table.offset + step.table.offset_bytes + self.flow.row_offset(step)
+            self.places[step.row.storage] = _Place(table.buffer, start)
             return
         if isinstance(step, FlowStep):
             self._submit()

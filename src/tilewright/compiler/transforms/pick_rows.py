@@ -1,0 +1,95 @@
+"""Loops read a row of a table where it lies: the weights of a layer, in a loop over layers.
+
+    gather(table, i)     ->     pick_row(table, i)
+
+A kernel that reads elementwise takes the gather into its loads. One that reads its operand from memory, as products
+do, would get a copy of the row in each trip; `pick_row` says where the row is instead, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.base import dtypes
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Role, Trait
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.indexing import pick_row
+from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.guard_indices import GuardIndices
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    has,
+    number,
+    operand,
+    picks_one,
+)
+
+_FROM_MEMORY: Final = (Role.CONTRACTION, Role.ATTENTION, Role.POOLING, Role.ALONE)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickRows(GraphPass):
+    """In bodies of loops, write what picks a row for a kernel that reads it from memory as `pick_row`.
+
+    Requires: guarded, for a row has no check of its own.  Ensures: tables are constants, or what the loop reads from
+    outside; rows have at least `least_bytes`.  Bodies in which sizes are read stay as they are.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"rows-picked"})
+    requires: ClassVar[frozenset[str]] = GuardIndices.ensures
+    level: ClassVar[int] = 2
+    least_bytes: int = 1 << 12
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """One look at the body of each loop."""
+        del context
+        count = sum(self._in_body(node) for node in graph if has(node, Trait.LOOP))
+        return PassResult(bool(count), {"rows": count} if count else {})
+
+    def _in_body(self, loop: Node) -> int:
+        body = loop.regions[1]
+        if any(has(node, Trait.BINDS) for node in body.walk()):
+            return 0
+        outside = body.inputs[len(loop.results) :]
+        count = 0
+        with Editor(body) as edit:
+            for node in edit.nodes():
+                if self._fits(node, outside) and _is_read_from_memory(node.result, edit):
+                    _pick(node, edit)
+                    count += 1
+        return count
+
+    def _fits(self, node: Node, outside: Collection[Value]) -> bool:
+        if not node.results or not picks_one(node.results[0]):
+            return False
+        table, place = operand(node), operand(node, 1)
+        if constant_of(table) is None and table not in outside:
+            return False
+        axis = number(node, "axis") % table.type.rank
+        size = node.result.type.size_bytes
+        return (
+            place.type.dtype is dtypes.i64
+            and table.type.is_static
+            and all(extent == 1 for extent in table.type.shape[:axis])
+            and isinstance(size, int)
+            and size >= self.least_bytes
+        )
+
+
+def _is_read_from_memory(value: Value, edit: Editor) -> bool:
+    return any(
+        user.schema.role in _FROM_MEMORY
+        or (has(user, Trait.VIEW) and _is_read_from_memory(user.result, edit))
+        for user in edit.users(value)
+    )
+
+
+def _pick(node: Node, edit: Editor) -> None:
+    shape = {"shape": node.result.type.shape}
+    emit = Emitter(edit, catalogue.schema, node)
+    edit.replace(node, [emit.op(pick_row.name, node.operands, shape)])
