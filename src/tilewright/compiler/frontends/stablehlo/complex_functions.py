@@ -16,13 +16,13 @@ from typing import Final, final
 from tilewright.base.dtypes import DType
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.held import Complex
-from tilewright.compiler.frontends.stablehlo.wide import (
+from tilewright.compiler.frontends.kit.wide import (
     Wide,
     angle,
     exp_minus_one,
     log_plus_one,
 )
+from tilewright.compiler.frontends.stablehlo.held import Complex
 
 # Beyond it, tanh is one to the last digit of f64.
 _SATURATED: Final = 20.0

@@ -15,6 +15,12 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.kit.wide import (
+    Wide,
+    angle,
+    exp_minus_one,
+    log_plus_one,
+)
 from tilewright.compiler.frontends.stablehlo.bits import total_order
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.complex_functions import (
@@ -39,12 +45,6 @@ from tilewright.compiler.frontends.stablehlo.numbers import (
 )
 from tilewright.compiler.frontends.stablehlo.row import Build, Result, Row, row
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, Dense, TensorType
-from tilewright.compiler.frontends.stablehlo.wide import (
-    Wide,
-    angle,
-    exp_minus_one,
-    log_plus_one,
-)
 
 _ACCURACY: Final = ("result_accuracy",)
 

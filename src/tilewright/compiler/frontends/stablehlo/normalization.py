@@ -12,11 +12,11 @@ from typing import Final
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.kit.wide import Wide
 from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.movement import broadcast_in, sizes_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Number
-from tilewright.compiler.frontends.stablehlo.wide import Wide
 
 
 def _epsilon(call: Call) -> float:

@@ -24,6 +24,7 @@ from tilewright.compiler.frontends.torch.pooling import ROWS as POOLING
 from tilewright.compiler.frontends.torch.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.selection import ROWS as SELECTION
+from tilewright.compiler.frontends.torch.special import ROWS as SPECIAL
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ACTIVATIONS,
@@ -39,6 +40,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     POOLING,
     REDUCTION,
     SELECTION,
+    SPECIAL,
 )
 
 
