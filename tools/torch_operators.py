@@ -48,8 +48,16 @@ TOLERANCES = {
 # Their elements are whatever lay in memory: shapes are compared.
 UNINITIALIZED = frozenset(
     ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
-     "new_empty_strided")
+     "new_empty_strided", "resize_", "resize_as_")
 )  # fmt: skip
+# Vectors whose signs are free: compared after what torch's own tests do to them.
+SIGNS_ARE_FREE = frozenset(
+    ("linalg.eig", "linalg.eigh", "linalg.svd", "svd", "svd_lowrank", "pca_lowrank")
+)
+# Torch's own f64 results are off by up to 5e-7 there, as values with forty digits show.
+COARSE = frozenset(
+    ("special.bessel_j0", "special.bessel_j1", "special.bessel_y0", "special.bessel_y1")
+)
 
 
 class Wrong(Exception):  # noqa: N818 - an outcome
@@ -63,9 +71,13 @@ class Refused(Exception):  # noqa: N818 - an outcome
 class Operator(torch.nn.Module):
     """One call of an operator, a function of its tensors."""
 
-    def __init__(self, info: OpInfo, leaves: Sequence[object], spec: object) -> None:
+    def __init__(self, info: OpInfo, sample: object) -> None:
         super().__init__()
-        self.info, self.leaves, self.spec = info, leaves, spec
+        self.info = info
+        self.leaves, self.spec = pytree.tree_flatten(
+            (sample.input, sample.args, sample.kwargs)
+        )
+        self.finish = sample.output_process_fn_grad if info.name in SIGNS_ARE_FREE else None
 
     def forward(self, *tensors: torch.Tensor) -> object:
         given = iter(tensors)
@@ -74,6 +86,7 @@ class Operator(torch.nn.Module):
         ]
         first, arguments, named = pytree.tree_unflatten(leaves, self.spec)
         found = self.info.op(first, *arguments, **named)
+        found = found if self.finish is None else self.finish(found)
         return [x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor)]
 
 
@@ -172,8 +185,8 @@ def computed(
 
 def check(info: OpInfo, sample: object, *, run: object = computed) -> None:
     """Compare one sample.  Raises: Wrong, Refused."""
-    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-    module = Operator(info, leaves, spec).eval()
+    module = Operator(info, sample).eval()
+    leaves = module.leaves
     with torch.no_grad():
         wanted = module(*clone_leaves(leaves))
     tensors = clone_leaves(leaves)
@@ -219,6 +232,8 @@ def compare(
     if info.name in UNINITIALIZED:
         return
     relative, absolute = TOLERANCES.get(theirs.dtype, (0, 0))
+    if info.name in COARSE:
+        relative, absolute = max(relative, 1e-5), max(absolute, 1e-6)
     if not theirs.dtype.is_floating_point:
         ok = np.asarray(mine == array)
     else:
@@ -228,6 +243,7 @@ def compare(
             wide = exact()
             if wide is not None and wide.shape == left.shape:
                 ok |= _is_nearer(left, right, wide)
+                ok |= mine == wide.astype(mine.dtype)
     if not np.all(ok):
         place = tuple(np.argwhere(~np.atleast_1d(ok))[0])
         first = np.atleast_1d(mine)[place], np.atleast_1d(array)[place]

@@ -411,7 +411,8 @@ def _top_k_oracle(
 ) -> tuple[np.ndarray, np.ndarray]:
     del sorted  # always sorted, which is allowed
     # Equal elements keep their order; NaN counts as the largest.
-    keys = np.flip(x, axis) if largest else x
+    wide = x.astype(np.float64) if dtypes.from_numpy(x.dtype).is_float else x
+    keys = np.flip(wide, axis) if largest else wide
     order = np.argsort(keys, axis, kind="stable")
     if largest:
         order = x.shape[axis] - 1 - np.flip(order, axis)

@@ -246,10 +246,11 @@ def bessel_i1e(x: Wide) -> Wide:
     return (-found).where(x.less(0.0), found)
 
 
-def _grown(scaled: Wide, x: Wide) -> Wide:
+def _grown(scaled: Wide, x: Wide, sign: Wide | None = None) -> Wide:
     """Times e^|x|, infinite where that is."""
     power = abs(x).apply("exp")
-    return (power * scaled.apply("sign")).where(power.is_inf(), power * scaled)
+    limit = power if sign is None else power * sign
+    return limit.where(power.is_inf(), power * scaled)
 
 
 def bessel_i0(x: Wide) -> Wide:
@@ -259,7 +260,7 @@ def bessel_i0(x: Wide) -> Wide:
 
 def bessel_i1(x: Wide) -> Wide:
     """I1."""
-    return _grown(bessel_i1e(x), x)
+    return _grown(bessel_i1e(x), x, x.apply("sign"))
 
 
 def _third_kind(x: Wide, near: Wide, far: Wide, *, scaled: bool) -> Wide:

@@ -30,13 +30,19 @@ def whole(e: NodeMaker, number: int) -> Tensor:
     return e.scalar(number, dtypes.i64)
 
 
-def true_places(e: NodeMaker, mask: Tensor, stem: str = "count") -> Tensor:
-    """The places where a vector of bool is true, in order: i64[n], n read from the data."""
+def true_places(
+    e: NodeMaker, mask: Tensor, stem: str = "count", count_as: Dim | None = None
+) -> Tensor:
+    """The places where a vector of bool is true, in order: i64[n], n read from the data, as `count_as` if given."""
     (size,) = mask.shape
     ones = e.cast(mask, dtypes.i64)
     count = e.op("reduce_sum", ones, axes=(0,), keepdims=True)
     high = size if isinstance(size, int) else None
-    (found,) = control.read_sizes(e, count, stem, high)
+    if count_as is None:
+        (found,) = control.read_sizes(e, count, stem, high)
+    else:
+        found = count_as
+        e.bind_sizes(count, (found,))
     # What is not true goes to one place more, which is cut off.
     behind = e.op("sub", e.op("cumsum", ones, axis=0), whole(e, 1))
     last = e.dim(found)

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.torch.program import (
     Operation,
     Ref,
 )
+from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.schema import TensorType
 
 Number = bool | int | float
@@ -191,6 +192,20 @@ class Call:
         if not isinstance(found, tuple):
             raise ModelError(f"argument '{name}' is no list")
         return found
+
+    # --- sizes that data decides
+
+    def data_size(self, index: int = 0) -> Dim:
+        """The one size of a result that only data decides, which the row binds."""
+        found = of_data(self.shape(index))
+        if len(found) != 1:
+            raise UnsupportedError("the size of the result does not depend on data alone")
+        return found[0]
+
+    def bind(self, values: Tensor, size: Dim) -> None:
+        """Let a size that data decides be an element."""
+        flat = self.maker.reshape(self.maker.cast(values, dtypes.i64), (1,))
+        self.maker.bind_sizes(flat, (size,))
 
     # --- operands of arithmetic
 

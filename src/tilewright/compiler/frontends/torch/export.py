@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 
@@ -127,6 +128,7 @@ def _decompositions(keep_batch_norm: bool) -> dict[Any, Callable[..., Any]]:
     for operator, build in border.load("torch._decomp").decomposition_table.items():
         if border.is_instance(operator, "_ops.OpOverload"):
             found.setdefault(operator, build)
+    found |= own.own()
     kept = table.names() if keep_batch_norm else table.names() - set(_LEARNERS)
     return {
         operator: build for operator, build in found.items() if str(operator) not in kept

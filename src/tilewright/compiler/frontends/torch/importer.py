@@ -8,7 +8,7 @@ torch's graphs.  Called by `load`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, cast, final
 
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base import symbolic
@@ -35,8 +35,9 @@ from tilewright.compiler.frontends.torch.program import (
     Ref,
     Role,
 )
+from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.ir import Graph, Location, Value
-from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.graph.schema import TensorType, Trait
 
 # They say where and how a tensor lies, which is ours to decide.
 _IGNORED: Final = frozenset(
@@ -67,6 +68,7 @@ class Importer:
         self.records: list[Record] = []
         self._values: dict[str, Held | None] = {}
         self._constants: dict[int, Tensor] = {}
+        self._bound: set[Dim] = set()
 
     def run(self) -> None:
         """Import all of it; problems are collected, not raised."""
@@ -187,11 +189,22 @@ class Importer:
                     raise SkipNodeError("an operand is unknown")
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
         made = found.build(call)
+        self._check_sizes(operation)
         for name, value in operation.arguments.items():
             is_read = name in call.read or name in found.ignores or name in _IGNORED
             if not is_read and not any(value is n or value == n for n in _NOTHING):
                 raise UnsupportedError(f"argument '{name}' = {value} is not supported")
         return self._agreed(operation, made)
+
+    def _check_sizes(self, operation: Operation) -> None:
+        """Raise UnsupportedError for a size of data that no node binds."""
+        for node in self.maker.emitted:
+            if Trait.BINDS in node.schema.traits:
+                self._bound.update(cast("tuple[Dim, ...]", node.attributes["sizes"]))
+        for type_ in operation.results:
+            for size in of_data(() if type_ is None else type_.shape):
+                if size not in self._bound:
+                    raise UnsupportedError(f"a size that depends on data ('{size}')")
 
     def _item(self, operation: Operation) -> Tensor:
         reference, index = operation.arguments["self"], operation.arguments["index"]

@@ -15,14 +15,16 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.computed import unraveled
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import axis_of
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.counted import true_places
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Build, Row, row
-from tilewright.compiler.ops.shapes import broadcast_shapes
+from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
 _MASK: Final = "an index of truth values picks as many elements as the data says"
 
@@ -80,6 +82,8 @@ def _take(call: Call) -> Tensor:
 def _index(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     indices = call.optional_tensors("indices")
+    if any(index is not None and index.dtype.is_bool for index in indices):
+        indices = _without_masks(call, indices)
     chosen = [axis for axis, index in enumerate(indices) if index is not None]
     picked = [_places(e, index) for index in indices if index is not None]
     if any(size == 0 for size in call.shape()):
@@ -95,6 +99,24 @@ def _index(call: Call) -> Tensor:
     wide, front = found.rank - len(rest), chosen[0]
     order = [*range(wide, wide + front), *range(wide), *range(wide + front, found.rank)]
     return e.transpose(found, order)
+
+
+def _without_masks(call: Call, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """A mask as the places where it is true, one index for each of its axes."""
+    masks = [index for index in indices if index is not None and index.dtype.is_bool]
+    if len(masks) != 1 or not masks[0].rank:
+        raise UnsupportedError(_MASK)
+    found: list[Tensor | None] = []
+    for index in indices:
+        if index is None or not index.dtype.is_bool:
+            found.append(index)
+            continue
+        e, places = call.maker, true_places(call, index)
+        rows = unraveled(e, places, index.shape)
+        found += [
+            e.reshape(e.slice(rows, 0, axis, 1), places.shape) for axis in range(index.rank)
+        ]
+    return found
 
 
 def _tuples(e: NodeMaker, picked: Sequence[Tensor]) -> Tensor:
@@ -149,11 +171,33 @@ def _masked_put(
 ) -> Tensor:
     """One mask and one number: no place has to be known."""
     mask = indices[0]
-    is_plain = len(indices) == 1 and mask is not None and reduction == "none"
-    if not is_plain or mask is None or any(size != 1 for size in values.shape):
+    if any(index is not None for index in indices[1:]) or mask is None or not mask.rank:
         raise UnsupportedError(_MASK)
-    mask = e.reshape(mask, (*mask.shape, *[1] * (x.rank - mask.rank)))
-    return e.op("where", mask, e.reshape(values, ()), x)
+    if any(size == 0 for size in (*x.shape, *values.shape)):
+        return x
+    wide = e.reshape(mask, (*mask.shape, *[1] * (x.rank - mask.rank)))
+    rest = x.shape[mask.rank :]
+    if values.rank <= len(rest) or values.shape[-len(rest) - 1] == 1:
+        # The same for every place that is true.
+        kept = values.shape[max(values.rank - len(rest), 0) :]
+        found = e.broadcast_to(e.reshape(values, kept), (*mask.shape, *rest))
+    else:
+        found = _in_order(e, mask, values, rest)
+    if reduction == "add":
+        found = e.op("add", x, found)
+    return e.op("where", wide, found, x)
+
+
+def _in_order(e: NodeMaker, mask: Tensor, values: Tensor, rest: Sequence[Dim]) -> Tensor:
+    """At the n-th place that is true the n-th of the values; elsewhere any of them."""
+    count = values.shape[-len(rest) - 1]
+    flat = e.cast(e.reshape(mask, (element_count(mask.shape),)), dtypes.i64)
+    one = e.scalar(1, dtypes.i64)
+    order = e.op("sub", e.op("cumsum", flat, axis=0), one)
+    last = e.op("sub", e.dim(count), one)
+    order = e.op("min", e.op("max", order, e.scalar(0, dtypes.i64)), last)
+    rows = e.broadcast_to(e.reshape(values, values.shape[-len(rest) - 1 :]), (count, *rest))
+    return e.reshape(e.op("gather", rows, order, axis=0), (*mask.shape, *rest))
 
 
 def _masked_fill(call: Call) -> Tensor:

@@ -29,6 +29,7 @@ from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 # They only tell torch what it may take for granted.
+_READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
 
@@ -88,7 +89,7 @@ def read_exported(exported: Any, name: str) -> Program:
             outputs.append(Output(value, written=spec.target))
         elif kind == "USER_OUTPUT":
             outputs.append(Output(value))
-        else:
+        elif kind != "TOKEN":
             reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
     return Program(
         name, inputs, reader.operations(), tuple(outputs), tuple(reasons), (), sizes.symbols
@@ -181,7 +182,9 @@ class Reader:
 
     def _operation(self, node: Any) -> Operation | None:
         value, title = node.meta.get("val"), target_name(node.target)
-        if _is_number(value) or _is_silent(title):
+        if border.is_instance(value, "SymInt") and title in _READS:
+            return self._read_number(node, value, title)
+        if _is_number(value) or _is_silent(title) or _only_checks(node):
             return None
         reason = ""
         arguments: dict[str, Argument] = {}
@@ -200,6 +203,11 @@ class Reader:
         return Operation(
             node.name, title, arguments, results, is_list, place_of(node), reason
         )
+
+    def _read_number(self, node: Any, value: Any, title: str) -> Operation:
+        """A whole number of the data that sizes follow from."""
+        arguments = {"self": self.argument(node.args[0]), "size": self._sizes.size(value)}
+        return Operation(node.name, title, arguments, (), place=place_of(node))
 
     def _arguments(self, node: Any) -> dict[str, Argument]:
         schema = getattr(node.target, "_schema", None)
@@ -253,6 +261,13 @@ def _is_dense(node: Any) -> bool:
 
 def _is_silent(title: str) -> bool:
     return title.partition(".")[2].startswith(_SILENT)
+
+
+def _only_checks(node: Any) -> bool:
+    """Whether it only raises errors, in an order with other effects."""
+    if target_name(node.target) != "higher_order.with_effects":
+        return False
+    return str(node.args[1]) == "aten._linalg_check_errors.default"
 
 
 def target_name(target: Any) -> str:

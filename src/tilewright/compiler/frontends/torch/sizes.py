@@ -6,7 +6,7 @@ Symbols get the names that the user gave them (`Dim("batch")`) and the ranges th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, final
 
 from tilewright.base import symbolic
@@ -14,6 +14,7 @@ from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 
 _LARGEST: Final = 1 << 48
+_DATA: Final = "data$"
 
 
 @final
@@ -58,14 +59,27 @@ class Sizes:
 
     def _symbol(self, symbol: Any) -> Dim:
         name = str(symbol)
-        if name.startswith("u") and name[1:].isdigit():
-            raise UnsupportedError(f"a size that depends on data ('{name}')")
-        own = self._names.get(name, name)
+        is_data = name.startswith("u") and name[1:].isdigit()
+        own = f"{_DATA}{name}" if is_data else self._names.get(name, name)
         if own not in self._symbols:
             bounds = self._ranges.get(symbol)
             low, high = (None, None) if bounds is None else _limits(bounds)
-            self._symbols[own] = symbolic.symbol(own, max(low or 0, 0), high)
+            if is_data:
+                # Torch takes upper limits from the first operand, which a broadcast may exceed.
+                self._symbols[own] = symbolic.symbol(own, low)
+            else:
+                self._symbols[own] = symbolic.symbol(own, max(low or 0, 0), high)
         return self._symbols[own]
+
+
+def of_data(dims: Iterable[Dim]) -> list[Dim]:
+    """The sizes among those of some dimensions that only data decides."""
+    found = {s.name: s for dim in dims for s in symbolic.symbols(dim)}
+    return [
+        symbolic.symbol(name, s.lower, s.upper)
+        for name, s in found.items()
+        if name.startswith(_DATA)
+    ]
 
 
 def _limits(bounds: Any) -> tuple[int | None, int | None]:

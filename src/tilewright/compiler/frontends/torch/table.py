@@ -14,10 +14,12 @@ from tilewright.compiler.frontends.torch.activations import ROWS as ACTIVATIONS
 from tilewright.compiler.frontends.torch.attention import ROWS as ATTENTION
 from tilewright.compiler.frontends.torch.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.torch.convolution import ROWS as CONVOLUTION
+from tilewright.compiler.frontends.torch.counted import ROWS as COUNTED
 from tilewright.compiler.frontends.torch.creation import ROWS as CREATION
 from tilewright.compiler.frontends.torch.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.torch.functions import ROWS as FUNCTIONS
 from tilewright.compiler.frontends.torch.indexing import ROWS as INDEXING
+from tilewright.compiler.frontends.torch.linear_algebra import ROWS as LINEAR_ALGEBRA
 from tilewright.compiler.frontends.torch.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.torch.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.torch.pooling import ROWS as POOLING
@@ -31,10 +33,12 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ATTENTION,
     CONTRACTION,
     CONVOLUTION,
+    COUNTED,
     CREATION,
     ELEMENTWISE,
     FUNCTIONS,
     INDEXING,
+    LINEAR_ALGEBRA,
     MOVEMENT,
     NORMALIZATION,
     POOLING,

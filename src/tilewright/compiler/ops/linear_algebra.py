@@ -1,0 +1,334 @@
+"""Factors of matrices and systems of equations: host ops of numerical models.
+
+All take matrices in the last two axes, compute in f64 and round once.  Elimination and iteration pick their steps
+by value, which numpy does on the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import i32, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, minimum
+from tilewright.compiler.graph.schema import Array, Attributes, TensorType
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import check_same, first, need
+
+_FLOATS: Final = (dtypes.f32, dtypes.f64)
+_ON_HOST: Final = "elimination and iteration pick their steps by value"
+
+
+def _matrices(types: Types, place: int = 0) -> TensorType:
+    x = need(types, place)
+    if x.rank < 2:
+        raise ModelError(f"needs matrices, got {x}")
+    return x
+
+
+def _square(types: Types) -> TensorType:
+    x = _matrices(types)
+    check_same(f"rows and columns of {x}", x.shape[-1], x.shape[-2])
+    return x
+
+
+def _rounded(value: Any, like: Array) -> Array:
+    return numerics.cast(np.asarray(value), dtypes.from_numpy(like.dtype))
+
+
+def _each(x: Array) -> np.ndarray:
+    """The matrices one after another, in f64."""
+    count = int(np.prod(x.shape[:-2], dtype=np.int64))
+    return x.astype(np.float64).reshape((count, *x.shape[-2:]))
+
+
+# --- factors ------------------------------------------------------------------------------------
+
+
+def _cholesky_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _square(types)
+    return x, TensorType(i32, x.shape[:-2])
+
+
+def _cholesky_oracle(x: Array) -> tuple[Array, Array]:
+    found = np.zeros(x.shape)
+    lost = np.zeros(x.shape[:-2], np.int32)
+    wide = x.astype(np.float64)
+    for j in range(x.shape[-1]):
+        row = found[..., j, :j]
+        rest = wide[..., j, j] - np.sum(row * row, -1)
+        lost = np.where((lost == 0) & ~(rest > 0), j + 1, lost)
+        root = np.sqrt(rest)
+        found[..., j, j] = root
+        below = found[..., j + 1 :, :j] @ row[..., None]
+        found[..., j + 1 :, j] = (wide[..., j + 1 :, j] - below[..., 0]) / root[..., None]
+    return _rounded(found, x), np.asarray(lost, np.int32)
+
+
+cholesky: Final = declare(
+    name="cholesky",
+    summary="Lower triangular L of positive definite x = L L', and which leading minor is not, or 0",
+    operands=(operand("x", _FLOATS),),
+    results=("factor", "info"),
+    infer=_cholesky_infer,
+    evaluate=_cholesky_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK potrf",
+)
+
+
+def _lu_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _matrices(types)
+    count = minimum(x.shape[-2], x.shape[-1])
+    batch = x.shape[:-2]
+    return x, TensorType(i32, (*batch, count)), TensorType(i32, batch)
+
+
+def _lu_oracle(x: Array, *, pivot: bool) -> tuple[Array, ...]:
+    matrices = _each(x).copy()
+    count = min(x.shape[-2:])
+    pivots = np.zeros((len(matrices), count), np.int32)
+    lost = np.zeros(len(matrices), np.int32)
+    for place, a in enumerate(matrices):
+        lost[place] = _eliminate(a, pivots[place], pivot=pivot)
+    batch = x.shape[:-2]
+    packed = _rounded(matrices.reshape(x.shape), x)
+    return packed, pivots.reshape((*batch, count)), lost.reshape(batch)
+
+
+def _eliminate(a: np.ndarray, pivots: np.ndarray, *, pivot: bool) -> int:
+    """Let a matrix become its factors, row k exchanged with row `pivots[k]`, counted from 1; which pivot is 0, or 0."""
+    lost = 0
+    for k in range(len(pivots)):
+        chosen = k + int(np.argmax(np.abs(a[k:, k]))) if pivot else k
+        pivots[k] = chosen + 1
+        a[[k, chosen]] = a[[chosen, k]]
+        if a[k, k] == 0:
+            lost = lost or k + 1
+            continue
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return lost
+
+
+lu: Final = declare(
+    name="lu",
+    summary="Unit lower and upper triangular factors in one matrix, rows exchanged (from 1), and which pivot is 0",
+    operands=(operand("x", _FLOATS),),
+    attributes=(attr("pivot", "bool", default=True),),
+    results=("factors", "pivots", "info"),
+    infer=_lu_infer,
+    evaluate=_lu_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK getrf",
+)
+
+
+def _exchanged_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    (rows,) = cast("tuple[Dim, ...]", attributes["rows"])
+    return (TensorType(i64, (*first(types).shape[:-1], rows)),)
+
+
+def _exchanged_oracle(pivots: np.ndarray, *, rows: tuple[int, ...]) -> np.ndarray:
+    flat = pivots.reshape((-1, pivots.shape[-1])) if pivots.size else pivots
+    found = np.tile(np.arange(rows[0]), (*pivots.shape[:-1], 1))
+    if pivots.size:
+        for order, exchanges in zip(found.reshape((-1, rows[0])), flat, strict=True):
+            for k, chosen in enumerate(exchanges - 1):
+                order[[k, chosen]] = order[[chosen, k]]
+    return found
+
+
+exchanged_rows: Final = declare(
+    name="exchanged_rows",
+    summary="Which of `rows` rows stands where after row k was exchanged with row pivots[k] - 1, one after another",
+    operands=(operand("pivots", (i32,)),),
+    attributes=(attr("rows", "dims"),),
+    infer=_exchanged_infer,
+    evaluate=_exchanged_oracle,
+    cases=("i32[2,0]; rows=(3,)",),
+    on_host="every exchange follows the one before",
+    source="LAPACK laswp",
+)
+
+
+def _reflectors_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _matrices(types)
+    count = minimum(x.shape[-2], x.shape[-1])
+    return x, x.with_shape((*x.shape[:-2], count))
+
+
+def _reflectors_oracle(x: Array) -> tuple[Array, Array]:
+    count = min(x.shape[-2:])
+    if not x.size:
+        return x, np.zeros((*x.shape[:-2], count), x.dtype)
+    raw: Any = np.linalg.qr(x.astype(np.float64), mode="raw")
+    return _rounded(np.swapaxes(raw[0], -1, -2), x), _rounded(raw[1], x)
+
+
+reflectors: Final = declare(
+    name="reflectors",
+    summary="R above the diagonal and Householder's vectors below it, and how far each reflects",
+    operands=(operand("x", _FLOATS),),
+    results=("factors", "scales"),
+    infer=_reflectors_infer,
+    evaluate=_reflectors_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK geqrf",
+)
+
+
+def _reflected_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    return (_matrices(types),)
+
+
+def _reflected_oracle(x: Array, scales: Array) -> Array:
+    rows, columns = x.shape[-2:]
+    wide = x.astype(np.float64)
+    found = np.broadcast_to(np.eye(rows, columns), x.shape).copy()
+    for k in reversed(range(scales.shape[-1])):
+        vector = wide[..., k:, k].copy()
+        vector[..., 0] = 1
+        along = np.einsum("...i,...ij->...j", vector, found[..., k:, :])
+        step = scales[..., k, None, None].astype(np.float64)
+        found[..., k:, :] -= step * vector[..., :, None] * along[..., None, :]
+    return _rounded(found, x)
+
+
+reflected: Final = declare(
+    name="reflected",
+    summary="The first columns of the product of Householder's reflections",
+    operands=(operand("vectors", _FLOATS), operand("scales", _FLOATS, like="vectors")),
+    infer=_reflected_infer,
+    evaluate=_reflected_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK orgqr",
+)
+
+
+# --- eigenvalues and singular values ------------------------------------------------------------
+
+
+def _eigh_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _square(types)
+    return x.with_shape(x.shape[:-1]), x
+
+
+def _eigh_oracle(x: Array, *, lower: bool) -> tuple[Array, Array]:
+    if not x.size:
+        return np.zeros(x.shape[:-1], x.dtype), x
+    values, vectors = np.linalg.eigh(x.astype(np.float64), "L" if lower else "U")
+    return _rounded(values, x), _rounded(vectors, x)
+
+
+eigh: Final = declare(
+    name="eigh",
+    summary="Eigenvalues, smallest first, and eigenvectors of symmetric matrices of which one triangle is read",
+    operands=(operand("x", _FLOATS),),
+    attributes=(attr("lower", "bool", default=True),),
+    results=("values", "vectors"),
+    infer=_eigh_infer,
+    evaluate=_eigh_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK syevd",
+)
+
+
+def _eig_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _square(types)
+    return x.with_shape(x.shape[:-1]), x.with_shape(x.shape[:-1]), x, x
+
+
+def _eig_oracle(x: Array) -> tuple[Array, ...]:
+    if not x.size:
+        return (*(np.zeros(x.shape[:-1], x.dtype) for _ in range(2)), x, x)
+    found: Any = np.linalg.eig(x.astype(np.float64))
+    parts = [getattr(held, part) for held in found for part in ("real", "imag")]
+    return tuple(_rounded(part, x) for part in parts)
+
+
+eig: Final = declare(
+    name="eig",
+    summary="Eigenvalues and eigenvectors of any square matrices, by their real and imaginary parts",
+    operands=(operand("x", _FLOATS),),
+    results=("values_real", "values_imaginary", "vectors_real", "vectors_imaginary"),
+    infer=_eig_infer,
+    evaluate=_eig_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK geev",
+)
+
+
+def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = _matrices(types)
+    *batch, rows, columns = x.shape
+    count = minimum(rows, columns)
+    left, right = (rows, columns) if attributes["full"] else (count, count)
+    shapes = ((rows, left), (count,), (right, columns))
+    return tuple(x.with_shape((*batch, *shape)) for shape in shapes)
+
+
+def _svd_oracle(x: Array, *, full: bool) -> tuple[Array, ...]:
+    if not x.size:
+        rows, columns = x.shape[-2:]
+        count, batch = min(rows, columns), x.shape[:-2]
+        left, right = (rows, columns) if full else (count, count)
+        u = np.broadcast_to(np.eye(rows, left), (*batch, rows, left))
+        v = np.broadcast_to(np.eye(right, columns), (*batch, right, columns))
+        return tuple(_rounded(part, x) for part in (u, np.zeros((*batch, count)), v))
+    found = np.linalg.svd(x.astype(np.float64), full_matrices=full)
+    return tuple(_rounded(part, x) for part in found)
+
+
+svd: Final = declare(
+    name="svd",
+    summary="U, the singular values, largest first, and V', `full` with square U and V'",
+    operands=(operand("x", _FLOATS),),
+    attributes=(attr("full", "bool", default=False),),
+    results=("left", "values", "right"),
+    infer=_svd_infer,
+    evaluate=_svd_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK gesdd",
+)
+
+
+# --- equations ----------------------------------------------------------------------------------
+
+
+def _triangular_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    a, b = _square(types), _matrices(types, 1)
+    check_same(f"rows of {a} and {b}", a.shape[-1], b.shape[-2])
+    return (b,)
+
+
+def _triangular_oracle(a: Array, b: Array, *, lower: bool, unit: bool) -> Array:
+    matrix, found = a.astype(np.float64), b.astype(np.float64)
+    rows = range(a.shape[-1]) if lower else reversed(range(a.shape[-1]))
+    for i in rows:
+        known = slice(0, i) if lower else slice(i + 1, None)
+        line = matrix[..., i, known][..., None, :]
+        found[..., i, :] -= (line @ found[..., known, :])[..., 0, :]
+        if not unit:
+            found[..., i, :] /= matrix[..., i, i][..., None]
+    return _rounded(found, b)
+
+
+triangular_solve: Final = declare(
+    name="triangular_solve",
+    summary="X of a X = b, where only the lower or the upper triangle of a counts, `unit` with ones on its diagonal",
+    operands=(operand("a", _FLOATS), operand("b", _FLOATS, like="a")),
+    attributes=(attr("lower", "bool", default=True), attr("unit", "bool", default=False)),
+    infer=_triangular_infer,
+    evaluate=_triangular_oracle,
+    on_host="every row follows those before",
+    source="BLAS trsm",
+)
+
+OPS: Final[tuple[OpDecl, ...]] = (
+    cholesky, lu, exchanged_rows, reflectors, reflected, eigh, eig, svd, triangular_solve,
+)  # fmt: skip
