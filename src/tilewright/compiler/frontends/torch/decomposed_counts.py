@@ -1,0 +1,238 @@
+"""Counts taken apart: running sums of powers, the most frequent elements, histograms, segments.
+
+Written in operators that have rows; they run under torch's tracing.  Called by `decompositions`.
+
+Source: the operators of ATen by name, `torch` reference pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import tilewright.compiler.frontends.torch.border as border
+
+# Torch's tensors have no types that we see.
+Held = Any
+
+
+def _torch() -> Any:
+    return border.load()
+
+
+# --- running and counted things -----------------------------------------------------------------
+
+
+def _running_logsumexp(x: Held, dim: int) -> Held:
+    torch = _torch()
+    if x.dim() == 0 or x.numel() == 0:
+        return x.clone()
+    last = x.movedim(dim, -1)
+    count = last.shape[-1]
+    seen = torch.ones((count, count), dtype=torch.bool, device=x.device).tril()
+    wide = last.unsqueeze(-2).masked_fill(~seen, -math.inf)
+    return torch.logsumexp(wide, -1).movedim(-1, dim)
+
+
+def _mode(x: Held, dim: int = -1, keepdim: bool = False) -> tuple[Held, Held]:
+    """The smallest of the most frequent elements, and the last place where it is."""
+    torch = _torch()
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    last = x.movedim(dim, -1)
+    numbers = last.to(torch.uint8) if x.dtype == torch.bool else last
+    counts = (last.unsqueeze(-1) == last.unsqueeze(-2)).sum(-1)
+    most = counts == counts.amax(-1, keepdim=True)
+    largest = numbers.amax(-1, keepdim=True)
+    value = torch.where(most, numbers, largest).amin(-1, keepdim=True)
+    places = torch.arange(last.shape[-1], device=x.device)
+    place = torch.where(numbers == value, places, -1).amax(-1, keepdim=True)
+    value, place = (part.movedim(-1, dim) for part in (value.to(x.dtype), place))
+    return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
+
+
+def _bins(x: Held, low: Held, high: Held, bins: int) -> Held:
+    """The bin of each of a line of elements; what is outside of all goes to one behind."""
+    torch = _torch()
+    place = ((x - low) / (high - low) * bins).floor().to(torch.int64).clamp(0, bins - 1)
+    inside = (x >= low) & (x <= high)
+    return torch.where(inside, place, bins)
+
+
+def _limits(x: Held, low: float, high: float, widened: float) -> tuple[Held, Held]:
+    """Given limits, or those of the elements where both are equal; what is still equal is moved apart."""
+    torch = _torch()
+    if low == high and x.numel():
+        least, most = x.amin(), x.amax()
+        wide = (least == most).to(x.dtype) * widened
+        return least - wide, most + wide
+    step = widened if low == high else 0.0
+    numbers = (low - step, high + step)
+    least, most = (torch.full((), n, dtype=x.dtype, device=x.device) for n in numbers)
+    return least, most
+
+
+def _counts(place: Held, weight: Held, bins: int) -> Held:
+    counts = weight.new_zeros((bins + 1,)).index_add(0, place, weight)
+    return counts[:bins]
+
+
+def _histogram_counts(x: Held, bins: int = 100, min: float = 0, max: float = 0) -> Held:  # noqa: A002 - as in the schema
+    torch = _torch()
+    flat = x.reshape(-1)
+    low, high = _limits(flat, min, max, 1.0)
+    return _counts(_bins(flat, low, high, bins), torch.ones_like(flat), bins)
+
+
+def _edges(low: Held, high: Held, bins: int) -> Held:
+    torch = _torch()
+    steps = torch.arange(bins + 1, dtype=low.dtype, device=low.device)
+    step = (high - low) / bins
+    forward, back = low + step * steps, high - step * (bins - steps)
+    return torch.where(steps < (bins + 1) // 2, forward, back)
+
+
+def _histogram(
+    x: Held, bins: int = 100, *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
+    weight: Held = None, density: bool = False,
+) -> tuple[Held, Held]:  # fmt: skip
+    torch = _torch()
+    flat = x.reshape(-1)
+    given = range or (0.0, 0.0)
+    low, high = _limits(flat, given[0], given[1], 0.5)
+    weights = torch.ones_like(flat) if weight is None else weight.reshape(-1)
+    edges = _edges(low, high, bins)
+    counts = _counts(_bin_of(flat, edges), weights, bins)
+    return (_dense(counts, edges) if density else counts), edges
+
+
+def _bin_of(x: Held, edges: Held) -> Held:
+    """The bin between two edges, the last one with its end; what is outside goes to one behind."""
+    torch = _torch()
+    bins = edges.shape[0] - 1
+    place = torch.searchsorted(edges, x.contiguous(), right=True) - 1
+    place = torch.where(x == edges[-1], bins - 1, place)
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    return torch.where(inside, place.clamp(0, bins - 1), bins)
+
+
+def _dense(counts: Held, *edges: Held) -> Held:
+    found = counts / counts.sum()
+    for axis, edge in enumerate(edges):
+        widths = edge[1:] - edge[:-1]
+        found = found / widths.reshape([-1, *[1] * (counts.dim() - axis - 1)])
+    return found
+
+
+def _histogram_of_edges(
+    x: Held, bins: Held, *, weight: Held = None, density: bool = False
+) -> tuple[Held, Held]:
+    torch = _torch()
+    flat = x.reshape(-1)
+    weights = torch.ones_like(flat) if weight is None else weight.reshape(-1)
+    counts = _counts(_bin_of(flat, bins), weights, bins.shape[0] - 1)
+    return (_dense(counts, bins) if density else counts), bins.clone()
+
+
+def _grid_edges(
+    x: Held, bins: Sequence[int], *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
+    weight: Held = None, density: bool = False,
+) -> list[Held]:  # fmt: skip
+    del weight, density
+    rows = x.reshape(-1, x.shape[-1])
+    found: list[Held] = []
+    for axis, count in enumerate(bins):
+        pair = (0.0, 0.0) if range is None else range[2 * axis : 2 * axis + 2]
+        found.append(_edges(*_limits(rows[:, axis], pair[0], pair[1], 0.5), count))
+    return found
+
+
+def _grid_counts(
+    x: Held, bins: Sequence[int], *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
+    weight: Held = None, density: bool = False,
+) -> Held:  # fmt: skip
+    edges = _grid_edges(x, bins, range=range)
+    return _grid_counts_of_edges(x, edges, weight=weight, density=density)
+
+
+def _grid_counts_of_edges(
+    x: Held, bins: Sequence[Held], *, weight: Held = None, density: bool = False
+) -> Held:
+    torch = _torch()
+    rows = x.reshape(-1, x.shape[-1])
+    weights = torch.ones_like(rows[:, 0]) if weight is None else weight.reshape(-1)
+    sizes = [edges.shape[0] - 1 for edges in bins]
+    total, outside = math.prod(sizes), None
+    place: Held = 0
+    for axis, (edges, size) in enumerate(zip(bins, sizes, strict=True)):
+        found = _bin_of(rows[:, axis], edges)
+        lost = found == size
+        outside = lost if outside is None else outside | lost
+        place = place * size + found
+    counts = _counts(torch.where(outside, total, place), weights, total).reshape(sizes)
+    return _dense(counts, *bins) if density else counts
+
+
+# --- segments -----------------------------------------------------------------------------------
+
+_NOTHING: Final = {
+    "sum": 0.0,
+    "mean": math.nan,
+    "max": -math.inf,
+    "min": math.inf,
+    "prod": 1.0,
+}
+
+
+def _segment_reduce(
+    data: Held, reduce: str, *, lengths: Held = None, indices: Held = None,
+    offsets: Held = None, axis: int = 0, unsafe: bool = False, initial: float | None = None,
+) -> Held:  # fmt: skip
+    del indices, unsafe
+    torch = _torch()
+    if offsets is None:
+        ends = lengths.cumsum(-1)
+        starts = ends - lengths
+    else:
+        starts, ends = offsets[..., :-1], offsets[..., 1:]
+    places = torch.arange(data.shape[axis], device=data.device)
+    inside = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
+    inside = inside.reshape(*inside.shape, *[1] * (data.dim() - axis - 1))
+    wide = data.unsqueeze(axis)
+    nothing = _NOTHING[reduce] if reduce != "mean" else 0.0
+    begin = nothing if initial is None or reduce == "mean" else float(initial)
+    held = torch.where(inside, wide, nothing)
+    along = axis + 1
+    if reduce == "sum":
+        return held.sum(along) + begin
+    if reduce == "prod":
+        return held.prod(along) * begin
+    if reduce == "max":
+        return _with_nan(wide, inside, held.amax(along).clamp(min=begin), along)
+    if reduce == "min":
+        return _with_nan(wide, inside, held.amin(along).clamp(max=begin), along)
+    count = inside.sum(along).to(data.dtype)
+    total = held.sum(along) + (0.0 if initial is None else float(initial))
+    empty = math.nan if initial is None else float(initial)
+    return torch.where(count > 0, total / count, empty)
+
+
+def _with_nan(wide: Held, inside: Held, found: Held, along: int) -> Held:
+    torch = _torch()
+    lost = (inside & wide.isnan()).any(along)
+    return torch.where(lost, math.nan, found)
+
+
+OWN: Final[dict[str, Callable[..., Any]]] = {
+    "_histogramdd_bin_edges": _grid_edges,
+    "_histogramdd_from_bin_cts": _grid_counts,
+    "_histogramdd_from_bin_tensors": _grid_counts_of_edges,
+    "histc": _histogram_counts,
+    "histogram.bin_ct": _histogram,
+    "histogram.bins_tensor": _histogram_of_edges,
+    "logcumsumexp": _running_logsumexp,
+    "mode": _mode,
+    "segment_reduce": _segment_reduce,
+}
+"""By the names of overloads."""
