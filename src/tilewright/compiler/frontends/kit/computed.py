@@ -35,21 +35,24 @@ def true_places(
 ) -> Tensor:
     """The places where a vector of bool is true, in order: i64[n], n read from the data, as `count_as` if given."""
     (size,) = mask.shape
-    ones = e.cast(mask, dtypes.i64)
-    count = e.op("reduce_sum", ones, axes=(0,), keepdims=True)
+    count = e.op("reduce_sum", e.cast(mask, dtypes.i64), axes=(0,), keepdims=True)
     high = size if isinstance(size, int) else None
     if count_as is None:
         (found,) = control.read_sizes(e, count, stem, high)
     else:
         found = count_as
         e.bind_sizes(count, (found,))
+    return places_of(e, mask, found)
+
+
+def places_of(e: NodeMaker, mask: Tensor, count: Dim) -> Tensor:
+    """The places where a vector of bool is true, in order: i64[count], which is how many there are."""
     # What is not true goes to one place more, which is cut off.
-    behind = e.op("sub", e.op("cumsum", ones, axis=0), whole(e, 1))
-    last = e.dim(found)
-    targets = e.op("where", mask, behind, last)
-    room = e.full(0, dtypes.i64, (found + 1,))
-    filled = e.op("scatter_elements", room, targets, e.iota((size,), 0), axis=0)
-    return e.slice(filled, 0, 0, found)
+    behind = e.op("sub", e.op("cumsum", e.cast(mask, dtypes.i64), axis=0), whole(e, 1))
+    targets = e.op("where", mask, behind, e.dim(count))
+    room = e.full(0, dtypes.i64, (count + 1,))
+    filled = e.op("scatter_elements", room, targets, e.iota(mask.shape, 0), axis=0)
+    return e.slice(filled, 0, 0, count)
 
 
 def unraveled(e: NodeMaker, places: Tensor, shape: Sequence[Dim]) -> Tensor:

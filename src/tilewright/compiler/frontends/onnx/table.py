@@ -17,6 +17,7 @@ from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
@@ -45,6 +46,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONTROL,
     CONVOLUTION,
     ELEMENTWISE,
+    EXPERTS,
     GROUPED_ATTENTION,
     LINEAR_QUANTIZED,
     MOVEMENT,
