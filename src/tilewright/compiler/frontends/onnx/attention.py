@@ -1,9 +1,10 @@
 """Rows for attention as onnxruntime writes it, and rotary embedding.
 
 ONNX's own Attention comes apart through the function body of its schema; these contrib ops have
-none.  Masks of first and last keys are reported as unsupported; caches with lengths: `grouped_attention`.
+none.  Caches with lengths: `grouped_attention`.
 
-Source: onnxruntime ContribOperators.md (Attention, MultiHeadAttention, RotaryEmbedding).
+Source: onnxruntime ContribOperators.md (Attention, QAttention, MultiHeadAttention, DecoderMaskedMultiHeadAttention,
+RotaryEmbedding).
 """
 
 from __future__ import annotations
@@ -22,9 +23,17 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.movement import split
+from tilewright.compiler.frontends.onnx.quantization import centred, scalar_like
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 _LOWEST: Final = -10000.0
+_FARTHEST: Final = {
+    dtypes.f16: -65504.0,
+    dtypes.bf16: -3.3895e38,
+    dtypes.f32: -3.4028e38,
+    dtypes.f64: -1.7976e308,
+}
+"""Finite, so that a row that sees nothing is no number of zero by zero."""
 _MASK_AXES: Final = {2: (1, 2), 3: (1,), 4: ()}
 """By the rank of a mask of keys, the axes that it lacks of the scores."""
 
@@ -81,47 +90,84 @@ def _key_mask(
     lowest = call.float("mask_filter_value", _LOWEST)
     batch, keys = scores
     if mask.shape == (batch,):
-        lengths = e.cast(e.unsqueeze(mask, (1,)), dtypes.i64)
-        kept = e.op("less", e.iota((1, keys), 1), lengths)
+        kept = _up_to(e, mask, keys)
+    elif mask.shape == (batch * 2,):
+        # Where keys end in each sequence, then where they begin.
+        ends, begins = split(e, mask, 0, [batch, batch])
+        behind = e.op("logical_not", _up_to(e, begins, keys))
+        kept = e.op("logical_and", _up_to(e, ends, keys), behind)
     elif mask.rank in _MASK_AXES:
         kept = e.op("not_equal", mask, e.scalar(0, mask.dtype))
     else:
-        raise UnsupportedError("a mask of first and last keys is not supported")
+        raise UnsupportedError(f"a mask of type {mask.type} is not supported")
     added = e.op("where", kept, e.scalar(0, dtype), e.scalar(lowest, dtype))
     return e.unsqueeze(added, _MASK_AXES[kept.rank])
 
 
+def _up_to(e: NodeMaker, lengths: Tensor, keys: Dim) -> Tensor:
+    """`[batch, keys]`, true for as many keys of each sequence as `lengths` says."""
+    wide = e.cast(e.unsqueeze(lengths, (1,)), dtypes.i64)
+    return e.op("less", e.iota((1, keys), 1), wide)
+
+
 def _causal_mask(e: NodeMaker, rows: Dim, columns: Dim, dtype: DType) -> Tensor:
-    """Zero up to the diagonal that ends in the last corner, very negative behind."""
+    """Zero up to the diagonal that ends in the last corner; behind it lower than any mask of keys."""
     row_ = e.op("add", e.iota((rows, 1), 0), e.dim(columns - rows))
     later = e.op("greater", e.iota((1, columns), 1), row_)
-    return e.op("where", later, e.scalar(_LOWEST, dtype), e.scalar(0, dtype))
+    return e.op("where", later, e.scalar(_FARTHEST[dtype], dtype), e.scalar(0, dtype))
 
 
 def _attention(call: Call) -> list[Tensor | None]:
     """The product with packed q, k and v weights, then attention; with a cache on request."""
     e, x, weights, bias = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
-    heads = call.integer("num_heads")
-    total = weights.shape[1]
-    sizes: Sequence[Dim] = call.integers("qkv_hidden_sizes", ())
-    sizes = sizes or [symbolic.floordiv(total, 3)] * 3
-    if call.flag("do_rotary"):
-        raise UnsupportedError("attribute 'do_rotary' is not supported")
     packed = e.op("matmul", x, weights)
     packed = packed if bias is None else e.op("add", packed, bias)
+    return _packed_attention(call, packed, mask=3, past=4, bias=call.optional(5))
+
+
+def _quantized_attention(call: Call) -> list[Tensor | None]:
+    """The product is that of bytes, exact in 32 bits; the rest is attention of floats."""
+    e = call.maker
+    left = centred(e, call.tensor(0), call.optional(6), trailing=1)
+    right = centred(e, call.tensor(1), call.optional(7), trailing=0)
+    total = e.op("matmul", left, right)
+    scales = [e.cast(scalar_like(e, call.tensor(i)), dtypes.f32) for i in (3, 4)]
+    packed = e.op("mul", e.cast(total, dtypes.f32), e.op("mul", *scales))
+    bias = call.tensor(2)
+    packed = e.cast(e.op("add", packed, e.cast(bias, dtypes.f32)), bias.dtype)
+    return _packed_attention(call, packed, mask=5, past=8, bias=None)
+
+
+def _packed_attention(
+    call: Call, packed: Tensor, *, mask: int, past: int, bias: Tensor | None
+) -> list[Tensor | None]:
+    """Attention of projections side by side.
+
+    Args:
+        call: whose attributes say the rest.
+        packed: `[batch, sequence, columns of q, k and v]`.
+        mask: index of the operand that masks keys.
+        past: of the cache.
+        bias: of the scores.
+    """
+    e, heads = call.maker, call.integer("num_heads")
+    sizes: Sequence[Dim] = call.integers("qkv_hidden_sizes", ())
+    sizes = sizes or [symbolic.floordiv(packed.shape[2], 3)] * 3
+    if call.flag("do_rotary"):
+        raise UnsupportedError("attribute 'do_rotary' is not supported")
     q, k, v = (heads_of(e, part, heads) for part in split(e, packed, 2, sizes))
     present = None
-    past = call.optional(4)
-    if past is not None:
-        old_k, old_v = (e.squeeze(t, (0,)) for t in split(e, past, 0, [1, 1]))
+    held = call.optional(past)
+    if held is not None:
+        old_k, old_v = (e.squeeze(t, (0,)) for t in split(e, held, 0, [1, 1]))
         k, v = e.concat([old_k, k], 2), e.concat([old_v, v], 2)
     if call.wants(1):
         present = e.concat([e.unsqueeze(k, (0,)), e.unsqueeze(v, (0,))], 0)
-    masks = [_key_mask(call, 3, (k.shape[0], k.shape[2]), q.dtype), call.optional(5)]
+    masks = [_key_mask(call, mask, (k.shape[0], k.shape[2]), q.dtype), bias]
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
-    held = [m for m in masks if m is not None]
-    result = scaled_attention(e, q, k, v, held, scale_of(call, q.shape[3]))
+    added = [m for m in masks if m is not None]
+    result = scaled_attention(e, q, k, v, added, scale_of(call, q.shape[3]))
     return [merged(e, result), present]
 
 
@@ -161,6 +207,58 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
     return [merged(e, result), k, v]
 
 
+def _decoder_attention(call: Call) -> list[Tensor | None]:
+    """One row of queries for each sequence; keys and values are new, or those of an encoder."""
+    e, heads, bias = call.maker, call.integer("num_heads"), call.optional(10)
+    for index, name in ((8, "beam_width"), (9, "cache_indirection")):
+        if call.optional(index) is not None:
+            raise UnsupportedError(f"operand '{name}' is not supported")
+    q, k, v = _unpacked_row(call)
+    if bias is not None:
+        sizes = [q.shape[2], q.shape[2], bias.shape[0] - q.shape[2] * 2]
+        parts = split(e, bias, 0, sizes)
+        q = e.op("add", q, parts[0])
+        k = e.op("add", k, parts[1]) if k.rank == 3 else k
+        v = e.op("add", v, parts[2]) if v.rank == 3 else v
+    q = heads_of(e, q, heads)
+    k, v = (t if t.rank == 4 else heads_of(e, t, heads) for t in (k, v))
+    shared = call.flag("past_present_share_buffer")
+    old = [call.optional(i) for i in (5, 6)]
+    if old[0] is not None and old[1] is not None:
+        k, v = (
+            _appended(call, *pair, shared=shared) for pair in ((old[0], k), (old[1], v))
+        )
+    present: list[Tensor | None] = [k, v]
+    if shared and call.optional(7) is not None:
+        total = call.sized(7, "the past")[0] + 1
+        k, v = (e.slice(x, 2, 0, total) for x in (k, v))
+    masks = [_key_mask(call, 3, (k.shape[0], k.shape[2]), q.dtype), call.optional(4)]
+    held = [m for m in masks if m is not None]
+    result = scaled_attention(e, q, k, v, held, scale_of(call, q.shape[3]))
+    call.flag("output_qk")
+    return [merged(e, result), *present]
+
+
+def _unpacked_row(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one row, side by side or not."""
+    e, q, key, value = call.maker, call.tensor(0), call.optional(1), call.optional(2)
+    if key is not None and value is not None:
+        return q, key, value
+    third = symbolic.floordiv(q.shape[2], 3)
+    first, second, rest = split(e, q, 2, [third, third, q.shape[2] - third * 2])
+    return first, second, rest
+
+
+def _appended(call: Call, past: Tensor, new: Tensor, *, shared: bool) -> Tensor:
+    """A row behind a cache, or in it where it has room."""
+    e = call.maker
+    if not shared:
+        return e.concat([past, new], 2)
+    place = e.cast(e.reshape(call.tensor(7), (1, 1, 1, 1)), dtypes.i64)
+    places = e.broadcast_to(place, new.shape)
+    return e.op("scatter_elements", past, places, new, axis=2)
+
+
 def _rotary_embedding(call: Call) -> Tensor:
     """Pairs of columns turned by the angle of their position."""
     e, x, places = call.maker, call.tensor(0), call.tensor(1)
@@ -193,8 +291,15 @@ def turned(
 
     `tables` are cosines and sines, `[positions, half of what is turned]`.
     """
-    half = tables[0].shape[1]
     cos, sin = (e.unsqueeze(e.op("gather", t, places, axis=0), (1,)) for t in tables)
+    return turned_by(e, x, cos, sin, interleaved=interleaved)
+
+
+def turned_by(
+    e: NodeMaker, x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool
+) -> Tensor:
+    """Columns of `x: [batch, heads, sequence, size]` turned; `cos` and `sin`: `[batch, 1, sequence, half]`."""
+    half = cos.shape[-1]
     size = half * 2
     body, rest = e.slice(x, 3, 0, size), x.shape[3] - size
     if interleaved:
@@ -214,6 +319,9 @@ def turned(
 
 ROWS: Final[tuple[Row, ...]] = (
     row("Attention", _attention, domain=MICROSOFT, ignores=("past_present_share_buffer",)),
+    row("DecoderMaskedMultiHeadAttention", _decoder_attention, domain=MICROSOFT),
     row("MultiHeadAttention", _multi_head_attention, domain=MICROSOFT),
+    row("QAttention", _quantized_attention, domain=MICROSOFT,
+        ignores=("past_present_share_buffer",)),
     row("RotaryEmbedding", _rotary_embedding, domain=MICROSOFT),
-)
+)  # fmt: skip

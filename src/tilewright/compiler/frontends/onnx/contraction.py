@@ -11,11 +11,11 @@ from typing import Final
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.activations import fused_activation
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.reduction import reduce
-from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, as_of, row
 from tilewright.compiler.ops.shapes import element_count
 
 MAX_DETERMINANT: Final = 4
@@ -67,13 +67,52 @@ def _gemm(call: Call) -> Tensor:
 
 def _fused_matmul(call: Call) -> Tensor:
     e, a, b = call.maker, call.tensor(0), call.tensor(1)
-    if call.flag("transBatchA") or call.flag("transBatchB"):
-        raise UnsupportedError(
-            "attributes 'transBatchA' and 'transBatchB' are not supported"
-        )
+    if call.flag("transBatchA"):
+        a = _rows_first(e, a)
+    if call.flag("transBatchB"):
+        b = _rows_first(e, b)
     a = swap_last(e, a) if call.flag("transA") else a
     b = swap_last(e, b) if call.flag("transB") else b
     return _scaled(e, matmul(e, a, b), call.float("alpha", 1.0))
+
+
+def _rows_first(e: NodeMaker, x: Tensor) -> Tensor:
+    """The first axis behind those of the batch: `[rows, batch..., columns]` as `[batch..., rows, columns]`."""
+    return e.transpose(x, (*range(1, x.rank - 1), 0, x.rank - 1))
+
+
+def _with_activation(build: Build) -> Build:
+    """A product whose result is activated."""
+
+    def activated(call: Call) -> Tensor:
+        call.integer("activation_axis", 0)
+        numbers = [
+            number
+            for key in ("alpha", "beta", "gamma")
+            if (number := call.attributes.float(f"activation_{key}")) is not None
+        ]
+        result = build(call)
+        assert isinstance(result, Tensor), "products have one result"
+        return fused_activation(call.maker, result, call.string("activation", ""), numbers)
+
+    return activated
+
+
+def _gemm_fast_gelu(call: Call) -> Tensor:
+    e, bias = call.maker, call.optional(2)
+    product = matmul(e, call.tensor(0), call.tensor(1))
+    product = product if bias is None else e.op("add", product, bias)
+    return e.op("gelu", product, approximate="tanh")
+
+
+def _distances(call: Call) -> Tensor:
+    """Between each two rows."""
+    e = call.maker
+    metric = call.choice("metric", "sqeuclidean", ("euclidean", "sqeuclidean"))
+    rows, others = e.unsqueeze(call.tensor(0), (1,)), e.unsqueeze(call.tensor(1), (0,))
+    apart = e.op("sub", rows, others)
+    square = reduce(e, "reduce_sum", e.op("mul", apart, apart), (2,), keepdims=False)
+    return e.op("sqrt", square) if metric == "euclidean" else square
 
 
 # --- einsum
@@ -238,5 +277,10 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Einsum", _einsum),
     row("Gemm", _gemm),
     row("MatMul", _matmul),
+    row("CDist", _distances, domain=MICROSOFT),
+    row("FusedGemm", _with_activation(as_of(13, _gemm)), domain=MICROSOFT),
     row("FusedMatMul", _fused_matmul, domain=MICROSOFT),
+    row("FusedMatMulActivation", _with_activation(_fused_matmul), domain=MICROSOFT),
+    row("GemmFastGelu", _gemm_fast_gelu, domain=MICROSOFT),
+    row("TransposeMatMul", _fused_matmul, domain=MICROSOFT),
 )

@@ -15,6 +15,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.activations import fused_activation
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import pad
 from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
@@ -144,20 +145,42 @@ def _fused_conv(call: Call) -> Tensor:
     e, total = call.maker, conv(call, call.tensor(0), call.tensor(1), call.optional(2))
     extra = call.optional(3)
     total = total if extra is None else e.op("add", total, extra)
-    name = call.string("activation", "")
     numbers = call.attributes.floats("activation_params") or ()
-    simple = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
-    if not name:
-        return total
-    if name in simple:
-        return e.op(simple[name], total)
-    if name == "LeakyRelu" and numbers:
-        return e.op("leaky_relu", total, alpha=numbers[0])
-    if name == "Clip" and len(numbers) == 2:
-        return e.op("clip", total, *(e.scalar(n, total.dtype) for n in numbers))
-    if name == "HardSigmoid" and len(numbers) == 2:
-        return e.op("hard_sigmoid", total, alpha=numbers[0], beta=numbers[1])
-    raise UnsupportedError(f"activation '{name}' is not supported")
+    return fused_activation(e, total, call.string("activation", ""), numbers)
+
+
+def channels_first(e: NodeMaker, x: Tensor) -> Tensor:
+    """Images whose channels come last as ONNX has them."""
+    return e.transpose(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def channels_last(e: NodeMaker, x: Tensor) -> Tensor:
+    """The inverse of `channels_first`."""
+    return e.transpose(x, (0, *range(2, x.rank), 1))
+
+
+def _nhwc_conv(call: Call) -> Tensor:
+    """Images and filters with channels last: what onnxruntime's optimizer writes for diffusion models."""
+    e, x, w = call.maker, call.tensor(0), call.tensor(1)
+    result = conv(call, channels_first(e, x), channels_first(e, w), call.optional(2))
+    return channels_last(e, result)
+
+
+def _nhwc_fused_conv(call: Call) -> Tensor:
+    """Images with channels last, filters as ONNX has them; a sum and an activation."""
+    e, x, extra = call.maker, call.tensor(0), call.optional(3)
+    result = conv(call, channels_first(e, x), call.tensor(1), call.optional(2))
+    total = channels_last(e, result)
+    total = total if extra is None else e.op("add", total, extra)
+    numbers = call.attributes.floats("activation_params") or ()
+    return fused_activation(e, total, call.string("activation", ""), numbers)
+
+
+def _conv_transpose_dynamic_pads(call: Call) -> Tensor:
+    """Padding as an operand, which is known while the model is imported."""
+    if call.optional(2) is None:
+        return _transposed(call, call.optional(3), None)
+    return _transposed(call, call.optional(3), call.numbers(2, "the padding"))
 
 
 # --- transposed
@@ -192,7 +215,12 @@ def _transpose_pads(
 
 
 def _conv_transpose(call: Call) -> Tensor:
-    e, x, w, bias = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
+    return _transposed(call, call.optional(2), None)
+
+
+def _transposed(call: Call, bias: Tensor | None, given: Sequence[int] | None) -> Tensor:
+    """The transposed convolution that the attributes of `call` describe, with `given` for their padding."""
+    e, x, w = call.maker, call.tensor(0), call.tensor(1)
     rank = len(spatial_sizes(x))
     kernel = weight_kernel(call, w)
     strides = _spatial(call, "strides", rank, 1)
@@ -201,7 +229,10 @@ def _conv_transpose(call: Call) -> Tensor:
     extra = call.integers("output_padding", (0,) * rank)
     if len(extra) != rank:
         raise ModelError(f"attribute 'output_padding' is {list(extra)}")
-    pads, rest = _transpose_pads(call, x, found, extra)
+    if given is None:
+        pads, rest = _transpose_pads(call, x, found, extra)
+    else:
+        pads, rest = list(given), list(extra)
     return e.op(
         "conv_transpose", x, w, bias, strides=strides, pads=tuple(pads), dilations=dilations,
         groups=call.integer("group", 1), output_padding=tuple(rest),
@@ -231,6 +262,17 @@ def _max_pool(call: Call) -> list[Tensor | None]:
     return list(e.ops("max_pool_indices", x, storage_order=column_major, **attributes))
 
 
+def _nhwc_max_pool(call: Call) -> Tensor:
+    e, x = call.maker, channels_first(call.maker, call.tensor(0))
+    found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
+    padded = apply_pads(e, x, found, extremes(e, x.dtype)[0])
+    pooled = e.op(
+        "max_pool", padded, kernel=found.kernel, strides=found.strides, pads=found.fixed_pads,
+        dilations=found.dilations, ceil_mode=call.flag("ceil_mode"),
+    )  # fmt: skip
+    return channels_last(e, pooled)
+
+
 def _max_unpool(call: Call) -> Tensor:
     e, x, indices = call.maker, call.tensor(0), call.tensor(1)
     sizes = spatial_sizes(x)
@@ -247,7 +289,12 @@ def _max_unpool(call: Call) -> Tensor:
 
 
 def _average_pool(call: Call) -> Tensor:
-    e, x = call.maker, call.tensor(0)
+    return average_pool(call, call.tensor(0))
+
+
+def average_pool(call: Call, x: Tensor) -> Tensor:
+    """The means of the windows that the attributes of `call` describe."""
+    e = call.maker
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     include = call.flag("count_include_pad")
     if not found.has_fixed_pads and not include:
@@ -297,5 +344,9 @@ ROWS: Final[tuple[Row, ...]] = (
     row("LpPool", _lp_pool),
     row("MaxPool", _max_pool),
     row("MaxUnpool", _max_unpool),
+    row("ConvTransposeWithDynamicPads", _conv_transpose_dynamic_pads, domain=MICROSOFT),
     row("FusedConv", _fused_conv, domain=MICROSOFT),
+    row("NhwcConv", _nhwc_conv, domain=MICROSOFT),
+    row("NhwcFusedConv", _nhwc_fused_conv, domain=MICROSOFT),
+    row("NhwcMaxPool", _nhwc_max_pool, domain=MICROSOFT),
 )

@@ -272,6 +272,23 @@ def _quick_gelu(call: Call) -> Tensor:
     return e.op("mul", x, e.op("sigmoid", scaled))
 
 
+def _complex_mul(*, conjugate: bool) -> Build:
+    """Products of numbers whose parts are the last axis; the second ones perhaps conjugate."""
+
+    def build(call: Call) -> Tensor:
+        e, a, b = call.maker, call.tensor(0), call.tensor(1)
+        (a_re, a_im), (b_re, b_im) = (
+            [e.slice(x, x.rank - 1, place, 1) for place in (0, 1)] for x in (a, b)
+        )
+        if conjugate:
+            b_im = e.op("neg", b_im)
+        real = e.op("sub", e.op("mul", a_re, b_re), e.op("mul", a_im, b_im))
+        imaginary = e.op("add", e.op("mul", a_re, b_im), e.op("mul", a_im, b_re))
+        return e.concat([real, imaginary], real.rank - 1)
+
+    return build
+
+
 _SAME: Final[dict[str, str]] = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
     "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos",
@@ -320,6 +337,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Swish", _swish),
     row("Where", _where),
     row("BiasGelu", _bias_gelu("none"), domain=MICROSOFT),
+    row("ComplexMul", _complex_mul(conjugate=False), domain=MICROSOFT),
+    row("ComplexMulConj", _complex_mul(conjugate=True), domain=MICROSOFT),
     row("FastGelu", _bias_gelu("tanh"), domain=MICROSOFT),
     row("Gelu", _bias_gelu("none"), domain=MICROSOFT),
     row("QuickGelu", _quick_gelu, domain=MICROSOFT),

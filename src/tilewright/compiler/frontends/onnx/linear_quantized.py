@@ -3,8 +3,7 @@
 What onnxruntime's quantizer writes in the format `QOperator` (domain com.microsoft).  Each is the operator on the floats
 that the bytes stand for, quantized again; passes find bytes where they gain.
 
-Source: onnxruntime, docs/ContribOperators.md (QGemm, QLinearAdd, QLinearConcat, QLinearGlobalAveragePool,
-QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax).
+Source: onnxruntime, docs/ContribOperators.md (QGemm, QEmbedLayerNormalization, QLinear*, MulInteger, ReduceSumInteger).
 """
 
 from __future__ import annotations
@@ -19,7 +18,18 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul, swap_last
-from tilewright.compiler.frontends.onnx.quantization import centred, requantize, scalar_like
+from tilewright.compiler.frontends.onnx.convolution import (
+    average_pool,
+    channels_first,
+    channels_last,
+)
+from tilewright.compiler.frontends.onnx.quantization import (
+    centred,
+    quantized_conv,
+    requantize,
+    scalar_like,
+)
+from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.ops.shapes import channel_axis, normal_axis, spatial_axes
 
@@ -103,6 +113,72 @@ def _global_average_pool(call: Call) -> Tensor:
     return _result(call, e.op("reduce_mean", x, axes=axes, keepdims=True), 3)
 
 
+def _average_pool(call: Call) -> Tensor:
+    e, x, last = call.maker, _operand(call, 0), call.flag("channels_last")
+    x = channels_first(e, x) if last else x
+    pooled = average_pool(call, x)
+    return _result(call, channels_last(e, pooled) if last else pooled, 3)
+
+
+def _where(call: Call) -> Tensor:
+    e, zero = call.maker, call.tensor(8)
+    value = e.op("where", call.tensor(0), _operand(call, 1), _operand(call, 4))
+    return _bytes(e, value, call.tensor(7), zero, zero.dtype)
+
+
+def _reduce_mean(call: Call) -> Tensor:
+    e, x = call.maker, _operand(call, 0)
+    axes = [normal_axis(a, x.rank) for a in call.integers("axes", tuple(range(x.rank)))]
+    value = reduce(e, "reduce_mean", x, axes, keepdims=call.flag("keepdims", default=True))
+    return _result(call, value, 3)
+
+
+def _conv(call: Call) -> Tensor:
+    """As ONNX's, images perhaps with channels last; their filters are as ever."""
+    e, x, w, last = call.maker, call.tensor(0), call.tensor(3), call.flag("channels_last")
+    x = channels_first(e, x) if last else x
+    total = quantized_conv(call, x, w)
+    return channels_last(e, total) if last else total
+
+
+def _mul_integer(call: Call) -> Tensor:
+    """Products of 32 bits."""
+    e = call.maker
+    left = centred(e, call.tensor(0), call.optional(1), trailing=0)
+    return e.op("mul", left, centred(e, call.tensor(2), call.optional(3), trailing=0))
+
+
+def _reduce_sum_integer(call: Call) -> Tensor:
+    """Sums of 32 bits, with the sign that the operand has."""
+    e, x = call.maker, call.tensor(0)
+    wide = e.cast(x, dtypes.i32 if x.dtype.is_signed else dtypes.u32)
+    axes = [normal_axis(a, x.rank) for a in call.integers("axes", tuple(range(x.rank)))]
+    return reduce(e, "reduce_sum", wide, axes, keepdims=call.flag("keepdims", default=True))
+
+
+def _embed_layer_norm(call: Call) -> list[Tensor | None]:
+    """The embeddings of BERT out of tables of bytes, added and normalized."""
+    e, ids = call.maker, call.tensor(0)
+
+    def floats(value: int, scale: int, zero: int) -> Tensor:
+        return _floats(e, call.tensor(value), call.tensor(scale), call.optional(zero))
+
+    total = e.op("gather", floats(2, 8, 13), ids, axis=0)
+    places = e.broadcast_to(e.iota((1, ids.shape[1]), 1), ids.shape)
+    total = e.op("add", total, e.op("gather", floats(3, 9, 14), places, axis=0))
+    if call.optional(1) is not None:
+        segments = e.op("gather", floats(4, 10, 15), call.tensor(1), axis=0)
+        total = e.op("add", total, segments)
+    gamma, beta = floats(5, 11, 16), floats(6, 12, 17)
+    epsilon = call.float("epsilon", 1e-12)
+    result = e.op("layer_norm", total, gamma, beta, axis=total.rank - 1, epsilon=epsilon)
+    mask = call.optional(7)
+    if mask is None:
+        return [result, e.full(0, dtypes.i32, (ids.shape[0],))]
+    wide = e.cast(mask, dtypes.i32)
+    return [result, reduce(e, "reduce_sum", wide, (1,), keepdims=False)]
+
+
 def _concat(call: Call) -> Tensor:
     """Scale and zero point of the result come first, then three operands for each part."""
     e, count = call.maker, len(call.tensors())
@@ -139,6 +215,13 @@ def _gemm(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
+    row("MulInteger", _mul_integer, domain=MICROSOFT),
+    row("QEmbedLayerNormalization", _embed_layer_norm, domain=MICROSOFT),
+    row("QLinearAveragePool", _average_pool, domain=MICROSOFT),
+    row("QLinearConv", _conv, domain=MICROSOFT),
+    row("QLinearReduceMean", _reduce_mean, domain=MICROSOFT),
+    row("QLinearWhere", _where, domain=MICROSOFT),
+    row("ReduceSumInteger", _reduce_sum_integer, domain=MICROSOFT),
     row("QGemm", _gemm, domain=MICROSOFT),
     row("QLinearAdd", _binary("add"), domain=MICROSOFT),
     row("QLinearConcat", _concat, domain=MICROSOFT),

@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
 from tilewright.compiler.ops.shapes import element_count, normal_axis
 
 _HUGE: Final = (1 << 31) - 1
@@ -437,6 +437,20 @@ def _trilu(call: Call) -> Tensor:
     return e.op("trilu", call.tensor(0), k, upper=call.flag("upper", default=True))
 
 
+def _unfold(call: Call) -> Tensor:
+    """Windows along an axis, the elements of each behind all axes."""
+    e, x = call.maker, call.tensor(0)
+    axis = normal_axis(call.integer("dim", -1), x.rank)
+    size, step = call.integer("size"), call.integer("step", 1)
+    if size < 1 or step < 1:
+        raise ModelError(f"windows of {size} by steps of {step}")
+    count = symbolic.floordiv(x.shape[axis] - size, step) + 1
+    first = e.op("mul", e.iota((count, 1), 0), e.scalar(step, dtypes.i64))
+    places = e.op("add", first, e.constant(np.arange(size)[None]))
+    order = [i for i in range(x.rank + 1) if i != axis + 1]
+    return e.transpose(e.op("gather", x, places, axis=axis), [*order, axis + 1])
+
+
 ROWS: Final[tuple[Row, ...]] = (
     row("Compress", _compress),
     row("Concat", _concat),
@@ -457,4 +471,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Tile", _tile),
     row("Transpose", _transpose),
     row("Trilu", _trilu),
+    row("GatherND", _gather_nd, domain=MICROSOFT),
+    row("Pad", as_of(13, _pad), domain=MICROSOFT),
+    row("Trilu", _trilu, domain=MICROSOFT),
+    row("UnfoldTensor", _unfold, domain=MICROSOFT),
 )

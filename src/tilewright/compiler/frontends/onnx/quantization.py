@@ -123,6 +123,11 @@ def _matmul_integer(call: Call) -> Tensor:
     return matmul(e, left, right)
 
 
+def _matmul_integer_16(call: Call) -> Tensor:
+    e = call.maker
+    return matmul(e, *(e.cast(call.tensor(i), dtypes.i32) for i in (0, 1)))
+
+
 def _conv_integer(call: Call) -> Tensor:
     e, x, w = call.maker, call.tensor(0), call.tensor(1)
     left = centred(e, x, call.optional(2), trailing=0)
@@ -155,9 +160,14 @@ def _qlinear_matmul(call: Call) -> Tensor:
 
 
 def _qlinear_conv(call: Call) -> Tensor:
+    return quantized_conv(call, call.tensor(0), call.tensor(3))
+
+
+def quantized_conv(call: Call, x: Tensor, w: Tensor) -> Tensor:
+    """The convolution of bytes `x` and `w`; scales and zero points are those of QLinearConv's operands."""
     e = call.maker
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
-        call.tensor(i) for i in range(8)
+    x_scale, x_zero, w_scale, w_zero, y_scale, y_zero = (
+        call.tensor(i) for i in (1, 2, 4, 5, 6, 7)
     )
     left = centred(e, x, x_zero, trailing=0)
     right = centred(e, w, w_zero, trailing=w.rank - 1)
@@ -201,6 +211,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("QuantizeLinear", _quantize),
     row("DequantizeLinear", _dequantize, domain=MICROSOFT),
     row("DynamicQuantizeMatMul", _dynamic_quantize_matmul, domain=MICROSOFT),
+    row("MatMulInteger16", _matmul_integer_16, domain=MICROSOFT),
     row("MatMulIntegerToFloat", _matmul_integer_to_float, domain=MICROSOFT),
     row("QuantizeLinear", _quantize, domain=MICROSOFT),
 )

@@ -104,7 +104,7 @@ def _multinomial(call: Call) -> Tensor:
     return e.cast(e.op("min", index, last), dtype)
 
 
-def _dropout(call: Call) -> list[Tensor | None]:
+def dropout(call: Call) -> list[Tensor | None]:
     """While a model is trained every element is dropped with a probability; else the operand itself."""
     e, x = call.maker, call.tensor(0)
     mask_dtype = dtypes.bool_ if call.opset >= 10 else x.dtype
@@ -131,7 +131,7 @@ _LEGACY: Final = ("consumed_inputs", "is_test", "ratio", "seed")
 
 ROWS: Final[tuple[Row, ...]] = (
     row("Bernoulli", _bernoulli),
-    row("Dropout", _dropout, ignores=_LEGACY),
+    row("Dropout", dropout, ignores=_LEGACY),
     row("Multinomial", _multinomial),
     row("RandomNormal", _of_a_shape(_normal)),
     row("RandomNormalLike", _like(_normal)),

@@ -18,39 +18,12 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.activations import ACTIVATIONS, Function, activation
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
 
 MAX_STEPS: Final = 1024
-Function = Callable[[Tensor], Tensor]
-
-# ONNX name -> graph op, and the attributes that activation_alpha and activation_beta set.
-_ACTIVATIONS: Final[dict[str, tuple[str, tuple[tuple[str, float], ...]]]] = {
-    "affine": ("", (("alpha", 1.0), ("beta", 0.0))),
-    "elu": ("elu", (("alpha", 1.0),)),
-    "hardsigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
-    "leakyrelu": ("leaky_relu", (("alpha", 0.01),)),
-    "relu": ("relu", ()),
-    "sigmoid": ("sigmoid", ()),
-    "softplus": ("softplus", ()),
-    "softsign": ("softsign", ()),
-    "tanh": ("tanh", ()),
-    "thresholdedrelu": ("thresholded_relu", (("alpha", 1.0),)),
-}
-
-
-def _function(e: NodeMaker, name: str, values: dict[str, float]) -> Function:
-    op, parameters = _ACTIVATIONS[name]
-    attributes = {key: values.get(key, default) for key, default in parameters}
-    if op:
-        return lambda x: e.op(op, x, **attributes)
-
-    def affine(x: Tensor) -> Tensor:
-        scaled = e.op("mul", x, e.scalar(attributes["alpha"], x.dtype))
-        return e.op("add", scaled, e.scalar(attributes["beta"], x.dtype))
-
-    return affine
 
 
 def _functions(
@@ -65,14 +38,14 @@ def _functions(
     found: list[Function] = []
     for name in names:
         low = name.lower()
-        if low not in _ACTIVATIONS:
+        if low not in ACTIVATIONS:
             raise UnsupportedError(f"activation '{name}' is not supported")
         values: dict[str, float] = {}
-        for key, _ in _ACTIVATIONS[low][1]:
+        for key, _ in ACTIVATIONS[low][1]:
             rest = alphas if key == "alpha" else betas
             if rest:
                 values[key] = rest.pop(0)
-        found.append(_function(call.maker, low, values))
+        found.append(activation(call.maker, low, values))
     return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
 
 

@@ -7,7 +7,7 @@ is for a version with another signature.  Rows live in the family files, `table`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.compiler.frontends.onnx.call import Call
@@ -40,6 +40,11 @@ class Row:
     until: int | None = None
     domain: str = ""
     ignores: tuple[str, ...] = ()
+
+
+def as_of(opset: int, build: Build) -> Build:
+    """The meaning that an op of ONNX had at an opset, for a row of another domain."""
+    return lambda call: build(replace(call, opset=opset))
 
 
 def row(

@@ -20,7 +20,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.ops.shapes import element_count
 
 _CUBIC: Final = -0.75
@@ -356,4 +356,5 @@ ROWS: Final[tuple[Row, ...]] = (
     row("DeformConv", _deform_conv),
     row("GridSample", _grid_sample),
     row("RoiAlign", _roi_align),
+    row("GridSample", _grid_sample, domain=MICROSOFT),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import (
     dtype_of,
     shape_of,
@@ -281,6 +282,19 @@ def _range(call: Call) -> Tensor:
     return e.op("add", scaled, e.reshape(call.tensor(0), ()))
 
 
+def _contributed_range(call: Call) -> Tensor:
+    """Operands of one element, the last of which may be left out."""
+    e, start = call.maker, call.tensor(0)
+    step = call.optional(2)
+    step = e.scalar(1, start.dtype) if step is None else step
+    scalars = [e.reshape(x, ()) for x in (start, call.tensor(1), step)]
+    return _range(replace(call, inputs=scalars, sizes={}))
+
+
+def _expand_dims(call: Call) -> Tensor:
+    return call.maker.unsqueeze(call.tensor(0), [call.number(1, "the axis")])
+
+
 def _range_length(start: Contents, limit: Contents, delta: Contents) -> Dim:
     """How many steps fit; symbolic when the limits are."""
     first, last, step = (_whole(c) for c in (start, limit, delta))
@@ -332,4 +346,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Size", _size),
     row("Squeeze", _squeeze),
     row("Unsqueeze", _unsqueeze),
+    row("ExpandDims", _expand_dims, domain=MICROSOFT),
+    row("Range", _contributed_range, domain=MICROSOFT),
 )

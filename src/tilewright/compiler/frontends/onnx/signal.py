@@ -21,7 +21,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import pad
-from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.ops.shapes import normal_axis
 
@@ -167,6 +167,28 @@ def _stft(call: Call) -> Tensor:
     return transform(e, cut, 2, length, inverse=False, onesided=onesided)
 
 
+def _real_transform(*, inverse: bool) -> Build:
+    """Of the last axis; a spectrum has one more, for real and imaginary parts."""
+
+    def build(call: Call) -> Tensor:
+        e, x = call.maker, call.tensor(0)
+        expected = (("onesided", 1), ("normalized", 0), ("signal_ndim", 1))
+        for name, wanted in expected:
+            if call.integer(name, wanted) != wanted:
+                raise UnsupportedError(f"attribute '{name}' is not {wanted}")
+        axis = x.rank - (2 if inverse else 1)
+        size = x.shape[axis]
+        if not isinstance(size, int):
+            raise UnsupportedError("a transform of dynamic length is not supported")
+        if not inverse:
+            wide = e.unsqueeze(x, (x.rank,))
+            return transform(e, wide, axis, size, inverse=False, onesided=True)
+        result = transform(e, x, axis, 2 * (size - 1), inverse=True, onesided=True)
+        return e.squeeze(result, (result.rank - 1,))
+
+    return build
+
+
 def _mel_weights(call: Call) -> Tensor:
     """Triangular filters between points that are equally spaced on the mel scale."""
     names = ("bins", "length", "rate", "lower edge", "upper edge")
@@ -202,4 +224,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("DFT", _dft),
     row("MelWeightMatrix", _mel_weights),
     row("STFT", _stft),
+    row("Irfft", _real_transform(inverse=True), domain=MICROSOFT),
+    row("Rfft", _real_transform(inverse=False), domain=MICROSOFT),
 )

@@ -18,14 +18,17 @@ from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
+from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
+from tilewright.compiler.frontends.onnx.packed_sequences import ROWS as PACKED_SEQUENCES
 from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
 from tilewright.compiler.frontends.onnx.random_numbers import ROWS as RANDOM_NUMBERS
 from tilewright.compiler.frontends.onnx.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
+from tilewright.compiler.frontends.onnx.relative_positions import ROWS as RELATIVE_POSITIONS
 from tilewright.compiler.frontends.onnx.resize import ROWS as RESIZE
 from tilewright.compiler.frontends.onnx.row import Row
 from tilewright.compiler.frontends.onnx.sampling import ROWS as SAMPLING
@@ -47,14 +50,17 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONVOLUTION,
     ELEMENTWISE,
     EXPERTS,
+    FUSED,
     GROUPED_ATTENTION,
     LINEAR_QUANTIZED,
     MOVEMENT,
     NORMALIZATION,
+    PACKED_SEQUENCES,
     QUANTIZATION,
     RANDOM_NUMBERS,
     RECURRENT,
     REDUCTION,
+    RELATIVE_POSITIONS,
     RESIZE,
     SAMPLING,
     SELECTION,

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from fakes import onnx_models
+from fakes import contributed, onnx_models
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -38,13 +38,15 @@ def agrees(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     feeds = {f"x{i}": a for i, a in enumerate(held) if a is not None and i not in constants}
-    (expected,) = session.run(None, feeds)
-    (actual,) = evaluate(load(model), [*feeds.values()])
-    assert actual.dtype == expected.dtype
-    close = 1e-4 if actual.dtype == np.float32 else 1
-    np.testing.assert_allclose(
-        actual.astype(np.float64), expected.astype(np.float64), atol=close
-    )
+    results = session.run(None, feeds)
+    for actual, expected in zip(
+        evaluate(load(model), [*feeds.values()]), results, strict=True
+    ):
+        assert actual.dtype == expected.dtype
+        close = 1e-4 if actual.dtype == np.float32 else 1
+        np.testing.assert_allclose(
+            actual.astype(np.float64), expected.astype(np.float64), atol=close
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
@@ -103,3 +105,72 @@ def test_gemm(narrow: bool, turned: int, per_column: bool) -> None:
     agrees(
         "QGemm", [a, SCALE, ZERO, b, scale, zero, bias, *result], transB=turned, alpha=0.5
     )
+
+
+@pytest.mark.parametrize("channels_last", [0, 1])
+@pytest.mark.parametrize("include", [0, 1])
+def test_means_of_windows(channels_last: int, include: int) -> None:
+    arrays = [some_bytes(2, 4, 7, 6), SCALE, ZERO, np.float32(0.02), np.uint8(100)]
+    agrees(
+        "QLinearAveragePool", arrays, channels_last=channels_last, count_include_pad=include,
+        kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("channels_last", [0, 1])
+def test_convolutions(channels_last: int) -> None:
+    x, w = some_bytes(2, 4, 7, 6), some_bytes(6, 2, 3, 3, dtype=np.int8) >> 1
+    x = np.moveaxis(x, 1, 3).copy() if channels_last else x
+    scales = RNG.uniform(0.01, 0.02, 6).astype(np.float32)
+    arrays = [
+        x, SCALE, ZERO, w, scales, np.zeros(6, np.int8), np.float32(0.3), np.uint8(120),
+        RNG.integers(-500, 500, 6, dtype=np.int32),
+    ]  # fmt: skip
+    options = {"channels_last": channels_last} if channels_last else {}
+    agrees("QLinearConv", arrays, group=2, pads=[1, 0, 1, 2], strides=[2, 1], **options)
+
+
+def test_one_of_two_tensors() -> None:
+    condition = RNG.integers(0, 2, (3, 1)).astype(np.bool_)
+    agrees("QLinearWhere", [
+        condition, some_bytes(3, 5), SCALE, ZERO, some_bytes(5), np.float32(0.02), np.uint8(9),
+        np.float32(0.04), np.uint8(100),
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("has_segments", [True, False])
+@pytest.mark.parametrize("has_mask", [True, False])
+def test_embeddings_of_bytes(has_segments: bool, has_mask: bool) -> None:
+    ids = RNG.integers(0, 9, (2, 5)).astype(np.int32)
+    tables = [
+        some_bytes(9, 8),
+        some_bytes(7, 8),
+        some_bytes(2, 8),
+        some_bytes(8),
+        some_bytes(8),
+    ]
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32) if has_mask else None
+    scales: list[np.ndarray | None] = [
+        np.float32(s) for s in (0.03, 0.02, 0.01, 0.02, 0.04)
+    ]
+    zeros: list[np.ndarray | None] = [np.uint8(z) for z in (117, 3, 200, 9, 128)]
+    segments: np.ndarray | None = RNG.integers(0, 2, (2, 5)).astype(np.int32)
+    if not has_segments:
+        segments = tables[2] = scales[2] = zeros[2] = None
+    arrays = [ids, segments, *tables, mask, *scales, *zeros]
+    agrees("QEmbedLayerNormalization", arrays, outputs=2, epsilon=1e-6)
+
+
+def test_what_onnxruntime_has_no_kernel_for_is_the_formula() -> None:
+    a, b = some_bytes(3, 4), some_bytes(4, dtype=np.int8)
+    (found,) = contributed.ours("MulInteger", [a, ZERO, b, np.array(-3, np.int8)])
+    np.testing.assert_array_equal(found, (a.astype(int) - 117) * (b.astype(int) + 3))
+    for x in (a, b):
+        (found,) = contributed.ours("ReduceSumInteger", [x], axes=[-1], keepdims=0)
+        np.testing.assert_array_equal(found, x.astype(int).sum(-1))
+    y_scale, y_zero = np.float32(0.02), np.array(100, np.uint8)
+    arrays = [a, np.array(SCALE), np.array(ZERO), np.array(y_scale), y_zero]
+    (found,) = contributed.ours("QLinearReduceMean", arrays, axes=[0])
+    mean = ((a.astype(np.float32) - 117) * SCALE).mean(0, keepdims=True)
+    expected = np.clip(np.rint(mean / y_scale) + 100, 0, 255)
+    np.testing.assert_allclose(found, expected, atol=1)

@@ -1,0 +1,112 @@
+"""onnxruntime's own forms of operators of ONNX, beside its CPU kernels or numpy."""
+
+import numpy as np
+import pytest
+
+from fakes.contributed import agrees, ours
+from tilewright.base.errors import ModelError
+
+RNG = np.random.default_rng(29)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_a_range_takes_vectors_and_a_step_of_one() -> None:
+    agrees("Range", [np.array([2], np.int64), np.array([9], np.int64)], constants=[0, 1])
+    start, limit, step = (np.array(x, np.float32) for x in (5, -1, -1.5))
+    agrees("Range", [start, limit, step], constants=[0, 1, 2])
+    agrees("Range", [np.array(1, np.int32), np.array(6, np.int32), np.array(2, np.int32)])
+
+
+def test_an_axis_is_inserted_and_triangles_are_cut() -> None:
+    agrees("ExpandDims", [floats(3, 2), np.array(1, np.int32)], constants=[1])
+    agrees("Trilu", [floats(2, 4, 5), np.array(1)], upper=0)
+    agrees("GatherND", [floats(2, 3, 4), np.array([[0, 2], [1, 0]])])
+
+
+def test_borders_are_operands() -> None:
+    amounts = np.array([0, 1, 2, 0])
+    agrees("Pad", [floats(3, 4), amounts, np.array([7], np.float32)], constants=[1])
+    agrees("Pad", [floats(3, 4), amounts[None]], mode="reflect", constants=[1])
+
+
+@pytest.mark.parametrize(("dim", "size", "step"), [(1, 3, 2), (-1, 4, 1), (0, 1, 1)])
+def test_windows_along_an_axis(dim: int, size: int, step: int) -> None:
+    agrees("UnfoldTensor", [floats(2, 7, 5)], dim=dim, size=size, step=step)
+
+
+def test_distinct_elements_come_as_they_first_appear() -> None:
+    agrees("Unique", [np.array([3, 1, 3, 2, 1, 9], np.float32)], outputs=3)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_are_sampled_where_a_grid_says(mode: str) -> None:
+    grid = RNG.uniform(-1.3, 1.3, (2, 3, 4, 2)).astype(np.float32)
+    agrees("GridSample", [floats(2, 3, 5, 6), grid], mode=mode, padding_mode="border")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_tokens_that_would_repeat_a_run_get_the_lowest_score(size: int) -> None:
+    ids = RNG.integers(0, 3, (4, 8))
+    agrees("NGramRepeatBlock", [ids, floats(4, 5)], ngram_size=size)
+
+
+def test_products_of_complex_numbers() -> None:
+    a, b = floats(2, 3, 2), floats(3, 2)
+    left, right = (x[..., 0] + 1j * x[..., 1] for x in (a, b))
+    for op, other in (("ComplexMul", right), ("ComplexMulConj", right.conj())):
+        expected = left * other
+        (found,) = ours(op, [a, b])
+        np.testing.assert_allclose(found[..., 0], expected.real, atol=1e-5)
+        np.testing.assert_allclose(found[..., 1], expected.imag, atol=1e-5)
+
+
+def test_real_transforms_and_back() -> None:
+    x = floats(2, 3, 10)
+    options = {"signal_ndim": 1, "onesided": 1, "normalized": 0}
+    (found,) = ours("Rfft", [x], **options)
+    expected = np.fft.rfft(x)
+    np.testing.assert_allclose(found[..., 0], expected.real, atol=1e-5)
+    np.testing.assert_allclose(found[..., 1], expected.imag, atol=1e-5)
+    np.testing.assert_allclose(ours("Irfft", [found], **options)[0], x, atol=1e-5)
+    with pytest.raises(ModelError, match="'normalized' is not 0"):
+        ours("Rfft", [x], **{**options, "normalized": 1})
+
+
+def test_products_of_short_integers() -> None:
+    a, b = (RNG.integers(-99, 99, s).astype(np.int16) for s in ((2, 3, 5), (5, 4)))
+    agrees("MatMulInteger16", [a, b])
+
+
+# --- images with channels last
+
+
+def test_images_with_channels_last_are_convolved_and_pooled() -> None:
+    x, w, bias = floats(2, 7, 6, 4), floats(5, 2, 3, 3), floats(5)
+    options = {"pads": [1, 0, 1, 2], "strides": [2, 1], "group": 2}
+    w = floats(6, 2, 3, 3)
+    bias = floats(6)
+    plain = np.moveaxis(x, 3, 1).copy()
+    (expected,) = agrees("FusedConv", [plain, w, bias], **options)
+    (found,) = ours("NhwcConv", [x, np.moveaxis(w, 1, 3).copy(), bias], **options)
+    np.testing.assert_allclose(np.moveaxis(found, 3, 1), expected, atol=1e-5)
+    extra = floats(*found.shape)
+    (fused,) = ours("NhwcFusedConv", [x, w, bias, extra], activation="Relu", **options)
+    np.testing.assert_allclose(fused, np.maximum(found + extra, 0), atol=1e-5)
+    whole = RNG.integers(-99, 99, (2, 7, 6, 4)).astype(np.int8)
+    agrees("NhwcMaxPool", [whole], kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("LeakyRelu", [0.3]), ("HardSigmoid", [0.3, 0.4]), ("Clip", [-0.2, 0.5])]
+)  # fmt: skip
+def test_convolutions_are_activated(name: str, numbers: list[float]) -> None:
+    arrays = [floats(1, 2, 5, 5), floats(3, 2, 3, 3), floats(3)]
+    agrees("FusedConv", arrays, activation=name, activation_params=numbers)
+
+
+def test_padding_of_a_transposed_convolution_is_an_operand() -> None:
+    arrays = [floats(1, 3, 5, 4), floats(3, 2, 3, 3), np.array([1, 0, 1, 2])]
+    agrees("ConvTransposeWithDynamicPads", arrays, constants=[2], strides=[2, 2])
