@@ -40,13 +40,17 @@ class FoldRows(GraphPass):
     """Replace a node on rows of constants by a row of a constant.
 
     Requires: folded.  Ensures: types unchanged; no pure node remains whose operands are rows of constants, all at
-    one place, or constants, where the rows of its result take at most `growth` times the bytes of those.
+    one place, or constants, where there are at most `most` rows and those of its result take at most `growth` times
+    the bytes of theirs.
+
+    A stack of layers has few rows; a table of words has many, of which a call reads one.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"rows-folded"})
     requires: ClassVar[frozenset[str]] = frozenset({"folded"})
     level: ClassVar[int] = 1
     growth: float = 1.5
+    most: int = 1024
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
@@ -62,7 +66,7 @@ class FoldRows(GraphPass):
 
     def _folds(self, node: Node, rows: _Rows) -> bool:
         result = node.result.type.size_bytes
-        if not isinstance(result, int):
+        if not isinstance(result, int) or rows.count > self.most:
             return False
         held = sum(stack.nbytes for stack, _ in rows.stacks.values())
         return rows.count * result <= self.growth * held

@@ -102,3 +102,12 @@ def test_the_stack_is_let_go_and_what_replaces_it_lies_at_a_cache_line():
     assert isinstance(array, np.ndarray)
     np.testing.assert_array_equal(array[0], [-1, -2, np.nan])
     assert array.ctypes.data % 64 == 0
+
+
+def test_a_table_of_words_stays_a_table():
+    graph = parse(
+        f"graph @g(%i: i64[]) {{ {STACK} %r: f32[3] = gather(%s, %i) {{axis = 0}}"
+        " %n: f32[3] = neg(%r) return %n }"
+    )
+    run_passes(graph, [FoldConstants(), FoldRows(most=1)])
+    assert ops(graph) == ["gather", "neg"]
