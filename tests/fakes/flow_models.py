@@ -309,7 +309,46 @@ def _layers_whose_weights_are_stacked() -> FlowModel:
     return _with_weights(case, w=_f(5, 40, 40) / 8, g=_f(5, 40))
 
 
+def _rows_of_a_loop_that_reads_sizes_and_may_end_early() -> FlowModel:
+    """What its rows are is found in a body that nobody keeps, and neither are the sizes that it reads."""
+    return _model(
+        """agraph (int64 n, float[N] x, int64[2] c) => (float[T] ys) {
+              one = Constant<value: tensor = bool {1}>()
+              zero = Constant<value: tensor = int64 {0}>()
+              k, ys = Loop (n, one, zero) <body = b (int64 i, bool go, int64 s)
+                => (bool go2, int64 s2, float o) {
+                a, b = Split<axis=0>(x, c)
+                o = ReduceSum<keepdims=0>(a)
+                three = Constant<value: tensor = int64 {3}>()
+                go2 = Less(i, three)
+                s2 = Identity(i)
+              }>
+            }""",
+        (_i(9), _f(5), _i([2, 3])),
+        (_i(0), _f(5), _i([2, 3])),
+    )
+
+
+def _loops_of_no_trips_with_rows_of_any_size() -> FlowModel:
+    return _model(
+        """agraph (float[N,3] x) => (float[T,N,3] ys, float[1] s) {
+              none = Constant<value: tensor = int64 {0}>()
+              one = Constant<value: tensor = float[1] {1}>()
+              s, ys = Loop (none, , one) <body = b (int64 i, bool go, float[1] t)
+                => (bool go2, float[1] t2, float[A,B] o) {
+                o = Neg(x)
+                t2 = Exp(t)
+                go2 = Identity(go)
+              }>
+            }""",
+        (_f(2, 3),),
+        (_f(1, 3),),
+    )
+
+
 _MODELS = (
+    _rows_of_a_loop_that_reads_sizes_and_may_end_early,
+    _loops_of_no_trips_with_rows_of_any_size,
     _layers_whose_weights_are_stacked,
     _a_view_whose_sizes_are_read_behind_its_maker,
     _loop_of_trips_from_data,

@@ -21,6 +21,7 @@ from tilewright.compiler.frontends.gguf.transformer import (
     TOKENS,
     Transformer,
 )
+from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.coverage import (
     CoverageReport,
     Imported,
@@ -72,7 +73,7 @@ def load(source: Source, input_shapes: InputShapes | None = None) -> ModelGraph:
     sizes = _sizes(input_shapes or {}, file.location)
     model = Transformer(file, read_hyperparameters(file), sizes)
     model.run()
-    model.graph.equalities = tuple(model.maker.assumptions)
+    model.graph.equalities = known_equalities(model.maker.assumptions, model.graph)
     is_data = isinstance(source, bytes | bytearray | memoryview)
     return ModelGraph(model.graph, () if is_data else (Path(source).absolute(),))
 

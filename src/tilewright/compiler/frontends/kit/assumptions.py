@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import cast, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Operation, Symbol
-from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
 
 Equality = tuple[Dim, Dim]
 
@@ -78,6 +79,32 @@ def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Assumptions | N
         if found is not None:
             return found
     return None
+
+
+def bound_names(graph: Graph) -> set[str]:
+    """The symbols that nodes of a graph, those of its regions included, bind to sizes of the data."""
+    return {
+        symbol.name
+        for node in graph.walk()
+        if Trait.BINDS in node.schema.traits
+        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
+        for symbol in symbolic.symbols(dim)
+    }
+
+
+def known_equalities(pairs: Iterable[Equality], graph: Graph) -> tuple[Equality, ...]:
+    """The equalities of sizes that a run of the graph knows.
+
+    A region that was tried and thrown away leaves equalities of sizes that it alone read from data.
+    """
+    shapes = (value.type.shape for value in graph.inputs)
+    known = {s.name for shape in shapes for dim in shape for s in symbolic.symbols(dim)}
+    known |= bound_names(graph)
+    return tuple(
+        pair
+        for pair in pairs
+        if all(s.name in known for dim in pair for s in symbolic.symbols(dim))
+    )
 
 
 def _single(dim: Dim) -> Symbol | Operation | None:

@@ -8,12 +8,13 @@ answer.  Called by the rows of front ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, symbol, symbols
+from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.region import Region
@@ -114,22 +115,12 @@ def _either_types(
 
 def refuse_inner_sizes(graph: Graph, types: Sequence[TensorType]) -> None:
     """Raise UnsupportedError for results whose size is known only while the region runs."""
-    inner = _bound(graph)
+    inner = bound_names(graph)
     for type_ in types:
         if any(s.name in inner for dim in type_.shape for s in symbols(dim)):
             raise UnsupportedError(
                 f"a result of type {type_} has a size that data decides inside of control flow"
             )
-
-
-def _bound(graph: Graph) -> set[str]:
-    return {
-        symbol.name
-        for node in graph.walk()
-        if Trait.BINDS in node.schema.traits
-        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
-        for symbol in symbols(dim)
-    }
 
 
 def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None) -> Dim:

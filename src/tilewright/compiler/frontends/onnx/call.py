@@ -16,6 +16,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.base.text import identifier
+from tilewright.compiler.frontends.kit.assumptions import Equality
 from tilewright.compiler.frontends.kit.control import read_sizes
 from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -31,6 +32,7 @@ from tilewright.compiler.frontends.onnx.values import (
     TensorSequence,
 )
 from tilewright.compiler.graph.contents import Contents, Ratio, known
+from tilewright.compiler.graph.ir import Location
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.compiler.ops.shapes import normal_axis
 
@@ -41,24 +43,29 @@ Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
 
 @final
 class Checkpoint:
-    """Goes back to where an import was: what subgraphs reported meanwhile is forgotten.
+    """Goes back to where an import was: what subgraphs reported and assumed meanwhile is forgotten.
 
     Args:
+        assumptions: of the node maker.
         lists: what is appended to while a subgraph is imported.
     """
 
-    __slots__ = ("_lists",)
+    __slots__ = ("_assumptions", "_lists")
 
-    def __init__(self, *lists: list[Any]) -> None:
+    def __init__(self, assumptions: dict[Equality, Location], *lists: list[Any]) -> None:
+        self._assumptions: dict[Equality, Location] = assumptions
         self._lists: tuple[list[Any], ...] = lists
 
     def __call__(self) -> Callable[[], None]:
         """Remember this moment.  Returns: what goes back to it."""
         counts = [len(each) for each in self._lists]
+        assumed = len(self._assumptions)
 
         def undo() -> None:
             for each, count in zip(self._lists, counts, strict=True):
                 del each[count:]
+            for pair in list(self._assumptions)[assumed:]:
+                del self._assumptions[pair]
 
         return undo
 

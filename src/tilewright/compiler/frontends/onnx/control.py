@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
-import numpy as np
 from onnx import GraphProto
 
 from tilewright.base import dtypes
@@ -182,9 +181,20 @@ def _written_out(it: _Loop) -> list[Held] | None:
         state = results[: len(state)]
         for column, result in zip(columns, results[len(state) :], strict=True):
             column.append(_tensor(result))
-    first = 1 + len(state)
-    scans = [_stacked(e, c, it.body, first + i, 0) for i, c in enumerate(columns)]
-    return [*state, *scans]
+    if columns and not columns[0]:
+        return [*state, *_no_rows(it)]
+    return [*state, *(_stacked(e, column, 0) for column in columns)]
+
+
+def _no_rows(it: _Loop) -> list[Tensor]:
+    """What a loop stacks that has no trips: of rows as the body declares them, or else would make them."""
+    outputs = it.body.output[1 + len(it.state) :]
+    declared = [described(output.type) for output in outputs]
+    rows = [t for t in declared if t is not None and t.is_static]
+    if len(rows) < len(outputs):
+        _describe_rows(it, [_tensor(h) for h in it.state])
+        rows = it.rows
+    return [it.call.maker.full(0, t.dtype, (0, *t.shape)) for t in rows]
 
 
 def _as_loop(it: _Loop) -> list[Held]:
@@ -293,19 +303,10 @@ def _tensor(held: Held) -> Tensor:
     return held
 
 
-def _stacked(
-    e: NodeMaker, items: Sequence[Tensor], body: GraphProto, output: int, axis: int
-) -> Tensor:
-    """The items along a new axis; for no items the body says which type they would have."""
-    if items:
-        place = normal_axis(axis, items[0].rank + 1)
-        return e.concat([e.unsqueeze(t, (place,)) for t in items], place)
-    type_ = described(body.output[output].type)
-    if type_ is None or not type_.is_static:
-        raise UnsupportedError("a loop of no iterations gives a tensor of unknown shape")
-    shape = list(type_.shape)
-    shape.insert(normal_axis(axis, len(shape) + 1), 0)
-    return e.constant(np.zeros([int(str(d)) for d in shape], type_.dtype.numpy))
+def _stacked(e: NodeMaker, items: Sequence[Tensor], axis: int) -> Tensor:
+    """The items, of which there is one at least, along a new axis."""
+    place = normal_axis(axis, items[0].rank + 1)
+    return e.concat([e.unsqueeze(t, (place,)) for t in items], place)
 
 
 def _scan(call: Call) -> list[Held]:
@@ -338,25 +339,35 @@ def _scan_rows(
     e, body = call.maker, call.graph("body")
     axes = [normal_axis(a, t.rank) for a, t in zip(input_axes, scanned, strict=True)]
     length: Dim = scanned[0].shape[axes[0]] if scanned else 0
+    if length == 0:
+        rows = _scanned_rows(call, state, scanned, axes)
+        places = [
+            normal_axis(a, t.rank + 1) for a, t in zip(output_axes, rows, strict=True)
+        ]
+        shapes = [
+            (*t.shape[:p], 0, *t.shape[p:]) for p, t in zip(places, rows, strict=True)
+        ]
+        pairs = zip(rows, shapes, strict=True)
+        return [*state, *(e.full(0, t.dtype, shape) for t, shape in pairs)]
     if isinstance(length, int) and control.worth_unrolling(length, _node_count(body)):
         turns = [length if backwards else -1 for backwards in input_directions]
         columns: list[list[Tensor]] = [[] for _ in output_axes]
         for step in range(length):
-            rows: list[Held] = []
+            given: list[Held] = []
             for x, axis, turn in zip(scanned, axes, turns, strict=True):
                 place = step if turn < 0 else turn - 1 - step
-                rows.append(e.squeeze(e.slice(x, axis, place, 1), (axis,)))
+                given.append(e.squeeze(e.slice(x, axis, place, 1), (axis,)))
             with call.draws.trip(e.scalar(step, dtypes.i64)):
-                results = call.inline(body, [*state, *rows])
+                results = call.inline(body, [*state, *given])
             for column, result in zip(columns, results[len(state) :], strict=True):
                 column.append(_tensor(result))
             state = results[: len(state)]
         scans: list[Held] = []
-        for index, (column, axis, backwards) in enumerate(
-            zip(columns, output_axes, output_directions, strict=True)
+        for column, axis, backwards in zip(
+            columns, output_axes, output_directions, strict=True
         ):
             ordered = column[::-1] if backwards else column
-            scans.append(_stacked(e, ordered, body, len(state) + index, axis))
+            scans.append(_stacked(e, ordered, axis))
         return [*state, *scans]
 
     def place_in(step: Tensor, backwards: int) -> Tensor:
@@ -371,29 +382,44 @@ def _scan_rows(
         ]
 
     carried = [_tensor(h) for h in state]
+    types = _scanned_rows(call, state, scanned, axes)
     return _scan_loop(
-        call, carried, length, rows_at, place_in, output_axes, output_directions
+        call, carried, (length, types), rows_at, place_in, output_axes, output_directions
     )
+
+
+def _scanned_rows(
+    call: Call, state: Sequence[Held], scanned: Sequence[Tensor], axes: Sequence[int]
+) -> list[TensorType]:
+    """The types of the rows that a scan stacks, from a body that nobody keeps."""
+    given = [
+        TensorType(x.dtype, (*x.shape[:axis], *x.shape[axis + 1 :]))
+        for x, axis in zip(scanned, axes, strict=True)
+    ]
+    undo = call.checkpoint()
+    with call.maker.region([*(_tensor(h).type for h in state), *given]) as probe:
+        results = call.inline(call.graph("body"), list(probe.inputs))
+        types = [_tensor(r).type for r in results[len(state) :]]
+        control.refuse_inner_sizes(probe.graph, types)
+    undo()
+    return types
 
 
 def _scan_loop(
     call: Call,
     state: list[Tensor],
-    length: Dim,
+    stacked: tuple[Dim, Sequence[TensorType]],
     rows_at: Callable[[Tensor], list[Held]],
     place_in: Callable[[Tensor, int], Tensor],
     output_axes: Sequence[int],
     output_directions: Sequence[int],
 ) -> list[Held]:
-    """A scan as a loop of the program; what it stacks is stacked along the first axis, and moved behind it."""
+    """A scan as a loop of the program; what it stacks is stacked along the first axis, and moved behind it.
+
+    `stacked` says how many rows there are, and of which types.
+    """
     e, body = call.maker, call.graph("body")
-    undo = call.checkpoint()
-    with e.region([TensorType(dtypes.i64, ()), *(t.type for t in state)]) as probe:
-        step, *inside = probe.inputs
-        results = call.inline(body, [*inside, *rows_at(step)])
-        types = [_tensor(r).type for r in results[len(state) :]]
-        control.refuse_inner_sizes(probe.graph, types)
-    undo()
+    length, types = stacked
     stacks = [e.full(0, t.dtype, (length, *t.shape)) for t in types]
 
     def trip(values: list[Tensor]) -> list[Tensor]:

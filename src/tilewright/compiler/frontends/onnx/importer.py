@@ -401,7 +401,7 @@ class Importer:
             draws=self.draws,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
-            checkpoint=Checkpoint(self.problems, self.records),
+            checkpoint=Checkpoint(self.maker.assumptions, self.problems, self.records),
             output_count=len(node.output),
         )
         result: Result = found.build(call)

@@ -12,7 +12,12 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
-from tilewright.compiler.frontends.kit.assumptions import Assumptions, Equality, solve
+from tilewright.compiler.frontends.kit.assumptions import (
+    Assumptions,
+    Equality,
+    known_equalities,
+    solve,
+)
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem, report
 from tilewright.compiler.frontends.onnx.border import Border, Items
@@ -99,7 +104,7 @@ def load_model(
     importer = import_model(model, input_shapes, input_values, items)
     if importer.problems:
         raise report(importer.problems, model.file)
-    assumptions = tuple(importer.maker.assumptions)
+    assumptions = known_equalities(importer.maker.assumptions, importer.graph)
     importer.graph.equalities = assumptions
     files = (*([] if model.path is None else [model.path]), *model.storage.files)
     return ImportedModel(

@@ -6,6 +6,7 @@ Called by the pipeline.
 from __future__ import annotations
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.coverage import (
     CoverageReport,
     Imported,
@@ -89,5 +90,5 @@ def import_program(program: Program, file: str) -> Importer:
     """Run the importer; what it found wrong stands in `problems`."""
     importer = Importer(program, file)
     importer.run()
-    importer.graph.equalities = tuple(importer.maker.assumptions)
+    importer.graph.equalities = known_equalities(importer.maker.assumptions, importer.graph)
     return importer

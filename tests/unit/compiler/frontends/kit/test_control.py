@@ -7,6 +7,7 @@ import pytest
 
 from fakes import flow_models, onnx_models
 from tilewright.base.errors import InputError, ModelError
+from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.control import worth_unrolling
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -32,6 +33,28 @@ def test_a_graph_with_control_flow_computes_what_onnxruntime_does(name: str) -> 
         for actual, expected in zip(evaluate(graph, list(inputs)), wanted, strict=True):
             if actual.size or expected.size:
                 np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes_that_must_be_equal_are_sizes_of_the_graph(name: str) -> None:
+    graph = load(MODELS[name].model)
+    assert known_equalities(graph.equalities, graph) == graph.equalities
+
+
+def test_a_scan_of_no_rows_stacks_rows_of_any_size() -> None:
+    """onnxruntime does not run one."""
+    graph = load(
+        onnx_models.parse("""graph (float[N, 0] x, float[1] s) => (float[1] t, float[K, 0] y) {
+          t, y = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1], body = b
+            (float[1] a, float[N] r) => (float[1] a2, float[M] o) {
+              a2 = Exp (a)
+              o = Concat <axis = 0> (r, a)
+            }> (s, x)
+        }""")
+    )
+    verify(graph)
+    state, rows = evaluate(graph, [np.ones((3, 0), np.float32), np.ones(1, np.float32)])
+    assert (state[0], rows.shape) == (1, (4, 0))
 
 
 def test_cheap_branches_are_computed_both_and_others_are_not() -> None:
