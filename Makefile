@@ -28,6 +28,7 @@ NIGHTLY := tests/conformance/frontends/test_onnx_backend_suite.py::test_every_ca
 	tests/e2e/test_exported_models.py::test_libraries_of_other_systems_export_what_they_should \
 	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_larger_graphs_agree_at_every_level \
+	tests/fuzz/test_control_flow.py::test_a_hundred_thousand_random_models_compute_what_onnxruntime_computes \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.

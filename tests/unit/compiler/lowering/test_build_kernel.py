@@ -156,6 +156,21 @@ def test_symbols_that_stand_only_in_attributes_become_dims():
     assert out.tolist() == [5, 11]
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_borders_of_which_data_decides_one_are_filled(place: int):
+    x = Value(TensorType(f32, (3, 4)), "x")
+    pads = [0, 0, 0, 0]
+    pads[place] = symbolic.symbol("border", 0)
+    kernel = build_kernel(make_node("pad", [x], {"pads": tuple(pads)}), "pad")
+    verify(kernel)
+    array = rand(3, 4)
+    widths = np.where(np.arange(4) == place, 2, 0).reshape(2, 2).T
+    wanted = np.pad(array, widths)
+    output = np.ones_like(wanted)
+    evaluate(kernel, [array, output], {"border": 2})
+    np.testing.assert_array_equal(output, wanted)
+
+
 def test_an_index_from_data_survives_fusion():
     b = GraphBuilder()
     table = b.input("table", TensorType(f32, (11, 4)))
