@@ -20,7 +20,7 @@ from fakes.native_kernel import needs_x86
 from fuzz.control_flow import Judged, run
 from fuzz.flow import judging, shrinking
 from fuzz.flow.models import Case, make_case
-from fuzz.flow.onnxruntime_worker import OnnxruntimeError, OnnxruntimeWorker, die
+from fuzz.flow.onnxruntime_worker import OnnxruntimeError, OnnxruntimeWorker
 
 pytest.importorskip("onnxruntime")
 FEW, MANY, BATCH, BATCHES = 30, 300, 1000, 100
@@ -150,7 +150,7 @@ def test_a_case_gets_smaller_while_it_fails() -> None:
 
 def test_a_model_that_ends_onnxruntime_is_told_and_the_next_has_a_process_again() -> None:
     case = replace(case_of(MODEL), calls=())
-    with OnnxruntimeWorker(die) as worker:
+    with OnnxruntimeWorker("die") as worker:
         for _ in range(2):
             with pytest.raises(OnnxruntimeError, match="the process died"):
                 worker.run(case.model.SerializeToString(), case.calls)

@@ -7,10 +7,12 @@ does not run.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-from collections.abc import Callable, Sequence
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Self
 
 import numpy as np
@@ -25,11 +27,15 @@ class OnnxruntimeError(Exception):
 
 
 class OnnxruntimeWorker:
-    """The parent's end; a context manager."""
+    """The parent's end; a context manager.
 
-    def __init__(self, work: Callable[[Connection], None] | None = None) -> None:
-        self._work = work or answer
-        self._process: BaseProcess | None = None
+    Args:
+        work: what the process does, a function of this module.
+    """
+
+    def __init__(self, work: str = "answer") -> None:
+        self._work = work
+        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -59,17 +65,20 @@ class OnnxruntimeWorker:
         return answer
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=self._work, args=(other,), daemon=True)
-        self._process.start()
-        other.close()
+        mine, other = socket.socketpair()
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(other.fileno()), self._work],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                pass_fds=[other.fileno()],
+            )
+        self._pipe = Connection(mine.detach())
 
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
             self._process = None
         if self._pipe is not None:
             self._pipe.close()
@@ -107,3 +116,7 @@ def outputs(model: bytes, calls: Sequence[Feeds]) -> Outputs:
         model, options, providers=["CPUExecutionProvider"]
     )
     return [session.run(None, feeds) for feeds in calls]
+
+
+if __name__ == "__main__":
+    {"answer": answer, "die": die}[sys.argv[2]](Connection(int(sys.argv[1])))
