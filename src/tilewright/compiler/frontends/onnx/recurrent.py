@@ -1,7 +1,7 @@
-"""Rows for RNN, GRU and LSTM, unrolled over a known number of steps.
+"""Rows for RNN, GRU and LSTM: a loop over the steps, or where they are few and known, one after the other.
 
 The product with the input weights is one matmul over all steps; only the recurrent part is step
-by step.  A dynamic sequence length needs loops in the compiled program and is reported.
+by step.
 
 Source: ONNX operator reference (RNN, GRU, LSTM: equations, gate order iofc and zrh).
 """
@@ -15,6 +15,7 @@ from typing import Final, final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -23,7 +24,8 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
 
-MAX_STEPS: Final = 1024
+_STEP_NODES: Final = 12
+"""What a step is made of, roughly: few steps are written out."""
 
 
 def _functions(
@@ -188,12 +190,45 @@ def _initial(
     return call.maker.full(0, x.dtype, like) if given is None else given
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One direction on its way through a sequence.
+
+    Attributes:
+        inputs: [steps, batch, gates * hidden], the products with the input weights.
+        lengths: [batch] i64, how many steps of each sequence count; None: all.
+        keeps_rows: whether anybody asks for the hidden state after every step.
+    """
+
+    cell: _Cell
+    step: Step
+    inputs: Tensor
+    lengths: Tensor | None
+    keeps_rows: bool
+
+    def after(
+        self, place: Tensor, row_: Tensor, h: Tensor, c: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The output of the step at `place`, and the states behind it."""
+        e = self.cell.e
+        new_h, new_c = self.step(self.cell, row_, h, c)
+        if self.lengths is None:
+            return new_h, new_h, new_c
+        inside = e.unsqueeze(e.op("less", place, self.lengths), (1,))
+        out = e.op("where", inside, new_h, e.full(0, h.dtype, h.shape))
+        kept = None if c is None else e.op("where", inside, _need(new_c), c)
+        return out, e.op("where", inside, new_h, h), kept
+
+
+Walked = tuple["Tensor | None", Tensor, "Tensor | None"]
+"""[steps, batch, hidden], the hidden state after every step, and the last states."""
+
+
 def _run_direction(
     call: Call, kind: _Kind, cell: _Cell, x: Tensor, direction: int, *, backwards: bool
-) -> tuple[list[Tensor], Tensor, Tensor | None]:
-    """The hidden state after every step, and the last states."""
-    e, steps = call.maker, x.shape[0]
-    assert isinstance(steps, int)
+) -> Walked:
+    e = call.maker
     weights = swap_last(e, _need(_pick(e, call.tensor(1), direction)))
     inputs = e.op("matmul", x, weights)
     if cell.input_bias is not None:
@@ -202,23 +237,61 @@ def _run_direction(
     h = _initial(call, 5, direction, shape, x)
     c = _initial(call, 6, direction, shape, x) if kind.has_state else None
     lengths = call.optional(4)
-    outputs: list[Tensor] = []
+    if lengths is not None:
+        lengths = e.cast(lengths, dtypes.i64)
+    walk = _Walk(cell, kind.step, inputs, lengths, call.wants(0))
+    steps = x.shape[0]
+    if isinstance(steps, int) and control.worth_unrolling(steps, _STEP_NODES):
+        return _written_out(walk, steps, h, c, backwards=backwards)
+    return _as_loop(walk, h, c, backwards=backwards)
+
+
+def _written_out(
+    walk: _Walk, steps: int, h: Tensor, c: Tensor | None, *, backwards: bool
+) -> Walked:
+    """Step after step, which share kernels with each other."""
+    e = walk.cell.e
+    rows: list[Tensor] = []
     for step in reversed(range(steps)) if backwards else range(steps):
-        row_ = e.squeeze(e.slice(inputs, 0, step, 1), (0,))
-        new_h, new_c = kind.step(cell, row_, h, c)
-        if lengths is None:
-            h, c, out = new_h, new_c, new_h
-        else:
-            inside = e.unsqueeze(
-                e.op("less", e.scalar(step, dtypes.i64), e.cast(lengths, dtypes.i64)), (1,)
-            )
-            out = e.op("where", inside, new_h, e.full(0, x.dtype, shape))
-            h = e.op("where", inside, new_h, h)
-            c = None if c is None or new_c is None else e.op("where", inside, new_c, c)
-        outputs.append(out)
+        row_ = e.squeeze(e.slice(walk.inputs, 0, step, 1), (0,))
+        out, h, c = walk.after(e.scalar(step, dtypes.i64), row_, h, c)
+        rows.append(out)
     if backwards:
-        outputs.reverse()
-    return outputs, h, c
+        rows.reverse()
+    if not walk.keeps_rows:
+        return None, h, c
+    if not rows:
+        return e.full(0, h.dtype, (0, *h.shape)), h, c
+    return e.concat([e.unsqueeze(t, (0,)) for t in rows], 0), h, c
+
+
+def _as_loop(walk: _Walk, h: Tensor, c: Tensor | None, *, backwards: bool) -> Walked:
+    """A loop of the program, whatever the number of steps."""
+    e, steps = walk.cell.e, walk.inputs.shape[0]
+    states = [h] if c is None else [h, c]
+    kept = [e.full(0, h.dtype, (steps, *h.shape))] if walk.keeps_rows else []
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        done, h, *rest = values
+        c = rest.pop(0) if len(states) == 2 else None
+        place = done
+        if backwards:
+            last = e.op("sub", e.dim(steps), e.scalar(1, dtypes.i64))
+            place = e.op("sub", last, done)
+        row_ = control.row_at(e, walk.inputs, place, 0)
+        out, h, c = walk.after(place, row_, h, c)
+        fresh = [h] if c is None else [h, c]
+        fresh += [control.with_row(e, stack, place, out) for stack in rest]
+        return [e.op("add", done, e.scalar(1, dtypes.i64)), *fresh]
+
+    _, h, *ended = control.loop(
+        e,
+        [e.scalar(0, dtypes.i64), *states, *kept],
+        lambda values: e.op("less", values[0], e.dim(steps)),
+        trip,
+    )
+    c = ended.pop(0) if c is not None else None
+    return ended[0] if ended else None, h, c
 
 
 def _recurrent(kind: _Kind) -> Build:
@@ -229,11 +302,8 @@ def _recurrent(kind: _Kind) -> Build:
         call.flag("output_sequence")
         if batch_first:
             x = e.transpose(x, (1, 0, 2))
-        if x.rank != 3 or not isinstance(x.shape[0], int) or x.shape[0] > MAX_STEPS:
-            raise UnsupportedError(
-                f"a sequence of length '{x.shape[0]}' is not unrolled; control flow is not "
-                "compiled yet"
-            )
+        if x.rank != 3:
+            raise ModelError(f"operand 1 has type {x.type}, expected rank 3")
         directions = 2 if name == "bidirectional" else 1
         if batch_first:
             call.inputs = _direction_first(call)
@@ -258,20 +328,16 @@ def _direction_first(call: Call) -> list[Tensor | None]:
 
 
 def _outputs(
-    e: NodeMaker,
-    results: Sequence[tuple[list[Tensor], Tensor, Tensor | None]],
-    *,
-    batch_first: bool,
-    has_state: bool,
+    e: NodeMaker, results: Sequence[Walked], *, batch_first: bool, has_state: bool
 ) -> list[Tensor | None]:
     """Y, Y_h (and Y_c) with the direction axis back in place."""
-    columns = [e.concat([e.unsqueeze(t, (0,)) for t in out], 0) for out, _, _ in results]
-    y = e.concat([e.unsqueeze(c, (1,)) for c in columns], 1)
+    columns = [rows for rows, _, _ in results if rows is not None]
+    y = e.concat([e.unsqueeze(c, (1,)) for c in columns], 1) if columns else None
     states = [e.concat([e.unsqueeze(h, (0,)) for _, h, _ in results], 0)]
     if has_state:
         states.append(e.concat([e.unsqueeze(_need(c), (0,)) for _, _, c in results], 0))
     if batch_first:
-        y = e.transpose(y, (2, 0, 1, 3))
+        y = None if y is None else e.transpose(y, (2, 0, 1, 3))
         states = [e.transpose(s, (1, 0, 2)) for s in states]
     return [y, *states]
 
