@@ -11,25 +11,6 @@ MODELS := $(BUILD)/models
 MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
-# Left out of test-slow: code for symbolic sizes is long, the text of every kernel is, and a thousand graphs or cases are as many models.
-NIGHTLY := tests/conformance/frontends/test_onnx_backend_suite.py::test_every_case_of_the_suite_passes_or_is_excluded \
-	tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level \
-	tests/conformance/native/test_sizes.py::test_every_size_on_every_level \
-	tests/conformance/interop/test_vmvx_onnx_cases.py::test_many_cases_give_the_same_bits \
-	tests/conformance/interop/test_onnx_cases.py::test_every_case_gives_the_same_bits \
-	tests/conformance/interop/test_programs.py::test_every_other_way_to_compile_gives_the_bits_that_iree_gives \
-	tests/conformance/interop/test_models.py \
-	tests/e2e/test_language_model.py \
-	tests/conformance/frontends/test_torch_opinfo.py::test_no_sample_is_wrong \
-	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
-	tests/conformance/ops/test_kernel_text.py::test_kernels_of_all_cases_come_back_from_their_text \
-	tests/e2e/test_models_in_c.py::test_every_other_model_in_c_computes_what_its_machine_code_does \
-	tests/e2e/test_exported_model_set.py::test_every_other_model_of_the_set_runs_from_c \
-	tests/e2e/test_exported_models.py::test_libraries_of_other_systems_export_what_they_should \
-	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
-	tests/fuzz/test_compiled_graphs.py::test_larger_graphs_agree_at_every_level \
-	tests/fuzz/test_control_flow.py::test_a_hundred_thousand_random_models_compute_what_onnxruntime_computes \
-	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.
 PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
@@ -55,11 +36,11 @@ test: $(STAMPS)/test ## Run the fast tests (about 4 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
-	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out, without the nightly tests
+	$(PYTEST) -m "(slow or needs_torch) and not nightly"
 
 test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX
-	$(PYTEST) -m "slow or needs_torch" $(NIGHTLY)
+	$(PYTEST) -m nightly
 	$(PYTEST) tests/unit/api/test_jax_functions.py
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,8 +77,27 @@ def missing_requirement(marker: str) -> str | None:
     return None
 
 
+def leave_to_the_night(items: list[pytest.Item]) -> None:
+    """Mark what is for the slow run, and what of it only for the nightly one.
+
+    ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run.
+    """
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sampled.args[0]:
+                item.add_marker(pytest.mark.nightly)
+            seen[test] += 1
+        if sampled is not None or item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests whose device or package is not here, with the reason."""
+    """Say of each test when it runs, and skip those whose device or package is not here."""
+    leave_to_the_night(items)
     for item in items:
         for marker in ("needs_torch", "needs_cuda"):
             if item.get_closest_marker(marker):

@@ -33,7 +33,7 @@ def test_a_model_of_the_set_runs_from_c(name: str, models_folder: Path) -> None:
     check(name, models_folder)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_other_model_of_the_set_runs_from_c(name: str, models_folder: Path) -> None:
     check(name, models_folder)

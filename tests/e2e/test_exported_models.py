@@ -134,7 +134,7 @@ def test_a_small_model_gives_the_same_bits_in_every_form(form: str, tmp_path: Pa
     check_bits(FORMS[form](model, inputs, tmp_path), results_of(model, inputs))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SLOW_MODELS)
 def test_a_model_gives_the_same_bits_in_every_form(
@@ -178,7 +178,7 @@ def test_models_run_on_other_architectures(name: str, target: str, tmp_path: Pat
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("target", "form", "exports"),
     [

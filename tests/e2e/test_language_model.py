@@ -12,7 +12,7 @@ import pytest
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs_torch]
+pytestmark = [pytest.mark.nightly, pytest.mark.needs_torch]
 PROMPTS = (
     "Once upon a time",
     "def fibonacci(n):",

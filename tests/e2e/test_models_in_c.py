@@ -49,7 +49,7 @@ def test_a_model_in_c_computes_what_its_machine_code_does(name: str) -> None:
     check(name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_cc
 @needs_x86
 @needs_models

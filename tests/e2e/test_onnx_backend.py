@@ -47,7 +47,7 @@ def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> Non
     check("node", name)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", imported("node"))
 def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)
@@ -67,7 +67,7 @@ def test_every_exported_case_gives_the_recorded_outputs(kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda path: path.stem)
-@pytest.mark.slow
+@pytest.mark.sampled(4)
 def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
     case = onnx_suite.light_case(path)
     model = tw.compile(path)

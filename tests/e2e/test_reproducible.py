@@ -125,6 +125,7 @@ def check(
     return first
 
 
+@pytest.mark.slow
 def test_the_same_model_becomes_the_same_archive(tmp_path: Path) -> None:
     check(mlp(), tmp_path, ".vmfb")
 

@@ -143,7 +143,7 @@ def _copy_weights(source: onnx.ModelProto, target: onnx.ModelProto) -> None:
         wide.CopyFrom(numpy_helper.from_array(array, wide.name))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("opt_level", [0, 1, 2])
 @pytest.mark.parametrize("dtype", FROM_EVALUATOR)
 @pytest.mark.parametrize("name", NETWORKS)

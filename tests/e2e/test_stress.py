@@ -325,7 +325,7 @@ def test_many_threads_get_their_own_results_in_flat_memory(
 
 
 @pytest.mark.parametrize(
-    "forks", [2, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "full"]
+    "forks", [2, pytest.param(200, marks=pytest.mark.nightly)], ids=["short", "full"]
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_forks_in_the_middle_leave_parent_and_child_at_work(
@@ -384,7 +384,7 @@ def test_code_generators_that_keep_dying_are_an_error_not_a_hang(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    "count", [7, pytest.param(140, marks=pytest.mark.slow)], ids=["short", "full"]
+    "count", [7, pytest.param(140, marks=pytest.mark.nightly)], ids=["short", "full"]
 )
 def test_processes_end_as_they_should_with_calls_under_way(count: int) -> None:
     done = subprocess.run(

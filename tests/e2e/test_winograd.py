@@ -43,6 +43,7 @@ def names_of(compiled: tilewright.Model) -> set[str]:
     return {kernel.name for kernel in compiled.kernels}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "groups"),
     [(29, 1), (29, 2), pytest.param(56, 1, marks=pytest.mark.slow)],
@@ -67,7 +68,7 @@ def test_few_digits_are_lost_beside_the_direct_sum(size: int, groups: int) -> No
     assert winograd < 4 * direct
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "host"])
 @pytest.mark.parametrize(
     ("shape", "filters", "groups", "pads"),

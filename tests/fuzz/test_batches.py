@@ -66,7 +66,7 @@ def test_a_row_of_a_batch_is_the_row_alone_whatever_is_known(seed: int) -> None:
     check_network(seed, Target.host())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("seed", range(FEW, MANY))
 def test_a_row_of_a_batch_is_the_row_alone_at_every_level(

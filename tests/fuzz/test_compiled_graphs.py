@@ -1,6 +1,6 @@
 """Random typed graphs compute compiled what the evaluator computes, at every level and size.
 
-The default run keeps forty graphs that hypothesis chooses the same way each time; `slow` more of them, and
+The default run keeps twelve graphs that hypothesis chooses the same way each time; `slow` more of them, and
 graphs from plain random numbers, more and larger ones, for every x86-64 level of this machine;
 `make test-nightly` a thousand of them.
 """
@@ -38,7 +38,7 @@ def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: in
 
 
 @hypothesis.given(*GRAPHS)
-@hypothesis.settings(SAME_GRAPHS, max_examples=24)
+@hypothesis.settings(SAME_GRAPHS, max_examples=12)
 def test_a_compiled_graph_agrees_with_the_evaluator(
     graph: Graph, opt_level: int, threads: int
 ) -> None:
@@ -65,20 +65,20 @@ def check_batch(
             raise
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("batch", range(FEW_BATCHES))
 def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
     check_batch(batch, target)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
 def test_a_thousand_larger_graphs_agree(batch: int) -> None:
     check_batch(batch, Target.host(), (2,))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
 def test_a_thousand_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:

@@ -47,7 +47,7 @@ def test_more_random_models_compute_what_onnxruntime_computes() -> None:
 
 
 @needs_x86
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_a_hundred_thousand_random_models_compute_what_onnxruntime_computes(
     batch: int,

@@ -66,7 +66,7 @@ def test_a_damaged_model_is_refused_or_runs(
         check(worker, MODELS[name](), tmp_path, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_damaged_in_many_ways_is_refused_or_runs(
     name: str, worker: CaseWorker, tmp_path: Path
@@ -76,7 +76,7 @@ def test_a_model_damaged_in_many_ways_is_refused_or_runs(
     assert kinds == {"refused", "ran"}
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_damaged_network_is_refused_or_runs(
     name: str, worker: CaseWorker, tmp_path: Path

@@ -21,7 +21,7 @@ def test_mutated_graphs_are_refused_or_run() -> None:
     assert counts["run"] > 100
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_mutated_graphs() -> None:
     assert all(finding is None for _, finding in run("slow", 0, 50_000))
 

@@ -9,6 +9,7 @@ import pytest
 from fuzz.kernel_mutations import run
 
 
+@pytest.mark.slow
 def test_mutated_kernels_are_refused_or_read() -> None:
     counts: Counter[str] = Counter()
     findings = []
@@ -21,6 +22,6 @@ def test_mutated_kernels_are_refused_or_read() -> None:
     assert counts["read"] > 20
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_mutated_kernels() -> None:
     assert all(finding is None for _, finding in run("slow", 0, 20_000))

@@ -17,6 +17,7 @@ def _counts(seed: str, count: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_mutated_code_is_refused_or_runs() -> None:
     counts = _counts("default", 1500)
     assert counts["run"] > 100

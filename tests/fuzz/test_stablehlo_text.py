@@ -55,7 +55,7 @@ def test_the_text_is_one_before_it_is_damaged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 600), pytest.param(600, 40_000, marks=pytest.mark.slow)]
+    ("first", "count"), [(0, 600), pytest.param(600, 40_000, marks=pytest.mark.nightly)]
 )
 def test_damaged_texts_are_trees_or_model_errors(first: int, count: int) -> None:
     outcomes = [outcome(seed) for seed in range(first, first + count)]

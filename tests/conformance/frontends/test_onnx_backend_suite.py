@@ -62,7 +62,7 @@ def test_a_few_cases_of_the_suite_pass(kind: str, name: str) -> None:
     assert verdict(kind, name) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_every_case_of_the_suite_passes_or_is_excluded(kind: str, name: str) -> None:
     assert verdict(kind, name) == ""

@@ -49,7 +49,7 @@ def info_of(name: str) -> Any:
     return next(info for info in operators.op_db if operators.full_name(info) == name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_no_sample_is_wrong(name: str) -> None:
     info = info_of(name)

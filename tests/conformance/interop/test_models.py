@@ -26,7 +26,7 @@ from figures.worker import read_inputs
 
 LIGHT = {path.stem: path for path in onnx_suite.light_models()}
 OPSET_FOR_LIGHT = 17  # the importer knows operators of old opsets in their new form only
-pytestmark = [needs_iree, pytest.mark.slow]
+pytestmark = [needs_iree, pytest.mark.nightly]
 
 
 def model_path(request: pytest.FixtureRequest, name: str) -> Path:

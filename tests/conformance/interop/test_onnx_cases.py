@@ -1,7 +1,7 @@
 """ONNX's cases, compiled by IREE to machine code, give here the bits that IREE's runtime gives.
 
 The compiler decides what is in: a case that it, or its own runtime, refuses is skipped.  The sample
-is among the slow tests, all of them are a nightly target (Makefile).
+is among the slow tests, all of them are nightly.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def test_a_sample_gives_the_same_bits(suite: Suite, name: str, tmp_path: Path) -
     check(suite, name, tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("suite", "name"), EVERY, ids=name_of)
 def test_every_case_gives_the_same_bits(suite: Suite, name: str, tmp_path: Path) -> None:
     check(suite, name, tmp_path)

@@ -99,6 +99,7 @@ def test_a_failed_assertion_says_what_it_says_under_iree() -> None:
     assert caught.value.code == StatusCode.FAILED_PRECONDITION
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "variant"), [p for p in PAIRS if p not in SAMPLE])
 def test_every_other_way_to_compile_gives_the_bits_that_iree_gives(
     name: str, variant: str, tmp_path: Path

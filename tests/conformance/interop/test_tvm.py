@@ -99,6 +99,7 @@ def test_other_inputs_give_what_tvm_gives(model: str) -> None:
         _check(made, _machine(made.path(model, mode, "so"), manager=1), model)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("release", OLDER)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", MODELS)

@@ -23,6 +23,7 @@ def test_a_sample_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     check(NODES_ON_VMVX, name, tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", onnx_cases.sample(NODES_ON_VMVX.names, NIGHTLY_SIZE))
 def test_many_cases_give_the_same_bits(name: str, tmp_path: Path) -> None:
     check(NODES_ON_VMVX, name, tmp_path)

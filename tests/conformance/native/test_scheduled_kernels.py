@@ -83,7 +83,7 @@ def test_other_scheduled_code_with_symbolic_sizes_agrees_too(row: OpDecl) -> Non
     check(row, found[2::4], Target.host())
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @by_op
 def test_every_type_agrees_on_every_level(row: OpDecl, target: Target) -> None:
@@ -91,7 +91,7 @@ def test_every_type_agrees_on_every_level(row: OpDecl, target: Target) -> None:
     check(row, found, target)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @by_target
 @by_op
 def test_symbolic_sizes_agree_on_every_level(row: OpDecl, target: Target) -> None:

@@ -86,7 +86,7 @@ def test_kernels_for_one_size_are_right(name: str) -> None:
     check_static(SWEEPS[name], HOST, dtypes.f32, drawn(name, 2, seed=1))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @by_target
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16], ids=str)
 @by_name

@@ -78,7 +78,7 @@ def test_kernels_of_an_op_come_back_from_their_text(row: OpDecl) -> None:
         check(kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_kernels_of_all_cases_come_back_from_their_text(row: OpDecl) -> None:
     for kernel in naive_kernels(row, None):

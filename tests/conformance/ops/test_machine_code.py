@@ -81,6 +81,7 @@ def test_the_machine_code_of_a_case_agrees_with_the_oracle(row: OpDecl):
     assert run, f"no case of '{row.name}' has a kernel"
 
 
+@pytest.mark.slow
 def test_every_type_of_a_cast_and_a_sum_agrees_as_machine_code():
     for name in ("cast", "add"):
         row = catalogue.lookup(name)

@@ -97,6 +97,7 @@ def test_every_optimization_level_computes_the_same(opt_level: int) -> None:
     check(tw.compile(scale_and_shift(), opt_level=opt_level)(X, SCALE))
 
 
+@pytest.mark.slow
 def test_each_level_of_optimization_makes_another_program_of_the_same_results() -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21]>

@@ -67,6 +67,7 @@ def test_every_pass_of_the_compilers_order_may_be_named() -> None:
     assert {step.name for step in order} <= set(tw.transform.known_passes())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tilewright.base.diagnostics.TilewrightWarning")
 def test_each_pass_can_be_left_out_or_says_why_not() -> None:
     expected = np.asarray(tw.compile(network(), opt_level=0)(X))

@@ -56,6 +56,7 @@ def test_the_tree_holds_children_and_their_memory() -> None:
         child.communicate()
 
 
+@pytest.mark.slow
 def test_the_limits_are_those_of_a_processor_and_not_of_an_optimised_away_loop() -> None:
     limits = Limits(1)
     assert 1e9 < limits.fma_flops(0.02) < 1e12

@@ -58,6 +58,7 @@ def test_cold_and_warm_differ_by_the_cache_and_children_count(stand_in: Path) ->
     assert 0.02 <= taken.first_run_s < 0.3
 
 
+@pytest.mark.slow
 def test_what_importing_costs_is_timed_after_numpy(stand_in: Path) -> None:
     assert processes.import_seconds("tilewright.runtime", runs=1) >= 0.4
     assert processes.import_seconds("tilewright", runs=1) < 0.4

@@ -143,6 +143,7 @@ def test_code_for_other_processors_is_made_without_a_word_of_llvm(
     assert artifact_of(path).variants[0].target == str(Target.parse(target))
 
 
+@pytest.mark.slow
 def test_a_library_is_written_with_its_header_and_weights_beside(
     mlp_onnx: Path, tmp_path: Path
 ) -> None:

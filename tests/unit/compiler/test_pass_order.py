@@ -25,6 +25,7 @@ def passes_of_all():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(graphs())
 def test_every_prefix_of_the_passes_keeps_the_results(graph):

@@ -266,6 +266,7 @@ def test_damaged_manifest_text_is_refused_or_harmless(data: st.DataObject) -> No
     assert found.variants
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_small_archive_may_be_wrong() -> None:
     """Flip every byte: reading and extracting gives an artifact or an ArchiveError."""
     data = bytearray(archive_bytes(module_of(artifact())))

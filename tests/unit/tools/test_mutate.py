@@ -38,6 +38,7 @@ def one(copy: Path, after: str) -> Mutant:
     return found
 
 
+@pytest.mark.slow
 def test_a_mutant_that_a_test_notices_is_killed_and_the_source_is_put_back(
     copy: Path,
 ) -> None:

@@ -75,6 +75,7 @@ def test_tensors_that_are_read_far_away_are_said_not_drawn() -> None:
     assert (0, 199) not in found.bends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [500, 2000])
 def test_large_graphs_have_a_layer_per_step(count: int) -> None:
     chance = random.Random(1)

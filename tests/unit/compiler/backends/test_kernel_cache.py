@@ -259,6 +259,7 @@ def test_a_whole_entry_of_another_form_is_a_miss(
     assert recall(request, cache) is None
 
 
+@pytest.mark.slow
 def test_two_processes_compile_into_one_cache(tmp_path: Path) -> None:
     program = (
         "import sys\n"

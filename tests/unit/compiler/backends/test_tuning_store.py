@@ -227,6 +227,7 @@ def write_many(path: Path, first: int) -> None:
         store.note_tried("shared", {f"point {i}": float(i)})
 
 
+@pytest.mark.slow
 def test_several_processes_write_at_a_time(store: TuningStore) -> None:
     context = multiprocessing.get_context("spawn")
     writers = [

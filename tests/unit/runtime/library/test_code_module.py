@@ -71,6 +71,7 @@ def run_graph(factory: Factory, lib: Module) -> np.ndarray:
     return net.get_output(0)
 
 
+@pytest.mark.slow
 def test_a_graph_names_functions_of_a_library_of_kernels_alone(
     factory: Factory, wanted: np.ndarray, folder: Path
 ) -> None:

@@ -56,6 +56,7 @@ def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *words], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_values_of_every_type_are_read_and_printed_as_run_does(program: Path) -> None:
     words = [f"--input={name}={value}" for name, value in reversed(VALUES.items())]
     done = run(program, *words)

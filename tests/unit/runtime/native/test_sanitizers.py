@@ -48,7 +48,7 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
 @pytest.mark.parametrize(
     ("flags", "arguments"),
     [
-        (["-O2"], []),
+        pytest.param(["-O2"], [], marks=pytest.mark.slow),
         pytest.param(
             ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"],
             [],
@@ -88,6 +88,7 @@ def test_the_core_holds_its_promises(
     assert done.stdout == "all checks held\n"
 
 
+@pytest.mark.slow
 def test_the_binding_compiles_without_warnings(compiler: list[str], tmp_path: Path) -> None:
     headers = Path(sysconfig.get_paths()["include"])
     if not (headers / "Python.h").exists():
@@ -108,6 +109,7 @@ def test_the_binding_compiles_without_warnings(compiler: list[str], tmp_path: Pa
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_runs_relax_compiles_without_a_warning(
     compiler: list[str], tmp_path: Path
 ) -> None:

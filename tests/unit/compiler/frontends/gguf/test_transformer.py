@@ -50,6 +50,7 @@ def _check(form: Form, **options: Any) -> None:
         assert np.abs(found - expected).max() < 2e-5 * scale, (start, stop)
 
 
+@pytest.mark.slow
 def test_a_llama_of_floats_computes_what_the_papers_say() -> None:
     _check(Form(tied=False))
 

@@ -135,6 +135,7 @@ def test_weights_of_results_may_be_other_than_those_that_choose(normalized: int)
     )
 
 
+@pytest.mark.slow
 def test_experts_compiled_once_take_any_number_of_rows() -> None:
     text = """graph (float[N,6] x, float[N,4] p, float[4,20,6] a, float[4,6,10] b) => (float[N,6] y) {
           y = com.microsoft.MoE <k = 2, activation_type = "swiglu", swiglu_fusion = 1> (x, p, a, , b)

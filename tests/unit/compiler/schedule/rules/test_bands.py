@@ -123,6 +123,7 @@ def test_bands_whatever_stands_between(
     assert_same(kernel, changed, exact=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["v2", "v4"])
 def test_bands_on_other_machines(level: str) -> None:
     kernel = pair(1, 10, 7, 33, 24)

@@ -35,6 +35,7 @@ def test_a_norm_takes_subtotals_of_long_sums_only(shape, taken):
     assert ("subtotal" in [name for name, _ in changed.trace]) == taken
 
 
+@pytest.mark.slow
 def test_subtotals_of_pieces_with_a_rest_change_nothing_but_last_digits():
     kernel = norm(1, 4100, 1, 3)
     assert_same(kernel, schedule(kernel, V4), exact=False)

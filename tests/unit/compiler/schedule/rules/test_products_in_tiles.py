@@ -49,6 +49,7 @@ def test_rows_and_columns_are_multiplied_in_tiles_where_there_is_an_instruction(
         assert_same(naive, done, each)
 
 
+@pytest.mark.slow
 def test_places_of_images_are_multiplied_in_tiles() -> None:
     b = KernelBuilder("image")
     x, w = b.parameter("x", i64, (2, 6, 7, 2)), b.parameter("w", i64, (1, 2, 3, 3, 2, 8))
