@@ -16,7 +16,7 @@ def test_mutated_files_are_refused_or_read(name: str) -> None:
     for subject, finding in run(name, "default", 0, 1000):
         counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.subject}")
+            findings.append(f"input {finding.number}: {finding.outcome}")
     assert not findings
     assert counts["refused"] > 50
     assert counts["read"] > 5

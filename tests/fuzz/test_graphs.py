@@ -15,7 +15,7 @@ def test_mutated_graphs_are_refused_or_run() -> None:
     for subject, finding in run("default", 0, 2000):
         counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.subject}")
+            findings.append(f"input {finding.number}: {finding.outcome}")
     assert not findings
     assert counts["refused"] > 500
     assert counts["run"] > 100

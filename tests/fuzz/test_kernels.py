@@ -16,7 +16,7 @@ def test_mutated_kernels_are_refused_or_read() -> None:
     for subject, finding in run("default", 0, 1000):
         counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.subject}")
+            findings.append(f"input {finding.number}: {finding.outcome}")
     assert not findings
     assert counts["refused"] > 500
     assert counts["read"] > 20

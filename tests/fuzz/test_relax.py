@@ -12,7 +12,7 @@ from fuzz.relax_mutations import run
 def _counts(seed: str, count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for subject, finding in run(seed, 0, count):
-        assert finding is None, f"input {finding.number}: {finding.subject}"
+        assert finding is None, f"input {finding.number}: {finding.outcome}"
         counts[subject] += 1
     return counts
 

@@ -55,7 +55,7 @@ def test_a_mutant_that_no_test_notices_survives(copy: Path) -> None:
     assert result.status == "survived"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mutant_without_end_is_counted_as_noticed(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def test_no_claim_for_any_size_is_wrong() -> None:
     check(range(6), OPEN)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [None, SIZE, OPEN], ids=["numbers", "bounded", "open"])
 def test_no_claim_for_any_size_of_many_kernels_is_wrong(size: Symbol | None) -> None:
     check_floors(check(range(2000, 2120), size), FLOORS)

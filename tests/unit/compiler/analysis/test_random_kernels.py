@@ -125,6 +125,6 @@ def test_no_claim_about_a_random_kernel_is_wrong() -> None:
     check(range(24))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_claim_about_many_random_kernels_is_wrong() -> None:
     check_floors(check(range(1000, 1800)), FLOORS)

@@ -179,7 +179,7 @@ def test_what_is_accepted_computes_the_same() -> None:
     run_seeds(range(12))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_accepted_computes_the_same_often() -> None:
     accepted = run_seeds(range(100, 300))
     assert all(

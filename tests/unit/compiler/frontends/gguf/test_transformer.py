@@ -103,7 +103,7 @@ MORE = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", MORE)
 def test_models_of_other_forms_compute_what_the_papers_say(case: str) -> None:
     form, options = MORE[case]

@@ -105,7 +105,7 @@ def test_a_call_of_few_rows_runs_code_for_few(rows: int) -> None:
     assert_same(kernel, done, {"M": rows, "N": 5}, exact=False)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("machine", [V2, V4], ids=["v2", "v4"])
 @pytest.mark.parametrize("causal", [(), (3,)], ids=["all", "causal"])
 @pytest.mark.parametrize("sizes", [(3, 129), (9, 1), (24, 128), (33, 5), (41, 40)])

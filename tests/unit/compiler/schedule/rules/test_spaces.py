@@ -238,7 +238,7 @@ def test_a_few_points_of_each_space_compute_the_same(name: str) -> None:
     assert_points_agree(name, random.Random(name).choice([*MACHINES]), 2)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("level", MACHINES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_point_of_any_space_computes_the_same(name: str, level: str) -> None:
