@@ -27,10 +27,10 @@ from tilewright.compiler.passes.instruments import (
 )
 from tilewright.compiler.passes.rewriting import (
     Emitter,
+    Rewrite,
     RewritePass,
-    Rule,
-    apply_rules,
-    merge_rules,
+    apply_rewrites,
+    merge_rewrites,
 )
 from tilewright.compiler.passes.runner import PassError, run_passes
 
@@ -51,15 +51,15 @@ __all__ = [
     "PrintAfterAll",
     "PrintBeforeAll",
     "PrintTimes",
+    "Rewrite",
     "RewritePass",
-    "Rule",
     "VerifyInstrument",
-    "apply_rules",
+    "apply_rewrites",
     "check_opt_level",
     "config_keys",
     "instruments_of_knobs",
     "known_passes",
-    "merge_rules",
+    "merge_rewrites",
     "register_pass",
     "run_passes",
 ]

@@ -1,7 +1,7 @@
-"""Rewriting by rules: functions from a matched node to what replaces it.
+"""Rewrites: functions from a matched node to what replaces it.
 
-A rule looks at one node and returns the values to use instead of its results, or None.  The
-driver applies the rules of a pass in node order until nothing changes.  Rules write new nodes
+A rewrite looks at one node and returns the values to use instead of its results, or None.  The
+driver applies the rewrites of a pass in node order until nothing changes.  Rewrites write new nodes
 through an `Emitter`, which puts them before the matched node.  What ops exist comes from the
 `lookup` that a pass provides.
 """
@@ -74,47 +74,49 @@ class Emitter:
         return self.constant(np.asarray(value).astype(like.type.dtype.numpy))
 
 
-Rule = Callable[[Node, Emitter], Replacement]
+Rewrite = Callable[[Node, Emitter], Replacement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewritePass(GraphPass, abc.ABC):
-    """A pass that is a table of rules by op name; the key `*` holds for every op."""
+    """A pass that is a table of rewrites by op name; the key `*` holds for every op."""
 
     lookup: ClassVar[Callable[[str], OpSchema]]
 
     @abc.abstractmethod
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """The rules, tried in order for each node of the op."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """The rewrites, tried in order for each node of the op."""
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:  # noqa: ARG002 - every pass has it
-        """Apply the rules until none matches."""
-        return apply_rules(graph, self.rules(), type(self).lookup)
+        """Apply the rewrites until none matches."""
+        return apply_rewrites(graph, self.rewrites(), type(self).lookup)
 
 
-def merge_rules(*tables: Mapping[str, Sequence[Rule]]) -> dict[str, tuple[Rule, ...]]:
-    """Several rule tables as one; rules of the same op keep the order of the tables."""
-    result: dict[str, tuple[Rule, ...]] = {}
+def merge_rewrites(
+    *tables: Mapping[str, Sequence[Rewrite]],
+) -> dict[str, tuple[Rewrite, ...]]:
+    """Several rewrite tables as one; rewrites of the same op keep the order of the tables."""
+    result: dict[str, tuple[Rewrite, ...]] = {}
     for table in tables:
-        for op, rules in table.items():
-            result[op] = (*result.get(op, ()), *rules)
+        for op, rewrites in table.items():
+            result[op] = (*result.get(op, ()), *rewrites)
     return result
 
 
-def apply_rules(
-    graph: Graph, rules: Mapping[str, Sequence[Rule]], lookup: Lookup
+def apply_rewrites(
+    graph: Graph, rewrites: Mapping[str, Sequence[Rewrite]], lookup: Lookup
 ) -> PassResult:
-    """Apply `rules` in node order until a round changes nothing; counts by rule name."""
+    """Apply `rewrites` in node order until a round changes nothing; counts by rewrite name."""
     counts: dict[str, int] = {}
-    everywhere = tuple(rules.get("*", ()))
+    everywhere = tuple(rewrites.get("*", ()))
     with Editor(graph) as edit:
         for _ in range(_MOST_ROUNDS):
             before = sum(counts.values())
             for node in edit.nodes():
                 if not node.results or not _is_used(edit, node):
                     continue
-                candidates = (*rules.get(node.op, ()), *everywhere)
-                _try_rules(node, candidates, Emitter(edit, lookup, node), counts)
+                candidates = (*rewrites.get(node.op, ()), *everywhere)
+                _try_rewrites(node, candidates, Emitter(edit, lookup, node), counts)
             if sum(counts.values()) == before:
                 break
         return PassResult(edit.modified, counts)
@@ -124,16 +126,16 @@ def _is_used(edit: Editor, node: Node) -> bool:
     return any(edit.users(v) or edit.is_output(v) for v in node.results)
 
 
-def _try_rules(
-    node: Node, rules: Sequence[Rule], emit: Emitter, counts: dict[str, int]
+def _try_rewrites(
+    node: Node, rewrites: Sequence[Rewrite], emit: Emitter, counts: dict[str, int]
 ) -> None:
-    for rule in rules:
-        found = rule(node, emit)
+    for rewrite in rewrites:
+        found = rewrite(node, emit)
         if found is None:
             continue
         values = [found] if isinstance(found, Value) else list(found)
         _replace(emit.edit, node, values)
-        name = getattr(rule, "__name__", "rule").strip("_")
+        name = getattr(rewrite, "__name__", "rewrite").strip("_")
         counts[name] = counts.get(name, 0) + 1
         return
 

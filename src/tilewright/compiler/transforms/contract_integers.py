@@ -19,7 +19,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -28,7 +28,7 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
     word,
 )
-from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _EXACT: Final = 1 << 24
@@ -52,8 +52,8 @@ class ContractIntegers(RewritePass):
     level: ClassVar[int] = 1
     keep_bytes: bool = False
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule for both."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite for both."""
         return {"matmul": (self.in_floats,), "conv": (self.in_floats,)}
 
     def in_floats(self, node: Node, emit: Emitter) -> Value | None:

@@ -21,9 +21,9 @@ from tilewright.compiler.passes import (
     GraphPass,
     PassContext,
     PassResult,
-    Rule,
-    apply_rules,
-    merge_rules,
+    Rewrite,
+    apply_rewrites,
+    merge_rewrites,
 )
 from tilewright.compiler.transforms.matching import (
     dim_groups,
@@ -38,7 +38,7 @@ from tilewright.compiler.transforms.matching import (
     to_channels_first,
     to_channels_last,
 )
-from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
 
 @final
@@ -60,7 +60,7 @@ class ConvertLayout(GraphPass):
         del context
         if not any("layout" in node.attributes for node in graph.nodes):
             return PassResult(modified=False)
-        return apply_rules(graph, _RULES, catalogue.schema)
+        return apply_rewrites(graph, _REWRITES, catalogue.schema)
 
 
 # --- ops with a layout -----------------------------------------------------------------------
@@ -294,8 +294,8 @@ def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     return channels_first(emit.op("reshape", [x], {"shape": target}), emit)
 
 
-_RULES: Final[Mapping[str, Sequence[Rule]]] = merge_rules(
+_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = merge_rewrites(
     {"transpose": (shuffle_channels,), "reshape": (merge_channel_block, sink_reshape)},
-    VIEW_RULES,
+    VIEW_REWRITES,
     {"*": (conv_to_2d, to_nhwc, sink)},
 )

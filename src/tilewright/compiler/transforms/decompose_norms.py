@@ -19,7 +19,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import number, operand, optional_operand, real
 
 
@@ -35,8 +35,8 @@ class DecomposeNorms(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite."""
         return {"group_norm": (decompose_groups,)}
 
 

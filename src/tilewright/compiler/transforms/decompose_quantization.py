@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     constant_of,
     maker,
@@ -41,8 +41,8 @@ class DecomposeQuantization(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule for each direction."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite for each direction."""
         return {
             "dequantize_linear": (plain_dequantization,),
             "quantize_linear": (one_factor,),

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     is_constant,
     maker,
@@ -43,7 +43,7 @@ class FoldScales(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Bias apart, additions merged, factors moved in."""
         return {
             "conv": (bias_apart,),

@@ -23,7 +23,7 @@ from tilewright.compiler.ops.indexing import out_of_range
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of, operand, shows_everything
-from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 

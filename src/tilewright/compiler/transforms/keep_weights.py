@@ -19,7 +19,7 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -45,8 +45,8 @@ class KeepWeights(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite."""
         return {"matmul": (weights_in_one_block,)}
 
 

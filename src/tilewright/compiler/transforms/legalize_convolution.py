@@ -19,7 +19,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
 from tilewright.compiler.transforms.byte_words import (
     as_they_lie,
     in_f32,
@@ -41,7 +41,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     optional_operand,
 )
-from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.split_blocks import split_blocks
 from tilewright.compiler.transforms.split_phases import split_phases
@@ -71,14 +71,14 @@ class LegalizeConvolution(RewritePass):
     choose_panel: ChoosePanel
     products: frozenset[str] = frozenset()
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Bias and padding apart, then the form."""
         form = (
             bias_apart, self.with_places_in_lanes, pad_apart, as_matmul, as_depthwise, single_filter,
             self.summed_in_f32, self.as_packed,
         )  # fmt: skip
         split = {"conv_transpose": (split_phases,), "col2im": (split_blocks,)}
-        return merge_rules(VIEW_RULES, {"conv": form, **split})
+        return merge_rewrites(VIEW_REWRITES, {"conv": form, **split})
 
     def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution whose filters would leave lanes empty, which its places fill."""

@@ -19,7 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import ints_or, spatial_axes, window_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import flag, ints, operand, word
 
 _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
@@ -42,7 +42,7 @@ class LegalizePooling(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The same three for every kind of pooling."""
         return dict.fromkeys(_POOLS, (clip_window, whole_image, one_axis_at_a_time))
 

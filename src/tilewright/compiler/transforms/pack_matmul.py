@@ -18,7 +18,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import WORD_BITS
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, WordProduct
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
 from tilewright.compiler.transforms.block_weights import block_weights, packed_operands
 from tilewright.compiler.transforms.byte_words import (
     are_whole,
@@ -39,7 +39,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     picks_one,
 )
-from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
@@ -67,10 +67,10 @@ class PackMatmul(RewritePass):
     least_rows: int = 2
     products: frozenset[str] = frozenset()
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Sums for one column, else flatten, then pack."""
-        return merge_rules(
-            VIEW_RULES,
+        return merge_rewrites(
+            VIEW_REWRITES,
             {
                 "matmul": (
                     self.in_blocks,

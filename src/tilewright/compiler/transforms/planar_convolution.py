@@ -36,7 +36,7 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
     word,
 )
-from tilewright.compiler.transforms.movement_rules import cuts_of, emit_slice
+from tilewright.compiler.transforms.movement_rewrites import cuts_of, emit_slice
 
 _MOVE: Final = 16
 """Products that take as long as moving one element to another place of a tensor."""

@@ -27,7 +27,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -67,7 +67,7 @@ class QuantizeContractions(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Scales aligned, dequantizations moved down, contractions."""
         moves = dict.fromkeys(MOVES, (dequantize_behind_move,))
         return {

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     is_splat,
     maker,
@@ -45,7 +45,7 @@ class RecognizeActivations(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Products, and quotients that end one."""
         return {"mul": (known_product,), "div": (known_product,)}
 

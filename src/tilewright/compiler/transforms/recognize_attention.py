@@ -17,7 +17,7 @@ from typing import ClassVar, final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.attention_scores import (
     HIDING,
     AttentionEnds,
@@ -50,7 +50,7 @@ class RecognizeAttention(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The product with the values is where it ends; scores in more axes are folded first."""
         return {"softmax": (folded_sums,), "matmul": (spelled_out, turned_round)}
 

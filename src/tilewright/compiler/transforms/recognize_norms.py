@@ -12,7 +12,7 @@ from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import (
     flag,
     ints,
@@ -38,7 +38,7 @@ class RecognizeNorms(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The product with the inverse deviation, then scale, then bias."""
         return {
             "mul": (normalized, absorb_scale),

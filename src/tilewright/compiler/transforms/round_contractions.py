@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, GraphPass, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, RewritePass
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.matching import operand, optional_operand
 
@@ -41,8 +41,8 @@ class RoundContractions(RewritePass):
     level: ClassVar[int] = 1
     precision: str
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule for both."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite for both."""
         return {"matmul": (self.rounded,), "conv": (self.rounded,)}
 
     def rounded(self, node: Node, emit: Emitter) -> Value | None:

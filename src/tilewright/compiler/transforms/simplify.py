@@ -1,4 +1,4 @@
-"""Simplification: the identities of `arithmetic_rules` and `movement_rules`, to a fixed point.
+"""Simplification: the identities of `arithmetic_rewrites` and `movement_rewrites`, to a fixed point.
 
 Local and always worth it; patterns of several nodes with a name of their own are recognised by
 `recognize_activations` and `recognize_norms`.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import RewritePass, Rule, merge_rules
-from tilewright.compiler.transforms.arithmetic_rules import RULES as ARITHMETIC
-from tilewright.compiler.transforms.movement_rules import RULES as MOVEMENT
+from tilewright.compiler.passes import Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.transforms.arithmetic_rewrites import REWRITES as ARITHMETIC
+from tilewright.compiler.transforms.movement_rewrites import REWRITES as MOVEMENT
 
 
 @final
@@ -29,6 +29,6 @@ class Simplify(RewritePass):
     level: ClassVar[int] = 1
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Both tables."""
-        return merge_rules(ARITHMETIC, MOVEMENT)
+        return merge_rewrites(ARITHMETIC, MOVEMENT)

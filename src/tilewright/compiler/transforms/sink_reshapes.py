@@ -15,7 +15,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     has,
@@ -23,7 +23,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     splat_of,
 )
-from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
 _MOST_STEPS = 32
 
@@ -41,9 +41,9 @@ class SinkReshapes(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule, and the cleanup of what it leaves."""
-        return merge_rules(VIEW_RULES, {"*": (sink, sink_transpose)})
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite, and the cleanup of what it leaves."""
+        return merge_rewrites(VIEW_REWRITES, {"*": (sink, sink_transpose)})
 
 
 def sink(node: Node, emit: Emitter) -> Value | None:

@@ -21,7 +21,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import dims, ints, operand
-from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, phases_of
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, final
 from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
 _OTHER_BINDINGS: Final = 16  # results, findings and scratch
@@ -41,8 +41,8 @@ class SplitConcat(RewritePass):
             most=MAX_BINDINGS - _OTHER_BINDINGS,
         )
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite."""
         return {"concat": (self.split,)}
 
     def split(self, node: Node, emit: Emitter) -> Value | None:

@@ -28,7 +28,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     optional_operand,
 )
-from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, phases_of
 
 _FEW_FILTERS: Final = 16

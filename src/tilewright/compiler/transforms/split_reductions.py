@@ -20,7 +20,7 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axes
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import ints, operand
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
 
@@ -61,9 +61,9 @@ class SplitReductions(RewritePass):
     level: ClassVar[int] = 1
     choose_parts: ChooseParts
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule for reductions, one for products of two matrices."""
-        reductions: dict[str, Sequence[Rule]] = dict.fromkeys(
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite for reductions, one for products of two matrices."""
+        reductions: dict[str, Sequence[Rewrite]] = dict.fromkeys(
             _COMBINED_BY, (self.reduced_in_parts,)
         )
         return {**reductions, "matmul": (self.multiplied_in_parts,)}

@@ -12,7 +12,7 @@ from typing import ClassVar, final
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -45,8 +45,8 @@ class WinogradConvolution(RewritePass):
     choose_tile: ChooseTile
     products: frozenset[str] = frozenset()
 
-    def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule."""
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite."""
         return {"conv": (self.in_points,)}
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:

@@ -25,12 +25,12 @@ def split_to_itself(node, emit):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules(RewritePass):
-    """Test rules."""
+class Rewrites(RewritePass):
+    """Test rewrites."""
 
     lookup: ClassVar = staticmethod(tiny_ops.lookup)
 
-    def rules(self):
+    def rewrites(self):
         return {"neg": [neg_of_neg], "sub": [sub_to_add], "*": [split_to_itself]}
 
 
@@ -40,7 +40,7 @@ def test_rules_run_until_nothing_changes_and_are_counted_by_name():
         " return %b }",
         tiny_ops.lookup,
     )
-    result = run_passes(graph, [Rules()])
+    result = run_passes(graph, [Rewrites()])
     verify(graph)
     assert result.counts == {"sub_to_add": 1, "neg_of_neg": 1}
     (node,) = graph.nodes
@@ -51,14 +51,14 @@ def test_rules_run_until_nothing_changes_and_are_counted_by_name():
 
 def test_nothing_to_do_is_no_modification():
     graph = parse_graph("graph @g(%x: f32[2]) { return %x }", tiny_ops.lookup)
-    assert not run_passes(graph, [Rules()]).modified
+    assert not run_passes(graph, [Rewrites()]).modified
 
 
 def test_unused_nodes_are_not_rewritten():
     graph = parse_graph(
         "graph @g(%x: f32[2]) { %a: f32[2] = sub(%x, %x) return %x }", tiny_ops.lookup
     )
-    assert not run_passes(graph, [Rules()]).modified
+    assert not run_passes(graph, [Rewrites()]).modified
 
 
 def test_nodes_with_effects_stay_when_a_rule_drops_their_result():
@@ -67,7 +67,7 @@ def test_nodes_with_effects_stay_when_a_rule_drops_their_result():
         " %c: f32[2] = neg(%b) return %c }",
         tiny_ops.lookup,
     )
-    run_passes(graph, [Rules()])
+    run_passes(graph, [Rewrites()])
     assert [n.op for n in graph.nodes] == ["impure"]
 
 

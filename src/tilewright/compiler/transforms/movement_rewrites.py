@@ -1,4 +1,4 @@
-"""Identities of ops that move elements, as rewrite rules for `simplify` and `convert_layout`.
+"""Identities of ops that move elements, as rewrites for `simplify` and `convert_layout`.
 
 All are exact.  Chains of the same kind become one op, and what is a view becomes a `reshape`.
 """
@@ -12,7 +12,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.ranges import is_at_least
-from tilewright.compiler.passes import Emitter, Rule
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     constant_of,
     dims,
@@ -317,18 +317,20 @@ _REDUCTIONS: Final = (
     "reduce_min",
 )
 
-VIEW_RULES: Final[Mapping[str, Sequence[Rule]]] = {
+VIEW_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "reshape": (drop_same_type, reshape_of_reshape, mean_of_kept),
     "transpose": (transpose_of_units, transpose_of_transpose, transpose_across_units),
 }
 
-RULES: Final[Mapping[str, Sequence[Rule]]] = {
-    **VIEW_RULES,
+REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+    **VIEW_REWRITES,
     "broadcast_to": (drop_same_type, broadcast_of_broadcast, broadcast_of_units),
     "tile": (drop_same_type, tile_of_units),
     "slice": (slice_of_everything, slice_of_slice, slice_of_concat),
     "concat": (concat_of_one, concat_of_concat, concat_of_slices),
     "pad": (pad_of_nothing, pad_of_pad),
     "gather": (gather_of_one,),
-    **cast("Mapping[str, Sequence[Rule]]", dict.fromkeys(_REDUCTIONS, (reduce_of_units,))),
+    **cast(
+        "Mapping[str, Sequence[Rewrite]]", dict.fromkeys(_REDUCTIONS, (reduce_of_units,))
+    ),
 }

@@ -3,7 +3,7 @@ import pytest
 from fakes.graphs import assert_becomes, assert_stays, run
 from tilewright.base import dtypes
 from tilewright.compiler.transforms import Simplify
-from tilewright.compiler.transforms.arithmetic_rules import holds_exactly
+from tilewright.compiler.transforms.arithmetic_rewrites import holds_exactly
 
 
 def one(op, constant, attributes="", type_="f32[N, 4]"):

@@ -1,7 +1,7 @@
-"""Identities of elementwise arithmetic, as rewrite rules for `simplify`.
+"""Identities of elementwise arithmetic, as rewrites for `simplify`.
 
 Each keeps the value exactly, except where its first line says what rounds differently.  Signs of
-zero are not kept (`x + 0`).  Rules return the replacement or None.
+zero are not kept (`x + 0`).  Rewrites return the replacement or None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, Kind
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.passes import Emitter, Rule
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     has,
     is_constant,
@@ -33,7 +33,7 @@ def _keeps(node: Node, value: Value) -> Value | None:
     return value if value.type == node.result.type else None
 
 
-def drop_neutral_right(neutral: float) -> Rule:
+def drop_neutral_right(neutral: float) -> Rewrite:
     """`x op neutral` is x (add 0, sub 0, mul 1, div 1, pow 1)."""
 
     def drop_neutral(node: Node, emit: Emitter) -> Value | None:
@@ -46,7 +46,7 @@ def drop_neutral_right(neutral: float) -> Rule:
 
 
 def constant_to_the_right(node: Node, emit: Emitter) -> Value | None:
-    """Constants stand on the right of commutative ops, where other rules look for them."""
+    """Constants stand on the right of commutative ops, where other rewrites look for them."""
     if not has(node, Trait.COMMUTATIVE):
         return None
     left, right = operand(node, 0), operand(node, 1)
@@ -254,7 +254,7 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
     return emit.op(node.op, operands, node.attributes)
 
 
-RULES: Final[Mapping[str, Sequence[Rule]]] = {
+REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "add": (drop_neutral_right(0), sub_of_negated),
     "sub": (drop_neutral_right(0), sub_of_negated),
     "mul": (drop_neutral_right(1), merge_scales, times_reciprocal),
