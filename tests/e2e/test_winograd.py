@@ -10,6 +10,7 @@ from fakes.onnx_models import one_node
 from tilewright.transform import PassContext
 
 CHANNELS = 128
+SIZES = [(1, 3, 3), (2, 5, 4), (1, 8, 31), (3, 17, 57), (0, 8, 9)]
 
 
 def convolution(
@@ -20,10 +21,17 @@ def convolution(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Images [N, C, H, W], filters of 3 x 3, and the convolution with a border of zeros in f64."""
     random = np.random.default_rng(shape[2])
-    images, channels, height, width = shape
-    own = channels // groups
     x = random.standard_normal(shape).astype(np.float32)
-    w = random.standard_normal((filters, own, 3, 3)).astype(np.float32)
+    w = random.standard_normal((filters, shape[1] // groups, 3, 3)).astype(np.float32)
+    return x, w, direct(x, w, groups, pads)
+
+
+def direct(
+    x: np.ndarray, w: np.ndarray, groups: int, pads: tuple[int, int, int, int]
+) -> np.ndarray:
+    """The sum of products in f64."""
+    images, _, height, width = x.shape
+    filters, own, *_ = w.shape
     top, left, bottom, right = pads
     wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (top, bottom), (left, right)])
     rows, columns = height + top + bottom - 2, width + left + right - 2
@@ -35,7 +43,7 @@ def convolution(
             cut = cut.reshape(images, groups, own, rows, columns)
             # One product of matrices for each image and group.
             expected += np.einsum("ngchw,gfc->ngfhw", cut, taps[..., i, j], optimize=True)
-    return x, w, expected.reshape(images, filters, rows, columns)
+    return expected.reshape(images, filters, rows, columns)
 
 
 def names_of(compiled: tilewright.Model) -> set[str]:
@@ -94,6 +102,29 @@ def test_groups_of_any_width_are_convolved_at_odd_sizes(
     assert any("winograd" in name for name in names_of(compiled))
     expected = expected + bias.reshape(1, -1, 1, 1)
     assert np.abs(compiled(x) - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 1, 3)])
+@pytest.mark.parametrize("target", ["x86_64-v3", "host"])
+def test_one_compilation_convolves_images_of_any_size(
+    target: str, pads: tuple[int, int, int, int]
+) -> None:
+    x, w, _ = convolution((1, 64, 9, 9), 64, 1)
+    model = one_node("Conv", [x, w], constants=[1], pads=list(pads))
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    for axis, symbol in ((0, "n"), (2, "h"), (3, "w")):
+        dims[axis].dim_param = symbol
+    compiled = tilewright.compile(model, threads=1, target=target)
+    assert any("winograd" in name for name in names_of(compiled))
+    for images, height, width in SIZES:
+        shape = (images, 64, height, width)
+        image = np.random.default_rng(height).standard_normal(shape).astype(np.float32)
+        expected = direct(image, w, 1, pads)
+        result = compiled(image)
+        assert result.shape == expected.shape
+        allowed = 1e-5 * np.abs(expected).max(initial=1)
+        np.testing.assert_allclose(result, expected, rtol=0, atol=allowed)
 
 
 @pytest.mark.slow

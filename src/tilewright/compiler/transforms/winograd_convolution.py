@@ -1,5 +1,6 @@
 """Convolutions in Winograd's domain, where fewer products take less time than they cost in transforms.
 
+Images may be of any size: a choice is made once, for the sizes that are likely.
 Which of them, the caller says (`choose_tile`): what a machine multiplies and moves is not known here.
 """
 
@@ -9,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base import symbolic
 from tilewright.base.dtypes import HALVES, f32
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
@@ -54,10 +58,11 @@ class WinogradConvolution(RewritePass):
         if not _can_be_in_points(node) or product_of_words(node, self.products):
             return None
         x, w = operand(node, 0), operand(node, 1)
-        *places, filters = _numbers(node.result.type.shape)
-        _, channels, taps, _ = _numbers(w.type.shape)
+        places = node.result.type.shape[:3]
+        filters, channels, taps, _ = map(estimate, w.type.shape)
         groups = number(node, "groups")
-        tile = self.choose_tile(places, channels, filters // groups, taps, groups)
+        likely = [*map(estimate, places)]
+        tile = self.choose_tile(likely, channels, filters // groups, taps, groups)
         if not tile:
             return None
         sizes = {"tile": tile, "taps": taps, "groups": groups}
@@ -68,7 +73,7 @@ class WinogradConvolution(RewritePass):
             "winograd_filter", [in_f32(w, emit)], {"tile": tile, "groups": groups}
         )
         products = emit.op("matmul", [left, right])
-        attributes = {**sizes, "shape": tuple(places)}
+        attributes = {**sizes, "shape": places}
         result = emit.op("winograd_output", [products], attributes)
         dtype = node.result.type.dtype
         return result if dtype is f32 else emit.op("cast", [result], {"dtype": dtype})
@@ -77,26 +82,22 @@ class WinogradConvolution(RewritePass):
 def _can_be_in_points(node: Node) -> bool:
     """Whether a node is a convolution of images with square known filters, step by step, of floats."""
     x, w = operand(node, 0), operand(node, 1)
-    shapes = (*node.result.type.shape, *w.type.shape)
     return (
         node.attributes["layout"] == "NHWC"
         and optional_operand(node, 2) is None
         and x.type.rank == 4
         and {x.type.dtype, w.type.dtype, node.result.type.dtype} <= {f32, *HALVES}
-        and all(isinstance(size, int) and size > 0 for size in shapes)
+        and all(isinstance(size, int) and size > 0 for size in w.type.shape)
+        and all(size != 0 for size in node.result.type.shape)
         and w.type.shape[2] == w.type.shape[3]
         and all(s == 1 for s in (*ints(node, "strides"), *ints(node, "dilations")))
         and constant_of(w) is not None
     )
 
 
-def _numbers(shape: Sequence[object]) -> list[int]:
-    return [size for size in shape if isinstance(size, int)]
-
-
-def _padded(node: Node, x: Value, places: Sequence[int], tile: int, emit: Emitter) -> Value:
+def _padded(node: Node, x: Value, places: Sequence[Dim], tile: int, emit: Emitter) -> Value:
     """`x` with its padding, and more behind it until the last tiles are whole."""
     top, left, bottom, right = ints(node, "pads") or (0, 0, 0, 0)
-    rows, columns = (-size % tile for size in places[1:])
-    pads = (0, top, left, 0, 0, bottom + rows, right + columns, 0)
-    return emit.op("pad", [x], {"pads": pads}) if any(pads) else x
+    rows, columns = (symbolic.ceildiv(d, tile) * tile - d for d in places[1:])
+    pads = (0, top, left, 0, 0, rows + bottom, columns + right, 0)
+    return emit.op("pad", [x], {"pads": pads}) if any(p != 0 for p in pads) else x
