@@ -35,6 +35,7 @@ from tilewright.base.symbolic.queries import (
     opaques,
     proves_equal,
     proves_less,
+    quotients,
     substitute,
     symbols,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "parse",
     "proves_equal",
     "proves_less",
+    "quotients",
     "substitute",
     "symbol",
     "symbols",

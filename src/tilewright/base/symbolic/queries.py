@@ -5,7 +5,7 @@ Built on the arithmetic of `algebra`; changes nothing about the normal form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic.algebra import (
@@ -13,6 +13,7 @@ from tilewright.base.symbolic.algebra import (
     Dim,
     Expr,
     Opaque,
+    Operation,
     Symbol,
     bounds,
     mod,
@@ -56,6 +57,15 @@ def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
     if all(part.names.isdisjoint(env) for part in parts):
         return Expr.of_atom(atom)
     return atom.rebuild(lambda part: substitute(part, env))
+
+
+def quotients(value: Dim) -> Iterator[tuple[Dim, int]]:
+    """(dividend, divisor) of every division by a number in `value`, inner ones first."""
+    for atom in () if isinstance(value, int) else reversed(value.atoms):
+        if not isinstance(atom, Operation) or atom.op != "floordiv":
+            continue
+        if isinstance(atom.right, int):
+            yield atom.left, atom.right
 
 
 def map_opaque(value: Dim, visit: Callable[[Opaque], Dim]) -> Dim:

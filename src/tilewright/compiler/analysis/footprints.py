@@ -96,9 +96,10 @@ class _Numbers:
 
     def __init__(self, found: Sequence[Access]) -> None:
         inner = {loop.var.name for access in found for loop in access.inner}
-        shapes = {s for a in found for dim in a.buffer.shape for s in symbolic.symbols(dim)}
-        sizes = sorted(s for s in shapes if s.name not in inner)
-        self.sizes: Mapping[str, Dim] = likely_sizes(sizes)
+        shapes = [dim for access in found for dim in access.buffer.shape]
+        symbols = {s for dim in shapes for s in symbolic.symbols(dim)}
+        sizes = sorted(s for s in symbols if s.name not in inner)
+        self.sizes: Mapping[str, Dim] = likely_sizes(sizes, shapes)
         self.counts: dict[str, int] = {}
 
     def trips(self, loop: For) -> int:

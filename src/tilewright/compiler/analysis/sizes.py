@@ -21,20 +21,31 @@ def estimate(dim: Dim) -> int:
     """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
     if isinstance(dim, int):
         return dim
-    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim)))
+    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim), (dim,)))
     return value if isinstance(value, int) else GUESS
 
 
-def likely_sizes(found: Iterable[Symbol]) -> dict[str, Dim]:
-    """A likely value of each size, for all that stand in one product."""
+def likely_sizes(found: Iterable[Symbol], dims: Iterable[Dim] = ()) -> dict[str, Dim]:
+    """A likely value of each size, for all that stand in one product.
+
+    `dims` is what is made of them: where next to nothing would be left of a size, such as that of a picture after its
+    strides, it is so many times as large.
+    """
     sizes = tuple(found)
     open_sizes = sum(s.upper is None or s.upper > GUESS for s in sizes)
     each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
-    env: dict[str, Dim] = {}
-    for s in sizes:
-        high = each if s.upper is None else min(each, s.upper)
-        env[s.name] = max(high, s.lower or 0)
+    env: dict[str, Dim] = {s.name: _within(s, each) for s in sizes}
+    for dividend, divisor in (pair for dim in dims for pair in symbolic.quotients(dim)):
+        left = symbolic.substitute(dividend, env)
+        if isinstance(left, int) and left < 2 * divisor:
+            held = symbolic.symbols(dividend)
+            env |= {s.name: _within(s, each * divisor) for s in sizes if s in held}
     return env
+
+
+def _within(size: Symbol, value: int) -> int:
+    high = value if size.upper is None else min(value, size.upper)
+    return max(high, size.lower or 0)
 
 
 def trip_count(names: Iterable[For]) -> int:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from tilewright.base.symbolic import symbol
-from tilewright.compiler.analysis.sizes import estimate
+from tilewright.base.symbolic import floordiv, symbol, symbols
+from tilewright.compiler.analysis.sizes import estimate, likely_sizes
 
 
 def test_estimates_take_a_guess_for_open_dimensions() -> None:
@@ -10,3 +10,15 @@ def test_estimates_take_a_guess_for_open_dimensions() -> None:
     assert estimate(n * 2) == 256
     assert estimate(symbol("B", 1, 4)) == 4
     assert estimate(7) == 7
+
+
+def test_a_picture_is_large_enough_for_its_strides() -> None:
+    n, h, w = symbol("N", 1), symbol("H", 1), symbol("W", 1)
+    rows = floordiv(h - 1, 32) + 1
+    assert estimate(rows) == 4
+    few = estimate(n * floordiv(h, 16) * floordiv(w, 16))
+    assert few == round(256 ** (1 / 3)) ** 3
+    assert estimate(floordiv(symbol("K", 1, 8), 16)) == 0, "no larger than it can be"
+    env = likely_sizes(symbols(n * h * w), [floordiv(h + 1, 32), w])
+    assert env["H"] == 32 * 6
+    assert env["W"] == env["N"] == 6

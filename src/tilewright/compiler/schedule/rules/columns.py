@@ -206,8 +206,11 @@ class ColumnsSite:
         ways = 1 if window <= _WINDOW_LIMIT else 2
         micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways)
         for part in parts:
-            if isinstance(find(s.kernel, part[tile[0]]).extent, int):
-                schedule_micro_kernel(s, part[tile[0]], len(tile), micro)
+            # Of neighbours only a call counts, one is computed after the other.
+            counted = [isinstance(find(s.kernel, part[x]).extent, int) for x in tile]
+            first = counted.index(True) if counted[-1] else len(tile)
+            if first < len(tile):
+                schedule_micro_kernel(s, part[tile[first]], len(tile) - first, micro)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
 
     def _several_passes(self, chosen: Columns, grid: Grid) -> None:

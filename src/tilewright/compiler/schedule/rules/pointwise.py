@@ -266,8 +266,8 @@ def lane_loop(s: Schedule, names: Sequence[str], body: Body, lanes: int) -> str 
     long = [n for n in read if estimate(find(s.kernel, n).extent) >= lanes]
     for name in reversed(names):
         if written and all(stride(w, name) == 1 for w in written):
-            # A few elements in a row, such as the colours of a picture, fill no vector.
-            short = 4 * estimate(find(s.kernel, name).extent) <= lanes
+            # A few elements in a row, such as the colours of a picture, fill no vector, and are read far apart.
+            short = estimate(find(s.kernel, name).extent) < lanes
             return long[-1] if short and long and name not in long else name
     for name in reversed(names):
         if any(stride(w, name) == 1 for w in written):

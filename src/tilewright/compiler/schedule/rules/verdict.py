@@ -118,11 +118,17 @@ def work_of(
     around: Sequence[For] = (),
 ) -> Work:
     """The work of all runs of `body`, a part of `kernel` in the loops `around`."""
-    sizes = likely_sizes(kernel.dims)  # one guess per size, wherever it stands
+    sizes = _sizes(kernel)
     place = _Place(machine, (), 1.0, sizes, sizes)
     for loop in around:
         place = place.inside(loop)
     return _work(body, place)
+
+
+def _sizes(kernel: Kernel) -> Mapping[str, Dim]:
+    """One guess per size, wherever it stands."""
+    shapes = (dim for p in kernel.parameters for dim in p.buffer.shape)
+    return likely_sizes(kernel.dims, shapes)
 
 
 def _work(body: Sequence[Statement], place: _Place) -> Work:
@@ -261,7 +267,7 @@ def _size_bytes(kernel: Kernel, buffer: Buffer) -> float:
     """Of a buffer in memory; what lives in registers or in one workgroup is free."""
     if buffer.space is not Space.DEVICE:
         return 0.0
-    sizes, total = likely_sizes(kernel.dims), float(buffer.dtype.itemsize)
+    sizes, total = _sizes(kernel), float(buffer.dtype.itemsize)
     for extent in buffer.shape:
         total *= _count(extent, sizes)
     return total

@@ -6,12 +6,15 @@ import pytest
 from onnx import helper
 
 import tilewright
+from fakes.contractions import depthwise
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.rewrite import dim_symbols, loops, stores
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -124,3 +127,20 @@ def test_lanes_of_sums_over_an_outer_axis_are_several_vectors() -> None:
     changed = schedule(kernel, V4)
     assert "columns rows=0 vectors=2 " in kernel_text(changed)
     assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7])
+def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
+    w = symbol("W", 1)
+    shapes, result = [(1, 5, w + 2, 32), (3, 3, 32)], (1, 3, w, 32)
+    kernel = op_kernel("contract", shapes, result, depthwise())
+    machine = MachineModel.of(Target.level("v3"))
+    changed = schedule(kernel, machine)
+    assert_same(kernel, changed, {"W": width}, exact=False)
+    lanes = {loop.var.name for loop in loops(changed.body) if loop.kind is LoopKind.VECTOR}
+    alone = [
+        store
+        for store in stores(changed.body)
+        if lanes.isdisjoint(name.name for i in store.indices for name in dim_symbols(i))
+    ]
+    assert alone == []

@@ -5,9 +5,10 @@ import pytest
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.target import Target
+from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import LoopKind
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.pointwise import (
@@ -74,3 +75,18 @@ def test_rows_written_in_between_take_turns_in_strips(places: int) -> None:
     if places > _STRIP:
         assert order.index("colour") > 0, "each strip has all colours"
         assert any(loop.kind is LoopKind.VECTOR for loop in loops(changed.body))
+
+
+@pytest.mark.parametrize("colours", [2, 3, 5, 7])
+def test_colours_are_lanes_of_no_register(colours: int) -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (colours, 71)), b.result("y", f32, (71, colours))
+    with b.nest((71, colours), ("place", "colour")) as (place, colour):
+        b.store(y, (place, colour), b.load(x, (colour, place)))
+    kernel = b.build()
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert_same(kernel, changed)
+    lanes = [x for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
+    read = [a for loop in lanes for a in loads(loop.body)]
+    assert read
+    assert all(stride(a, loop.var.name) == 1 for loop in lanes for a in loads(loop.body))
