@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import onnx
@@ -174,7 +174,7 @@ def calls_of(subject: Subject, threads: int) -> tuple[Call, Call]:
     return (lambda: made[0](**given)), (lambda: made[1](**given))
 
 
-def _results(found: object) -> tuple[object, ...]:
+def _results(found: Any) -> tuple[np.ndarray, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 

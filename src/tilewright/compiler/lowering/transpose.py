@@ -4,14 +4,15 @@
     ->  r0 = A[0:8]; r1 = A[s : s+8]; ...;  C[i] = column 0 of (r0, r1, ...); ...
 
 Strided vectors next to each other cost a load per element; the rows of their block cost one per
-vector, and a few shuffles.  Requires: no loop of kind UNROLL or VECTOR.  Ensures: nothing is read
+vector, and a few shuffles.  `s` may be a size that only a call knows.  Requires: no loop of kind UNROLL or VECTOR.  Ensures: nothing is read
 that was not read before.  Called by `machine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Opaque
@@ -29,10 +30,32 @@ from tilewright.compiler.kernel.ir import (
     Transposed,
     walk,
 )
-from tilewright.compiler.kernel.rewrite import Rewriter, subexpressions, with_body
+from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
+    lane_index,
+    subexpressions,
+    with_body,
+)
 
-Family = dict[int, list[Load]]
-"""Loads of one kind by how far they are from the first one."""
+_LANE: Final = "lane of the load"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Lane `l` is at `corner + l * step`."""
+
+    corner: Dim
+    step: Dim
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Loads of one kind by how far they are from the first one, whose place is `first`."""
+
+    first: Place
+    columns: dict[int, list[Load]]
 
 
 def transpose(kernel: Kernel) -> Kernel:
@@ -59,24 +82,23 @@ def _statement(old: Statement, rewriter: Rewriter | None) -> Statement:
 def _families(body: Sequence[Statement]) -> list[Family]:
     """Strided loads that differ by constants, of buffers that nothing here stores to."""
     written = {s.buffer for s in walk(body) if isinstance(s, Store)}
-    found: dict[tuple[Buffer, int, int], list[tuple[Dim, Family]]] = {}
-    for load in _strided(body):
+    found: dict[tuple[Buffer, int, Dim], list[tuple[Dim, Family]]] = {}
+    for load, place in _strided(body):
         if load.buffer in written:
             continue
-        (index,) = load.indices
-        kin = found.setdefault((load.buffer, load.lanes, load.stride), [])
+        kin = found.setdefault((load.buffer, load.lanes, place.step), [])
         for first, family in kin:
-            apart = index - first
+            apart = place.corner - first
             if isinstance(apart, int):
-                family.setdefault(apart, []).append(load)
+                family.columns.setdefault(apart, []).append(load)
                 break
         else:
-            kin.append((index, {0: [load]}))
+            kin.append((place.corner, Family(place, {0: [load]})))
     return [family for kin in found.values() for _, family in kin]
 
 
-def _strided(body: Sequence[Statement]) -> Iterator[Load]:
-    """Unmasked loads whose lanes lie further apart than a vector is long."""
+def _strided(body: Sequence[Statement]) -> Iterator[tuple[Load, Place]]:
+    """Unmasked loads whose lanes lie further apart than a vector is long, and where they lie."""
     for statement in body:
         if not isinstance(statement, Store):
             continue
@@ -84,15 +106,33 @@ def _strided(body: Sequence[Statement]) -> Iterator[Load]:
             if (
                 isinstance(part, Load)
                 and part.lanes > 2
-                and part.stride >= part.lanes
                 and part.mask is None
                 and part.lanes & (part.lanes - 1) == 0
                 and part.buffer.space is not Space.REGISTER
                 and part.dtype.bits >= 8
                 and not part.dtype.is_bool
-                and not _is_gathered(part.indices[0])
             ):
-                yield part
+                place = _place(part)
+                if place is not None:
+                    yield part, place
+
+
+def _place(load: Load) -> Place | None:
+    """Where lanes lie that are one step apart, further than a vector is long where the step is known."""
+    (index,) = load.indices
+    if load.stride:
+        is_far = load.stride >= load.lanes and not _is_gathered(index)
+        return Place(index, load.stride) if is_far else None
+    lane = lane_index(load.lanes)
+
+    def named(atom: Opaque) -> Dim:
+        own = symbolic.Expr.of_atom(atom)
+        return symbolic.symbol(_LANE) if own == lane else own
+
+    linear = symbolic.linear(symbolic.map_opaque(index, named), _LANE)
+    if linear is None or any(map(_is_gathered, linear)) or isinstance(linear[0], int):
+        return None
+    return Place(linear[1], linear[0])
 
 
 def _is_gathered(index: Dim) -> bool:
@@ -101,19 +141,18 @@ def _is_gathered(index: Dim) -> bool:
 
 def _columns(family: Family) -> Iterator[tuple[Load, Transposed]]:
     """The loads of whole blocks, with what takes their place."""
-    some = next(iter(family.values()))[0]
-    lanes, pending = some.lanes, sorted(family)
+    some = next(iter(family.columns.values()))[0]
+    lanes, pending = some.lanes, sorted(family.columns)
     while len(pending) >= lanes:
         first = pending[0]
         if pending[lanes - 1] != first + lanes - 1:
             pending.pop(0)
             continue
-        (corner,) = family[first][0].indices
+        corner, step = family.first.corner + first, family.first.step
         rows = tuple(
-            Load(some.buffer, (corner + lane * some.stride,), lanes)
-            for lane in range(lanes)
+            Load(some.buffer, (corner + lane * step,), lanes) for lane in range(lanes)
         )
         for column in range(lanes):
             whole = Transposed(rows, column, some.dtype, lanes)
-            yield from ((load, whole) for load in family[first + column])
+            yield from ((load, whole) for load in family.columns[first + column])
         pending = pending[lanes:]

@@ -133,3 +133,15 @@ def test_an_open_size_is_transposed_in_blocks_too() -> None:
     level = Target.level("v4")
     for size in (1, 15, 16, 17, 70):
         assert_same(naive, schedule(naive, MachineModel.of(level)), {"N": size})
+
+
+@pytest.mark.parametrize("target", ["v3", "v4"])
+def test_rows_may_be_as_far_apart_as_a_call_says(target: str) -> None:
+    m, n = symbol("M", 1), symbol("N", 1)
+    level = Target.level(target)
+    naive = op_kernel("transpose", ((m, n),), (n, m), {"perm": (1, 0)})
+    done = lower(schedule(naive, MachineModel.of(level)), level)
+    assert count(done, Transposed) > 0
+    for dims in ({"M": 1, "N": 40}, {"M": 16, "N": 32}, {"M": 35, "N": 17}):
+        for wanted, got in zip(run(naive, dims), run(done, dims), strict=True):
+            np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
