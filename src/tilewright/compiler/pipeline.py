@@ -406,7 +406,9 @@ def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelG
                 "graph is not valid:\n" + "\n".join(found), location=source.name
             )
         return ModelGraph(copy_graph(source))
-    shaping = (options.input_shapes, options.input_values)
+    shaping = door.Shaping(
+        input_shapes=options.input_shapes, input_values=options.input_values
+    )
     return door.front_end_of(source).load(source, shaping)
 
 
@@ -446,7 +448,9 @@ def coverage(
     `quick` stops after the import: what becomes a kernel is not scheduled, so how it runs stays
     open.
     """
-    shaping = (options.input_shapes, options.input_values)
+    shaping = door.Shaping(
+        input_shapes=options.input_shapes, input_values=options.input_values
+    )
     judging = None if quick else partial(judge, options=options)
     return door.front_end_of(source).coverage(source, shaping, judging)
 

@@ -113,6 +113,58 @@ def test_functions_give_what_jax_gives(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+SYMBOLIC = {
+    "softmax": (("b, 4",), lambda jax: lambda x: jax.nn.softmax(x, axis=0)),
+    "two arguments": (("b, n", "n, b"), lambda jax: lambda x, y: x @ y + 1),
+    "reshape": (("b, 4, n",), lambda jax: lambda x: x.reshape(-1, x.shape[0] * 2)),
+    "floor": (("2*b, 3",), lambda jax: lambda x: x[: x.shape[0] // 2] * x.shape[0]),
+    "cumsum": (("b, n",), lambda jax: lambda x: jax.numpy.cumsum(x, axis=0)),
+    "argmax": (("b, n",), lambda jax: lambda x: jax.numpy.argmax(x, axis=0)),
+    "sort": (("b, n",), lambda jax: lambda x: jax.numpy.sort(x, axis=1)),
+    "scan": (("b, 4",), lambda jax: lambda x: jax.lax.scan(lambda c, r: (c + r, c * r), x[0], x)),
+    "random": (("b, n",), lambda jax: lambda x: x + jax.random.normal(jax.random.key(3), x.shape)),
+    "pool": (("b, n",), lambda jax: lambda x: jax.lax.reduce_window(
+        x, -jax.numpy.inf, jax.lax.max, (1, 3), (1, 2), "SAME")),
+    "conv": (("b, 2, n, n",), lambda jax: lambda x: jax.lax.conv_general_dilated(
+        x, np.ones((3, 2, 2, 2), np.float32), (1, 1), "SAME")),
+    "attention": (("b, n, 2, 4",), lambda jax: lambda x: jax.nn.dot_product_attention(x, x, x, is_causal=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_sizes_may_be_symbols(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    export = pytest.importorskip("jax.export")
+    texts, make = SYMBOLIC[name]
+    function, scope = make(jax), export.SymbolicScope()
+    types = [
+        jax.ShapeDtypeStruct(export.symbolic_shape(text, scope=scope), np.float32)
+        for text in texts
+    ]
+    compiled = tw.from_jax(function, *types)
+    leaves = jax.tree_util.tree_leaves
+    for b, n in ((1, 1), (3, 5), (6, 2)):
+        shapes = [
+            tuple(eval(part, {"b": b, "n": n}) for part in text.split(","))
+            for text in texts
+        ]
+        given = [np.random.default_rng(b).normal(size=s).astype(np.float32) for s in shapes]
+        expected = leaves(jax.jit(function)(*given))
+        for one, other in zip(leaves(compiled(*given)), expected, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_that_differ_where_they_are_one_are_refused() -> None:
+    jax = pytest.importorskip("jax")
+    export = pytest.importorskip("jax.export")
+    type_ = jax.ShapeDtypeStruct(export.symbolic_shape("b, b"), np.float32)
+    compiled = tw.from_jax(lambda x: x + x.T, type_)
+    assert compiled(np.ones((3, 3), np.float32)).shape == (3, 3)
+    with pytest.raises(tw.InputError):
+        compiled(np.ones((3, 2), np.float32))
+
+
 def test_a_flax_mixer_gives_what_flax_gives() -> None:
     jax, linen = pytest.importorskip("jax"), pytest.importorskip("flax.linen")
 

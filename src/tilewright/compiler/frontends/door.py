@@ -19,9 +19,22 @@ from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 
 Source = onnx.Source
-Options = tuple[InputShapes | None, InputValues | None]
 
 _BEGINNING_BYTES: Final = 256
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaping:
+    """What a caller says about the inputs of a model.
+
+    Attributes:
+        input_shapes: sizes or names of dimensions, by input.
+        input_values: inputs that become constants.
+    """
+
+    input_shapes: InputShapes | None = None
+    input_values: InputValues | None = None
 
 
 @final
@@ -40,63 +53,68 @@ class FrontEnd:
     name: str
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes] | None
-    load: Callable[[Source, Options], ModelGraph]
-    coverage: Callable[[Source, Options, Judge | None], CoverageReport]
+    load: Callable[[Source, Shaping], ModelGraph]
+    coverage: Callable[[Source, Shaping, Judge | None], CoverageReport]
 
 
-def _load_onnx(source: Source, options: Options) -> ModelGraph:
-    shapes, values = options
-    model = onnx.load_model(source, input_shapes=shapes, input_values=values)
+def _load_onnx(source: Source, shaping: Shaping) -> ModelGraph:
+    model = onnx.load_model(
+        source, input_shapes=shaping.input_shapes, input_values=shaping.input_values
+    )
     return ModelGraph(model.graph, model.files)
 
 
-def _cover_onnx(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
-    shapes, values = options
-    return onnx.coverage(source, input_shapes=shapes, input_values=values, judge=judge)
+def _cover_onnx(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    return onnx.coverage(
+        source,
+        input_shapes=shaping.input_shapes,
+        input_values=shaping.input_values,
+        judge=judge,
+    )
 
 
-def _load_stablehlo(source: Source, options: Options) -> ModelGraph:
-    _refuse(source, options)
+def _load_stablehlo(source: Source, shaping: Shaping) -> ModelGraph:
+    _refuse(source, shaping)
     return stablehlo.load(cast("Any", source))
 
 
 def _cover_stablehlo(
-    source: Source, options: Options, judge: Judge | None
+    source: Source, shaping: Shaping, judge: Judge | None
 ) -> CoverageReport:
-    _refuse(source, options)
+    _refuse(source, shaping)
     return stablehlo.coverage(cast("Any", source), judge=judge)
 
 
-def _load_gguf(source: Source, options: Options) -> ModelGraph:
-    _refuse_values(source, options)
-    return gguf.load(cast("Any", source), options[0])
+def _load_gguf(source: Source, shaping: Shaping) -> ModelGraph:
+    _refuse_values(source, shaping)
+    return gguf.load(cast("Any", source), shaping.input_shapes)
 
 
-def _cover_gguf(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
-    _refuse_values(source, options)
-    return gguf.coverage(cast("Any", source), options[0], judge)
+def _cover_gguf(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    _refuse_values(source, shaping)
+    return gguf.coverage(cast("Any", source), shaping.input_shapes, judge)
 
 
-def _refuse_values(source: Source, options: Options) -> None:
+def _refuse_values(source: Source, shaping: Shaping) -> None:
     """Raise UserError for inputs as constants, which no language model has a use for."""
-    _refuse(source, (None, options[1]))
+    _refuse(source, Shaping(input_values=shaping.input_values))
 
 
-def _refuse(source: Source, options: Options) -> None:
-    """Raise UserError for options that a module has no use for: its shapes stand in its text."""
-    for name, given in zip(("input_shapes", "input_values"), options, strict=True):
-        if given:
+def _refuse(source: Source, shaping: Shaping) -> None:
+    """Raise UserError for what a module has no use for: its shapes stand in its text."""
+    for name in ("input_shapes", "input_values"):
+        if getattr(shaping, name):
             file = Path(source).name if isinstance(source, str | PathLike) else None
             raise UserError(f"{name} is for ONNX models", location=file)
 
 
-def _load_torch(source: Source, options: Options) -> ModelGraph:
-    _refuse(source, options)
+def _load_torch(source: Source, shaping: Shaping) -> ModelGraph:
+    _refuse(source, shaping)
     return torch.load(source)
 
 
-def _cover_torch(source: Source, options: Options, judge: Judge | None) -> CoverageReport:
-    _refuse(source, options)
+def _cover_torch(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    _refuse(source, shaping)
     return torch.coverage(source, judge=judge)
 
 

@@ -33,12 +33,12 @@ class Assumptions:
     lower: Mapping[str, int] = field(default_factory=dict[str, int])
     upper: Mapping[str, int] = field(default_factory=dict[str, int])
 
-    def dim(self, name: str) -> Dim:
-        """What the symbol called `name` stands for."""
+    def dim(self, name: str, limit: int | None = None) -> Dim:
+        """What the symbol called `name` stands for, of which the model may say that it is at most `limit`."""
         known = self.equal.get(name)
         if known is not None:
             return known
-        return symbolic.symbol(name, self.lower.get(name, 1), self.upper.get(name))
+        return symbolic.symbol(name, self.lower.get(name, 1), self.upper.get(name, limit))
 
     def merged(self, other: Assumptions) -> Assumptions:
         """These assumptions and `other`, found with these in force."""

@@ -15,9 +15,11 @@ from tilewright.base.errors import InternalError, ModelError, TilewrightError
 from tilewright.base.text import plural
 
 SHOWN: Final = 40
-REFUSALS: Final = (
-    TilewrightError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
+MALFORMED: Final = (
+    ArithmeticError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
 )  # fmt: skip
+"""What models run into that can be read, but make no sense."""
+REFUSALS: Final = (TilewrightError, *MALFORMED)
 """What importing one operation may raise: what rows refuse, and what malformed operations run into."""
 
 
@@ -54,6 +56,12 @@ class Problem:
     def __str__(self) -> str:
         where = f"node '{self.node}' ({self.op_type}): " if self.op_type else ""
         return where + self.reason
+
+
+def malformed(error: Exception, what: str) -> Problem:
+    """The problem of a whole model that ran into one of `MALFORMED`."""
+    text = f"{what} is malformed ({type(error).__name__}: {error})"
+    return Problem("", "", text.split("\n", maxsplit=1)[0][:200])
 
 
 def _grouped(problems: Sequence[Problem]) -> Iterable[str]:

@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
-from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
-from tilewright.compiler.frontends.kit.assumptions import (
-    Assumptions,
-    Equality,
-    known_equalities,
-    solve,
-)
+from tilewright.compiler.frontends.kit.assumptions import Equality
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
-from tilewright.compiler.frontends.kit.problems import Problem, report
+from tilewright.compiler.frontends.kit.problems import MALFORMED, malformed, report
+from tilewright.compiler.frontends.kit.rounds import until_settled
 from tilewright.compiler.frontends.onnx.border import Border, Items
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
@@ -34,11 +29,6 @@ from tilewright.compiler.frontends.onnx.signature import (
     shapes_with_sizes,
 )
 from tilewright.compiler.graph.ir import Graph
-
-MAX_ROUNDS: Final = 12
-_MALFORMED: Final = (
-    ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
 
 
 @final
@@ -104,8 +94,7 @@ def load_model(
     importer = import_model(model, input_shapes, input_values, items)
     if importer.problems:
         raise report(importer.problems, model.file)
-    assumptions = known_equalities(importer.maker.assumptions, importer.graph)
-    importer.graph.equalities = assumptions
+    assumptions = importer.graph.equalities
     files = (*([] if model.path is None else [model.path]), *model.storage.files)
     return ImportedModel(
         importer.graph, metadata_of(model), assumptions, files, importer.border
@@ -133,15 +122,9 @@ def import_model(
 
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
-    assumed = Assumptions()
-    importer = _run(Importer(model, input_shapes, input_values, assumed, items))
-    for _ in range(MAX_ROUNDS):
-        found = solve(importer.maker.assumptions, _bare_symbols(importer.graph))
-        if found is None:
-            break
-        assumed = assumed.merged(found)
-        importer = _run(Importer(model, input_shapes, input_values, assumed, items))
-    return importer
+    return until_settled(
+        lambda assumed: _run(Importer(model, input_shapes, input_values, assumed, items))
+    )
 
 
 def _run(importer: Importer) -> Importer:
@@ -149,19 +132,7 @@ def _run(importer: Importer) -> Importer:
         importer.run()
     except TilewrightError:
         raise
-    except _MALFORMED as error:
+    except MALFORMED as error:
         # Bytes that protobuf accepts but that make no sense as a model.
-        text = f"the model is malformed ({type(error).__name__}: {error})"
-        importer.problems.append(Problem("", "", text.split("\n", maxsplit=1)[0][:200]))
+        importer.problems.append(malformed(error, "the model"))
     return importer
-
-
-def _bare_symbols(graph: Graph) -> dict[str, int]:
-    """Symbols that are a dimension of an input by themselves, in order."""
-    found: dict[str, int] = {}
-    for value in graph.inputs:
-        for dim in value.type.shape:
-            names = [s.name for s in symbolic.symbols(dim)]
-            if len(names) == 1 and str(dim) == names[0]:
-                found.setdefault(names[0], len(found))
-    return found

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -28,8 +29,8 @@ from tilewright.compiler.frontends.stablehlo.elements import (
     numpy_of,
     stored_dtype,
 )
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held
-from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.narrow import wrapped
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import (
@@ -52,12 +53,35 @@ def _bitcast_convert(call: Call) -> Held:
     if operand == result:
         return call.held(0)
     e, before, after = call.maker, _element_of(operand), _element_of(result)
+    if _is_plain(before) and _is_plain(after) and bits_of(before) == bits_of(after):
+        return same_bits(e, call.tensor(0), element_dtype(result))
     unit = min(bits_of(_part_of(before)), bits_of(_part_of(after)))
     if not unit:
         raise UnsupportedError(f"the bits of {operand} as {result} are not supported")
     units = _units(e, call.held(0), before, unit)
-    wanted = (*call.shape(), bits_of(after) // unit)
+    wanted = (*_shape_as(e, call.held(0), before, after), bits_of(after) // unit)
     return _assembled(e, e.reshape(units, wanted), after, unit)
+
+
+def _is_plain(element: Element) -> bool:
+    """Whether elements are held in as many bits as they have."""
+    return (
+        isinstance(element, ScalarType)
+        and not is_narrow(element)
+        and not element_dtype(element).is_bool
+    )
+
+
+def _shape_as(e: NodeMaker, held: Held, before: Element, after: Element) -> tuple[Dim, ...]:
+    """The shape of the same bits as other elements: wider ones take up the last axis, narrower ones add one."""
+    dims, wide, narrow = dims_of(held), bits_of(after), bits_of(before)
+    if wide == narrow:
+        return dims
+    if wide < narrow:
+        return (*dims, narrow // wide)
+    if not dims or not assumed_equal(e, dims[-1], wide // narrow):
+        raise ModelError(f"{list(dims)} elements of {before} are none of {after}")
+    return dims[:-1]
 
 
 def _element_of(type_: Type) -> Element:
@@ -94,7 +118,8 @@ def _assembled(e: NodeMaker, units: Tensor, element: Element, unit: int) -> Held
     bits = bits_of(part)
     each = bits // unit
     found: list[Tensor] = []
-    for start in range(0, sizes_of(units)[last], each):
+    (count,) = shape_of(units)[last:]
+    for start in range(0, count, each):
         word = e.cast(e.slice(units, last, start, each), _WORDS[_stored_bits(bits)])
         shifts = e.constant(np.arange(0, bits, unit).astype(word.dtype.numpy))
         word = e.op("shift_left", word, shifts)

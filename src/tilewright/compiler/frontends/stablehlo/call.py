@@ -14,6 +14,8 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -22,6 +24,7 @@ from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
     Attributes,
+    Block,
     ComplexType,
     Dense,
     Fields,
@@ -36,6 +39,18 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     Type,
 )
 from tilewright.compiler.frontends.stablehlo.world import Process, World
+from tilewright.compiler.ops.shapes import element_count
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison of two sizes: `LT`, `EQ`, or one of the others."""
+
+    direction: str
+    left: Dim
+    right: Dim
+
 
 Inline = Callable[[Region, Sequence[Held]], list[Held]]
 """Imports a region in place, on values for its arguments; gives what it returns."""
@@ -50,7 +65,9 @@ class Services:
         inline: imports a region in place.
         lift: imports a region on numbers on whole tensors; shapes of operands broadcast.
         function: imports a function of the module in place, by its name.
-        arity: how many arguments a function has.
+        body: of a function, by its name.
+        compared: notes a comparison of two sizes, whose result is not known.
+        comparison: the one that a tensor is the result of.
         world: the processes that the module runs in.
         within: does something in another world.
         leave, enter: put the place of the walk away, and go back to one.
@@ -60,7 +77,9 @@ class Services:
     inline: Inline
     lift: Inline
     function: Callable[[str, Sequence[Held]], list[Held]]
-    arity: Callable[[str], int]
+    body: Callable[[str], Block]
+    compared: Callable[[Tensor, Comparison], None]
+    comparison: Callable[[Tensor], Comparison | None]
     world: World
     within: Callable[
         [World, Callable[[], dict[Process, list[Held]]]], dict[Process, list[Held]]
@@ -121,6 +140,15 @@ class Call:
             raise UnsupportedError(f"operand {index} depends on data, expected a constant")
         return tuple(int(n) for n in np.asarray(known).reshape(-1))
 
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """The sizes that an operand holds: as they follow from other sizes, or read from it in a run."""
+        e, x = self.maker, self.tensor(index)
+        held = e.contents(x)
+        found = [] if held is None else list(held.elements.flat)
+        if held is not None and all(isinstance(size, int | Expr) for size in found):
+            return tuple(size for size in found if isinstance(size, int | Expr))
+        return control.read_sizes(e, e.reshape(x, (element_count(x.shape),)))
+
     def region(self, index: int) -> Region:
         """A region.  Raises: ModelError if there are not as many."""
         if index >= len(self.operation.regions):
@@ -130,6 +158,16 @@ class Call:
     def shape(self, index: int = 0) -> tuple[int, ...]:
         """The shape of a result.  Raises: UnsupportedError unless all sizes are numbers."""
         return static_shape(self._result(index))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a result is known to have no elements."""
+        types = [value.type for value in self.operation.results]
+        return any(isinstance(t, TensorType) and 0 in (t.shape or ()) for t in types)
+
+    def stated(self, index: int = 0) -> tuple[int | None, ...]:
+        """The sizes that the type of a result states; None: one that a call decides."""
+        return sizes_in(self._result(index))
 
     def dtype(self, index: int = 0) -> DType:
         """The element type of a result, or of its parts.  Raises: UnsupportedError if we have none."""
@@ -241,12 +279,18 @@ def listed(fields: Attributes, name: str) -> tuple[int, ...]:
     return () if found is None else integers_of(name, found)
 
 
-def static_shape(type_: Type) -> tuple[int, ...]:
-    """The sizes of a tensor.  Raises: UnsupportedError where one is no number."""
+def sizes_in(type_: Type) -> tuple[int | None, ...]:
+    """The sizes that a type states.  Raises: UnsupportedError for what is no tensor, or of any rank."""
     if not isinstance(type_, TensorType) or type_.shape is None:
         raise UnsupportedError(f"values of type {type_} are not supported here")
-    sizes = tuple(size for size in type_.shape if size is not None)
-    if len(sizes) != len(type_.shape):
+    return type_.shape
+
+
+def static_shape(type_: Type) -> tuple[int, ...]:
+    """The sizes of a tensor.  Raises: UnsupportedError where one is no number."""
+    stated = sizes_in(type_)
+    sizes = tuple(size for size in stated if size is not None)
+    if len(sizes) != len(stated):
         raise UnsupportedError(
             f"sizes that a call decides are not supported, as in {type_}"
         )

@@ -309,7 +309,7 @@ def _run_parallel(call: Call) -> list[Held]:
     works = {}
     for replica, line in enumerate(programs):
         for partition, name in enumerate(line):
-            count = services.arity(name)
+            count = len(services.body(name).arguments)
             given, rest = rest[:count], rest[count:]
             works[Process(replica, partition)] = partial(services.function, name, given)
     if rest:

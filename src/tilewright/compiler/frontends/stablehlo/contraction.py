@@ -5,18 +5,19 @@ Source: StableHLO specification, "dot_general".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, listed, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
-from tilewright.compiler.frontends.stablehlo.movement import sizes_of
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.ops.shapes import element_count
 
 # How exact an accelerator shall be; ours are as exact as the type.
 _PRECISION: Final = ("precision_config", "algorithm")
@@ -33,14 +34,13 @@ def product(e: NodeMaker, a: Tensor, b: Tensor, dtype: dtypes.DType) -> Tensor:
 
 def _ordered(
     e: NodeMaker, x: Tensor, groups: Sequence[Sequence[int]]
-) -> tuple[Tensor, list[list[int]]]:
+) -> tuple[Tensor, list[list[Dim]]]:
     """The axes in groups, each group as one axis; and the sizes in each group."""
-    sizes = sizes_of(x)
     order = [axis for group in groups for axis in group]
     if sorted(order) != list(range(x.rank)):
         raise ModelError(f"dimension numbers do not fit {x.type}")
-    kept = [[sizes[axis] for axis in group] for group in groups]
-    return e.reshape(e.transpose(x, order), [math.prod(k) for k in kept]), kept
+    kept = [[x.shape[axis] for axis in group] for group in groups]
+    return e.reshape(e.transpose(x, order), [element_count(k) for k in kept]), kept
 
 
 def _dot_general(call: Call) -> Held:
@@ -79,7 +79,9 @@ def _multiplied(
     free_b = [i for i in range(b.rank) if i not in (*batch_b, *contracted_b)]
     x, (batch, rows, depth) = _ordered(e, a, (batch_a, free_a, contracted_a))
     y, (other_batch, other_depth, columns) = _ordered(e, b, (batch_b, contracted_b, free_b))
-    if batch != other_batch or depth != other_depth:
+    numbers = len(batch) == len(other_batch) and len(depth) == len(other_depth)
+    pairs = zip((*batch, *depth), (*other_batch, *other_depth), strict=numbers)
+    if not (numbers and all(assumed_equal(e, *pair) for pair in pairs)):
         raise ModelError(f"dimension numbers do not fit {a.type} and {b.type}")
     shape = [*batch, *rows, *columns]
     if 0 in depth or 0 in shape:

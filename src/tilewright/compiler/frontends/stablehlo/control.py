@@ -8,7 +8,7 @@ Source: StableHLO specification, "while", "if", "case", "tuple", collectives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.base.errors import ModelError
@@ -16,7 +16,13 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, Token, Tuple
+from tilewright.compiler.frontends.stablehlo.held import (
+    Held,
+    Token,
+    Tuple,
+    flattened,
+    restored,
+)
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Operation
 
@@ -51,13 +57,13 @@ def _while(call: Call) -> list[Held]:
     forms = list(call.operands)
 
     def go_on(values: list[Tensor]) -> Tensor:
-        (going,) = call.inline(call.region(0), _restored(forms, values))
+        (going,) = call.inline(call.region(0), restored(forms, values))
         return real(going)
 
     def trip(values: list[Tensor]) -> list[Tensor]:
-        return _flattened(call.inline(call.region(1), _restored(forms, values)))
+        return flattened(call.inline(call.region(1), restored(forms, values)))
 
-    return _restored(forms, control.loop(e, _flattened(forms), go_on, trip))
+    return restored(forms, control.loop(e, flattened(forms), go_on, trip))
 
 
 def _notes(operation: Operation) -> bool:
@@ -84,39 +90,6 @@ def _written_out(call: Call, cost: Callable[[], int]) -> list[Held] | None:
     return None
 
 
-def _flattened(held: Sequence[Held]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in held:
-        match value:
-            case Complex():
-                found += (value.real, value.imaginary)
-            case Tuple():
-                found += _flattened(value.items)
-            case Token():
-                pass
-            case _:
-                found.append(value)
-    return found
-
-
-def _restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
-    """Tensors as values of the same forms."""
-    rest = iter(tensors)
-    return [_restore(form, rest) for form in forms]
-
-
-def _restore(form: Held, rest: Iterator[Tensor]) -> Held:
-    match form:
-        case Complex():
-            return Complex(next(rest), next(rest))
-        case Tuple():
-            return Tuple(tuple(_restore(item, rest) for item in form.items))
-        case Token():
-            return form
-        case _:
-            return next(rest)
-
-
 def _if(call: Call) -> list[Held]:
     condition = call.tensor(0)
     if condition.array is not None:
@@ -130,19 +103,19 @@ def _chosen(call: Call, condition: Tensor, regions: Sequence[int]) -> list[Held]
 
     def branch(number: int) -> list[Tensor]:
         forms[:] = call.inline(call.region(number), ())
-        return _flattened(forms)
+        return flattened(forms)
 
     def otherwise() -> list[Tensor]:
         _, *rest = regions
         if len(rest) == 1:
             return branch(rest[0])
-        return _flattened(_chosen(call, _is_number(call, rest[0]), rest))
+        return flattened(_chosen(call, _is_number(call, rest[0]), rest))
 
     e = call.maker
     results = control.conditional(e, condition, lambda: branch(regions[0]), otherwise)
     if not forms:
         return []
-    return _restored(forms, results)
+    return restored(forms, results)
 
 
 def _is_number(call: Call, number: int) -> Tensor:

@@ -16,10 +16,13 @@ from tilewright.base.errors import ModelError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.dynamic_calls import (
+    CALLS as DYNAMIC_CALLS,
+)
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.held import Held
-from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.sorting import ROWS as SORTING
 from tilewright.compiler.frontends.stablehlo.special_functions import ROWS as SPECIAL
 from tilewright.compiler.frontends.stablehlo.tree import Attribute
 
@@ -36,23 +39,17 @@ def _same(call: Call) -> list[Held]:
     return list(call.operands)
 
 
-def _nothing(call: Call) -> list[Held]:
-    """A condition on sizes, which are known here."""
-    del call
-    return []
-
-
-_NOTES: Final[dict[str, Callable[[Call], Results]]] = {
+_CALLS: Final[dict[str, Callable[[Call], Results]]] = {
     "LayoutConstraint": _same,
     "SPMDFullToShardShape": _same,
     "SPMDShardToFullShape": _same,
     "Sharding": _same,
     "annotate_device_placement": _same,
-    "shape_assertion": _nothing,
+    **DYNAMIC_CALLS,
 }
 _BY_ROW: Final = {
     entry.name: entry
-    for entry in (*ELEMENTWISE, *REDUCTION, *SPECIAL)
+    for entry in (*ELEMENTWISE, *SORTING, *SPECIAL)
     if entry.name.startswith("chlo.")
 }
 
@@ -61,11 +58,11 @@ def _custom_call(call: Call) -> Results:
     name = call.text("call_target_name")
     attributes = call.attribute("mhlo.attributes")
     call.attribute("mhlo.version")
-    if name in _NOTES:
-        return _NOTES[name](call)
+    if name in _CALLS:
+        return _CALLS[name](call)
     entry = _BY_ROW.get(name.replace("mhlo.", "chlo.").replace("topk", "top_k"))
     if entry is None or not name.startswith("mhlo."):
-        known = (*_NOTES, *(n.replace("chlo.", "mhlo.") for n in _BY_ROW))
+        known = (*_CALLS, *(n.replace("chlo.", "mhlo.") for n in _BY_ROW))
         raise UnsupportedError(
             f"custom call '{name}' is not supported", hint=did_you_mean(name, known)
         )

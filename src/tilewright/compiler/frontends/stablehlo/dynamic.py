@@ -1,25 +1,31 @@
-"""Rows for operations whose sizes are operands, where these are known when the module is compiled.
+"""Rows for operations whose sizes are operands.
 
-Where the result's type states the sizes, they need not be known.
+Sizes that follow from those of other tensors are followed; what the type of the result states need not be known;
+others are read from the data while the model runs.
 
 Source: StableHLO specification, "Dynamism", and per operation in the row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.computed import whole
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.held import Held
 from tilewright.compiler.frontends.stablehlo.indexing import gather
 from tilewright.compiler.frontends.stablehlo.movement import (
+    assumed_equal,
     broadcast_in,
     iota,
     pad,
-    sizes_of,
     sliced,
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
@@ -28,32 +34,39 @@ from tilewright.compiler.frontends.stablehlo.windows import convolution
 _EXPANDING: Final = ("known_expanding_dimensions", "known_nonexpanding_dimensions")
 
 
-def _checked(call: Call, index: int) -> tuple[int, ...]:
-    """The shape of the result.  Raises: ModelError if an operand is known to say another."""
-    shape = call.shape()
-    if call.tensor(index).array is not None and call.numbers(index) != shape:
-        raise ModelError(
-            f"asks for {list(call.numbers(index))}, its type says {list(shape)}"
-        )
-    return shape
+def _sizes(call: Call, index: int) -> tuple[Dim, ...]:
+    """The shape of the result, which an operand holds.
+
+    Raises: ModelError if the type says another.
+    """
+    stated = call.stated()
+    if None not in stated and call.maker.contents(call.tensor(index)) is None:
+        return call.shape()
+    shape = call.dims(index)
+    pairs = list(zip(stated, shape, strict=len(stated) == len(shape)))
+    if len(stated) != len(shape) or not all(
+        own is None or assumed_equal(call.maker, own, size) for own, size in pairs
+    ):
+        listed = ", ".join(map(str, shape))
+        raise ModelError(f"asks for [{listed}], its type says {list(stated)}")
+    return tuple(size if own is None else own for own, size in pairs)
 
 
 def _dynamic_broadcast_in_dim(call: Call) -> Tensor:
     axes = call.integers("broadcast_dimensions")
-    return broadcast_in(call.maker, call.tensor(0), axes, _checked(call, 1))
+    return broadcast_in(call.maker, call.tensor(0), axes, _sizes(call, 1))
 
 
 def _dynamic_reshape(call: Call) -> Tensor:
-    return call.maker.reshape(call.tensor(0), _checked(call, 1))
+    return call.maker.reshape(call.tensor(0), _sizes(call, 1))
 
 
 def _dynamic_iota(call: Call) -> Held:
-    _checked(call, 0)
-    return iota(call)
+    return iota(call, _sizes(call, 0))
 
 
 def _dynamic_pad(call: Call) -> Tensor:
-    low, high, interior = (call.numbers(i) for i in (2, 3, 4))
+    low, high, interior = (call.dims(i) for i in (2, 3, 4))
     x = call.tensor(0)
     if not len(low) == len(high) == len(interior) == x.rank:
         raise ModelError(f"the padding does not fit {x.type}")
@@ -62,26 +75,51 @@ def _dynamic_pad(call: Call) -> Tensor:
 
 
 def _dynamic_gather(call: Call) -> Held:
-    return gather(call, call.numbers(2))
+    return gather(call, call.dims(2))
 
 
 def _dynamic_conv(call: Call) -> Held:
-    numbers = call.numbers(2)
+    numbers = call.dims(2)
     if len(numbers) % 2:
         raise ModelError("the padding is no list of pairs")
     return convolution(call, list(zip(numbers[::2], numbers[1::2], strict=True)))
 
 
 def _real_dynamic_slice(call: Call) -> Tensor:
-    starts, limits, steps = (call.numbers(i) for i in (1, 2, 3))
-    return sliced(call.maker, call.tensor(0), starts, limits, steps)
+    e, x = call.maker, call.tensor(0)
+    bounds = [call.tensor(i) for i in (1, 2, 3)]
+    if any(e.contents(each) is None for each in bounds):
+        return _cut(call, x, *(e.cast(each, dtypes.i64) for each in bounds))
+    starts, limits, steps = (call.dims(i) for i in (1, 2, 3))
+    fixed = [step for step in steps if isinstance(step, int)]
+    if len(fixed) != len(steps):
+        return _cut(call, x, *(e.cast(each, dtypes.i64) for each in bounds))
+    return sliced(e, x, starts, limits, fixed)
+
+
+def _cut(call: Call, x: Tensor, starts: Tensor, limits: Tensor, steps: Tensor) -> Tensor:
+    """A slice whose range is data; how much it is stands in the type of the result, or is read."""
+    e, stated = call.maker, call.stated()
+    sizes: Sequence[Dim]
+    if None in stated:
+        beyond = e.op("sub", e.op("add", e.op("sub", limits, starts), steps), whole(e, 1))
+        sizes = control.read_sizes(e, e.op("div", beyond, steps), "length")
+    else:
+        sizes = call.shape()
+    for axis, size in enumerate(sizes):
+        start, step = (
+            e.squeeze(e.slice(each, 0, axis, 1), (0,)) for each in (starts, steps)
+        )
+        places = e.op("add", start, e.op("mul", step, e.iota((size,), 0)))
+        x = e.op("gather", x, places, axis=axis)
+    return x
 
 
 def _set_dimension_size(call: Call) -> Tensor:
-    x, axis, (size,) = call.tensor(0), call.integer("dimension"), call.numbers(1)
+    x, axis, (size,) = call.tensor(0), call.integer("dimension"), call.dims(1)
     if not 0 <= axis < x.rank:
         raise ModelError(f"dimension {axis} does not fit {x.type}")
-    if size != sizes_of(x)[axis]:
+    if not assumed_equal(call.maker, size, x.shape[axis]):
         raise UnsupportedError("a size below the bound of its dimension is not supported")
     return x
 

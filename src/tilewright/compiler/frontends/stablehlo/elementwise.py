@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Expr
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -22,7 +23,7 @@ from tilewright.compiler.frontends.kit.wide import (
     log_plus_one,
 )
 from tilewright.compiler.frontends.stablehlo.bits import total_order
-from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.call import Call, Comparison, real
 from tilewright.compiler.frontends.stablehlo.complex_functions import (
     FUNCTIONS as OF_COMPLEX,
 )
@@ -273,7 +274,18 @@ def _compare(call: Call) -> Tensor:
     x, y = call.tensor(0), call.tensor(1)
     if order == "TOTALORDER" and x.dtype.is_float:
         x, y = total_order(e, x), total_order(e, y)
-    return e.op(op, x, y)
+    found = e.op(op, x, y)
+    if found.array is None:
+        _note_sizes(call, found, direction, x, y)
+    return found
+
+
+def _note_sizes(call: Call, found: Tensor, direction: str, x: Tensor, y: Tensor) -> None:
+    """Remember which sizes are compared, should a module go on to assert it."""
+    pair = [call.maker.contents(each) for each in (x, y)]
+    sizes = [c.elements.item() for c in pair if c is not None and c.elements.size == 1]
+    if len(sizes) == 2 and all(isinstance(size, int | Expr) for size in sizes):
+        call.services.compared(found, Comparison(direction, *sizes))
 
 
 def _compare_parts(e: NodeMaker, op: str, call: Call) -> Tensor:

@@ -26,6 +26,17 @@ def is_exported(source: object) -> bool:
     return isinstance(source, Exported)
 
 
+def names_of_sizes(exported: Exported) -> tuple[tuple[str, ...], ...]:
+    """For every argument of the module, what its sizes are called; a size without a name of its own: empty."""
+    types: Sequence[Any] = getattr(exported, "in_avals", ())
+    kept = [types[index] for index in exported.module_kept_var_idx if index < len(types)]
+    return tuple(tuple(map(_name_of, each.shape)) for each in kept)
+
+
+def _name_of(size: Any) -> str:
+    return "" if isinstance(size, int) or not str(size).isidentifier() else str(size)
+
+
 def artifact_of(exported: Exported) -> bytes:
     """The portable artifact that it holds."""
     return bytes(exported.mlir_module_serialized)

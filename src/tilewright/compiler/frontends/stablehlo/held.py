@@ -7,10 +7,11 @@ the importer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -57,6 +58,40 @@ def on_parts(function: Callable[[Tensor], Tensor], held: Held) -> Held:
     return function(held)
 
 
+def flattened(held: Sequence[Held]) -> list[Tensor]:
+    """The tensors that values are made of, in order."""
+    found: list[Tensor] = []
+    for value in held:
+        match value:
+            case Complex():
+                found += (value.real, value.imaginary)
+            case Tuple():
+                found += flattened(value.items)
+            case Token():
+                pass
+            case _:
+                found.append(value)
+    return found
+
+
+def restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
+    """Tensors as values of the same forms as others."""
+    rest = iter(tensors)
+    return [_restore(form, rest) for form in forms]
+
+
+def _restore(form: Held, rest: Iterator[Tensor]) -> Held:
+    match form:
+        case Complex():
+            return Complex(next(rest), next(rest))
+        case Tuple():
+            return Tuple(tuple(_restore(item, rest) for item in form.items))
+        case Token():
+            return form
+        case _:
+            return next(rest)
+
+
 def joined(e: NodeMaker, parts: Sequence[Held], axis: int) -> Held:
     """Tensors one after another along an axis, or complex ones part by part."""
     if all(isinstance(held, Complex) for held in parts):
@@ -71,11 +106,21 @@ def joined(e: NodeMaker, parts: Sequence[Held], axis: int) -> Held:
     return e.concat(tensors, axis)
 
 
-def shape_of(held: Held) -> tuple[int, ...]:
+def dims_of(held: Held) -> tuple[Dim, ...]:
     """The sizes of a tensor, or of the parts of a complex one.  Raises: UnsupportedError for others."""
     tensor = held.real if isinstance(held, Complex) else held
     if not isinstance(tensor, Tensor):
         raise UnsupportedError("tuples and tokens are not supported here")
-    sizes = tuple(size for size in tensor.shape if isinstance(size, int))
-    assert len(sizes) == tensor.rank, "values of a module are static"
+    return tensor.shape
+
+
+def shape_of(held: Held) -> tuple[int, ...]:
+    """The sizes of a tensor, all of which are numbers.  Raises: UnsupportedError where a call decides one."""
+    dims = dims_of(held)
+    sizes = tuple(size for size in dims if isinstance(size, int))
+    if len(sizes) != len(dims):
+        listed = ", ".join(map(str, dims))
+        raise UnsupportedError(
+            f"sizes that a call decides are not supported here, as in [{listed}]"
+        )
     return sizes

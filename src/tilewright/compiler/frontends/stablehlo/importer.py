@@ -7,12 +7,14 @@ values, so one pass finds all of them.  Not the rows, not the reading of text.  
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, final
 
 import tilewright.compiler.frontends.stablehlo.table as table
 from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.kit.assumptions import Assumptions
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
@@ -25,12 +27,14 @@ from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import (
     Call,
+    Comparison,
     Services,
     border_dtype,
     element_dtype,
     real,
-    static_shape,
+    sizes_in,
 )
+from tilewright.compiler.frontends.stablehlo.composites import as_operation
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,
     Held,
@@ -38,6 +42,7 @@ from tilewright.compiler.frontends.stablehlo.held import (
     Tuple,
     Unknown,
 )
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.narrow import settled
 from tilewright.compiler.frontends.stablehlo.quantized import (
     computes_quantized,
@@ -64,6 +69,9 @@ from tilewright.compiler.graph.ir import Graph, Location
 from tilewright.compiler.graph.schema import TensorType as GraphType
 from tilewright.formats.output_checks import Check
 
+Names = Sequence[Sequence[str]]
+"""What the sizes of every argument are called."""
+
 MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
 MAX_OPERATIONS: Final = 200_000
@@ -74,7 +82,6 @@ _CALLS: Final = {
     "func.call": "callee",
     "stablehlo.composite": "decomposition",
 }
-_OF_COMPOSITES: Final = ("composite_attributes", "decomposition", "name", "version")
 
 
 @final
@@ -113,7 +120,15 @@ class _Place:
 class Importer:
     """Imports modules into one graph; afterwards `graph`, `checks` and `problems` say what came of it."""
 
-    def __init__(self, file: str, name: str = "module") -> None:
+    def __init__(
+        self,
+        file: str,
+        name: str = "module",
+        names: Names = (),
+        assumed: Assumptions | None = None,
+    ) -> None:
+        self._names: Names = names
+        self._assumed: Assumptions = Assumptions() if assumed is None else assumed
         self.file: str = file
         self.graph: Graph = Graph(name)
         self.maker: NodeMaker = NodeMaker(self.graph)
@@ -128,6 +143,7 @@ class Importer:
         self._budget: int = MAX_OPERATIONS
         self._world: World = World()
         self._probes: dict[str, list[Held]] = {}
+        self._compared: dict[Tensor, Comparison] = {}
 
     # --- the module
 
@@ -148,17 +164,20 @@ class Importer:
             self._outputs(function, self._block(body))
 
     def _inputs(self, main: Function, body: Block) -> None:
-        for value in body.arguments:
+        fits = len(self._names) == len(body.arguments)
+        names = self._names if fits else [()] * len(body.arguments)
+        for value, sizes in zip(body.arguments, names, strict=True):
             try:
-                self._scope.values[value] = self._input(value)
+                self._scope.values[value] = self._input(value, sizes)
             except TilewrightError as error:
                 text = f"argument '{value.name}' of @{main.name}: {error.message}"
                 self.problems.append(Problem("", value.name, text, error.hint or ""))
                 self._scope.values[value] = Unknown()
 
-    def _input(self, value: Value) -> Held:
+    def _input(self, value: Value, sizes: Sequence[str]) -> Held:
         """A value of a call; a complex one is two, and one of few bits is widened inside."""
-        shape, name = static_shape(value.type), value.name.lstrip("%")
+        name = value.name.lstrip("%")
+        shape = self._shape(value.type, name, sizes)
         dtype = border_dtype(value.type)
         names = (name,)
         if _is_complex(value.type):
@@ -170,6 +189,21 @@ class Importer:
             given = self.maker.of_value(made)
             parts.append(self.maker.cast(given, element_dtype(value.type)))
         return Complex(*parts) if len(parts) == 2 else parts[0]
+
+    def _shape(self, type_: Type, name: str, called: Sequence[str]) -> tuple[Dim, ...]:
+        """The shape of an argument; a size that a call decides is a symbol."""
+        limits = type_.bounds if isinstance(type_, TensorType) else ()
+        found: list[Dim] = []
+        for axis, size in enumerate(sizes_in(type_)):
+            if size is not None:
+                found.append(size)
+                continue
+            own = called[axis] if axis < len(called) else ""
+            limit = limits[axis] if axis < len(limits) else None
+            # Arguments of artifacts are called by numbers, which no symbol is.
+            plain = f"{name}_{axis}" if name[:1].isalpha() else f"arg{name}_{axis}"
+            found.append(self._assumed.dim(own or plain, limit))
+        return tuple(found)
 
     def _free_name(self, name: str) -> str:
         taken = {value.name for value in self.graph.inputs}
@@ -298,7 +332,7 @@ class Importer:
                 f"has {len(operation.results)} results, expected {len(results)}"
             )
         for value, held in zip(operation.results, results, strict=True):
-            agree(value, held, lifted=self._lifted)
+            agree(self.maker, value, held, lifted=self._lifted)
             self._scope.values[value] = held
 
     def _bind_unknown(self, operation: Operation) -> None:
@@ -333,7 +367,9 @@ class Importer:
         if request is not None:
             self._requests.append(request(known, self.maker))
             return ()
-        entry = entry or _whole(operation)
+        whole = as_operation(operation)
+        if whole is not None:
+            return self._by_row(*whole, known)
         if entry is None:
             return self._called(operation, known)
         return self._by_row(entry, operation, known)
@@ -348,7 +384,9 @@ class Importer:
             self._region,
             self._lift,
             self._function,
-            lambda name: len(self._found(name)[1].arguments),
+            lambda name: self._found(name)[1],
+            self._compared.__setitem__,
+            self._compared.get,
             self._world,
             self._within,
             self._leave,
@@ -441,8 +479,11 @@ class Importer:
         return [settled(e, h, t) for h, t in zip(found, types, strict=True)]
 
 
-def agree(value: Value, held: Held, *, lifted: bool) -> None:
-    """Raise ModelError where a result is not of the type that the text states."""
+def agree(e: NodeMaker, value: Value, held: Held, *, lifted: bool) -> None:
+    """Raise ModelError where a result is not of the type that the text states.
+
+    Where a call decides a size that the text states, that is what it must give.
+    """
     if isinstance(held, Tuple | Token):
         return
     stated = GraphType(element_dtype(value.type), ())
@@ -450,24 +491,18 @@ def agree(value: Value, held: Held, *, lifted: bool) -> None:
         kind = "complex" if isinstance(held, Complex) else "real"
         raise ModelError(f"gives {kind} numbers, its type says {value.type}")
     for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
-        shape = tensor.shape if lifted else static_shape(value.type)
-        if (tensor.dtype, tensor.shape) != (stated.dtype, shape):
-            raise ModelError(
-                f"gives {tensor.type}, its type says {stated.with_shape(shape)}"
-            )
+        is_right = lifted or _has_shape(e, tensor.shape, value.type)
+        if tensor.dtype != stated.dtype or not is_right:
+            sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(value.type))
+            raise ModelError(f"gives {tensor.type}, its type says {stated.dtype}[{sizes}]")
 
 
-def _whole(operation: Operation) -> Row | None:
-    """The row that does what a composite is called after, where it has nothing more to say."""
-    name, more = (operation.attributes.get(n) for n in ("name", "composite_attributes"))
-    if operation.name != "stablehlo.composite" or not isinstance(name, str) or more:
-        return None
-    found = table.find(name)
-    return (
-        None
-        if found is None or not found.pointwise
-        else replace(found, ignores=_OF_COMPOSITES)
-    )
+def _has_shape(e: NodeMaker, shape: Sequence[Dim], type_: Type) -> bool:
+    sizes = sizes_in(type_)
+    if len(sizes) != len(shape):
+        return False
+    pairs = zip(sizes, shape, strict=True)
+    return all(own is None or assumed_equal(e, size, own) for own, size in pairs)
 
 
 def _is_complex(type_: Type) -> bool:

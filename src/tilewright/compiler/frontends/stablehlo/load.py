@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Final
 
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.input_file import why_no_file
+from tilewright.compiler.frontends.kit.assumptions import Assumptions
 from tilewright.compiler.frontends.kit.coverage import (
     CoverageReport,
     Imported,
@@ -20,18 +20,20 @@ from tilewright.compiler.frontends.kit.coverage import (
 )
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
-from tilewright.compiler.frontends.kit.problems import Problem, report
+from tilewright.compiler.frontends.kit.problems import MALFORMED, malformed, report
+from tilewright.compiler.frontends.kit.rounds import until_settled
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
-from tilewright.compiler.frontends.stablehlo.exported import Exported, artifact_of
-from tilewright.compiler.frontends.stablehlo.importer import Importer
+from tilewright.compiler.frontends.stablehlo.exported import (
+    Exported,
+    artifact_of,
+    names_of_sizes,
+)
+from tilewright.compiler.frontends.stablehlo.importer import Importer, Names
 from tilewright.compiler.frontends.stablehlo.parser import parse
 from tilewright.compiler.frontends.stablehlo.tree import Module
 
 Bytes = bytes | bytearray | memoryview
 Source = str | PathLike[str] | Bytes | Exported
-_MALFORMED: Final = (
-    ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
 
 
 def load(source: Source) -> ModelGraph:
@@ -43,7 +45,7 @@ def load(source: Source) -> ModelGraph:
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
     modules, file, path = read_modules(source)
-    importer = import_modules(modules, file)
+    importer = import_modules(modules, file, _names(source))
     if importer.problems:
         raise report(importer.problems, file)
     # Absolute: the current folder may be another one when somebody writes.
@@ -57,7 +59,7 @@ def coverage(source: Source, *, judge: Judge | None = None) -> CoverageReport:
     Raises: ModelError only where the source is no module at all.
     """
     modules, file, _ = read_modules(source)
-    importer = import_modules(modules, file)
+    importer = import_modules(modules, file, _names(source))
     metadata = ModelMetadata(importer.graph.name)
     found = Imported(file, importer.graph, metadata, importer.records, importer.problems)
     return make_report(found, judge)
@@ -101,15 +103,27 @@ def _data(source: str | PathLike[str] | Bytes, path: Path | None) -> bytes:
         raise ModelError(f"cannot be read: {error.strerror}", location=path) from error
 
 
-def import_modules(modules: Sequence[Module], file: str) -> Importer:
-    """Run the importer over every module; what it found wrong stands in `problems`."""
-    importer = Importer(file, modules[0].name or "module")
+def _names(source: Source) -> Names:
+    return names_of_sizes(source) if isinstance(source, Exported) else ()
+
+
+def import_modules(modules: Sequence[Module], file: str, names: Names = ()) -> Importer:
+    """Run the importer over every module; what it found wrong stands in `problems`.
+
+    `names` says what the sizes of arguments are called, where a call decides them.
+    """
+    return until_settled(lambda assumed: _imported(modules, file, names, assumed))
+
+
+def _imported(
+    modules: Sequence[Module], file: str, names: Names, assumed: Assumptions
+) -> Importer:
+    importer = Importer(file, modules[0].name or "module", names, assumed)
     for module in modules:
         try:
             importer.run(module)
         except TilewrightError:
             raise
-        except _MALFORMED as error:
-            text = f"the module is malformed ({type(error).__name__}: {error})"
-            importer.problems.append(Problem("", "", text.split("\n", maxsplit=1)[0][:200]))
+        except MALFORMED as error:
+            importer.problems.append(malformed(error, "the module"))
     return importer

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, bounds, ceildiv, maximum, minimum
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call, static_shape
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, shape_of
+from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, TensorType
 
@@ -36,25 +35,46 @@ def _transpose(call: Call) -> Tensor:
 
 
 def broadcast_in(
-    e: NodeMaker, x: Tensor, axes: Sequence[int], shape: Sequence[int]
+    e: NodeMaker, x: Tensor, axes: Sequence[int], shape: Sequence[Dim]
 ) -> Tensor:
     """`x` whose axes are the `axes` of the result, repeated along the others.
 
     Raises: ModelError for axes that do not fit.
     """
-    sizes = sizes_of(x)
+    sizes = x.shape
     if len(axes) != x.rank or len(set(axes)) != x.rank:
         raise ModelError(f"dimensions {list(axes)} do not fit {x.type}")
     if any(not 0 <= axis < len(shape) for axis in axes):
         raise ModelError(f"dimensions {list(axes)} do not fit {len(shape)} dimensions")
-    if any(size not in (1, shape[axis]) for size, axis in zip(sizes, axes, strict=True)):
+    pairs = [(size, shape[axis]) for size, axis in zip(sizes, axes, strict=True)]
+    if not all(size == 1 or assumed_equal(e, size, wide) for size, wide in pairs):
         raise ModelError(f"{x.type} does not broadcast to {list(shape)} by {list(axes)}")
     order = sorted(range(x.rank), key=lambda i: axes[i])
     placed = e.transpose(x, order)
-    wide = [1] * len(shape)
+    wide: list[Dim] = [1] * len(shape)
     for axis in order:
-        wide[axes[axis]] = sizes[axis]
+        # As long as the result, unless it is repeated: they are one size from here on.
+        wide[axes[axis]] = 1 if sizes[axis] == 1 else shape[axes[axis]]
     return e.broadcast_to(e.reshape(placed, wide), shape)
+
+
+def assumed_equal(e: NodeMaker, left: Dim, right: Dim) -> bool:
+    """Whether two sizes are equal; where a call decides, that is what it must give."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left == right
+    e.assume(left, right)
+    return True
+
+
+def assumed_inside(e: NodeMaker, limit: Dim, size: Dim) -> bool:
+    """Whether a limit is at most a size; where a call decides, that is what it must give."""
+    room = bounds(size - limit)
+    if room[0] is not None and room[0] >= 0:
+        return True
+    if room[1] is not None and room[1] < 0:
+        return False
+    e.assume(maximum(size, limit), size)
+    return True
 
 
 def _broadcast_in_dim(call: Call) -> Tensor:
@@ -72,8 +92,8 @@ def _slice(call: Call) -> Tensor:
 def sliced(
     e: NodeMaker,
     x: Tensor,
-    starts: Sequence[int],
-    limits: Sequence[int],
+    starts: Sequence[Dim],
+    limits: Sequence[Dim],
     steps: Sequence[int],
 ) -> Tensor:
     """Every `step`-th element from a start up to a limit, along every axis.
@@ -83,10 +103,11 @@ def sliced(
     if not len(starts) == len(limits) == len(steps) == x.rank:
         raise ModelError(f"the range of a slice does not fit {x.type}")
     for axis, (start, limit, step) in enumerate(zip(starts, limits, steps, strict=True)):
-        size = sizes_of(x)[axis]
-        if not (0 <= start <= limit <= size and step > 0):
+        size = x.shape[axis]
+        ordered = all(assumed_inside(e, *p) for p in ((0, start), (start, limit)))
+        if not (ordered and step > 0 and assumed_inside(e, limit, size)):
             raise ModelError(f"range {start}:{limit}:{step} does not fit a size of {size}")
-        x = e.slice(x, axis, start, -(-(limit - start) // step), step)
+        x = e.slice(x, axis, start, ceildiv(limit - start, step), step)
     return x
 
 
@@ -94,31 +115,31 @@ def pad(
     e: NodeMaker,
     x: Tensor,
     value: Tensor,
-    edges: Sequence[tuple[int, int]],
-    interior: Sequence[int] = (),
+    edges: Sequence[tuple[Dim, Dim]],
+    interior: Sequence[Dim] = (),
 ) -> Tensor:
     """`x` with `value` around it and between its elements; a negative edge takes elements away."""
     for axis, gap in enumerate(interior):
         x = _spread(e, x, value, axis, gap)
     low, high = zip(*edges, strict=True) if edges else ((), ())
-    amounts = [max(n, 0) for n in (*low, *high)]
-    if any(amounts):
+    amounts = [maximum(n, 0) for n in (*low, *high)]
+    if any(n != 0 for n in amounts):
         x = e.op("pad", x, value, pads=tuple(amounts))
     for axis, (first, last) in enumerate(edges):
-        size = sizes_of(x)[axis] + min(first, 0) + min(last, 0)
-        x = e.slice(x, axis, max(-first, 0), max(size, 0))
+        size = x.shape[axis] + minimum(first, 0) + minimum(last, 0)
+        x = e.slice(x, axis, maximum(0 - first, 0), maximum(size, 0))
     return x
 
 
-def _spread(e: NodeMaker, x: Tensor, value: Tensor, axis: int, gap: int) -> Tensor:
+def _spread(e: NodeMaker, x: Tensor, value: Tensor, axis: int, gap: Dim) -> Tensor:
     """`gap` times the value between neighbours of one axis."""
-    sizes = sizes_of(x)
-    if gap < 0:
+    sizes = x.shape
+    if isinstance(gap, int) and gap < 0:
         raise ModelError(f"interior padding is {gap}, expected 0 or more")
-    if not gap or sizes[axis] < 2:
+    if gap == 0 or sizes[axis] in (0, 1):
         return x
     wide = e.unsqueeze(x, (axis + 1,))
-    amounts = [0] * (2 * wide.rank)
+    amounts: list[Dim] = [0] * (2 * wide.rank)
     amounts[wide.rank + axis + 1] = gap
     wide = e.op("pad", wide, value, pads=tuple(amounts))
     merged = [*sizes[:axis], sizes[axis] * (gap + 1), *sizes[axis + 1 :]]
@@ -140,10 +161,11 @@ def _concatenate(call: Call) -> Tensor:
 
 def reverse(e: NodeMaker, x: Tensor, axis: int) -> Tensor:
     """One axis from its end."""
-    size = sizes_of(x)[axis]
-    if size < 2:
+    size = x.shape[axis]
+    if size in (0, 1):
         return x
-    return e.op("gather", x, e.constant(np.arange(size)[::-1].copy()), axis=axis)
+    last = e.dim(size - 1)
+    return e.op("gather", x, e.op("sub", last, e.iota((size,), 0)), axis=axis)
 
 
 def _reverse(call: Call) -> Tensor:
@@ -155,9 +177,13 @@ def _reverse(call: Call) -> Tensor:
     return x
 
 
-def iota(call: Call) -> Held:
+def _iota(call: Call) -> Held:
+    return iota(call, call.shape())
+
+
+def iota(call: Call, shape: Sequence[Dim]) -> Held:
     """The index along one axis, in the element type of the result."""
-    e, shape, dtype = call.maker, call.shape(), call.dtype()
+    e, dtype = call.maker, call.dtype()
     axis = call.integer("iota_dimension")
     if not 0 <= axis < len(shape):
         raise ModelError(f"dimension {axis} does not fit {len(shape)} dimensions")
@@ -169,18 +195,17 @@ def iota(call: Call) -> Held:
 
 
 def _get_dimension_size(call: Call) -> Tensor:
-    shape = static_shape(call.operation.operands[0].type)
-    axis = call.integer("dimension")
+    shape, axis, e = dims_of(call.held(0)), call.integer("dimension"), call.maker
     if not 0 <= axis < len(shape):
         raise ModelError(f"dimension {axis} does not fit {len(shape)} dimensions")
-    return call.maker.scalar(shape[axis], call.dtype())
+    return e.cast(e.dim(shape[axis]), call.dtype())
 
 
 ROWS: Final[tuple[Row, ...]] = (
     row("broadcast_in_dim", _broadcast_in_dim, by_parts=True, keeps=True),
     row("concatenate", _concatenate, by_parts=True, keeps=True),
     row("get_dimension_size", _get_dimension_size),
-    row("iota", iota),
+    row("iota", _iota),
     row("pad", _pad, by_parts=True, keeps=True),
     row("reshape", _reshape, by_parts=True, keeps=True),
     row("reverse", _reverse, by_parts=True, keeps=True),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide
@@ -33,13 +34,13 @@ def _feature(call: Call, x: Tensor) -> int:
     return axis
 
 
-def _wide(call: Call, x: Tensor, axis: int, shape: Sequence[int]) -> Wide:
+def _wide(call: Call, x: Tensor, axis: int, shape: Sequence[Dim]) -> Wide:
     """A vector of features beside every element."""
     return Wide.of(call.maker, broadcast_in(call.maker, x, (axis,), shape))
 
 
 def _normalized(call: Call, x: Tensor, vectors: Sequence[Tensor], axis: int) -> Tensor:
-    scale, offset, mean, variance = (_wide(call, v, axis, sizes_of(x)) for v in vectors)
+    scale, offset, mean, variance = (_wide(call, v, axis, x.shape) for v in vectors)
     centred = Wide.of(call.maker, x) - mean
     deviation = (variance + _epsilon(call)).apply("sqrt")
     return (centred / deviation * scale + offset).rounded(x.dtype)
@@ -73,7 +74,7 @@ def _training(call: Call) -> list[Tensor]:
 
 def _broadcast(call: Call) -> Tensor:
     x, sizes = call.tensor(0), call.integers("broadcast_sizes")
-    return call.maker.broadcast_to(x, (*sizes, *sizes_of(x)))
+    return call.maker.broadcast_to(x, (*sizes, *x.shape))
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, ceildiv, is_multiple
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.random_bits import (
@@ -31,6 +32,7 @@ from tilewright.compiler.frontends.stablehlo.bits import same_bits
 from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.movement import sizes_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.ops.shapes import element_count
 
 _ROTATIONS: Final = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY: Final = 0x1BD11BDA
@@ -41,7 +43,7 @@ def _element(e: NodeMaker, x: Tensor, index: int) -> Tensor:
     return e.squeeze(e.slice(x, 0, index, 1), (0,))
 
 
-def _counted(e: NodeMaker, count: int) -> Tensor:
+def _counted(e: NodeMaker, count: Dim) -> Tensor:
     return e.cast(e.iota((count,), 0), dtypes.u64)
 
 
@@ -73,47 +75,58 @@ def _rotated(e: NodeMaker, x: Tensor, distance: int) -> Tensor:
 
 
 def _three_fry_bits(
-    e: NodeMaker, state: Tensor, shape: Sequence[int], bits: int
+    e: NodeMaker, state: Tensor, shape: Sequence[Dim], bits: int
 ) -> tuple[Tensor, Tensor]:
     """U64 or u32 of a shape, and the state after them."""
     key, counter = _element(e, state, 0), _element(e, state, 1)
     key_words = (low_word(e, key), high_word(e, key))
     if bits > WORD:
-        count = math.prod(shape)
+        count = element_count(shape)
         places = e.op("add", _counted(e, count), counter)
         words = three_fry(e, key_words, (low_word(e, places), high_word(e, places)))
         found = e.reshape(of_words(e, *words), shape)
     else:
         axis, half = _half(shape)
-        count = math.prod(half)
+        count = element_count(half)
         places = e.op("add", _counted(e, count), counter)
         words = three_fry(e, key_words, (low_word(e, places), high_word(e, places)))
         found = _halves_joined(e, words, axis, half, shape)
-    moved = e.op("add", counter, e.scalar(count, dtypes.u64))
+    moved = e.op("add", counter, _number(e, count))
     after = e.concat([e.reshape(x, (1,)) for x in (key, moved)], 0)
     return found, after
 
 
-def _half(shape: Sequence[int]) -> tuple[int, list[int]]:
-    """The axis that both words of a counter share, and the shape of one half."""
+def _half(shape: Sequence[Dim]) -> tuple[int, list[Dim]]:
+    """The axis that both words of a counter share, the first that is even or the longest; and the shape of one half."""
     sizes = list(shape) or [1]
-    even = [i for i, size in enumerate(sizes) if size % 2 == 0]
-    axis = even[0] if even else sizes.index(max(sizes))
-    sizes[axis] = -(-sizes[axis] // 2)
+    axis = next((i for i, size in enumerate(sizes) if size % 2 != 1), None)
+    if axis is not None and not is_multiple(sizes[axis], 2):
+        raise UnsupportedError(
+            f"random bits of a size that a call decides, {sizes[axis]}, are not supported"
+        )
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if axis is None and len(numbers) < len(sizes):
+        raise UnsupportedError("random bits of sizes that a call decides are not supported")
+    axis = numbers.index(max(numbers)) if axis is None else axis
+    sizes[axis] = ceildiv(sizes[axis], 2)
     return axis, sizes
+
+
+def _number(e: NodeMaker, count: Dim) -> Tensor:
+    return e.cast(e.dim(count), dtypes.u64)
 
 
 def _halves_joined(
     e: NodeMaker,
     words: Sequence[Tensor],
     axis: int,
-    half: Sequence[int],
-    shape: Sequence[int],
+    half: Sequence[Dim],
+    shape: Sequence[Dim],
 ) -> Tensor:
     """First and second words by turns along an axis."""
     apart = [e.unsqueeze(e.reshape(word, half), (axis + 1,)) for word in words]
     whole = [*half]
-    whole[axis] *= 2
+    whole[axis] = whole[axis] * 2
     found = e.reshape(e.concat(apart, axis + 1), whole)
     wanted = shape[axis] if shape else 1
     return e.reshape(e.slice(found, axis, 0, wanted), shape)
@@ -123,12 +136,12 @@ def _halves_joined(
 
 
 def _philox_bits(
-    e: NodeMaker, state: Tensor, shape: Sequence[int], bits: int
+    e: NodeMaker, state: Tensor, shape: Sequence[Dim], bits: int
 ) -> tuple[Tensor, Tensor]:
     """U64 or u32 of a shape, and the state after them; a counter of 128 bits gives four words."""
     wide = bits > WORD
-    count = math.prod(shape)
-    blocks = -(-count * (2 if wide else 1) // 4)
+    count = element_count(shape)
+    blocks = ceildiv(count * (2 if wide else 1), 4)
     key, counter = _element(e, state, 0), _counter_of(e, state)
     low, high = _moved(e, counter, _counted(e, blocks))
     words = philox(
@@ -138,7 +151,7 @@ def _philox_bits(
     flat = e.reshape(
         e.concat([e.unsqueeze(x, (1,)) for x in numbers], 1), (blocks * len(numbers),)
     )
-    after = _moved(e, counter, e.scalar(blocks, dtypes.u64))
+    after = _moved(e, counter, _number(e, blocks))
     kept = (key, *after)[: sizes_of(state)[0]]
     return (
         e.reshape(e.slice(flat, 0, 0, count), shape),
@@ -167,9 +180,13 @@ _STATES: Final = {"THREE_FRY": (2,), "PHILOX": (2, 3), "DEFAULT": (2, 3)}
 
 
 def _rng_bit_generator(call: Call) -> list[Tensor]:
-    """The default is Philox, as in XLA on CPUs."""
+    return random_bits(call, call.shape(1))
+
+
+def random_bits(call: Call, shape: Sequence[Dim]) -> list[Tensor]:
+    """The state after a draw, and bits of a shape.  The default is Philox, as in XLA on CPUs."""
     e, state = call.maker, call.tensor(0)
-    algorithm, dtype, shape = call.keyword("rng_algorithm"), call.dtype(1), call.shape(1)
+    algorithm, dtype = call.keyword("rng_algorithm"), call.dtype(1)
     if algorithm not in _STATES:
         raise ModelError(f"algorithm '{algorithm}' is unknown")
     words, given = _state_words(e, state)

@@ -1,9 +1,9 @@
-"""Rows for reductions and sorts, whose regions say what is done to two numbers.
+"""Rows for reductions, whose regions say what is done to two numbers.
 
 A reduction by one known operation is an op of the graph; any other halves the axis again and again and
 imports its region on the halves, as the specification leaves the order open.
 
-Source: StableHLO specification, "reduce", "sort"; CHLO, "top_k".
+Source: StableHLO specification, "reduce", "map".
 """
 
 from __future__ import annotations
@@ -11,35 +11,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.stablehlo.call import Call, real
+from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.held import (
     Held,
+    dims_of,
+    flattened,
     joined,
     on_parts,
-    shape_of,
+    restored,
 )
 from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import Region
 
-# Every pair of entries is compared: n * n comparisons per line.
-MAX_SORTED: Final = 2048
 _REDUCE: Final = {
-    "add": "reduce_sum", "max": "reduce_max", "min": "reduce_min", "mul": "reduce_prod",
+    "add": ("reduce_sum", "add"), "max": ("reduce_max", "max"), "min": ("reduce_min", "min"),
+    "mul": ("reduce_prod", "mul"),
 }  # fmt: skip
-_COMBINE: Final = {"add": "add", "max": "max", "min": "min", "mul": "mul"}
+_OF_BOOLS: Final = {
+    **dict.fromkeys(("add", "max", "or"), ("reduce_max", "logical_or")),
+    **dict.fromkeys(("mul", "min", "and"), ("reduce_min", "logical_and")),
+}
 
 
-def lifted(call: Call, given: Sequence[Held]) -> list[Held]:
-    """What the region gives on whole tensors; results that do not depend on them are repeated."""
-    shape = shape_of(given[0])
-    results = call.lift(call.region(0), given)
+def lifted(call: Call, given: Sequence[Held], region: Region | None = None) -> list[Held]:
+    """What a region, the first if none is given, gives on whole tensors; what does not depend on them is repeated."""
+    shape = dims_of(given[0])
+    results = call.lift(call.region(0) if region is None else region, given)
     return [on_parts(lambda x: call.maker.broadcast_to(x, shape), held) for held in results]
 
 
@@ -53,22 +56,58 @@ def inputs_and_starts(call: Call) -> tuple[list[Held], list[Held]]:
 
 def _reduce(call: Call) -> list[Held]:
     inputs, starts = inputs_and_starts(call)
-    sizes, axes = shape_of(inputs[0]), call.integers("dimensions")
+    sizes, axes = dims_of(inputs[0]), call.integers("dimensions")
     if len(set(axes)) != len(axes) or any(not 0 <= a < len(sizes) for a in axes):
         raise ModelError(f"dimensions {list(axes)} do not fit {len(sizes)} dimensions")
-    e, shape = call.maker, call.shape()
+    e, shape = call.maker, [n for a, n in enumerate(sizes) if a not in axes]
     wide = [on_parts(lambda x: e.broadcast_to(x, shape), start) for start in starts]
     if 0 in [sizes[axis] for axis in axes]:
         return wide
     op = combination(call.region(0)) if len(inputs) == 1 else ""
     (x, *_), (start, *_) = inputs, starts
-    is_known = isinstance(x, Tensor) and isinstance(start, Tensor) and op in _REDUCE
-    if is_known and not real(x).dtype.is_bool:
-        found = e.op(_REDUCE[op], real(x), axes=axes, keepdims=False) if axes else real(x)
-        return [e.op(_COMBINE[op], found, real(start))]
+    if isinstance(x, Tensor) and isinstance(start, Tensor):
+        named = (_OF_BOOLS if x.dtype.is_bool else _REDUCE).get(op)
+        if named is not None:
+            return [_named(e, named, x, start, axes)]
     for axis in sorted(axes, reverse=True):
-        inputs = _halved(call, inputs, axis)
+        if isinstance(dims_of(inputs[0])[axis], int):
+            inputs = _halved(call, inputs, axis)
+        else:
+            inputs = _in_turn(call, inputs, axis)
     return lifted(call, [*wide, *inputs])
+
+
+def _named(
+    e: NodeMaker, op: tuple[str, str], x: Tensor, start: Tensor, axes: Sequence[int]
+) -> Tensor:
+    """A reduction that is an op; truth values are reduced as the numbers 0 and 1."""
+    reduce, combine = op
+    numbers = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
+    found = e.op(reduce, numbers, axes=tuple(axes), keepdims=False) if axes else numbers
+    return e.op(combine, e.cast(found, x.dtype), start)
+
+
+def _in_turn(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
+    """One axis, of a size that a call decides and is at least 1, reduced by the region entry by entry."""
+    e, size = call.maker, dims_of(inputs[0])[axis]
+
+    def entry(place: Tensor) -> list[Held]:
+        return [on_parts(lambda x: control.row_at(e, x, place, axis), h) for h in inputs]
+
+    first = entry(e.scalar(0, dtypes.i64))
+
+    def go_on(state: list[Tensor]) -> Tensor:
+        return e.op("less", state[0], e.dim(size))
+
+    def trip(state: list[Tensor]) -> list[Tensor]:
+        place, *rest = state
+        so_far = restored(first, rest)
+        combined = lifted(call, [*so_far, *entry(place)])
+        return [e.op("add", place, e.scalar(1, dtypes.i64)), *flattened(combined)]
+
+    begin = [e.scalar(1, dtypes.i64), *flattened(first)]
+    _, *found = control.loop(e, begin, go_on, trip)
+    return restored(first, found)
 
 
 def _halved(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
@@ -78,81 +117,15 @@ def _halved(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
     def sliced(start: int, size: int, step: int) -> list[Held]:
         return [on_parts(lambda x: e.slice(x, axis, start, size, step), h) for h in found]
 
-    while (size := shape_of(found[0])[axis]) > 1:
+    size = dims_of(found[0])[axis]
+    assert isinstance(size, int), "asked for by the caller"
+    while size > 1:
         half, rest = size // 2, sliced(size - 1, 1, 1)
         found = lifted(call, [*sliced(0, half, 2), *sliced(1, half, 2)])
         if size % 2:
             found = [joined(e, [x, y], axis) for x, y in zip(found, rest, strict=True)]
+        size = half + size % 2
     return [on_parts(lambda x: e.squeeze(x, (axis,)), held) for held in found]
-
-
-# --- sorts -----------------------------------------------------------------------------------
-
-
-def _sort(call: Call) -> list[Held]:
-    """By ranks: how many entries of the line come before each, by the comparator."""
-    e, inputs = call.maker, list(call.operands)
-    if not inputs:
-        raise ModelError("sorts nothing")
-    call.flag("is_stable")  # always stable, which is allowed
-    sizes = shape_of(inputs[0])
-    rank = len(sizes)
-    axis = call.integer("dimension", -1)
-    axis += rank if axis < 0 else 0
-    if not 0 <= axis < rank:
-        raise ModelError(f"dimension {axis} does not fit {rank} dimensions")
-    if sizes[axis] < 2 or 0 in sizes:
-        return inputs
-    if sizes[axis] > MAX_SORTED:
-        raise UnsupportedError(
-            f"a sort of {sizes[axis]} entries by a comparator is not supported"
-        )
-    ranks = _ranks(call, inputs, axis, sizes)
-    return [on_parts(lambda x: _placed(e, x, ranks, axis), held) for held in inputs]
-
-
-def _placed(e: NodeMaker, x: Tensor, ranks: Tensor, axis: int) -> Tensor:
-    if not x.dtype.is_bool:
-        return e.op("scatter_elements", x, ranks, x, axis=axis)
-    numbers = e.cast(x, dtypes.u8)
-    found = e.op("scatter_elements", numbers, ranks, numbers, axis=axis)
-    return e.cast(found, dtypes.bool_)
-
-
-def _ranks(call: Call, inputs: Sequence[Held], axis: int, sizes: Sequence[int]) -> Tensor:
-    """The place of every entry in its sorted line."""
-    e, size = call.maker, sizes[axis]
-    shape = [*sizes]
-    shape.insert(axis, size)
-
-    def spread(held: Held, place: int) -> Held:
-        return on_parts(lambda x: e.broadcast_to(e.unsqueeze(x, (place,)), shape), held)
-
-    # given[i, j]: whether entry i comes before entry j
-    given = [spread(held, axis + 1 - turn) for held in inputs for turn in (0, 1)]
-    before = real(lifted(call, given)[0])
-    order = [*range(before.rank)]
-    order[axis], order[axis + 1] = order[axis + 1], order[axis]
-    after = e.transpose(before, order)
-    places = np.arange(size)
-    earlier = (places[:, None] < places[None, :]).reshape(
-        [size if a in (axis, axis + 1) else 1 for a in range(before.rank)]
-    )
-    # Equal entries stay in their order.
-    equal = e.op("logical_not", e.op("logical_or", before, after))
-    tied = e.op("logical_and", equal, e.constant(earlier))
-    counted = e.cast(e.op("logical_or", before, tied), dtypes.i64)
-    return e.op("reduce_sum", counted, axes=(axis,), keepdims=False)
-
-
-def _top_k(call: Call) -> list[Tensor]:
-    e, x = call.maker, call.tensor(0)
-    largest = call.flag("largest", default=True)
-    given = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
-    values, places = e.ops(
-        "top_k", given, k=(call.integer("k"),), axis=x.rank - 1, largest=largest
-    )
-    return [e.cast(values, x.dtype), e.cast(places, call.dtype(1))]
 
 
 def _map(call: Call) -> list[Held]:
@@ -164,6 +137,4 @@ def _map(call: Call) -> list[Held]:
 ROWS: Final[tuple[Row, ...]] = (
     row("map", _map),
     row("reduce", _reduce),
-    row("sort", _sort, keeps=True),
-    row("chlo.top_k", _top_k, keeps=True),
 )

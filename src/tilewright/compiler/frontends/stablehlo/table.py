@@ -29,6 +29,8 @@ from tilewright.compiler.frontends.stablehlo.quantized import ROWS as QUANTIZED
 from tilewright.compiler.frontends.stablehlo.random_bits import ROWS as RANDOM_BITS
 from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.stablehlo.row import Row
+from tilewright.compiler.frontends.stablehlo.scattering import ROWS as SCATTERING
+from tilewright.compiler.frontends.stablehlo.sorting import ROWS as SORTING
 from tilewright.compiler.frontends.stablehlo.special_functions import (
     ROWS as SPECIAL_FUNCTIONS,
 )
@@ -51,6 +53,8 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     COLLECTIVES,
     QUANTIZED,
     RANDOM_BITS,
+    SCATTERING,
+    SORTING,
     SPECIAL_FUNCTIONS,
     TRANSFORMS,
     WINDOWS,

@@ -15,7 +15,8 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, shape_of
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 _KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
@@ -29,16 +30,22 @@ def _fft(call: Call) -> Held:
     held = call.held(0)
     if kind not in _KINDS:
         raise ModelError(f"transform '{kind}' is unknown")
-    sizes = shape_of(held)
+    sizes = dims_of(held)
     if not 1 <= len(length) <= min(MAX_RANK, len(sizes)):
         raise ModelError(f"a transform of {len(length)} dimensions does not fit {sizes}")
     if isinstance(held, Complex) == (kind == "RFFT"):
         raise ModelError(f"operand of {kind} is of the wrong element type")
-    if 0 in (*sizes, *call.shape()):
+    if call.is_empty:
         return _nothing(call, kind)
-    if tuple(length) != (call.shape() if kind == "IRFFT" else sizes)[-len(length) :]:
+    if 0 in (*sizes, *length):
+        raise ModelError(f"a transform of {list(sizes)} gives no elements")
+    e, dtype = call.maker, call.dtype()
+    before = (*length[:-1], length[-1] // 2 + 1 if kind == "IRFFT" else length[-1])
+    pairs = zip(sizes[-len(length) :], before, strict=True)
+    if not all(assumed_equal(e, *pair) for pair in pairs):
         raise ModelError(f"lengths {list(length)} do not fit {list(sizes)}")
-    e, dtype, shape = call.maker, call.dtype(), call.shape()
+    last = length[-1] // 2 + 1 if kind == "RFFT" else length[-1]
+    shape = (*sizes[: -len(length)], *length[:-1], last)
     parts = _transformed(call, held, kind, length)
     found = [e.reshape(e.cast(x, dtype), shape) for x in parts]
     return found[0] if kind == "IRFFT" else Complex(*found)
@@ -65,7 +72,7 @@ def _transformed(
     if kind == "RFFT":
         pair = _along(e, pair, last, _matrix(length[-1], length[-1] // 2 + 1, sign))
     for axis in plain:
-        size = shape_of(pair[0])[axis]
+        size = length[axis - last - 1]
         pair = _along(e, pair, axis, _matrix(size, size, sign))
     if kind == "IRFFT":
         pair = _along(e, pair, last, _from_half(length[-1]))

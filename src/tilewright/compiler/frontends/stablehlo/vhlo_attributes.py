@@ -9,9 +9,9 @@ Source: StableHLO, VHLO's bytecode encoding (codes of attributes and types); MLI
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Final, final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, final
 
 import numpy as np
 
@@ -62,15 +62,61 @@ _MINUS_ONE: Final = -(1 << 63)
 _BITS: Final = 8
 
 
+Found = TypeVar("Found")
+
+
+@final
+@dataclass(slots=True)
+class _Nesting:
+    """How many constants are being read, one inside of the other."""
+
+    depth: int = 0
+
+
+@final
+class _Table(Generic[Found]):
+    """Constants of one kind, each read when it is first asked for."""
+
+    def __init__(
+        self,
+        kind: str,
+        entries: list[Entry],
+        read: Callable[[Entry, ByteCursor], Found],
+        nesting: _Nesting,
+    ) -> None:
+        self.kind: str = kind
+        self.entries: list[Entry] = entries
+        self.read: Callable[[Entry, ByteCursor], Found] = read
+        self.nesting: _Nesting = nesting
+        self._known: dict[int, Found] = {}
+
+    def at(self, index: int, cursor: ByteCursor) -> Found:
+        """A constant by its number.  Raises: ModelError for one that is not there, or not known."""
+        if index in self._known:
+            return self._known[index]
+        if index >= len(self.entries):
+            count = len(self.entries)
+            raise cursor.error(f"{self.kind} {index} is asked for, there are {count}")
+        inner = self.entries[index].open()
+        if self.nesting.depth >= MAX_DEPTH:
+            raise inner.error(f"nests deeper than {MAX_DEPTH} levels")
+        self.nesting.depth += 1
+        self._known[index] = self.read(self.entries[index], inner)
+        self.nesting.depth -= 1
+        return self._known[index]
+
+
 @final
 class Constants:
     """The attributes and types of a file, by number."""
 
     def __init__(self, file: BytecodeFile) -> None:
         self.file: BytecodeFile = file
-        self._attributes: dict[int, Attribute] = {}
-        self._types: dict[int, Type] = {}
-        self._depth: int = 0
+        nesting = _Nesting()
+        self._attributes: _Table[Attribute] = _Table(
+            "attribute", file.attributes, self._read_attribute, nesting
+        )
+        self._types: _Table[Type] = _Table("type", file.types, self._read_type, nesting)
         self._by_code: dict[int, Callable[[ByteCursor], Attribute]] = {
             1: self._array, 2: lambda c: bool(c.number()), 6: self._dictionary, 8: self._float,
             9: self._integer, 10: self._alias, 14: file.string, 15: self._tensor,
@@ -90,11 +136,7 @@ class Constants:
 
     def attribute_at(self, index: int, cursor: ByteCursor) -> Attribute:
         """An attribute by its number."""
-        if index not in self._attributes:
-            entry = self._entry(self.file.attributes, index, cursor, "attribute")
-            with self._opened(entry) as inner:
-                self._attributes[index] = self._read_attribute(entry, inner)
-        return self._attributes[index]
+        return self._attributes.at(index, cursor)
 
     def type(self, cursor: ByteCursor) -> Type:
         """The type whose number is next."""
@@ -102,11 +144,7 @@ class Constants:
 
     def type_at(self, index: int, cursor: ByteCursor) -> Type:
         """A type by its number."""
-        if index not in self._types:
-            entry = self._entry(self.file.types, index, cursor, "type")
-            with self._opened(entry) as inner:
-                self._types[index] = self._read_type(entry, inner)
-        return self._types[index]
+        return self._types.at(index, cursor)
 
     def element(self, cursor: ByteCursor) -> Element:
         """The next type, as one of elements.  Raises: ModelError for another."""
@@ -141,21 +179,6 @@ class Constants:
             index = inner.number()
         return ""
 
-    @staticmethod
-    def _entry(table: list[Entry], index: int, cursor: ByteCursor, kind: str) -> Entry:
-        if index >= len(table):
-            raise cursor.error(f"{kind} {index} is asked for, there are {len(table)}")
-        return table[index]
-
-    @contextmanager
-    def _opened(self, entry: Entry) -> Generator[ByteCursor]:
-        cursor = entry.open()
-        if self._depth >= MAX_DEPTH:
-            raise cursor.error(f"nests deeper than {MAX_DEPTH} levels")
-        self._depth += 1
-        yield cursor
-        self._depth -= 1
-
     # --- attributes
 
     def _read_attribute(self, entry: Entry, cursor: ByteCursor) -> Attribute:
@@ -165,7 +188,8 @@ class Constants:
         if entry.dialect == "builtin":
             return self._builtin(code, cursor)
         if entry.dialect != "vhlo":
-            raise cursor.error(f"attributes of dialect '{entry.dialect}' are not read")
+            # Notes for others, such as where a compiler for several devices shall put values.
+            return Fields(entry.dialect)
         if code in _WORDS:
             index = cursor.number()
             if index >= len(_WORDS[code]):

@@ -6,47 +6,70 @@ Source: StableHLO specification, "convolution", "reduce_window", "select_and_sca
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
-
-from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, maximum
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, on_parts, shape_of
-from tilewright.compiler.frontends.stablehlo.indexing import scatter_flat, update_mode
-from tilewright.compiler.frontends.stablehlo.movement import pad, reverse, sizes_of
+from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, on_parts
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal, pad, reverse
 from tilewright.compiler.frontends.stablehlo.reduction import inputs_and_starts, lifted
+from tilewright.compiler.frontends.stablehlo.regions import combination
 from tilewright.compiler.frontends.stablehlo.row import Row, row
-from tilewright.compiler.frontends.stablehlo.tree import Labels
+from tilewright.compiler.frontends.stablehlo.scattering import scatter_flat
+from tilewright.compiler.frontends.stablehlo.tree import Labels, Region
+from tilewright.compiler.ops.shapes import element_count
 
-# Every place of a window is a slice of its own.
-MAX_WINDOW: Final = 1024
+# Every place of a window that selects is a slice of its own.
+MAX_SELECTING: Final = 1024
+# So many slices are one kernel, which combines them in the order of the reference interpreter; more are
+# combined in rounds.
+_FEW_PLACES: Final = 64
+_RUNNING: Final = {"add": "cumsum", "mul": "cumprod"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Window:
+class Window:
     """Sizes, strides and dilations along every axis, and how the operand is widened before."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Dim, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     spread: tuple[int, ...]
-    edges: tuple[tuple[int, int], ...]
+    edges: tuple[tuple[Dim, Dim], ...]
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for parts that are of different ranks, or windows of nothing."""
+        each = (self.strides, self.dilations, self.spread, self.edges)
+        least = min((1, *self.strides, *self.dilations))
+        empty = any(isinstance(n, int) and n < 1 for n in self.sizes)
+        if any(len(part) != len(self.sizes) for part in each) or least < 1 or empty:
+            raise ModelError(f"the window does not fit {len(self.sizes)} dimensions")
+
+    def counts(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """How many windows an operand of `dims` has along every axis.  Raises: ModelError for another rank."""
+        if len(dims) != len(self.sizes):
+            raise ModelError(f"the window does not fit {len(dims)} dimensions")
+        return tuple(self._count(axis, size) for axis, size in enumerate(dims))
+
+    def _count(self, axis: int, size: Dim) -> Dim:
+        low, high = self.edges[axis]
+        wide = size + maximum(size - 1, 0) * self.spread[axis] + low + high
+        room = wide - (self.sizes[axis] - 1) * self.dilations[axis]
+        return maximum(0, (room - 1) // self.strides[axis] + 1)
 
     def padded(self, e: NodeMaker, x: Tensor, value: Tensor) -> Tensor:
         """The operand with `value` around it and between its elements."""
         return pad(e, x, value, self.edges, self.spread)
 
     def seen(
-        self, e: NodeMaker, x: Tensor, place: Sequence[int], shape: Sequence[int]
+        self, e: NodeMaker, x: Tensor, place: Sequence[int], shape: Sequence[Dim]
     ) -> Tensor:
         """What one place of every window sees of a padded operand."""
         for axis, index in enumerate(place):
@@ -54,60 +77,126 @@ class _Window:
             x = e.slice(x, axis, start, shape[axis], self.strides[axis])
         return x
 
-    def places(self) -> Iterator[tuple[int, ...]]:
-        """Every place of the window, in order."""
-        return itertools.product(*map(range, self.sizes))
+    @property
+    def places(self) -> int | None:
+        """How many places it has; None where a call decides."""
+        found = element_count(self.sizes)
+        return found if isinstance(found, int) else None
+
+    def each_place(self) -> Iterator[tuple[int, ...]]:
+        """Every place of a window of known sizes, in order."""
+        return itertools.product(*(range(n) for n in self.sizes if isinstance(n, int)))
 
 
-def _window(call: Call, sizes: Sequence[int], shape: Sequence[int]) -> _Window:
-    """The window of an operation that gives `shape` (takes it, as a source) of an operand of `sizes`.
-
-    Raises: ModelError if that does not fit; UnsupportedError for one of too many places.
-    """
-    rank = len(sizes)
+def _window(call: Call, rank: int) -> Window:
+    """The window that the attributes of an operation describe."""
     ones = (1,) * rank
-    found = _Window(
+    return Window(
         call.integers("window_dimensions", ones),
         call.integers("window_strides", ones),
         call.integers("window_dilations", ones),
         tuple(n - 1 for n in call.integers("base_dilations", ones)),
         call.pairs("padding", rank),
     )
-    each = (found.sizes, found.strides, found.dilations, found.spread, found.edges, shape)
-    if any(len(part) != rank for part in each) or min((1, *found.strides)) < 1:
-        raise ModelError(f"the window does not fit {rank} dimensions")
-    if math.prod(found.sizes) > MAX_WINDOW:
-        raise UnsupportedError(
-            f"a window of {math.prod(found.sizes)} places is not supported"
-        )
-    for axis in range(rank):
-        size = sizes[axis] + max(sizes[axis] - 1, 0) * found.spread[axis]
-        room = (
-            size + sum(found.edges[axis]) - (found.sizes[axis] - 1) * found.dilations[axis]
-        )
-        if max(0, (room - 1) // found.strides[axis] + 1) != shape[axis]:
-            raise ModelError(
-                f"dimension {axis} of the window does not fit {shape[axis]} windows"
-            )
-    return found
 
 
 def _reduce_window(call: Call) -> list[Held]:
-    """The slices of what each place of the window sees, combined by the region."""
+    inputs, _ = inputs_and_starts(call)
+    window = _window(call, len(dims_of(inputs[0])))
+    return reduced_windows(call, window, call.region(0))
+
+
+def reduced_windows(call: Call, window: Window, region: Region) -> list[Held]:
+    """The elements of every window combined by a region, whose order the specification leaves open.
+
+    Raises: UnsupportedError for windows whose size a call decides, unless they are running sums.
+    """
     inputs, starts = inputs_and_starts(call)
-    e, shape = call.maker, call.shape()
-    window = _window(call, shape_of(inputs[0]), shape)
+    e, dims = call.maker, dims_of(inputs[0])
+    shape = window.counts(dims)
     total = [on_parts(lambda x: e.broadcast_to(x, shape), start) for start in starts]
     if 0 in shape:
         return total
-    padded = [_padded(e, window, x, s) for x, s in zip(inputs, starts, strict=True)]
-    for place in window.places():
-        seen = [_seen(e, window, x, place, shape) for x in padded]
-        total = lifted(call, [*total, *seen])
-    return total
+    if window.places is not None and window.places <= _FEW_PLACES:
+        found = [_padded(e, window, x, s) for x, s in zip(inputs, starts, strict=True)]
+        for place in window.each_place():
+            seen = [_seen(e, window, x, place, shape) for x in found]
+            total = lifted(call, [*total, *seen], region)
+        return total
+    running = _running(e, inputs, dims, window, region)
+    if running is not None:
+        return lifted(call, [*total, running], region)
+    if window.places is None:
+        raise UnsupportedError("windows whose size a call decides are not supported")
+    found = [_padded(e, window, x, s) for x, s in zip(inputs, starts, strict=True)]
+    for axis in range(len(shape)):
+        found = _along(call, window, found, axis, shape[axis], region)
+    return lifted(call, [*total, *found], region)
 
 
-def _padded(e: NodeMaker, window: _Window, x: Held, start: Held) -> Held:
+def _running(
+    e: NodeMaker,
+    inputs: Sequence[Held],
+    dims: Sequence[Dim],
+    window: Window,
+    region: Region,
+) -> Held | None:
+    """Windows that each hold all elements up to theirs, or from theirs on, where their sum or product is an op."""
+    op = _RUNNING.get(combination(region))
+    plain = {*window.strides, *window.dilations} == {1} and not any(window.spread)
+    long = [axis for axis, size in enumerate(window.sizes) if size != 1]
+    held = inputs[0]
+    if op is None or not plain or len(long) != 1 or not isinstance(held, Tensor):
+        return None
+    (axis,) = long
+    size = window.sizes[axis]
+    rest = [edges for other, edges in enumerate(window.edges) if other != axis]
+    is_whole = size == dims[axis] and all(edges == (0, 0) for edges in rest)
+    if not is_whole or held.dtype.is_bool or len(inputs) > 1:
+        return None
+    if window.edges[axis] == (size - 1, 0):
+        return e.op(op, held, axis=axis)
+    if window.edges[axis] == (0, size - 1):
+        return e.op(op, held, axis=axis, reverse=True)
+    return None
+
+
+def _along(
+    call: Call,
+    window: Window,
+    held: Sequence[Held],
+    axis: int,
+    count: Dim,
+    region: Region,
+) -> list[Held]:
+    """Windows along one axis: those of twice the size are two of them side by side, and a size is a sum of such."""
+    e, size, step = call.maker, window.sizes[axis], window.dilations[axis]
+    assert isinstance(size, int), "asked for by `places`"
+
+    def cut(parts: Sequence[Held], start: int, length: Dim, stride: int = 1) -> list[Held]:
+        return [
+            on_parts(lambda x: e.slice(x, axis, start, length, stride), h) for h in parts
+        ]
+
+    def beside(left: Sequence[Held], right: Sequence[Held], distance: int) -> list[Held]:
+        """What begins at every place, and `distance` places further on."""
+        length = dims_of(right[0])[axis] - distance
+        return lifted(call, [*cut(left, 0, length), *cut(right, distance, length)], region)
+
+    power, have = list(held), 1
+    found: list[Held] | None = None
+    done = 0
+    while done < size:
+        if size & have:
+            found = power if found is None else beside(found, power, done * step)
+            done += have
+        if done < size:
+            power, have = beside(power, power, have * step), 2 * have
+    assert found is not None, "a window has a place"
+    return cut(found, 0, count, window.strides[axis])
+
+
+def _padded(e: NodeMaker, window: Window, x: Held, start: Held) -> Held:
     if isinstance(x, Complex) and isinstance(start, Complex):
         return Complex(
             window.padded(e, x.real, start.real),
@@ -117,7 +206,7 @@ def _padded(e: NodeMaker, window: _Window, x: Held, start: Held) -> Held:
 
 
 def _seen(
-    e: NodeMaker, window: _Window, x: Held, place: Sequence[int], shape: Sequence[int]
+    e: NodeMaker, window: Window, x: Held, place: Sequence[int], shape: Sequence[Dim]
 ) -> Held:
     return on_parts(lambda tensor: window.seen(e, tensor, place, shape), x)
 
@@ -128,18 +217,23 @@ def _select_and_scatter(call: Call) -> Tensor:
     Padding is never selected: its offset is that of one more element, which is dropped.
     """
     e, x, source, start = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
-    shape, count = sizes_of(source), math.prod(sizes_of(x))
-    mode = update_mode(call.region(1), x.dtype)
-    window = _window(call, sizes_of(x), shape)
-    if 0 in shape or not count:
+    window, count = _window(call, x.rank), element_count(x.shape)
+    shape = window.counts(x.shape)
+    if len(shape) != source.rank or not all(
+        assumed_equal(e, *pair) for pair in zip(shape, source.shape, strict=True)
+    ):
+        raise ModelError(f"the window of {x.type} does not fit {source.type}")
+    if 0 in shape or count == 0:
         return e.broadcast_to(start, x.shape)
-    nothing = e.scalar(count, dtypes.i64)
+    if window.places is None or window.places > MAX_SELECTING:
+        raise UnsupportedError(f"a window of {window.places} places is not supported")
+    nothing = e.dim(count)
     values = window.padded(e, x, start)
-    offsets = e.constant(np.arange(count).reshape(sizes_of(x)))
+    offsets = e.reshape(e.iota((count,), 0), x.shape)
     offsets = window.padded(e, offsets, nothing)
     value = e.broadcast_to(start, shape)
     found = e.broadcast_to(nothing, shape)
-    for place in window.places():
+    for place in window.each_place():
         candidate = window.seen(e, values, place, shape)
         there = window.seen(e, offsets, place, shape)
         stays = real(lifted(call, [value, candidate])[0])
@@ -147,8 +241,9 @@ def _select_and_scatter(call: Call) -> Tensor:
         stays = e.op("logical_or", stays, e.op("equal", there, nothing))
         value = e.op("where", stays, value, candidate)
         found = e.op("where", stays, found, there)
-    flat = scatter_flat(e, e.broadcast_to(start, (count,)), found, source, mode)
-    return e.reshape(flat, x.shape)
+    begin = e.broadcast_to(start, (count,))
+    (flat,) = scatter_flat(call, call.region(1), [begin], found, [source])
+    return e.reshape(real(flat), x.shape)
 
 
 def _placed(
@@ -165,11 +260,11 @@ def _placed(
 
 
 def _convolution(call: Call) -> Held:
-    space = len(shape_of(call.held(0))) - 2
+    space = len(dims_of(call.held(0))) - 2
     return convolution(call, call.pairs("padding", max(space, 0)))
 
 
-def convolution(call: Call, padding: Sequence[tuple[int, int]]) -> Held:
+def convolution(call: Call, padding: Sequence[tuple[Dim, Dim]]) -> Held:
     """A convolution whose operand has `padding` around it."""
     left, right = call.held(0), call.held(1)
     if not (isinstance(left, Complex) and isinstance(right, Complex)):
@@ -186,7 +281,7 @@ def convolution(call: Call, padding: Sequence[tuple[int, int]]) -> Held:
 
 
 def _convolved(
-    call: Call, x: Tensor, kernel: Tensor, padding: Sequence[tuple[int, int]]
+    call: Call, x: Tensor, kernel: Tensor, padding: Sequence[tuple[Dim, Dim]]
 ) -> Tensor:
     e, dtype = call.maker, call.dtype()
     labels = call.attribute("dimension_numbers")
@@ -199,7 +294,7 @@ def _convolved(
     strides = call.integers("window_strides", ones)
     spread = [0, 0, *(n - 1 for n in call.integers("lhs_dilation", ones))]
     dilations = call.integers("rhs_dilation", ones)
-    edges = [(0, 0), (0, 0), *padding]
+    edges: list[tuple[Dim, Dim]] = [(0, 0), (0, 0), *padding]
     flips = call.flags("window_reversal", space)
     groups = call.integer("feature_group_count", 1)
     batches = call.integer("batch_group_count", 1)
@@ -210,7 +305,7 @@ def _convolved(
     x = pad(e, x, e.scalar(0, dtype), edges, spread)
     if batches > 1:
         x = _batches_as_features(call, x, batches)
-    if 0 in call.shape() or 0 in sizes_of(x) or 0 in sizes_of(kernel):
+    if call.is_empty or 0 in x.shape or 0 in kernel.shape:
         return e.full(0, dtype, call.shape())
     if not space:
         x, kernel = e.unsqueeze(x, (2,)), e.unsqueeze(kernel, (2,))
@@ -228,8 +323,8 @@ def _convolved(
 
 def _batches_as_features(call: Call, x: Tensor, batches: int) -> Tensor:
     """Groups of the batch as groups of features: each sees kernels of its own."""
-    sizes = sizes_of(x)
-    if sizes[0] % batches:
+    sizes = x.shape
+    if isinstance(sizes[0], int) and sizes[0] % batches:
         raise ModelError(f"a batch of {sizes[0]} is not {batches} groups")
     e, each = call.maker, sizes[0] // batches
     apart = e.reshape(x, (batches, each, *sizes[1:]))

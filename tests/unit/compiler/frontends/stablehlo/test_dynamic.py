@@ -1,8 +1,9 @@
-"""Operations whose sizes are operands that are known."""
+"""Operations whose sizes are operands, and tensors of sizes that a call decides."""
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 from fakes.stablehlo_text import run
 from tilewright.base.errors import ModelError
 
@@ -35,9 +36,152 @@ def test_known_sizes_are_sizes(line: str, result: str, expected: np.ndarray) -> 
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_size_that_is_not_known_is_refused() -> None:
+def test_a_range_that_is_data_cuts_where_it_says() -> None:
     body = """
-    %r = "stablehlo.real_dynamic_slice"(%x, %a, %a, %a) : (tensor<3x4xf32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<2x2xf32>
-    return %r : tensor<2x2xf32>"""
-    with pytest.raises(ModelError, match="depends on data"):
-        run(body, "%x: tensor<3x4xf32>, %a: tensor<2xi64>", X, np.array([1, 1]))
+    %r = "stablehlo.real_dynamic_slice"(%x, %a, %b, %c) : (tensor<3x4xf32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x?xf32>
+    return %r : tensor<?x?xf32>"""
+    arguments = (
+        "%x: tensor<3x4xf32>, %a: tensor<2xi32>, %b: tensor<2xi32>, %c: tensor<2xi32>"
+    )
+    for start, limit, step in (([1, 0], [3, 4], [1, 2]), ([0, 3], [3, 4], [2, 1])):
+        given = [np.int32(each) for each in (start, limit, step)]
+        (found,) = run(body, arguments, X, *given)
+        rows, columns = (slice(*each) for each in zip(start, limit, step, strict=True))
+        np.testing.assert_array_equal(found, X[rows, columns])
+
+
+SIZES = """
+    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+    %n1 = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+    %four = stablehlo.constant dense<4> : tensor<1xi32>
+    %two = stablehlo.constant dense<2> : tensor<1xi32>
+    %zero = stablehlo.constant dense<0> : tensor<1xi32>
+    %one = stablehlo.constant dense<1> : tensor<1xi32>
+    %none = stablehlo.constant dense<0.0> : tensor<f32>
+    %shape = stablehlo.concatenate %n1, %four, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %double = stablehlo.multiply %n1, %two : tensor<1xi32>
+"""
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    found = np.zeros((1 + 2 * len(x) - 1 + len(x), 5), np.float32)
+    found[1 : 2 * len(x) : 2, :4] = x
+    return found
+
+
+def turned(x: np.ndarray) -> np.ndarray:
+    total = x[0]
+    for line in x[1:]:
+        total = np.maximum(total + line, line)
+    return np.maximum(0 + total, total)
+
+
+BY_SIZE = {
+    "reshape": ("""
+    %s = stablehlo.concatenate %two, %double, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %r = stablehlo.dynamic_reshape %x, %s : (tensor<?x4xf32>, tensor<2xi32>) -> tensor<2x?xf32>
+    return %r : tensor<2x?xf32>""", lambda x: x.reshape(2, -1)),
+    "broadcast": ("""
+    %s = stablehlo.concatenate %two, %shape, dim = 0 : (tensor<1xi32>, tensor<2xi32>) -> tensor<3xi32>
+    %r = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1, 2] : (tensor<?x4xf32>, tensor<3xi32>) -> tensor<2x?x4xf32>
+    return %r : tensor<2x?x4xf32>""", lambda x: np.broadcast_to(x, (2, *x.shape))),
+    "iota": ("""
+    %i = stablehlo.dynamic_iota %shape, dim = 0 : (tensor<2xi32>) -> tensor<?x4xf32>
+    %r = stablehlo.add %i, %x : tensor<?x4xf32>
+    return %r : tensor<?x4xf32>""", lambda x: x + np.arange(len(x))[:, None]),
+    "pad": ("""
+    %high = stablehlo.concatenate %n1, %one, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %low = stablehlo.concatenate %one, %zero, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %in = stablehlo.concatenate %one, %zero, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %r = stablehlo.dynamic_pad %x, %none, %low, %high, %in : (tensor<?x4xf32>, tensor<f32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x5xf32>
+    return %r : tensor<?x5xf32>""", widened),
+    "slice": ("""
+    %start = stablehlo.subtract %n1, %one : tensor<1xi32>
+    %s = stablehlo.concatenate %start, %one, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %steps = stablehlo.concatenate %one, %two, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %r = stablehlo.real_dynamic_slice %x, %s, %shape, %steps : (tensor<?x4xf32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<1x2xf32>
+    return %r : tensor<1x2xf32>""", lambda x: x[-1:, 1::2]),
+    "reverse and concatenate": ("""
+    %b = stablehlo.reverse %x, dims = [0] : tensor<?x4xf32>
+    %r = stablehlo.concatenate %x, %b, dim = 0 : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+    return %r : tensor<?x4xf32>""", lambda x: np.concatenate([x, x[::-1]])),
+    "product": ("""
+    %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<?x4xf32>) -> tensor<4x?xf32>
+    %r = stablehlo.dot_general %x, %t, contracting_dims = [1] x [0] : (tensor<?x4xf32>, tensor<4x?xf32>) -> tensor<?x?xf32>
+    return %r : tensor<?x?xf32>""", lambda x: x @ x.T),
+    "a region in turn": ("""
+    %r = stablehlo.reduce(%x init: %none) across dimensions = [0] : (tensor<?x4xf32>, tensor<f32>) -> tensor<4xf32>
+     reducer(%p: tensor<f32>, %q: tensor<f32>) {
+      %d = stablehlo.add %p, %q : tensor<f32>
+      %e = stablehlo.maximum %d, %q : tensor<f32>
+      stablehlo.return %e : tensor<f32>
+    }
+    return %r : tensor<4xf32>""", turned),
+    "a gather": ("""
+    %i = stablehlo.dynamic_iota %n1, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+    %j = stablehlo.reverse %i, dims = [0] : tensor<?xi32>
+    %s = stablehlo.concatenate %one, %four, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+    %r = "stablehlo.dynamic_gather"(%x, %j, %s) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>} : (tensor<?x4xf32>, tensor<?xi32>, tensor<2xi32>) -> tensor<?x4xf32>
+    return %r : tensor<?x4xf32>""", lambda x: x[::-1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_sizes_that_a_call_decides_are_followed(name: str, size: int) -> None:
+    body, expected = BY_SIZE[name]
+    x = np.random.default_rng(size).normal(size=(size, 4)).astype(np.float32)
+    (found,) = run(SIZES + body, "%x: tensor<?x4xf32>", x)
+    np.testing.assert_allclose(found, expected(x), rtol=1e-6)
+
+
+def test_arguments_of_two_sizes_must_agree_where_they_meet() -> None:
+    text = """func.func @main(%x: tensor<?x4xf32>, %y: tensor<?x4xf32>) -> tensor<?x4xf32> {
+    %r = stablehlo.add %x, %y : tensor<?x4xf32>
+    return %r : tensor<?x4xf32>
+    }"""
+    model = tw.compile(text.encode())
+    x = np.ones((3, 4), np.float32)
+    np.testing.assert_array_equal(model(x, x), 2 * x)
+    with pytest.raises(tw.InputError):
+        model(x, x[:1])
+
+
+ASSERTED = """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {{
+    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+    %c = stablehlo.constant dense<{number}> : tensor<i32>
+    %m = stablehlo.remainder %n, %c : tensor<i32>
+    %ok = stablehlo.compare {direction}, {left}, %c, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.custom_call @shape_assertion(%ok, %n) {{error_message = "the size {{0}} is wrong", has_side_effect = true}} : (tensor<i1>, tensor<i32>) -> ()
+    return %x : tensor<?xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("direction", "number", "right", "wrong"),
+    [("GE", 3, 3, 2), ("GT", 3, 4, 3), ("LE", 3, 3, 4), ("LT", 3, 2, 3), ("EQ", 3, 3, 4), ("NE", 3, 4, 3)],
+)  # fmt: skip
+def test_conditions_on_sizes_are_those_of_a_call(
+    direction: str, number: int, right: int, wrong: int
+) -> None:
+    text = ASSERTED.format(direction=direction, number=number, left="%n")
+    model = tw.compile(text.encode())
+    assert model(np.zeros(right, np.float32)).shape == (right,)
+    with pytest.raises(tw.TilewrightError):
+        model(np.zeros(wrong, np.float32))
+
+
+def test_a_condition_that_never_holds_is_said_at_once() -> None:
+    text = ASSERTED.format(direction="GE", number=3, left="%m")
+    with pytest.raises(ModelError, match="condition on sizes does not hold"):
+        tw.compile(text.encode())
+
+
+def test_a_bound_of_a_type_is_one_of_the_call() -> None:
+    text = b"""func.func @main(%x: tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<?xf32> {
+    return %x : tensor<?xf32, #stablehlo.bounds<4>>
+    }"""
+    model = tw.compile(text)
+    assert model(np.zeros(4, np.float32)).shape == (4,)
+    with pytest.raises(tw.InputError):
+        model(np.zeros(5, np.float32))

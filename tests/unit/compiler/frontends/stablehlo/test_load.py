@@ -268,7 +268,7 @@ def test_everything_that_is_refused_is_listed_with_its_place() -> None:
         ('%0 = "stablehlo.abs"() : () -> tensor<4xf32>', "has 0 operands"),
         ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<4xtf32>", "elements of type tf32"),
         ("%0 = stablehlo.real %a : (tensor<4xf32>) -> tensor<4xcomplex<f32>>", "gives real numbers"),
-        ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<?xf32>", "sizes that a call decides"),
+        ("%0 = stablehlo.abs %a : (tensor<4xf32>) -> tensor<?x?xf32>", r"its type says f32\[\?, \?\]"),
     ],
 )  # fmt: skip
 def test_modules_that_make_no_sense_are_refused(line: str, message: str) -> None:

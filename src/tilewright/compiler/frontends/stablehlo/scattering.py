@@ -1,0 +1,201 @@
+"""Rows for scatters, whose regions say what becomes of an element and its update.
+
+Updates that fall outside go to one more element, which is dropped.  By a region that is one known operation
+a scatter is an op of the graph; by any other updates come one after the other, or at once where no two of them meet.
+
+Source: StableHLO specification, "scatter".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.stablehlo.call import Call, listed, real
+from tilewright.compiler.frontends.stablehlo.held import (
+    Complex,
+    Held,
+    dims_of,
+    flattened,
+    on_parts,
+    restored,
+)
+from tilewright.compiler.frontends.stablehlo.indexing import (
+    indices_of,
+    offset_of,
+    places_of,
+    vector_axis_of,
+)
+from tilewright.compiler.frontends.stablehlo.reduction import lifted
+from tilewright.compiler.frontends.stablehlo.regions import combination
+from tilewright.compiler.frontends.stablehlo.row import Row, row
+from tilewright.compiler.frontends.stablehlo.tree import Region
+from tilewright.compiler.ops.shapes import element_count
+
+_UPDATES: Final = {"add": "add", "max": "max", "min": "min", "mul": "mul", "second": "none"}
+_OF_BOOLS: Final = {**_UPDATES, "or": "max", "and": "min"}
+_LINEAR: Final = ("add", "none")
+
+
+def _scatter(call: Call) -> list[Held]:
+    count = (len(call.operands) - 1) // 2
+    if len(call.operands) != 2 * count + 1 or not count:
+        raise ModelError(f"has {len(call.operands)} operands, expected pairs and indices")
+    inputs, updates = call.operands[:count], call.operands[count + 1 :]
+    call.flag("indices_are_sorted")
+    unique = call.flag("unique_indices")
+    e, shape, given = call.maker, dims_of(inputs[0]), dims_of(updates[0])
+    offsets = _offsets(call, indices_of(e, call.tensor(count)), shape, given)
+    if 0 in given or 0 in shape:
+        return list(inputs)
+    size = element_count(shape)
+    flat = [on_parts(lambda x: e.reshape(x, (size,)), held) for held in inputs]
+    found = scatter_flat(call, call.region(0), flat, offsets, updates, unique=unique)
+    return [on_parts(lambda x: e.reshape(x, shape), held) for held in found]
+
+
+def _offsets(
+    call: Call, indices: Tensor, shape: Sequence[Dim], given: Sequence[Dim]
+) -> Tensor:
+    """Where every element of an update of shape `given` goes in the flat tensor; its end: nowhere."""
+    e, numbers, rank = call.maker, call.fields("scatter_dimension_numbers"), len(shape)
+    axis = vector_axis_of(numbers)
+    window = listed(numbers, "update_window_dims")
+    inserted = listed(numbers, "inserted_window_dims")
+    batching = listed(numbers, "input_batching_dims")
+    windowed = [a for a in range(rank) if a not in (*inserted, *batching)]
+    if len(windowed) != len(window) or any(not 0 <= w < len(given) for w in window):
+        raise ModelError("dimension numbers do not fit the updates")
+    sizes: list[Dim] = [1] * rank
+    for a, own in zip(windowed, sorted(window), strict=True):
+        sizes[a] = given[own]
+    own = {
+        "map": listed(numbers, "scatter_dims_to_operand_dims"),
+        "collapsed": inserted,
+        "batching": batching,
+        "start_batching": listed(numbers, "scatter_indices_batching_dims"),
+    }
+    places, result = places_of(call, indices, shape, window, own, sizes, axis)
+    if len(result) != len(given):
+        raise ModelError("dimension numbers do not fit the updates")
+    inside = _inside(e, places, shape)
+    nowhere = e.dim(element_count(shape))
+    offset = e.op("where", inside, offset_of(e, places, shape), nowhere)
+    return e.broadcast_to(offset, given)
+
+
+def _inside(e: NodeMaker, places: Sequence[Tensor], shape: Sequence[Dim]) -> Tensor:
+    """Whether an element exists."""
+    found = e.constant(np.array(True))
+    zero = e.scalar(0, dtypes.i64)
+    for place, size in zip(places, shape, strict=True):
+        least = e.op("greater_equal", place, zero)
+        most = e.op("less", place, e.dim(size))
+        found = e.op("logical_and", found, e.op("logical_and", least, most))
+    return found
+
+
+def scatter_flat(
+    call: Call,
+    region: Region,
+    inputs: Sequence[Held],
+    offsets: Tensor,
+    updates: Sequence[Held],
+    *,
+    unique: bool = False,
+) -> list[Held]:
+    """Vectors with updates at offsets; those at their end, one too far, are dropped.
+
+    Args:
+        call: who asks.
+        region: what becomes of an element of every input and an update of each.
+        inputs: vectors of one length.
+        offsets: where updates go, i64, of their shape.
+        updates: as many tensors of one shape.
+        unique: whether no two updates go to one element.
+    """
+    e = call.maker
+    (size,), many = dims_of(inputs[0]), element_count(offsets.shape)
+    padded = [
+        on_parts(lambda x: e.concat([x, e.full(0, x.dtype, (1,))], 0), held)
+        for held in inputs
+    ]
+    places = e.reshape(offsets, (many,))
+    given = [on_parts(lambda x: e.reshape(x, (many,)), held) for held in updates]
+    mode = _mode(region, padded)
+    if mode:
+        written = [_written(e, padded[0], places, given[0], mode)]
+    elif unique:
+        old = [on_parts(lambda x: e.op("gather", x, places, axis=0), h) for h in padded]
+        new = lifted(call, [*old, *given], region)
+        pairs = zip(padded, new, strict=True)
+        written = [_written(e, x, places, value, "none") for x, value in pairs]
+    else:
+        written = _in_turn(call, region, padded, places, given)
+    return [on_parts(lambda x: e.slice(x, 0, 0, size), held) for held in written]
+
+
+def _mode(region: Region, inputs: Sequence[Held]) -> str:
+    """What a scatter by a region is called; empty where it has no name."""
+    if len(inputs) > 1:
+        return ""
+    (held,) = inputs
+    is_bool = isinstance(held, Tensor) and held.dtype.is_bool
+    found = (_OF_BOOLS if is_bool else _UPDATES).get(combination(region), "")
+    return "" if isinstance(held, Complex) and found not in _LINEAR else found
+
+
+def _written(e: NodeMaker, held: Held, places: Tensor, updates: Held, mode: str) -> Held:
+    if isinstance(held, Complex) and isinstance(updates, Complex):
+        return Complex(
+            _written_part(e, held.real, places, updates.real, mode),
+            _written_part(e, held.imaginary, places, updates.imaginary, mode),
+        )
+    return _written_part(e, real(held), places, real(updates), mode)
+
+
+def _written_part(
+    e: NodeMaker, x: Tensor, places: Tensor, updates: Tensor, mode: str
+) -> Tensor:
+    return e.op("scatter_elements", x, places, updates, axis=0, reduction=mode)
+
+
+def _in_turn(
+    call: Call,
+    region: Region,
+    inputs: Sequence[Held],
+    places: Tensor,
+    updates: Sequence[Held],
+) -> list[Held]:
+    """One update after the other."""
+    e, (many,) = call.maker, places.shape
+
+    def go_on(state: list[Tensor]) -> Tensor:
+        return e.op("less", state[0], e.dim(many))
+
+    def trip(state: list[Tensor]) -> list[Tensor]:
+        turn, *rest = state
+        vectors = restored(inputs, rest)
+        place = e.reshape(control.row_at(e, places, turn, 0), (1,))
+        old = [on_parts(lambda x: e.op("gather", x, place, axis=0), h) for h in vectors]
+        one = [on_parts(lambda x: control.row_at(e, x, turn, 0), h) for h in updates]
+        one = [on_parts(lambda x: e.reshape(x, (1,)), held) for held in one]
+        new = lifted(call, [*old, *one], region)
+        pairs = zip(vectors, new, strict=True)
+        written = [_written(e, x, place, value, "none") for x, value in pairs]
+        return [e.op("add", turn, e.scalar(1, dtypes.i64)), *flattened(written)]
+
+    begin = [e.scalar(0, dtypes.i64), *flattened(inputs)]
+    _, *found = control.loop(e, begin, go_on, trip)
+    return restored(inputs, found)
+
+
+ROWS: Final[tuple[Row, ...]] = (row("scatter", _scatter),)

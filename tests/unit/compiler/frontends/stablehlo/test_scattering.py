@@ -1,0 +1,114 @@
+"""Scatters by regions of all kinds, against loops of numpy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fakes.stablehlo_text import run, type_of
+
+NUMBERS = "#stablehlo.scatter<update_window_dims = [], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"
+PLACES = np.int32([[2], [0], [2], [7], [-1], [2]])
+
+
+def scatter(
+    region: str, inputs: list[np.ndarray], updates: list[np.ndarray], places: np.ndarray,
+    *, unique: bool = False
+) -> list[np.ndarray]:  # fmt: skip
+    values = [*inputs, places, *updates]
+    names = [f"%x{i}" for i in range(len(values))]
+    types = [type_of(v) for v in values]
+    numbers = [type_of(v[0]) for v in (*inputs, *updates)]
+    results = types[: len(inputs)]
+    listed = ", ".join(
+        f"%{side}{i}: {t}"
+        for side, ts in (("a", numbers[: len(inputs)]), ("b", numbers[len(inputs) :]))
+        for i, t in enumerate(ts)
+    )
+    given = ", ".join(f"%r#{i}" for i in range(len(inputs))) if len(inputs) > 1 else "%r"
+    count = f":{len(inputs)}" if len(inputs) > 1 else ""
+    body = f"""
+    %r{count} = "stablehlo.scatter"({", ".join(names)}) ({{
+    ^bb0({listed}):
+      {region}
+    }}) {{scatter_dimension_numbers = {NUMBERS}, indices_are_sorted = false, unique_indices = {str(unique).lower()}}} : ({", ".join(types)}) -> ({", ".join(results)})
+    return {given} : {", ".join(results)}"""
+    arguments = ", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))
+    return run(body, arguments, *values)
+
+
+def one_by_one(
+    function: Callable[..., tuple[object, ...]], inputs: list[np.ndarray],
+    updates: list[np.ndarray], places: np.ndarray,
+) -> list[np.ndarray]:  # fmt: skip
+    found = [x.copy() for x in inputs]
+    for turn, place in enumerate(places[:, 0]):
+        if 0 <= place < len(found[0]):
+            new = function(*(x[place] for x in found), *(u[turn] for u in updates))
+            for x, value in zip(found, new, strict=True):
+                x[place] = value
+    return found
+
+
+def test_updates_by_any_region_come_one_after_the_other() -> None:
+    region = """%s = stablehlo.add %a0, %a0 : tensor<f32>
+      %t = stablehlo.subtract %s, %b0 : tensor<f32>
+      stablehlo.return %t : tensor<f32>"""
+    x, u = np.arange(5, dtype=np.float32), np.float32([1, 2, 3, 4, 5, 6])
+    (found,) = scatter(region, [x], [u], PLACES)
+    expected = one_by_one(lambda a, b: (a + a - b,), [x], [u], PLACES)
+    np.testing.assert_array_equal(found, expected[0])
+
+
+def test_updates_of_elements_of_their_own_come_at_once() -> None:
+    region = """%t = stablehlo.subtract %a0, %b0 : tensor<i32>
+      stablehlo.return %t : tensor<i32>"""
+    x, u = np.arange(5, dtype=np.int32), np.int32([1, 2, 3])
+    places = np.int32([[4], [9], [0]])
+    (found,) = scatter(region, [x], [u], places, unique=True)
+    np.testing.assert_array_equal(found, [-3, 1, 2, 3, 3])
+
+
+def test_several_tensors_are_written_together() -> None:
+    region = """%c = stablehlo.compare LT, %a0, %b0, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      %s = stablehlo.select %c, %b0, %a0 : tensor<i1>, tensor<f32>
+      %t = stablehlo.select %c, %b1, %a1 : tensor<i1>, tensor<i32>
+      stablehlo.return %s, %t : tensor<f32>, tensor<i32>"""
+    inputs = [np.float32([0, 1, 2, 3]), np.int32([10, 11, 12, 13])]
+    updates = [np.float32([1, 5, 7, 0, 0, 3]), np.int32([0, 1, 2, 3, 4, 5])]
+    found = scatter(region, inputs, updates, PLACES)
+    expected = one_by_one(
+        lambda a, b, c, d: (c, d) if a < c else (a, b), inputs, updates, PLACES
+    )
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_complex_numbers_are_multiplied(count: int) -> None:
+    region = """%t = stablehlo.multiply %a0, %b0 : tensor<complex<f32>>
+      stablehlo.return %t : tensor<complex<f32>>"""
+    x = np.complex64([1 + 2j, 3, -1j])
+    u = np.arange(1, count + 1).astype(np.complex64) * (1 - 1j)
+    real, imaginary = scatter(region, [x], [u], PLACES[:count])
+    (expected,) = one_by_one(lambda a, b: (a * b,), [x], [u], PLACES[:count])
+    np.testing.assert_allclose(real + 1j * imaginary, expected, rtol=1e-6)
+
+
+def test_nothing_is_written_by_no_updates() -> None:
+    region = """%t = stablehlo.subtract %a0, %b0 : tensor<f32>
+      stablehlo.return %t : tensor<f32>"""
+    x = np.float32([1, 2])
+    (found,) = scatter_of_none(region, x)
+    np.testing.assert_array_equal(found, x)
+
+
+def scatter_of_none(region: str, x: np.ndarray) -> list[np.ndarray]:
+    body = f"""
+    %r = "stablehlo.scatter"(%x, %i, %u) ({{
+    ^bb0(%a0: tensor<f32>, %b0: tensor<f32>):
+      {region}
+    }}) {{scatter_dimension_numbers = {NUMBERS}}} : (tensor<2xf32>, tensor<0x1xi32>, tensor<0xf32>) -> tensor<2xf32>
+    return %r : tensor<2xf32>"""
+    arguments = "%x: tensor<2xf32>, %i: tensor<0x1xi32>, %u: tensor<0xf32>"
+    return run(body, arguments, x, np.zeros((0, 1), np.int32), np.zeros(0, np.float32))

@@ -1,0 +1,93 @@
+"""Reductions of windows, long ones in rounds, against sums of slices in numpy."""
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+from fakes.stablehlo_text import run, type_of
+
+CHOOSE = np.random.default_rng(4)
+LAST = "stablehlo.return %b : tensor<f32>"
+NAMED = {
+    "add": (np.sum, 0.0), "maximum": (np.max, -np.inf), "minimum": (np.min, np.inf),
+    "multiply": (np.prod, 1.0),
+}  # fmt: skip
+
+
+def reduce_window(
+    region: str, x: np.ndarray, start: float, result: tuple[int, ...], **window: object
+) -> np.ndarray:
+    attributes = ", ".join(f"{name} = {value}" for name, value in window.items())
+    type_ = type_of(np.zeros(result, np.float32))
+    number = {np.inf: "0x7F800000", -np.inf: "0xFF800000"}.get(start, repr(start))
+    body = f"""
+    %s = stablehlo.constant dense<{number}> : tensor<f32>
+    %r = "stablehlo.reduce_window"(%x, %s) ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      {region}
+    }}) {{{attributes}}} : ({type_of(x)}, tensor<f32>) -> {type_}
+    return %r : {type_}"""
+    (found,) = run(body, f"%x: {type_of(x)}", x)
+    return found
+
+
+def applied(op: str) -> str:
+    return f"%c = stablehlo.{op} %a, %b : tensor<f32>\n stablehlo.return %c : tensor<f32>"
+
+
+@pytest.mark.parametrize("op", NAMED)
+@pytest.mark.parametrize("size", [1, 2, 65, 100])
+def test_long_windows_are_those_of_numpy(op: str, size: int) -> None:
+    x = CHOOSE.uniform(0.9, 1.1, (2, 130)).astype(np.float32)
+    count = 130 - size + 1
+    found = reduce_window(
+        applied(op), x, NAMED[op][1], (2, count), window_dimensions=f"array<i64: 1, {size}>"
+    )
+    seen = sliding_window_view(x.astype(np.float64), size, axis=1)
+    np.testing.assert_allclose(found, NAMED[op][0](seen, axis=-1), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (3, 1), (1, 2), (2, 3)])
+def test_long_windows_have_strides_dilations_and_padding(
+    stride: int, dilation: int
+) -> None:
+    x = CHOOSE.normal(size=(12, 30)).astype(np.float32)
+    wide = np.pad(x, ((1, 0), (4, 2)), constant_values=-np.inf)
+    span = (9 - 1) * dilation + 1
+    seen = sliding_window_view(wide, (9, span), axis=(0, 1))[:, ::stride, :, ::dilation]
+    expected = seen.max((-1, -2))
+    found = reduce_window(
+        applied("maximum"), x, -np.inf, expected.shape, window_dimensions="array<i64: 9, 9>",
+        window_strides=f"array<i64: 1, {stride}>", window_dilations=f"array<i64: 1, {dilation}>",
+        padding="dense<[[1, 0], [4, 2]]> : tensor<2x2xi64>",
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_elements_of_a_window_keep_their_order() -> None:
+    x = CHOOSE.normal(size=100).astype(np.float32)
+    found = reduce_window(LAST, x, 0.0, (31,), window_dimensions="array<i64: 70>")
+    np.testing.assert_array_equal(found, x[69:])
+
+
+@pytest.mark.parametrize("op", ["add", "multiply"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_and_products(op: str, reverse: bool) -> None:
+    x = CHOOSE.uniform(0.9, 1.1, (100, 2)).astype(np.float32)
+    edges = "[0, 99]" if reverse else "[99, 0]"
+    found = reduce_window(
+        applied(op), x, NAMED[op][1], x.shape, window_dimensions="array<i64: 100, 1>",
+        padding=f"dense<[{edges}, [0, 0]]> : tensor<2x2xi64>",
+    )  # fmt: skip
+    running = np.cumsum if op == "add" else np.cumprod
+    wide = x.astype(np.float64)
+    expected = running(wide[::-1], 0)[::-1] if reverse else running(wide, 0)
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+
+
+def test_windows_between_which_nothing_fits_give_nothing() -> None:
+    x = np.zeros((3, 2), np.float32)
+    found = reduce_window(
+        applied("add"), x, 0.0, (0, 2), window_dimensions="array<i64: 5, 1>"
+    )
+    assert found.shape == (0, 2)
