@@ -58,9 +58,9 @@ class Problem:
         return where + self.reason
 
 
-def malformed(error: Exception, what: str) -> Problem:
+def malformed(error: Exception, subject: str) -> Problem:
     """The problem of a whole model that ran into one of `MALFORMED`."""
-    text = f"{what} is malformed ({type(error).__name__}: {error})"
+    text = f"{subject} is malformed ({type(error).__name__}: {error})"
     return Problem("", "", text.split("\n", maxsplit=1)[0][:200])
 
 
