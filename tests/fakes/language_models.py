@@ -16,6 +16,7 @@ import numpy as np
 from fakes import parameter_files
 from tilewright.formats.gguf import BLOCK_TYPES, dequantize, read_gguf
 
+KINDS = ("gate", "up", "down")
 CODES = {row.name: code for code, row in BLOCK_TYPES.items()}
 HALVES = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82),
@@ -92,6 +93,10 @@ class Form:
     post_norms: bool = False
     fused: bool = False
     tied: bool = True
+    experts: int = 0
+    chosen: int = 2
+    shared_inner: int = 0
+    apart: bool = False
     more: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -115,6 +120,8 @@ class Form:
             found |= {f"{b}.{name}.weight": (count, w) for name, count in gates.items()}
             found[f"{b}.attn_output.weight"] = (w, q)
             found[f"{b}.ffn_down.weight"] = (w, self.inner)
+            if self.experts:
+                found |= self._experts(b, [found.pop(f"{b}.ffn_{n}.weight") for n in KINDS])
             norms = {"attn_norm": w, "ffn_norm": w}
             if self.head_norms:
                 norms |= {"attn_q_norm": self.size, "attn_k_norm": self.size}
@@ -124,6 +131,27 @@ class Form:
         found["output_norm.weight"] = (w,)
         if not self.tied:
             found["output.weight"] = (self.vocabulary, w)
+        return found
+
+    def _experts(
+        self, block: str, shapes: Sequence[tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """The tensors of a mixture, of which every network has these shapes."""
+        found: dict[str, tuple[int, ...]] = {
+            f"{block}.ffn_gate_inp.weight": (self.experts, self.width)
+        }
+        for name, shape in zip(KINDS, shapes, strict=True):
+            if self.apart:
+                found |= {
+                    f"{block}.ffn_{name}.{i}.weight": shape for i in range(self.experts)
+                }
+            else:
+                found[f"{block}.ffn_{name}_exps.weight"] = (self.experts, *shape)
+            if self.shared_inner:
+                inner = tuple(self.shared_inner if n == self.inner else n for n in shape)
+                found[f"{block}.ffn_{name}_shexp.weight"] = inner
+        if self.shared_inner:
+            found[f"{block}.ffn_gate_inp_shexp.weight"] = (self.width,)
         return found
 
     def kind_of(self, name: str, shape: tuple[int, ...]) -> str:
@@ -148,6 +176,11 @@ class Form:
             f"{a}.attention.key_length": self.size,
             f"{a}.attention.value_length": self.size,
             f"{a}.attention.layer_norm_rms_epsilon": 1e-5,
+            **(
+                {f"{a}.expert_count": self.experts, f"{a}.expert_used_count": self.chosen}
+                if self.experts
+                else {}
+            ),
             **self.metadata,
         }
 
@@ -196,6 +229,7 @@ class Reference:
     attention_cap: float = 0.0
     final_cap: float = 0.0
     divisors: np.ndarray | None = None
+    shares_add_up: bool = True
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
         """The scores behind the last token."""
@@ -218,17 +252,46 @@ class Reference:
             mixed = _norm(mixed, w["post_attention_norm.weight"])
         x = x + mixed
         seen = _norm(x, w["ffn_norm.weight"])
+        if self.form.experts:
+            out = self._mixture(seen, w)
+            return x + out
         if self.form.fused:
             gate, up = np.split(seen @ w["ffn_up.weight"].T, 2, axis=1)
         else:
             gate, up = seen @ w["ffn_gate.weight"].T, seen @ w["ffn_up.weight"].T
+        out = self._gated(gate, up) @ w["ffn_down.weight"].T
+        return x + (_norm(out, w["post_ffw_norm.weight"]) if self.form.post_norms else out)
+
+    def _gated(self, gate: np.ndarray, up: np.ndarray) -> np.ndarray:
         if self.gelu:
             inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
             gate = 0.5 * gate * (1 + np.tanh(inner))
         else:
             gate = gate / (1 + np.exp(-gate))
-        out = (gate * up) @ w["ffn_down.weight"].T
-        return x + (_norm(out, w["post_ffw_norm.weight"]) if self.form.post_norms else out)
+        return gate * up
+
+    def _mixture(self, x: np.ndarray, w: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Token by token, expert by expert."""
+        form, out = self.form, np.zeros_like(x)
+        for place, row in enumerate(x):
+            scores = w["ffn_gate_inp.weight"] @ row
+            shares = np.exp(scores - scores.max())
+            shares /= shares.sum()
+            best = np.argsort(-shares, kind="stable")[: form.chosen]
+            total = shares[best].sum() if self.shares_add_up else 1.0
+            for number in best:
+                names = [
+                    f"ffn_{k}.{number}" if form.apart else f"ffn_{k}_exps" for k in KINDS
+                ]
+                held = [w[f"{name}.weight"] for name in names]
+                gate, up, down = held if form.apart else [each[number] for each in held]
+                share = shares[number] / total
+                out[place] += share * (down @ self._gated(gate @ row, up @ row))
+            if form.shared_inner:
+                gate, up, down = (w[f"ffn_{k}_shexp.weight"] for k in KINDS)
+                share = 1 / (1 + np.exp(-(w["ffn_gate_inp_shexp.weight"] @ row)))
+                out[place] += share * (down @ self._gated(gate @ row, up @ row))
+        return out
 
     def _attention(
         self, x: np.ndarray, layer: int, w: Mapping[str, np.ndarray]

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
 
 _MAX_LAYERS: Final = 1024
+_MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
 
 
@@ -38,6 +39,7 @@ class Architecture:
             at, 1: every layer does.
         local_rope_base: of layers with a window; 0: that of all.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
+        shares_add_up: of a mixture of experts, those that are chosen share all of the result.
     """
 
     turns_neighbours: bool = False
@@ -46,12 +48,15 @@ class Architecture:
     window_period: int = 0
     local_rope_base: float = 0.0
     wide_scale_layers: int = 0
+    shares_add_up: bool = True
 
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "llama": Architecture(turns_neighbours=True),
     "qwen2": Architecture(),
     "qwen3": Architecture(),
+    "qwen2moe": Architecture(shares_add_up=False),
+    "qwen3moe": Architecture(),
     "phi3": Architecture(window_period=1),
     "gemma": Architecture(activation="gelu", scales_embedding=True),
     "gemma2": Architecture(
@@ -85,7 +90,10 @@ class RopeScaling:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
-    """The form of one model; sizes are in elements, `windows` in keys per layer (0: all)."""
+    """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
+
+    `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through.
+    """
 
     architecture: Architecture
     layers: int
@@ -103,6 +111,8 @@ class Hyperparameters:
     attention_scale: float
     attention_cap: float
     final_cap: float
+    experts: int
+    chosen_experts: int
 
 
 @final
@@ -178,10 +188,6 @@ def read_hyperparameters(file: GgufFile) -> Hyperparameters:
             hint=did_you_mean(name, ARCHITECTURES) or f"supported are: {known}",
         )
     keys = Keys(file, name)
-    if keys.real("expert_count", 0):
-        raise UnsupportedError(
-            "mixtures of experts are not supported", location=file.location
-        )
     return _read(keys, architecture)
 
 
@@ -198,6 +204,13 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
             f"{rope_size} columns of heads of {key_size} are turned, expected an even part of them"
         )
     is_wide = layers == architecture.wide_scale_layers
+    # Files of models without experts may say that there are none.
+    experts = (
+        keys.size("expert_count", 1, _MAX_EXPERTS) if keys.real("expert_count", 0) else 0
+    )
+    chosen = keys.size("expert_used_count", limit=experts) if experts else 0
+    if experts and keys.real("expert_gating_func", 1) not in (0, 1):
+        raise UnsupportedError("experts that are not chosen by softmax are not supported")
     return Hyperparameters(
         architecture=architecture,
         layers=layers,
@@ -215,6 +228,8 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         attention_scale=1 / math.sqrt(width // heads if is_wide else key_size),
         attention_cap=keys.real("attn_logit_softcapping", 0.0),
         final_cap=keys.real("final_logit_softcapping", 0.0),
+        experts=experts,
+        chosen_experts=chosen,
     )
 
 

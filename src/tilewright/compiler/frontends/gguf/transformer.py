@@ -39,7 +39,8 @@ from tilewright.compiler.frontends.gguf.rope import (
     turned,
     turning,
 )
-from tilewright.compiler.frontends.gguf.weights import Projection, Weights
+from tilewright.compiler.frontends.gguf.weights import Part, Projection, Weights
+from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -274,20 +275,84 @@ class Transformer:
         return e.op("scatter_elements", past, places, new, axis=2)
 
     def _feed_forward(self, x: Tensor, block: str) -> Tensor:
-        e, name = self.maker, f"{block}.ffn_down"
-        width = self.form.width
+        if not self.weights.has(f"{block}.ffn_gate_inp.weight"):
+            return self._gated(x, block, "")
+        mixed = self._experts(x, block)
+        if not self.weights.has(f"{block}.ffn_up_shexp.weight"):
+            return mixed
+        shared = self._gated(x, block, "_shexp")
+        name = f"{block}.ffn_gate_inp_shexp"
+        with self._part("SharedExpert", name):
+            e = self.maker
+            if self.weights.has(f"{name}.weight"):
+                gate = e.op(
+                    "mul", x, self.weights.vector(f"{name}.weight", self.form.width)
+                )
+                gate = e.op("reduce_sum", gate, axes=(2,), keepdims=True)
+                shared = e.op("mul", shared, e.op("sigmoid", gate))
+            return e.op("add", mixed, shared)
+
+    def _gated(self, x: Tensor, block: str, ending: str) -> Tensor:
+        """One network, whose tensors' names have an ending."""
+        name, width = f"{block}.ffn_down{ending}", self.form.width
         inner = self.weights.tensor(f"{name}.weight", (width, None)).shape[1]
-        if self.weights.has(f"{block}.ffn_gate.weight"):
-            parts = [Projection(f"{block}.ffn_{n}", inner) for n in ("gate", "up")]
+        if self.weights.has(f"{block}.ffn_gate{ending}.weight"):
+            parts = [Projection(f"{block}.ffn_{n}{ending}", inner) for n in ("gate", "up")]
         else:
-            parts = [Projection(f"{block}.ffn_up", inner * 2)]
-        both = self._product(x, parts)
-        with self._part("GatedActivation", f"{block}.ffn_act"):
+            parts = [Projection(f"{block}.ffn_up{ending}", inner * 2)]
+        return self._network(x, f"{block}.ffn_act{ending}", parts, Projection(name, width))
+
+    def _network(
+        self, x: Tensor, name: str, first: list[Projection], second: Projection
+    ) -> Tensor:
+        """Gate and values by the first product, halves of it, and a second product of what comes through."""
+        e, both = self.maker, self._product(x, first)
+        inner = sum(part.rows for part in first) // 2
+        with self._part("GatedActivation", name):
             gate, up = e.slice(both, 2, 0, inner), e.slice(both, 2, inner, inner)
             is_gelu = self.form.architecture.activation == "gelu"
             gate = e.op("gelu", gate, approximate="tanh") if is_gelu else e.op("silu", gate)
             mixed = e.op("mul", gate, up)
-        return self._product(mixed, [Projection(name, width)])
+        return self._product(mixed, [second])
+
+    def _experts(self, x: Tensor, block: str) -> Tensor:
+        """Every token through the experts that its router prefers."""
+        e, form = self.maker, self.form
+        if not form.experts:
+            raise ModelError(f"'{block}' has a router, the metadata no experts")
+        scores = self._product(x, [Projection(f"{block}.ffn_gate_inp", form.experts)])
+        with self._part("Router", f"{block}.ffn_router"):
+            rows = (x.shape[1], form.width)
+            shares = e.op("softmax", e.reshape(scores, (rows[0], form.experts)), axis=1)
+            weights, chosen = e.ops("top_k", shares, k=(form.chosen_experts,), axis=1)
+            if form.architecture.shares_add_up:
+                total = e.op("reduce_sum", weights, axes=(1,), keepdims=True)
+                weights = e.op("div", weights, total)
+
+        def expert(own: Tensor, number: int) -> Tensor:
+            gate, up, down = self._expert(block, number)
+            name = f"{block}.ffn_act.{number}"
+            found = self._network(e.unsqueeze(own, (0,)), name, [gate, up], down)
+            return e.squeeze(found, (0,))
+
+        with self._part("MixtureOfExperts", f"{block}.ffn_experts"):
+            mixed = mixture(e, e.reshape(x, rows), chosen, weights, form.experts, expert)
+            return e.reshape(mixed, x.shape)
+
+    def _expert(self, block: str, number: int) -> tuple[Projection, Projection, Projection]:
+        """Gate, values and the second product of one expert, in tensors of its own or stacked with the others."""
+        form = self.form
+        names = [f"{block}.ffn_{kind}" for kind in ("gate", "up", "down")]
+        apart = self.weights.has(f"{names[2]}.{number}.weight")
+        shape = (None, None) if apart else (form.experts, None, None)
+        ends = [f"{name}.{number}" if apart else f"{name}_exps" for name in names]
+        inner = self.weights.tensor(f"{ends[2]}.weight", shape).shape[-1]
+        part = None if apart else Part(number, form.experts)
+        gate, up, down = (
+            Projection(name, rows, None, part)
+            for name, rows in zip(ends, (inner, inner, form.width), strict=True)
+        )
+        return gate, up, down
 
     # --- the end
 

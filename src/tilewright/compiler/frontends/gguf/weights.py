@@ -7,7 +7,7 @@ are a second, short product: with the sums of the blocks of the other operand.  
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -28,13 +28,26 @@ Order = npt.NDArray[np.int64]
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of `count` matrices that stand one after the other in a tensor."""
+
+    index: int
+    count: int
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection:
-    """A tensor whose rows are multiplied with, in an order of rows; None: that of the file."""
+    """A tensor whose rows are multiplied with, in an order of rows; None: that of the file.
+
+    `part` is which of several matrices that one tensor stacks.
+    """
 
     name: str
     rows: int
     order: Order | None = None
+    part: Part | None = None
 
 
 @final
@@ -128,7 +141,7 @@ class Weights:
         return result if bias is None else self.maker.op("add", result, bias)
 
     def _stored(self, part: Projection, depth: int) -> Blocks | npt.NDArray[Any]:
-        found = decode(self.file, self.tensor(f"{part.name}.weight", (part.rows, depth)))
+        found = decode(self.file, self._matrix(part, depth))
         order = part.order
         if order is None:
             return found
@@ -138,6 +151,16 @@ class Weights:
         return Blocks(
             found.values[order], found.scale[order], minimum, found.zero, found.group
         )
+
+    def _matrix(self, projection: Projection, depth: int) -> GgufTensor:
+        """The tensor, or the range of it where one of its matrices stands."""
+        name, part = f"{projection.name}.weight", projection.part
+        if part is None:
+            return self.tensor(name, (projection.rows, depth))
+        whole = self.tensor(name, (part.count, projection.rows, depth))
+        size = whole.size_bytes // part.count
+        offset = whole.offset + part.index * size
+        return replace(whole, shape=whole.shape[1:], offset=offset, size_bytes=size)
 
     def _bias(self, parts: Sequence[Projection]) -> Tensor | None:
         if not any(self.has(f"{part.name}.bias") for part in parts):

@@ -1,7 +1,6 @@
 """Rows for mixtures of experts: every row of the input goes through the few experts that its router prefers.
 
-How many rows an expert gets is read from the data, once for all experts; then each computes its own rows alone and adds
-them to the result.  Weights of a model stay where they are: an expert's are a view.
+Weights of a model stay where they are: an expert's are a view.
 
 Source: onnxruntime ContribOperators.md (MoE, QMoE), in the meaning of its CPU kernels where it has one.
 """
@@ -15,7 +14,7 @@ from typing import Final, final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import computed, control
+from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.packed_integers import unpacked
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -134,30 +133,9 @@ def _mixed(call: Call, experts: _Experts, given_weights: Tensor | None = None) -
         raise ModelError(f"{count} of {number} experts")
     x = e.reshape(given, (rows, given.shape[-1]))
     chosen, weights = _routed(call, count, given_weights)
-    hits = e.op(
-        "equal", e.unsqueeze(chosen, (2,)), e.iota((1, 1, number), 2)
-    )  # [rows, count, experts]
-    takes = e.op("reduce_max", e.cast(hits, dtypes.i64), axes=(1,), keepdims=False)
-    high = rows if isinstance(rows, int) else None
-    totals = e.op("reduce_sum", takes, axes=(0,), keepdims=False)
-    sizes = control.read_sizes(e, totals, "rows", high)
-    shares = e.op(
-        "reduce_sum",
-        e.op("mul", e.cast(hits, dtypes.f32), e.unsqueeze(weights, (2,))),
-        axes=(1,),
-        keepdims=False,
+    total = mixture(
+        e, x, chosen, weights, number, lambda own, index: _expert(call, experts, own, index)
     )
-    total = e.full(0, dtypes.f32, x.shape)
-    for expert, size in enumerate(sizes):
-        column = e.squeeze(e.slice(takes, 1, expert, 1), (1,))
-        mask = e.op("not_equal", column, computed.whole(e, 0))
-        places = computed.places_of(e, mask, size)
-        own = _expert(call, experts, e.op("gather", x, places, axis=0), expert)
-        share = e.op("gather", e.slice(shares, 1, expert, 1), places, axis=0)
-        scaled = e.op("mul", e.cast(own, dtypes.f32), share)
-        total = e.op(
-            "scatter_nd", total, e.unsqueeze(places, (1,)), scaled, reduction="add"
-        )
     return e.reshape(e.cast(total, given.dtype), given.shape)
 
 

@@ -248,6 +248,15 @@ class Call:
         return found.name if isinstance(found, Symbol) else str(found or "")
 
 
+def config_of(call: Call) -> Attributes:
+    """What a custom call says about itself to who runs it.  Raises: ModelError if it says nothing."""
+    for name in ("mhlo.backend_config", "backend_config"):
+        found = call.attribute(name)
+        if isinstance(found, dict):
+            return found
+    raise ModelError("says nothing about how it is to be run")
+
+
 def real(held: Held) -> Tensor:
     """A tensor of real numbers.  Raises: UnsupportedError for what is none."""
     if isinstance(held, Complex):

@@ -19,6 +19,9 @@ from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.ops.shapes import element_count
 
+Dimensions = tuple[tuple[int, ...], ...]
+"""The batching dimensions of an operand, and its contracting ones."""
+
 # How exact an accelerator shall be; ours are as exact as the type.
 _PRECISION: Final = ("precision_config", "algorithm")
 
@@ -52,12 +55,18 @@ def _dot_general(call: Call) -> Held:
         )
         for side in ("lhs", "rhs")
     }
-    left, right = call.held(0), call.held(1)
+    return contracted(call, call.held(0), call.held(1), named["lhs"], named["rhs"])
+
+
+def contracted(
+    call: Call, left: Held, right: Held, of_left: Dimensions, of_right: Dimensions
+) -> Held:
+    """Sums of products over the contracting dimensions: batches, then what is left of each operand."""
     if not (isinstance(left, Complex) and isinstance(right, Complex)):
-        return _multiplied(call, real(left), real(right), named["lhs"], named["rhs"])
+        return _multiplied(call, real(left), real(right), of_left, of_right)
 
     def part(x: Tensor, y: Tensor) -> Tensor:
-        return _multiplied(call, x, y, named["lhs"], named["rhs"])
+        return _multiplied(call, x, y, of_left, of_right)
 
     e = call.maker
     return Complex(
@@ -70,8 +79,8 @@ def _multiplied(
     call: Call,
     a: Tensor,
     b: Tensor,
-    of_a: tuple[tuple[int, ...], ...],
-    of_b: tuple[tuple[int, ...], ...],
+    of_a: Dimensions,
+    of_b: Dimensions,
 ) -> Tensor:
     e = call.maker
     (batch_a, contracted_a), (batch_b, contracted_b) = of_a, of_b

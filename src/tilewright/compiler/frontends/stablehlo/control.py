@@ -148,6 +148,18 @@ def _element(call: Call) -> Held:
     return held.items[index]
 
 
+def _async_start(call: Call) -> Tuple:
+    """What will be there in the future is there at once."""
+    return Tuple(tuple(call.inline(call.region(0), call.operands)))
+
+
+def _async_done(call: Call) -> list[Held]:
+    held = call.held(0)
+    if not isinstance(held, Tuple):
+        raise ModelError("waits for what was not started")
+    return list(held.items)
+
+
 def _barrier(call: Call) -> list[Held]:
     return list(call.operands)
 
@@ -159,6 +171,8 @@ def _token(call: Call) -> Token:
 
 ROWS: Final[tuple[Row, ...]] = (
     row("after_all", _token, keeps=True),
+    row("async_done", _async_done, keeps=True),
+    row("async_start", _async_start, keeps=True),
     row("case", _case, keeps=True),
     row("create_token", _token, keeps=True),
     row("get_tuple_element", _element, keeps=True),

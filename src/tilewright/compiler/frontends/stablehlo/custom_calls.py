@@ -21,6 +21,7 @@ from tilewright.compiler.frontends.stablehlo.dynamic_calls import (
 )
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.held import Held
+from tilewright.compiler.frontends.stablehlo.lapack import CALLS as LAPACK
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.sorting import ROWS as SORTING
 from tilewright.compiler.frontends.stablehlo.special_functions import ROWS as SPECIAL
@@ -46,6 +47,7 @@ _CALLS: Final[dict[str, Callable[[Call], Results]]] = {
     "Sharding": _same,
     "annotate_device_placement": _same,
     **DYNAMIC_CALLS,
+    **LAPACK,
 }
 _BY_ROW: Final = {
     entry.name: entry

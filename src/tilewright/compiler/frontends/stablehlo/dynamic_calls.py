@@ -8,7 +8,7 @@ polymorphism", `jax.lax.approx_max_k`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.base import dtypes
@@ -18,12 +18,12 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.bits import total_order
-from tilewright.compiler.frontends.stablehlo.call import Call, integer_of
+from tilewright.compiler.frontends.stablehlo.call import Call, config_of, integer_of
 from tilewright.compiler.frontends.stablehlo.comparators import keys
 from tilewright.compiler.frontends.stablehlo.held import Held
 from tilewright.compiler.frontends.stablehlo.random_bits import random_bits
 from tilewright.compiler.frontends.stablehlo.sorting import top_k
-from tilewright.compiler.frontends.stablehlo.tree import Attribute, Region, Symbol
+from tilewright.compiler.frontends.stablehlo.tree import Region, Symbol
 from tilewright.compiler.frontends.stablehlo.windows import Window, reduced_windows
 
 Build = Callable[[Call], Held | Sequence[Held]]
@@ -100,7 +100,7 @@ def _rng_bit_generator(call: Call) -> list[Tensor]:
 def _approximate_top_k(call: Call) -> list[Tensor]:
     """The best entries and what stands beside them; exact ones, of which an approximation may consist."""
     e, x, beside = call.maker, call.tensor(0), call.tensor(1)
-    config = _config(call)
+    config = config_of(call)
     axis = integer_of("reduction_dim", config.get("reduction_dim"))
     by = keys(_called(call))
     if by is None or len(by) != 1 or not x.dtype.is_float:
@@ -115,14 +115,6 @@ def _approximate_top_k(call: Call) -> list[Tensor]:
         "top_k", total_order(e, x), k=(count,), axis=axis, largest=by[0].largest
     )
     return [e.op("gather_elements", each, places, axis=axis) for each in (x, beside)]
-
-
-def _config(call: Call) -> Mapping[str, Attribute]:
-    for name in ("mhlo.backend_config", "backend_config"):
-        found = call.attribute(name)
-        if isinstance(found, Mapping):
-            return found
-    raise ModelError("says nothing about its dimension")
 
 
 CALLS: Final[dict[str, Build]] = {

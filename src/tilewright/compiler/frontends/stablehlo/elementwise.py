@@ -405,6 +405,34 @@ def _is_infinity(number: float) -> Build:
     return build
 
 
+def _high_half(call: Call) -> Tensor:
+    """The upper half of the product of whole numbers of twice as many bits."""
+    e, x, y = call.maker, call.tensor(0), call.tensor(1)
+    if x.dtype.is_float or x.dtype.is_bool:
+        raise ModelError(f"got {x.type}, expected whole numbers")
+    bits = x.dtype.bits
+    if bits < 64:
+        wide = dtypes.i64 if x.dtype.is_signed else dtypes.u64
+        product = e.op("mul", e.cast(x, wide), e.cast(y, wide))
+        return e.cast(e.op("shift_right", product, e.scalar(bits, wide)), x.dtype)
+    a, b = (e.cast(each, dtypes.u64) for each in (x, y))
+    mask, places = e.scalar((1 << 32) - 1, dtypes.u64), e.scalar(32, dtypes.u64)
+    low_a, low_b = (e.op("bitwise_and", each, mask) for each in (a, b))
+    high_a, high_b = (e.op("shift_right", each, places) for each in (a, b))
+    carried = e.op("shift_right", e.op("mul", low_a, low_b), places)
+    middle = e.op("add", e.op("mul", high_a, low_b), carried)
+    rest = e.op("add", e.op("mul", low_a, high_b), e.op("bitwise_and", middle, mask))
+    found = e.op("add", e.op("mul", high_a, high_b), e.op("shift_right", middle, places))
+    found = e.op("add", found, e.op("shift_right", rest, places))
+    if not x.dtype.is_signed:
+        return found
+    zero = e.scalar(0, dtypes.i64)
+    for sign, other in ((x, b), (y, a)):
+        taken = zero_where(e, e.op("greater_equal", sign, zero), other)
+        found = e.op("sub", found, taken)
+    return e.cast(found, dtypes.i64)
+
+
 def _square(call: Call) -> Held:
     return product_of(call.maker, call.held(0), call.held(0))
 
@@ -446,6 +474,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("chlo.is_inf", lambda c: c.maker.op("is_inf", c.tensor(0)), pointwise=True),
     row("chlo.is_neg_inf", _is_infinity(-np.inf), pointwise=True),
     row("chlo.is_pos_inf", _is_infinity(np.inf), pointwise=True),
+    row("chlo.mulhi", _high_half, pointwise=True),
     row("chlo.square", _square, pointwise=True),
     row("complex", _complex, pointwise=True),
     row("constant", _constant, pointwise=True, keeps=True),

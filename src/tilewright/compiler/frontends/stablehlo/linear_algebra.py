@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.stablehlo.call import Call, real
@@ -18,20 +20,22 @@ from tilewright.compiler.frontends.stablehlo.elementwise import product_of
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,
     Held,
+    dims_of,
     joined,
     on_parts,
-    shape_of,
 )
+from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
-# Every row is a few operations of its own.
+# Every row is a few operations of its own; larger matrices of real numbers are factored by the host.
+FEW_ROWS: Final = 24
 MAX_ROWS: Final = 128
 
 
 def _flipped(e: NodeMaker, held: Held) -> Held:
     """The last two axes exchanged."""
-    order = [*range(len(shape_of(held)))]
+    order = [*range(len(dims_of(held)))]
     order[-2:] = order[-1], order[-2]
     return on_parts(lambda x: e.transpose(x, order), held)
 
@@ -41,39 +45,84 @@ def _wide(e: NodeMaker, held: Held) -> Held:
 
 
 def _triangular_solve(call: Call) -> Held:
-    """Row by row, in f64, as errors grow from row to row; of a row, only what lies in its triangle is read."""
-    e = call.maker
-    a, b = _wide(e, call.held(0)), _wide(e, call.held(1))
-    left, lower = call.flag("left_side"), call.flag("lower")
-    unit, transpose = call.flag("unit_diagonal"), call.keyword("transpose_a")
+    return solved(
+        call.maker,
+        call.held(0),
+        call.held(1),
+        left=call.flag("left_side"),
+        lower=call.flag("lower"),
+        unit=call.flag("unit_diagonal"),
+        transpose=call.keyword("transpose_a"),
+    )
+
+
+def solved(
+    e: NodeMaker,
+    matrix: Held,
+    given: Held,
+    *,
+    left: bool,
+    lower: bool,
+    unit: bool,
+    transpose: str,
+) -> Held:
+    """X of `a x = b`, or of `x a = b`; of a matrix, only what lies in its triangle is read.
+
+    Small ones are solved row by row in f64, as errors grow from row to row.
+    """
+    a, b = _wide(e, matrix), _wide(e, given)
     if transpose not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
         raise ModelError(f"transposition '{transpose}' is unknown")
-    _check_equations(shape_of(a), shape_of(b), left=left)
-    if 0 in shape_of(b):
-        return call.held(1)
+    _check_equations(e, dims_of(a), dims_of(b), left=left)
+    if 0 in dims_of(b):
+        return given
     if transpose == "ADJOINT" and isinstance(a, Complex):
         a = Complex(a.real, e.op("neg", a.imaginary))
     # From here the matrix stands on the left: x a = b is a' x' = b'.
     turned = (transpose != "NO_TRANSPOSE") == left
-    matrix = _flipped(e, a) if turned else a
+    a = _flipped(e, a) if turned else a
     right = b if left else _flipped(e, b)
-    solved = _substituted(e, matrix, right, lower=lower != turned, unit=unit)
-    found = solved if left else _flipped(e, solved)
-    return on_parts(lambda x: e.cast(x, call.dtype()), found)
+    lower = lower != turned
+    if isinstance(a, Complex) or _is_small(dims_of(a)[-1]):
+        found = _substituted(e, a, right, lower=lower, unit=unit)
+    else:
+        found = e.op("triangular_solve", real(a), real(right), lower=lower, unit=unit)
+    found = found if left else _flipped(e, found)
+    dtype = _dtype_of(given)
+    return on_parts(lambda x: e.cast(x, dtype), found)
 
 
-def _check_equations(a: Sequence[int], b: Sequence[int], *, left: bool) -> None:
-    """Raise ModelError for shapes that do not fit; UnsupportedError for too many rows."""
-    fits = 2 <= len(a) == len(b) and a[:-2] == b[:-2] and a[-1] == a[-2]
-    if not fits or b[-2 if left else -1] != a[-1]:
+def _is_small(count: Dim) -> bool:
+    """Whether rows are written out as operations of their own."""
+    return isinstance(count, int) and count <= FEW_ROWS
+
+
+def _fixed(count: Dim) -> int:
+    """Rows that are written out.  Raises: UnsupportedError for too many."""
+    if not isinstance(count, int) or count > MAX_ROWS:
+        raise UnsupportedError(
+            f"{count} rows of complex numbers are not supported, at most {MAX_ROWS}"
+        )
+    return count
+
+
+def _dtype_of(held: Held) -> DType:
+    return (held.real if isinstance(held, Complex) else real(held)).dtype
+
+
+def _check_equations(
+    e: NodeMaker, a: Sequence[Dim], b: Sequence[Dim], *, left: bool
+) -> None:
+    """Raise ModelError for shapes that do not fit."""
+    pairs = [(a[-1], a[-2]), *zip(a[:-2], b[:-2], strict=False)] if len(a) > 1 else []
+    fits = 2 <= len(a) == len(b) and all(assumed_equal(e, *pair) for pair in pairs)
+    if not fits or not assumed_equal(e, b[-2 if left else -1], a[-1]):
         raise ModelError(f"{list(a)} and {list(b)} are no equations")
-    if a[-1] > MAX_ROWS:
-        raise UnsupportedError(f"{a[-1]} equations are not supported, at most {MAX_ROWS}")
 
 
 def _substituted(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
     """X of `a x = b`, from the row with one unknown on."""
-    rank, count = len(shape_of(a)), shape_of(a)[-1]
+    rank, count = len(dims_of(a)), _fixed(dims_of(a)[-1])
     rows, columns = rank - 2, rank - 1
     found: dict[int, Held] = {}
     for index in range(count) if lower else reversed(range(count)):
@@ -105,21 +154,25 @@ def _quotient(e: NodeMaker, x: Held, y: Held) -> Held:
 
 
 def _cholesky(call: Call) -> Held:
-    """Row by row, in f64: each entry is what is left of it over the root on the diagonal."""
-    e, dtype, lower = call.maker, call.dtype(), call.flag("lower")
-    given = _wide(e, call.held(0))
-    sizes = shape_of(given)
-    if len(sizes) < 2 or sizes[-1] != sizes[-2]:
+    return cholesky(call.maker, call.held(0), lower=call.flag("lower"))
+
+
+def cholesky(e: NodeMaker, held: Held, *, lower: bool) -> Held:
+    """A triangular factor in f64, small ones row by row: each entry is what is left of it over the root on the diagonal."""
+    given, sizes = _wide(e, held), dims_of(held)
+    if len(sizes) < 2 or not assumed_equal(e, sizes[-1], sizes[-2]):
         raise ModelError(f"{list(sizes)} are no square matrices")
-    if sizes[-1] > MAX_ROWS:
-        raise UnsupportedError(f"{sizes[-1]} rows are not supported, at most {MAX_ROWS}")
     if 0 in sizes:
-        return call.held(0)
+        return held
     if not lower:
         given = _conjugated(e, _flipped(e, given))
-    found = _factored(e, given, sizes)
+    if isinstance(given, Complex) or _is_small(sizes[-1]):
+        found = _factored(e, given, sizes)
+    else:
+        found = e.ops("cholesky", real(given))[0]
     if not lower:
         found = _conjugated(e, _flipped(e, found))
+    dtype = _dtype_of(held)
     return on_parts(lambda x: e.cast(x, dtype), found)
 
 
@@ -129,9 +182,9 @@ def _conjugated(e: NodeMaker, held: Held) -> Held:
     return Complex(held.real, e.op("neg", held.imaginary))
 
 
-def _factored(e: NodeMaker, a: Held, sizes: Sequence[int]) -> Held:
+def _factored(e: NodeMaker, a: Held, sizes: Sequence[Dim]) -> Held:
     """The lower factor; entries above the diagonal are zero."""
-    rows, columns, count = len(sizes) - 2, len(sizes) - 1, sizes[-1]
+    rows, columns, count = len(sizes) - 2, len(sizes) - 1, _fixed(sizes[-1])
     lines: list[list[Held]] = []
     for i in range(count):
         line: list[Held] = []

@@ -1,6 +1,6 @@
 """Rows for batch normalization and for operations that newer modules write otherwise.
 
-Source: StableHLO specification, "batch_norm_inference", "batch_norm_training", "broadcast", "torch_index_select".
+Source: StableHLO specification, "batch_norm_grad", "batch_norm_inference", "batch_norm_training", "broadcast", "torch_index_select".
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide
 from tilewright.compiler.frontends.stablehlo.call import Call
+from tilewright.compiler.frontends.stablehlo.held import Held, dims_of, on_parts
+from tilewright.compiler.frontends.stablehlo.indexing import indices_of
 from tilewright.compiler.frontends.stablehlo.movement import broadcast_in, sizes_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import Number
@@ -72,13 +74,67 @@ def _training(call: Call) -> list[Tensor]:
     return [found, e.cast(mean, x.dtype), e.cast(variance, x.dtype)]
 
 
+def _gradient(call: Call) -> list[Tensor]:
+    """What a loss changes by with the operand, the scale and the offset of a normalization."""
+    e, x = call.maker, call.tensor(0)
+    axis, sizes = _feature(call, x), sizes_of(x)
+    others = tuple(i for i in range(x.rank) if i != axis)
+    count = float(math.prod(sizes[i] for i in others))
+
+    def total(value: Wide) -> Wide:
+        found = e.op("reduce_sum", value.tensor, axes=others, keepdims=False)
+        return _wide(call, found, axis, sizes)
+
+    def vector(value: Wide) -> Tensor:
+        found = e.op("reduce_sum", value.tensor, axes=others, keepdims=False)
+        return e.cast(found, x.dtype)
+
+    scale, mean, variance = (_wide(call, call.tensor(i), axis, sizes) for i in (1, 2, 3))
+    gradient = Wide.of(e, call.tensor(4))
+    centred, spread = Wide.of(e, x) - mean, variance + _epsilon(call)
+    deviation = spread.apply("sqrt")
+    along = total(gradient * centred) * centred / spread
+    rest = gradient * count - total(gradient) - along
+    found = scale / deviation / max(count, 1.0) * rest
+    return [
+        found.rounded(x.dtype),
+        vector(gradient * (centred / deviation)),
+        vector(gradient),
+    ]
+
+
+def _index_select(call: Call) -> Held:
+    """Slices of an axis by indices, the same for all places of the axes before, or others for each of a batch."""
+    axis, batch = call.integer("dim"), call.integer("batch_dims", 0)
+    indices, held, e = call.tensor(1), call.held(0), call.maker
+    rank = len(dims_of(held))
+    if not 0 <= batch <= min(axis, indices.rank) or axis >= rank:
+        raise ModelError(f"dim {axis} and batch_dims {batch} do not fit {rank} dimensions")
+    first = [*range(batch), axis]
+    order = [*first, *(i for i in range(batch, rank) if i != axis)]
+    own = indices.rank - batch
+    # The axes of the indices stand behind the batch; they go where the axis was.
+    middle = range(batch + own, batch + own + axis - batch)
+    places = [*range(batch), *middle, *range(batch, batch + own)]
+    places += range(len(places), rank + own - 1)
+    wide = e.unsqueeze(indices_of(e, indices), (indices.rank,))
+
+    def selected(x: Tensor) -> Tensor:
+        found = e.op("gather_nd", e.transpose(x, order), wide, batch_dims=batch)
+        return e.transpose(found, places)
+
+    return on_parts(selected, held)
+
+
 def _broadcast(call: Call) -> Tensor:
     x, sizes = call.tensor(0), call.integers("broadcast_sizes")
     return call.maker.broadcast_to(x, (*sizes, *x.shape))
 
 
 ROWS: Final[tuple[Row, ...]] = (
+    row("batch_norm_grad", _gradient),
     row("batch_norm_inference", _inference),
     row("batch_norm_training", _training),
     row("broadcast", _broadcast, by_parts=True, keeps=True),
+    row("torch_index_select", _index_select, keeps=True),
 )

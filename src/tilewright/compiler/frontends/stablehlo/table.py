@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.stablehlo.contraction import ROWS as CONTRACT
 from tilewright.compiler.frontends.stablehlo.control import ROWS as CONTROL
 from tilewright.compiler.frontends.stablehlo.custom_calls import ROWS as CUSTOM_CALLS
 from tilewright.compiler.frontends.stablehlo.dynamic import ROWS as DYNAMIC
+from tilewright.compiler.frontends.stablehlo.einsum import ROWS as EINSUM
 from tilewright.compiler.frontends.stablehlo.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.stablehlo.indexing import ROWS as INDEXING
 from tilewright.compiler.frontends.stablehlo.linear_algebra import (
@@ -44,6 +45,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CHLO_BROADCASTS,
     CUSTOM_CALLS,
     DYNAMIC,
+    EINSUM,
     ELEMENTWISE,
     INDEXING,
     LINEAR_ALGEBRA,

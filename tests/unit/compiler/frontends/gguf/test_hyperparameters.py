@@ -44,7 +44,12 @@ WRONG = {
         {"general__architecture": "lama"},
         "architecture 'lama' is not supported",
     ),
-    "experts": ({"expert_count": 8}, "mixtures of experts"),
+    "experts": ({"expert_count": 8}, "expert_used_count' is missing"),
+    "too many": ({"expert_count": 2, "expert_used_count": 3}, "a whole number from 1 to 2"),
+    "gating": (
+        {"expert_count": 2, "expert_used_count": 1, "expert_gating_func": 2},
+        "not chosen by softmax",
+    ),
     "no layers": (
         {"block_count": 0},
         "'llama.block_count' is '0', expected a whole number from 1",

@@ -86,6 +86,13 @@ MORE = {
         Form("phi3", fused=True, metadata={"phi3.attention.sliding_window": 4}),
         {"neighbours": False, "windows": (4, 4)},
     ),
+    "mixtral": (Form(experts=4, kinds={"exps.weight": "Q4_0"}), {}),
+    "mixtral of old": (Form(experts=3, apart=True, layers=1), {}),
+    "qwen2moe": (
+        Form("qwen2moe", biases=True, experts=5, chosen=3, shared_inner=32, kinds={"exps.weight": "Q8_0"}),
+        {"neighbours": False, "shares_add_up": False},
+    ),
+    "qwen3moe": (Form("qwen3moe", head_norms=True, experts=4, chosen=1, layers=1), {"neighbours": False}),
     "gemma": (Form("gemma"), {"neighbours": False, "gelu": True, "embedding_scale": 8.0}),
     "gemma2": (
         Form("gemma2", post_norms=True, layers=3,
@@ -131,6 +138,12 @@ def test_tokens_and_places_out_of_range_are_errors() -> None:
         _step(model, _caches(model), [80], 0)
     with pytest.raises(InputError, match="out of range"):
         _step(model, _caches(model), [1, 2], ROOM - 1)
+
+
+def test_a_router_without_experts_is_named() -> None:
+    form = Form(experts=2, layers=1, metadata={"llama.expert_count": 0})
+    with pytest.raises(ModelError, match="has a router, the metadata no experts"):
+        tw.compile(form.data())
 
 
 BROKEN = {

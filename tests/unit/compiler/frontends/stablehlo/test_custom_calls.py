@@ -1,10 +1,14 @@
 """Custom calls: notes are read over, old names are what they mean, others are refused by name."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import run
+from fakes.stablehlo_text import apply, run
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 X = np.float32([[0.5, -1.5, 3], [2, 1, 0]])
 
@@ -27,8 +31,8 @@ def test_old_names_are_what_they_mean() -> None:
 
 
 def test_another_name_is_refused_with_it() -> None:
-    with pytest.raises(ModelError, match="custom call 'lapack_spotrf' is not supported"):
-        call("lapack_spotrf")
+    with pytest.raises(ModelError, match="custom call 'lapack_sgees_ffi' is not supported"):
+        call("lapack_sgees_ffi")
 
 
 def test_a_composite_is_the_operation_that_it_is_called_after() -> None:
@@ -46,3 +50,47 @@ def test_operands_broadcast_as_in_numpy() -> None:
     y = np.float32([1, 2, 3])
     (found,) = run(text, "%x: tensor<2x3xf32>, %y: tensor<3xf32>", X, y)
     np.testing.assert_array_equal(found, X * y)
+
+
+def test_what_is_started_is_there_when_it_is_waited_for() -> None:
+    text = """
+    %f = "stablehlo.async_start"(%x) ({
+    ^bb0(%a: tensor<2x3xf32>):
+      %b = stablehlo.add %a, %a : tensor<2x3xf32>
+      stablehlo.return %b : tensor<2x3xf32>
+    }) : (tensor<2x3xf32>) -> tuple<tensor<2x3xf32>>
+    %r = "stablehlo.async_done"(%f) : (tuple<tensor<2x3xf32>>) -> tensor<2x3xf32>
+    return %r : tensor<2x3xf32>"""
+    (found,) = run(text, "%x: tensor<2x3xf32>", X)
+    np.testing.assert_array_equal(found, 2 * X)
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_the_upper_half_of_a_product_is_exact(name: str) -> None:
+    limits = np.iinfo(name)
+    ends = [limits.min, limits.min + 1, limits.max, limits.max - 1, 0, 1, limits.max // 3]
+    pairs = list(itertools.product(ends, ends))
+    given = [np.array([pair[side] for pair in pairs], name) for side in (0, 1)]
+    found = apply("chlo.mulhi", *given)
+    expected = [(int(a) * int(b)) >> limits.bits for a, b in zip(*given, strict=True)]
+    assert found.tolist() == expected
+
+
+def test_approximate_largest_entries_are_exact() -> None:
+    x = np.random.default_rng(1).normal(size=(3, 40)).astype(np.float32)
+    text = """
+    func.func @main(%x: tensor<3x40xf32>, %i: tensor<3x40xi32>) -> (tensor<3x4xf32>, tensor<3x4xi32>) {
+      %s = stablehlo.constant dense<0.0> : tensor<f32>
+      %t = stablehlo.constant dense<-1> : tensor<i32>
+      %r:2 = stablehlo.custom_call @ApproxTopK(%x, %i, %s, %t) {called_computations = [@more], mhlo.backend_config = {top_k = 4 : i64, reduction_dim = 1 : i64, recall_target = 9.0e-01 : f32, aggregate_to_topk = true, reduction_input_size_override = -1 : i64}, api_version = 4 : i32} : (tensor<3x40xf32>, tensor<3x40xi32>, tensor<f32>, tensor<i32>) -> (tensor<3x4xf32>, tensor<3x4xi32>)
+      return %r#0, %r#1 : tensor<3x4xf32>, tensor<3x4xi32>
+    }
+    func.func private @more(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>) -> tensor<i1> {
+      %0 = stablehlo.compare GT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      return %0 : tensor<i1>
+    }"""
+    places = np.broadcast_to(np.arange(40, dtype=np.int32), (3, 40)).copy()
+    values, found = evaluate(load(text.encode()).graph, [x, places])
+    order = np.argsort(-x, 1)[:, :4]
+    np.testing.assert_array_equal(found, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))

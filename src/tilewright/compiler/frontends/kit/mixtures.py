@@ -1,0 +1,56 @@
+"""Mixtures of experts: every row goes through the few experts that were chosen for it.
+
+How many rows an expert gets is read from the data, once for all experts; then each computes its own rows alone and
+adds them to the result.  Who chooses, and what an expert is, is the caller's.  Called by the rows of front ends.
+
+Source: Shazeer et al., "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base import dtypes
+from tilewright.compiler.frontends.kit import computed, control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+
+
+def mixture(
+    e: NodeMaker,
+    x: Tensor,
+    chosen: Tensor,
+    weights: Tensor,
+    experts: int,
+    expert: Callable[[Tensor, int], Tensor],
+) -> Tensor:
+    """The sum over the experts of what they give for their rows, weighted: f32[rows, width].
+
+    Args:
+        e: writes the nodes.
+        x: [rows, width].
+        chosen: the experts of every row, i64[rows, k].
+        weights: of what they give, f32[rows, k].
+        experts: how many there are.
+        expert: what the expert of a number gives for some rows, [n, width].
+    """
+    rows = x.shape[0]
+    # One truth value for every row, choice and expert.
+    hits = e.op("equal", e.unsqueeze(chosen, (2,)), e.iota((1, 1, experts), 2))
+    takes = e.op("reduce_max", e.cast(hits, dtypes.i64), axes=(1,), keepdims=False)
+    high = rows if isinstance(rows, int) else None
+    totals = e.op("reduce_sum", takes, axes=(0,), keepdims=False)
+    sizes = control.read_sizes(e, totals, "rows", high)
+    weighted = e.op("mul", e.cast(hits, dtypes.f32), e.unsqueeze(weights, (2,)))
+    shares = e.op("reduce_sum", weighted, axes=(1,), keepdims=False)
+    total = e.full(0, dtypes.f32, x.shape)
+    for number, size in enumerate(sizes):
+        column = e.squeeze(e.slice(takes, 1, number, 1), (1,))
+        mask = e.op("not_equal", column, computed.whole(e, 0))
+        places = computed.places_of(e, mask, size)
+        own = expert(e.op("gather", x, places, axis=0), number)
+        share = e.op("gather", e.slice(shares, 1, number, 1), places, axis=0)
+        scaled = e.op("mul", e.cast(own, dtypes.f32), share)
+        where = e.unsqueeze(places, (1,))
+        total = e.op("scatter_nd", total, where, scaled, reduction="add")
+    return total
