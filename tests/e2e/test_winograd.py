@@ -128,6 +128,29 @@ def test_one_compilation_convolves_images_of_any_size(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("side", [7, 14, 30])
+def test_an_image_of_a_batch_is_the_image_alone(side: int) -> None:
+    """Bit for bit, whether the number of images was known or not (docs/numerics.md)."""
+    x, w, _ = convolution((5, 128, side, side), 64, 1)
+
+    def compiled(images: int | str) -> tilewright.Model:
+        model = one_node("Conv", [x, w], constants=[1], pads=[1, 1, 1, 1])
+        dim = model.graph.input[0].type.tensor_type.shape.dim[0]
+        if isinstance(images, str):
+            dim.dim_param = images
+        else:
+            dim.dim_value = images
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        return tilewright.compile(model, threads=1)
+
+    one, five, any_number = compiled(1), compiled(5), compiled("n")
+    alone = np.concatenate([one(image[None]) for image in x])
+    np.testing.assert_array_equal(five(x), alone)
+    np.testing.assert_array_equal(any_number(x), alone)
+    np.testing.assert_array_equal(any_number(x[3:4]), alone[3:4])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_no_number_stays_in_its_group_and_tile(bad: float) -> None:
     """It reaches all that the direct sum has it reach, the rest of those tiles, and no other group."""

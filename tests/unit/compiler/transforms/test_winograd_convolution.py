@@ -56,7 +56,7 @@ def test_the_machine_is_asked_about_one_group_and_how_many_there_are():
     asked = []
     choose = WinogradConvolution(choose_tile=lambda *sizes: asked.append(sizes) or 0)
     run([choose], conv("2, 9, 6, 6", "15, 2, 3, 3", "2, 7, 4, 15", ", groups = 3"))
-    assert asked == [([2, 7, 4], 2, 5, 3, 3)]
+    assert asked == [([1, 7, 4], 2, 5, 3, 3)], "one image of two"
 
 
 @pytest.mark.parametrize("groups", [1, 2])
