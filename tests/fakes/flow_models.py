@@ -346,7 +346,29 @@ def _loops_of_no_trips_with_rows_of_any_size() -> FlowModel:
     )
 
 
+def _shapes_of_which_data_decides_a_part() -> FlowModel:
+    return _model(
+        """agraph (float[N,1] x, int64[1] k) => (float[N,J] y, float[N,K] z, float[N,L] w) {
+              one = Constant<value_ints = [1]>()
+              none = Constant<value_ints = [0, 0, 0]>()
+              size = Shape<start = 0, end = 1>(x)
+              wide = Concat<axis = 0>(one, k)
+              y = Expand(x, wide)
+              same = Concat<axis = 0>(size, k)
+              z0 = Expand(x, same)
+              z = Neg(z0)
+              pads = Concat<axis = 0>(none, k)
+              t = Pad(y, pads)
+              w = Tile(t, wide)
+            }""",
+        (_f(3, 1), _i([4])),
+        (_f(1, 1), _i([0])),
+        (_f(2, 1), _i([1])),
+    )
+
+
 _MODELS = (
+    _shapes_of_which_data_decides_a_part,
     _rows_of_a_loop_that_reads_sizes_and_may_end_early,
     _loops_of_no_trips_with_rows_of_any_size,
     _layers_whose_weights_are_stacked,

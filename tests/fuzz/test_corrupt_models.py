@@ -17,6 +17,7 @@ import pytest
 from fakes import onnx_suite, small_models, small_networks
 from fakes.case_worker import CaseWorker
 from fakes.damage import changed_bytes, changed_model
+from fuzz.flow.models import make_case
 from tilewright.base import dtypes
 
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -74,6 +75,17 @@ def test_a_model_damaged_in_many_ways_is_refused_or_runs(
     model = MODELS[name]()
     kinds = {check(worker, model, tmp_path, seed) for seed in range(MANY)}
     assert kinds == {"refused", "ran"}
+
+
+@pytest.mark.parametrize(
+    ("first", "count"), [(0, 4), pytest.param(4, 60, marks=pytest.mark.slow)]
+)
+def test_a_damaged_model_with_control_flow_is_refused_or_runs(
+    first: int, count: int, worker: CaseWorker, tmp_path: Path
+) -> None:
+    """Bodies, captures and sizes of data, damaged: each time another model."""
+    for seed in range(first, first + count):
+        check(worker, make_case(seed).model, tmp_path, seed)
 
 
 @pytest.mark.sampled(3)

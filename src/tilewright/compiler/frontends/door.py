@@ -122,8 +122,9 @@ _ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _load_onnx, _cover_onnx)
 _STABLEHLO: Final = FrontEnd(
     "StableHLO",
     (".mlir", ".mlirbc", ".stablehlo"),
+    # Of text a comment or the name of an attribute or type is enough: what follows may be far behind.
     re.compile(
-        rb"ML\xefR|\s*(?:(?://[^\n]*)?\s*)*(?:module\b|builtin\.module\b|func\.func\b)"
+        rb'ML\xefR|\s*(?://|[#!][\w.$-]+\s*=|"?(?:(?:builtin\.)?module|func\.func)\b)'
     ),
     _load_stablehlo,
     _cover_stablehlo,

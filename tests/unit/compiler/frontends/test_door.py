@@ -29,6 +29,19 @@ def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> N
     assert front_end_of(tmp_path / "missing").name == "ONNX"
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "// " + "a long comment " * 40 + "\n\n",
+        "#loc1 = loc(unknown)\n" * 30,
+        "!t = tensor<2xf32>\n",
+        "\n  \t",
+    ],
+)
+def test_a_text_is_known_whatever_stands_before_its_module(head: str) -> None:
+    assert front_end_of((head + TEXT).encode()).name == "StableHLO"
+
+
 def test_a_module_is_imported_and_covered() -> None:
     graph, files, checks, _ = import_model(TEXT.encode(), CompileOptions(targets=()))
     assert [v.name for v in graph.inputs] == ["a"]

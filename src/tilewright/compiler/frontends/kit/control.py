@@ -8,7 +8,7 @@ answer.  Called by the rows of front ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.region import Region
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.schema import TensorType, Trait
+from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.shapes import element_count
 
 UNROLLED_NODES: Final = 256
@@ -131,19 +131,44 @@ def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None)
 def read_sizes(
     e: NodeMaker, values: Tensor, stem: str = "size", high: int | None = None
 ) -> tuple[Dim, ...]:
-    """The elements of a small tensor of integers, as sizes that the host reads where the model does not say them."""
+    """The elements of a small tensor of integers, as sizes; the host reads those that are not known."""
     count = element_count(values.shape)
     if not isinstance(count, int):
         raise UnsupportedError("how many sizes there are depends on data")
-    if not count:
-        return ()
-    if values.array is not None:
-        known = [int(size) for size in values.array.flat]
-        if min(known) >= 0:
-            return tuple(known)
-    sizes = [fresh_symbol(e, stem, 0, high) for _ in range(count)]
+    held = _joined_elements(values) or [None] * count
+    unknown = [place for place, size in enumerate(held) if size is None]
+    if not unknown:
+        return tuple(size for size in held if size is not None)
+    if len(unknown) < count:
+        values = e.op("gather", values, e.constant(np.array(unknown)), axis=0)
+    sizes = [fresh_symbol(e, stem, 0, high) for _ in unknown]
     e.bind_sizes(e.cast(values, dtypes.i64), sizes)
-    return tuple(sizes)
+    fresh = iter(sizes)
+    return tuple(next(fresh) if size is None else size for size in held)
+
+
+def _joined_elements(values: Tensor) -> list[Dim | None] | None:
+    """The elements of a vector that is joined of known and other pieces; None: it is no such vector."""
+    node = None if values.value is None else values.value.node
+    if node is None or node.op != "concat" or values.rank != 1:
+        return None
+    found: list[Dim | None] = []
+    for piece in node.present_operands:
+        count = element_count(piece.type.shape)
+        if not isinstance(count, int):
+            return None
+        found += _piece_elements(piece.node, count)
+    return found
+
+
+def _piece_elements(node: Node | None, count: int) -> Sequence[Dim | None]:
+    """Sizes that stand in the graph; a negative one is none, and is refused where it is read."""
+    if node is not None and node.op == "constant":
+        numbers = np.reshape(cast("Array", node.attributes["value"]), -1).tolist()
+        return [number if number >= 0 else None for number in numbers]
+    if node is not None and node.op == "shape_tensor":
+        return cast("tuple[Dim, ...]", node.attributes["values"])
+    return [None] * count
 
 
 def switch(

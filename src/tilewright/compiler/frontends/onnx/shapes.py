@@ -229,7 +229,8 @@ def _expand_by_data(call: Call, x: Tensor) -> Tensor:
     wanted: list[Dim] = [1] * (rank - len(given)) + list(given)
     shape: list[Dim] = []
     for size, target in zip(own, wanted, strict=True):
-        if size != 1 and not isinstance(size, int) and not isinstance(target, int):
+        are_open = not isinstance(size, int) and not isinstance(target, int)
+        if are_open and size != target:
             raise UnsupportedError(
                 f"size '{size}' may be 1 or not where data says how large"
             )
