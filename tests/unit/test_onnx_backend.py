@@ -128,6 +128,51 @@ def test_shapes_that_are_passed_are_compiled_for_their_values() -> None:
         assert prepared.variants == 2
 
 
+def test_a_loop_that_carries_a_sequence_is_compiled_for_the_trips_of_a_call() -> None:
+    prepared = backend.prepare(
+        model(
+            """agraph (int64 n, float[3] x) => (seq(float[3]) y) {
+                 go = Constant<value = bool {1}> ()
+                 none = SequenceEmpty ()
+                 y = Loop (n, go, none) <body = b (int64 i, bool c, seq(float[3]) s)
+                   => (bool c2, seq(float[3]) s2) {
+                   f = Cast<to = 1> (i)
+                   row = Add (x, f)
+                   s2 = SequenceInsert (s, row)
+                   c2 = Identity (c)
+                 }>
+               }"""
+        )
+    )
+    x = np.array([1, 2, 3], np.float32)
+    for trips in (2, 0, 3):
+        (rows,) = prepared.run([np.array(trips), x])
+        assert len(rows) == trips
+        for trip, row in enumerate(rows):
+            np.testing.assert_array_equal(row, x + trip)
+    assert prepared.fixed_inputs == ("n",)
+
+
+def test_branches_of_different_ranks_are_compiled_for_the_condition_of_a_call() -> None:
+    prepared = backend.prepare(
+        model(
+            """agraph (bool p, float[3] x) => (float[a,b] y) {
+                 y = If (p) <
+                   then_branch = t () => (float[3,1] a) {
+                     last = Constant<value_ints = [1]> ()
+                     a = Unsqueeze (x, last)
+                   },
+                   else_branch = e () => (float[3] b) { b = Neg (x) }
+                 >
+               }"""
+        )
+    )
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(prepared.run([np.array(True), x])[0], x[:, None])
+    np.testing.assert_array_equal(prepared.run([np.array(False), x])[0], -x)
+    assert prepared.fixed_inputs == ("p",)
+
+
 def test_what_a_compiled_model_cannot_hold_is_refused_by_compile_with_a_way_out() -> None:
     import tilewright as tw
 

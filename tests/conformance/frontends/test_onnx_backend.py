@@ -31,7 +31,6 @@ EXCLUDED = {
     "test_regex_full_match_*": HOST,
     "test_string_*": HOST,
     "test_strnorm*": HOST,
-    "test_not_[234]d": "the model states opset 1",
     "test_identity_sequence": SEQUENCES,
     "test_identity_opt": SEQUENCES,
     "test_loop13_seq": SEQUENCES,

@@ -7,9 +7,13 @@ cases, the nightly one all.
 from __future__ import annotations
 
 import fnmatch
+import re
 import unittest
 import warnings
+from collections import Counter
+from pathlib import Path
 
+import onnx
 import pytest
 
 import tilewright.onnx_backend as backend
@@ -31,6 +35,7 @@ NAMES = sorted(
     and not any(fnmatch.fnmatchcase(name.removesuffix("_cpu"), p) for p in NOISY)
 )
 STRIDE = 211
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "onnx-conformance.md"
 
 
 def reason(name: str) -> str | None:
@@ -72,3 +77,32 @@ def test_every_exclusion_names_a_case() -> None:
     names = [name.removesuffix("_cpu") for _, name in NAMES]
     for pattern in EXCLUDED:
         assert fnmatch.filter(names, pattern), f"no case matches '{pattern}'"
+
+
+def test_the_page_of_results_says_what_the_list_says() -> None:
+    """Written by tools/onnx_conformance.py: of another version, or another list, it has to be written again."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"of onnx {onnx.__version__} " in text, "run tools/onnx_conformance.py --page"
+    rows = re.findall(
+        r"^\| `(.+)` \| .+ \| (\d+) \| (?:differs|wrong|refused) \|", text, re.MULTILINE
+    )
+    listed: Counter[str] = Counter()
+    for pattern, count in rows:
+        listed[f"test_{pattern}"] += int(count)
+    every = [
+        name.removesuffix("_cpu")
+        for cases in SUITE.values()
+        for name in dir(cases)
+        if name.startswith("test_") and name.endswith("_cpu")
+    ]
+    expected = {
+        pattern: len(fnmatch.filter(every, pattern)) for pattern in (*EXCLUDED, *NOISY)
+    }
+    assert dict(listed) == expected
+    totals = re.findall(
+        r"^\| [^`|]+ \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE
+    )
+    sums = [sum(map(int, column)) for column in zip(*totals, strict=True)]
+    assert sums[0] == len(every)
+    assert sums[1] == len(every) - sum(expected.values())
+    assert sums[3] == 0, "wrong"

@@ -57,11 +57,16 @@ def _if(call: Call) -> list[Held]:
         forms.append(held)
         return _flattened(held)
 
-    results = control.conditional(
-        call.maker, condition, lambda: branch(then), lambda: branch(other)
-    )
-    if [_form(h) for h in forms[0]] != [_form(h) for h in forms[1]]:
-        raise UnsupportedError("a result is a tensor or a sequence, depending on data")
+    try:
+        results = control.conditional(
+            call.maker, condition, lambda: branch(then), lambda: branch(other)
+        )
+        if [_form(h) for h in forms[0]] != [_form(h) for h in forms[1]]:
+            raise UnsupportedError("a result is a tensor or a sequence, depending on data")
+    except (UnsupportedError, SkipNodeError):
+        # Whoever compiles for the values of a call may know which branch it is.
+        call.maker.need(condition)
+        raise
     return _restored(forms[0], results)
 
 
@@ -140,6 +145,10 @@ def _loop(call: Call) -> list[Held]:
     try:
         return _as_loop(it)
     except (UnsupportedError, SkipNodeError):
+        # Whoever compiles for the values of a call may know how many trips there are.
+        for decides in (limit, running):
+            if decides is not None:
+                e.need(decides)
         if not isinstance(trips, int) or trips > MAX_TRIPS:
             raise
         failed = call.checkpoint.problems()

@@ -50,7 +50,11 @@ from tilewright.compiler.frontends.onnx.model import (
     opset_versions,
 )
 from tilewright.compiler.frontends.onnx.row import Result, Row
-from tilewright.compiler.frontends.onnx.schemas import schema_function, schema_of
+from tilewright.compiler.frontends.onnx.schemas import (
+    is_unchanged,
+    schema_function,
+    schema_of,
+)
 from tilewright.compiler.frontends.onnx.scope import Scope
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
@@ -76,6 +80,7 @@ _UNNAMED: Final = "model"  # the file's name is not the model's
 _TO_THE_HOST: Final = (
     "tilewright.onnx_backend.prepare(model) runs what the host computes, too"
 )
+_TO_ANOTHER_OPSET: Final = "convert it with onnx.version_converter.convert_version"
 # Unrolled loops and inlined functions count every time; a model far beyond this is hostile.
 MAX_NODES: Final = 200_000
 
@@ -133,10 +138,10 @@ class Importer:
 
     def _check_opset(self) -> None:
         opset = opset_versions(self.model.proto).get("")
-        if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        # Of older models every node is looked at: many ops are what they were.
+        if opset is not None and not 1 <= opset <= NEWEST_OPSET:
             text = f"uses opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}"
-            hint = "convert it with onnx.version_converter.convert_version"
-            self._problem(None, "", UnsupportedError(text, hint=hint))
+            self._problem(None, "", UnsupportedError(text, hint=_TO_ANOTHER_OPSET))
 
     def _location(self, name: str) -> Location:
         return Location(self.model.file, name)
@@ -375,6 +380,7 @@ class Importer:
         opset = scope.opsets.get(record.domain)
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
+        _check_age(record, opset)
         of_text = any(isinstance(held, HostValue) for held in inputs)
         key = (record.domain, record.op_type, opset or 1)
         found = table.find(*key, of_text=of_text) or extensions.find_operator(*key)
@@ -518,6 +524,17 @@ class Importer:
         hint = did_you_mean(op, known) if known else None
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
+
+
+def _check_age(record: Record, opset: int | None) -> None:
+    """Raise UnsupportedError for an op that has changed between an old opset and those that rows know."""
+    if record.domain or opset is None or opset >= OLDEST_OPSET:
+        return
+    if not is_unchanged(record.op_type, opset, OLDEST_OPSET):
+        raise UnsupportedError(
+            f"op '{record.op_type}' of opset {opset} is not that of opset {OLDEST_OPSET}",
+            hint=_TO_ANOTHER_OPSET,
+        )
 
 
 def _resolved(node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:

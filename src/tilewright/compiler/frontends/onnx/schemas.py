@@ -24,6 +24,14 @@ def schema_of(domain: str, op: str, opset: int) -> Any:
         return None
 
 
+def is_unchanged(op: str, opset: int, later: int) -> bool:
+    """Whether an op of ONNX is the same in two opsets."""
+    one, other = (schema_of("", op, version) for version in (opset, later))
+    if one is None or other is None:
+        return False
+    return bool(one.since_version == other.since_version)
+
+
 def schema_function(
     node: NodeProto, domain: str, op: str, opset: int, inputs: Sequence[Held | None]
 ) -> FunctionProto | None:

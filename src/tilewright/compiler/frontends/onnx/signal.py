@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -119,7 +120,7 @@ def _dft(call: Call) -> Tensor:
             call.tensor(2),
             x.rank,
             lambda axes: [_along(call, axes[0])],
-            allowed=lambda a: a < x.rank - 1,
+            allowed=lambda a: a < x.rank - 1 and _length(call, x.shape[a]) != 0,
         )
         return result
     else:
@@ -128,17 +129,21 @@ def _dft(call: Call) -> Tensor:
     return _along(call, axis)
 
 
+def _length(call: Call, size: Dim) -> int:
+    """The length of a transform along an axis of `size`."""
+    if not call.is_nothing(1):
+        return call.number(1, "the length")
+    if not isinstance(size, int):
+        raise UnsupportedError("a transform of dynamic length is not supported")
+    halved = call.flag("inverse") and call.flag("onesided")
+    return 2 * (size - 1) if halved else size
+
+
 def _along(call: Call, axis: int) -> Tensor:
     """The transform along one axis."""
     e, x = call.maker, call.tensor(0)
     inverse, onesided = call.flag("inverse"), call.flag("onesided")
-    size = x.shape[axis]
-    if not call.is_nothing(1):
-        length = call.number(1, "the length")
-    elif isinstance(size, int):
-        length = 2 * (size - 1) if inverse and onesided else size
-    else:
-        raise UnsupportedError("a transform of dynamic length is not supported")
+    length = _length(call, x.shape[axis])
     if length < 1:
         raise ModelError(f"the length is {length}")
     return transform(e, x, axis, length, inverse=inverse, onesided=onesided)

@@ -376,6 +376,22 @@ def test_opsets_outside_the_supported_range_are_refused() -> None:
         load(model)
 
 
+@pytest.mark.parametrize("opset", [1, 5])
+def test_of_old_opsets_what_has_not_changed_is_taken_and_the_rest_refused_by_name(
+    opset: int,
+) -> None:
+    model = onnx_models.parse(
+        "graph (bool[3] x) => (bool[3] y) { y = Not(x) }", opset=opset
+    )
+    (found,) = evaluate(load(model), [np.array([True, False, True])])
+    assert found.tolist() == [False, True, False]
+    model = onnx_models.parse(RELU, opset=opset)
+    with pytest.raises(
+        ModelError, match=f"op 'Relu' of opset {opset} is not that of opset 6"
+    ):
+        load(model)
+
+
 @pytest.mark.parametrize("data", [b"", b"no model", b"\x08\x0a", bytes(100)])
 def test_bytes_that_are_no_model_are_refused(data: bytes) -> None:
     with pytest.raises(ModelError, match="is not an ONNX model"):
