@@ -386,6 +386,7 @@ def test_code_generators_that_keep_dying_are_an_error_not_a_hang(folder: Path) -
 @pytest.mark.parametrize(
     "count", [7, pytest.param(140, marks=pytest.mark.nightly)], ids=["short", "full"]
 )
+@pytest.mark.slow
 def test_processes_end_as_they_should_with_calls_under_way(count: int) -> None:
     done = subprocess.run(
         [sys.executable, str(HERE / "process_ends.py"), "--count", str(count)],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,6 +19,7 @@ from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.builder import make_node
 from tilewright.compiler.ops.declaration import OpDecl, type_of
 
+LONG = ("attention", "top_k")
 # Relative error allowed between a kernel and the oracle, which computes in f64.  Values of 8-bit
 # floats are only stored: both sides round the same number once.
 TOLERANCE = {
@@ -49,9 +53,16 @@ def node_of(case: cases.Case):
     return make_node(case.op, operands, case.attributes)
 
 
-@pytest.mark.parametrize(
-    "row", [r for r in catalogue.all_ops() if r.cases], ids=lambda r: r.name
-)
+def by_op(rows: Iterable[OpDecl]) -> list[Any]:
+    """A parameter per op; the cases of some take Python many seconds."""
+    long = pytest.mark.slow
+    return [
+        pytest.param(row, id=row.name, marks=long if row.name in LONG else ())
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("row", by_op(r for r in catalogue.all_ops() if r.cases))
 def test_the_kernel_of_every_case_agrees_with_the_oracle(row: OpDecl):
     for case in cases.instances(row):
         node = node_of(case)

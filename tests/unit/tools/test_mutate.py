@@ -50,6 +50,7 @@ def test_a_mutant_that_a_test_notices_is_killed_and_the_source_is_put_back(
     assert (copy / mutate.COMPILER / "kernel" / "a.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_a_mutant_that_no_test_notices_survives(copy: Path) -> None:
     result = mutate.Runner(copy).judge(one(copy, "if x <= 0:"), reach="room")
     assert result.status == "survived"
