@@ -12,7 +12,7 @@ from tilewright.compiler.graph.schema import AttributeSpec
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import contents, formulas
+from tilewright.compiler.ops import contents, formulas, ranges
 from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
 from tilewright.compiler.ops.functions import CASES, Numpy, unary
@@ -57,6 +57,7 @@ relu: Final = unary(
     lambda x: np.where(x < 0, np.zeros_like(x), x),
     lambda b, x: b.select(b.lt(x, 0), 0, x),
     allowed=NUMERIC,
+    rule=ranges.rectified,
     follow=contents.RECTIFIED,
 )
 silu: Final = unary(

@@ -60,9 +60,16 @@ def _shape_tensor_infer(_: Types, attributes: Attributes) -> tuple[TensorType, .
 def _shape_tensor_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
+    """One nest, so that a kernel that reads a size holds it as one of its own."""
     del operands
-    for position, dim in enumerate(cast("tuple[Dim, ...]", attributes["values"])):
-        b.store(results[0], (position,), b.index(dim))
+    values = cast("tuple[Dim, ...]", attributes["values"])
+    if not values:
+        return
+    with b.nest(results[0].shape) as (place,):
+        found = b.index(values[-1])
+        for position, dim in enumerate(values[:-1]):
+            found = b.select(b.eq(b.index(place), position), b.index(dim), found)
+        b.store(results[0], (place,), found)
 
 
 shape_tensor: Final = declare(
@@ -73,6 +80,7 @@ shape_tensor: Final = declare(
     infer=_shape_tensor_infer,
     evaluate=lambda *, values: np.asarray(values, np.int64),
     body=_shape_tensor_body,
+    role=Role.MAP,
     ranges=ranges.listed,
     cases=("; values=(3,5,7)", "; values=()"),
 )

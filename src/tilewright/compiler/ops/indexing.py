@@ -279,8 +279,8 @@ def _row_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, place = need(types, 0), need(types, 1)
     result = x.with_shape(cast("tuple[Dim, ...]", attributes["shape"]))
     whole, part = x.element_count, result.element_count
-    is_known = isinstance(whole, int) and isinstance(part, int) and whole > 0 and part > 0
-    if not is_known or whole % part or place.element_count != 1:
+    fits = isinstance(part, int) and part > 0 and place.element_count == 1
+    if not fits or (isinstance(whole, int) and (not whole or whole % part)):
         raise ModelError(f"{result} is no row of {x} at {place}")
     return (result,)
 

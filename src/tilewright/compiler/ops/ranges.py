@@ -154,6 +154,11 @@ def larger(asked: Asked) -> Range:
     return _larger(asked.of(0), asked.of(1))
 
 
+def rectified(asked: Asked) -> Range:
+    """The larger of the operand and 0."""
+    return _larger(asked.of(0), Range(0, 0))
+
+
 def _smaller(a: Range, b: Range) -> Range:
     # Either bounds the result; without a proof of which is lower, the one that came as an operand.
     return Range(least(a.low, b.low), first_known(least(a.high, b.high), b.high, a.high))

@@ -3,7 +3,8 @@
     gather(table, i)     ->     pick_row(table, i)
 
 A kernel that reads elementwise takes the gather into its loads. One that reads its operand from memory, as products
-do, would get a copy of the row in each trip; `pick_row` says where the row is instead, and nothing is copied.
+do, or that adds it to what a product makes, would get a copy of the row in each trip; `pick_row` says where the row is
+instead, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import pick_row
+from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.guard_indices import GuardIndices
 from tilewright.compiler.transforms.matching import (
@@ -28,6 +30,7 @@ from tilewright.compiler.transforms.matching import (
     picks_one,
 )
 
+_DEPTH: Final = 4  # elementwise ops behind a product
 _FROM_MEMORY: Final = (Role.CONTRACTION, Role.ATTENTION, Role.POOLING, Role.ALONE)
 
 
@@ -37,7 +40,7 @@ class PickRows(GraphPass):
     """In bodies of loops, write what picks a row for a kernel that reads it from memory as `pick_row`.
 
     Requires: guarded, for a row has no check of its own.  Ensures: tables are constants, or what the loop reads from
-    outside; rows have at least `least_bytes`.  Bodies in which sizes are read stay as they are.
+    outside, and never empty; rows have at least `least_bytes`, and a size that is known.  Bodies in which sizes are read stay as they are.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"rows-picked"})
@@ -74,7 +77,7 @@ class PickRows(GraphPass):
         size = node.result.type.size_bytes
         return (
             place.type.dtype is dtypes.i64
-            and table.type.is_static
+            and is_at_least(table.type.shape[axis], 1)
             and all(extent == 1 for extent in table.type.shape[:axis])
             and isinstance(size, int)
             and size >= self.least_bytes
@@ -84,9 +87,24 @@ class PickRows(GraphPass):
 def _is_read_from_memory(value: Value, edit: Editor) -> bool:
     return any(
         user.schema.role in _FROM_MEMORY
+        or (user.schema.role is Role.POINTWISE and _follows_product(user, value))
         or (has(user, Trait.VIEW) and _is_read_from_memory(user.result, edit))
         for user in edit.users(value)
     )
+
+
+def _follows_product(user: Node, value: Value, depth: int = _DEPTH) -> bool:
+    """Whether the other operands are made of a product: the kernel is its, and moves nothing that data picks."""
+    for other in user.present_operands:
+        maker = other.node
+        if other is value or maker is None:
+            continue
+        if maker.schema.role is Role.CONTRACTION:
+            return True
+        passes = maker.schema.role in (Role.POINTWISE, Role.VIEW)
+        if depth and passes and _follows_product(maker, value, depth - 1):
+            return True
+    return False
 
 
 def _pick(node: Node, edit: Editor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import cast, final
 
-from tilewright.base.symbolic import Dim, Expr, Symbol, symbol, symbols
+from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, symbol, symbols
 from tilewright.compiler.program.emit_bytecode.function import (
     STATUS_INVALID_ARGUMENT,
     HalFunction,
@@ -135,15 +135,16 @@ class Flow:
         buffer, start, _ = self._span(step.place)
         given = self._load(buffer, start)
         table, row = step.table.type.size_bytes, step.row.type.size_bytes
-        assert isinstance(table, int) and isinstance(row, int), "rows have known sizes"  # noqa: PT018 - one thought
-        count, zero = function.i64(table // row), function.i64(0)
+        assert isinstance(row, int), "rows have known sizes"
+        rows = floordiv(table, row)
+        count, zero = function.size(rows), function.i64(0)
         back = build.emit("add.i64", given, count)
         is_back = build.emit("cmp.lt.i64.s", given, zero)
         place = build.emit("select.i64", is_back, back, given)
-        last = function.i64(table // row - 1)
+        last = function.size(rows - 1)
         place = build.emit("min.i64.s", build.emit("max.i64.s", place, zero), last)
         self._rows += 1
-        dim = symbol(f"row${self._rows}", 0, table // row - 1)
+        dim = symbol(f"row${self._rows}", 0)
         (name,) = symbols(dim)
         self._bind(name, place)
         return dim * row
