@@ -24,6 +24,7 @@ typedef enum tw_storage_kind_t {
   TW_STORAGE_OUTPUT = 1,
   TW_STORAGE_CONSTANT = 2,
   TW_STORAGE_TRANSIENT = 3,
+  TW_STORAGE_ROW = 4,  // part of another, as a step says
 } tw_storage_kind_t;
 
 // Bytes that tensors live in. `place`: of inputs, outputs and constants their position among those; of transients
@@ -104,6 +105,9 @@ typedef enum tw_step_kind_t {
   TW_STEP_DISPATCH = 0,  // `target` is a kernel
   TW_STEP_COPY = 1,      // operand, result
   TW_STEP_CALL = 2,      // `target` is a packed function
+  TW_STEP_LABEL = 3,     // where others go to
+  TW_STEP_GOTO = 4,      // on at step `target`, a label: always, or where the one argument, a byte, is 0
+  TW_STEP_ROW = 5,       // the result, a row storage, is the row of the second operand at the first, an int64
 } tw_step_kind_t;
 
 // `arguments` are entries, operands before results; `constants` the kernel's push constants.

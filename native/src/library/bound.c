@@ -124,23 +124,33 @@ typedef struct recorder_t {
   tw_binding_t* bindings;
   tw_command_t* commands;
   uint32_t* constants;
+  uint32_t* step_commands;          // of each step, the first command that is not before it
   tw_command_list_layout_t layout;  // the tables above, and how full they are
+  int has_flow;                     // some step says which comes next
+  int has_unread;                   // checks were written since the last look at them
 } recorder_t;
+
+static int is_flow(const tw_step_t* step) { return step->kind == TW_STEP_LABEL || step->kind == TW_STEP_GOTO; }
+
+// One per step, a look at the checks before each and behind the last, and one that clears them.
+static size_t command_room(const tw_program_t* program) { return 2 * (size_t)program->step_count + 2; }
 
 static int allocate_tables(recorder_t* recorder) {
   const tw_program_t* program = recorder->bound->program;
-  size_t bindings = 1;
+  size_t bindings = 2;
   size_t constants = 1;
   for (uint32_t i = 0; i < program->step_count; ++i) {
-    bindings += program->steps[i].argument_count;
+    recorder->has_flow = recorder->has_flow || is_flow(&program->steps[i]);
+    bindings += program->steps[i].argument_count + (size_t)1;  // a look at the checks stands before it, perhaps
     constants += program->steps[i].constant_count;
   }
   recorder->slots = calloc((size_t)program->storage_count + 1, sizeof(*recorder->slots));
   recorder->bindings = calloc(bindings, sizeof(*recorder->bindings));
-  recorder->commands = calloc((size_t)program->step_count + 1, sizeof(*recorder->commands));
+  recorder->commands = calloc(command_room(program), sizeof(*recorder->commands));
+  recorder->step_commands = calloc((size_t)program->step_count + 1, sizeof(*recorder->step_commands));
   recorder->constants = calloc(constants, sizeof(*recorder->constants));
   return recorder->slots != NULL && recorder->bindings != NULL && recorder->commands != NULL &&
-         recorder->constants != NULL;
+         recorder->constants != NULL && recorder->step_commands != NULL;
 }
 
 static void free_tables(recorder_t* recorder) {
@@ -148,11 +158,12 @@ static void free_tables(recorder_t* recorder) {
   free(recorder->bindings);
   free(recorder->commands);
   free(recorder->constants);
+  free(recorder->step_commands);
 }
 
-static uint32_t add_slot(recorder_t* recorder, int64_t size_bytes, int writable) {
+static uint32_t add_slot(recorder_t* recorder, int64_t size_bytes, uint32_t flags) {
   recorder->slots[recorder->layout.slot_count] =
-      (tw_slot_t){.size_bytes = (uint64_t)size_bytes, .flags = writable ? TW_SLOT_WRITABLE : 0, .alignment = 1};
+      (tw_slot_t){.size_bytes = (uint64_t)size_bytes, .flags = flags, .alignment = 1};
   return recorder->layout.slot_count++;
 }
 
@@ -164,7 +175,7 @@ static int place_named(recorder_t* recorder) {
   recorder->layout.slot_count = first[2] + program->constant_storage_count;
   for (uint32_t i = 0; i < program->storage_count; ++i) {
     const tw_storage_t* storage = &program->storages[i];
-    if (storage->kind == TW_STORAGE_TRANSIENT) continue;
+    if (storage->kind == TW_STORAGE_TRANSIENT || storage->kind == TW_STORAGE_ROW) continue;
     const int64_t size = tw_bound_number(bound, storage->size_bytes);
     if (size < 0) return fail_too_large(bound);
     bound->slots[i] = first[storage->kind] + (uint32_t)storage->place;
@@ -212,12 +223,21 @@ static int place_transients(recorder_t* recorder, int is_used) {
   for (uint32_t i = 0; i < program->storage_count; ++i) {
     const tw_storage_t* storage = &program->storages[i];
     if (storage->kind != TW_STORAGE_TRANSIENT) continue;
-    if (bound->arena_slot == UINT32_MAX) bound->arena_slot = add_slot(recorder, arena_bytes, 1);
+    if (bound->arena_slot == UINT32_MAX) bound->arena_slot = add_slot(recorder, arena_bytes, TW_SLOT_WRITABLE);
     bound->slots[i] = bound->arena_slot;
     if (is_used && program->arena_bytes >= 0) bound->places[i] = storage->place;
   }
   bound->arena_bytes = (size_t)arena_bytes;
   return TW_MODEL_OK;
+}
+
+static void place_rows(recorder_t* recorder) {
+  tw_bound_t* bound = recorder->bound;
+  for (uint32_t i = 0; i < bound->program->storage_count; ++i) {
+    const tw_storage_t* storage = &bound->program->storages[i];
+    if (storage->kind != TW_STORAGE_ROW) continue;
+    bound->slots[i] = add_slot(recorder, tw_bound_number(bound, storage->size_bytes), TW_SLOT_ROW);
+  }
 }
 
 static int add_binding(recorder_t* recorder, uint32_t entry_index, int writable) {
@@ -243,7 +263,9 @@ static int add_arguments(recorder_t* recorder, const tw_step_t* step) {
   const uint32_t* arguments = recorder->bound->program->arguments + step->argument_first;
   int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < step->argument_count; ++i) {
-    status = add_binding(recorder, arguments[i], i >= (uint32_t)step->argument_count - step->result_count);
+    const int is_result = i >= (uint32_t)step->argument_count - step->result_count;
+    if (step->kind == TW_STEP_ROW && is_result) break;  // says which slot, not what is read
+    status = add_binding(recorder, arguments[i], is_result);
   }
   return status;
 }
@@ -293,6 +315,41 @@ static int fill_host_call(recorder_t* recorder, tw_command_t* command) {
   return TW_MODEL_OK;
 }
 
+static int fill_goto(const tw_step_t* step, tw_command_t* command) {
+  command->kind = TW_COMMAND_GOTO;
+  command->function = step->target;  // until all commands are there
+  return TW_MODEL_OK;
+}
+
+static int fill_row(const recorder_t* recorder, const tw_step_t* step, tw_command_t* command) {
+  const tw_program_t* program = recorder->bound->program;
+  const uint32_t entry = program->arguments[step->argument_first + step->argument_count - 1];
+  command->kind = TW_COMMAND_ROW;
+  command->binding_count = 2;
+  command->function = recorder->bound->slots[program->entries[entry].storage];
+  return TW_MODEL_OK;
+}
+
+static int fill_command(recorder_t* recorder, const tw_step_t* step, tw_command_t* command) {
+  switch (step->kind) {
+    case TW_STEP_DISPATCH:
+      return fill_dispatch(recorder, step, command);
+    case TW_STEP_COPY:
+      return fill_copy(recorder, command);
+    case TW_STEP_GOTO:
+      return fill_goto(step, command);
+    case TW_STEP_ROW:
+      return fill_row(recorder, step, command);
+    default:
+      return fill_host_call(recorder, command);
+  }
+}
+
+static void add_command(recorder_t* recorder, const tw_command_t* command, uint32_t step) {
+  recorder->bound->command_steps[recorder->layout.command_count] = step;
+  recorder->commands[recorder->layout.command_count++] = *command;
+}
+
 static int record(recorder_t* recorder, uint32_t index) {
   const tw_program_t* program = recorder->bound->program;
   const tw_step_t* step = &program->steps[index];
@@ -309,41 +366,72 @@ static int record(recorder_t* recorder, uint32_t index) {
       .binding_first = binding_first,
       .binding_count = step->argument_count,
   };
-  switch (step->kind) {
-    case TW_STEP_DISPATCH:
-      status = fill_dispatch(recorder, step, &command);
-      break;
-    case TW_STEP_COPY:
-      status = fill_copy(recorder, &command);
-      break;
-    default:
-      status = fill_host_call(recorder, &command);
-      break;
-  }
-  recorder->bound->command_steps[recorder->layout.command_count] = index;
-  recorder->commands[recorder->layout.command_count++] = command;
+  status = fill_command(recorder, step, &command);
+  add_command(recorder, &command, index);
   return status;
 }
 
-// Reads what the kernels found once, behind the last step.
-static void record_checks(recorder_t* recorder) {
-  tw_bound_t* bound = recorder->bound;
+// A command over the records of all checks.
+static void record_about_checks(recorder_t* recorder, tw_command_t command, uint32_t binding_flags) {
+  const tw_bound_t* bound = recorder->bound;
   const tw_program_t* program = bound->program;
-  if (program->check_count == 0) return;
-  const uint32_t binding_first = recorder->layout.binding_count;
+  command.flags |= TW_COMMAND_BARRIER;
+  command.binding_first = recorder->layout.binding_count;
+  command.binding_count = 1;
   recorder->bindings[recorder->layout.binding_count++] = (tw_binding_t){
       .slot = bound->slots[program->check_storage],
+      .flags = binding_flags,
       .offset = (uint64_t)bound->places[program->check_storage],
       .length = (uint64_t)program->check_count * TW_FINDING_BYTES,
   };
-  bound->command_steps[recorder->layout.command_count] = program->step_count;
-  recorder->commands[recorder->layout.command_count++] = (tw_command_t){
-      .kind = TW_COMMAND_HOST_CALL,
-      .flags = TW_COMMAND_BARRIER | TW_COMMAND_ON_FINDING,
-      .function = recorder->layout.host_call_count++,
-      .binding_first = binding_first,
-      .binding_count = 1,
-  };
+  add_command(recorder, &command, program->step_count);
+}
+
+// With control flow not all records are written: from here on nothing was found.
+static void clear_checks(recorder_t* recorder) {
+  const tw_command_t command = {
+      .kind = TW_COMMAND_FILL, .function = (uint64_t)TW_NO_FINDING, .constant_count = sizeof(int64_t)};
+  record_about_checks(recorder, command, TW_BINDING_WRITABLE);
+}
+
+// Reads what the kernels found since the last look, if they looked for anything.
+static void look_at_checks(recorder_t* recorder) {
+  if (!recorder->has_unread) return;
+  recorder->has_unread = 0;
+  const tw_command_t command = {.kind = TW_COMMAND_HOST_CALL,
+                                .flags = TW_COMMAND_ON_FINDING,
+                                .function = recorder->layout.host_call_count++};
+  record_about_checks(recorder, command, 0);
+}
+
+static int writes_checks(const recorder_t* recorder, const tw_step_t* step) {
+  const tw_program_t* program = recorder->bound->program;
+  if (program->check_count == 0 || is_flow(step)) return 0;
+  for (uint32_t i = step->argument_count - step->result_count; i < step->argument_count; ++i) {
+    const uint32_t entry = program->arguments[step->argument_first + i];
+    if (program->entries[entry].storage == program->check_storage) return 1;
+  }
+  return 0;
+}
+
+// What checks find is looked at before anybody decides where to go on: a later trip would write over it.
+static int record_steps(recorder_t* recorder) {
+  const tw_program_t* program = recorder->bound->program;
+  int status = TW_MODEL_OK;
+  if (recorder->has_flow && program->check_count != 0) clear_checks(recorder);
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->step_count; ++i) {
+    const tw_step_t* step = &program->steps[i];
+    if (is_flow(step)) look_at_checks(recorder);
+    recorder->step_commands[i] = recorder->layout.command_count;
+    if (step->kind != TW_STEP_LABEL) status = record(recorder, i);
+    recorder->has_unread = recorder->has_unread || writes_checks(recorder, step);
+  }
+  look_at_checks(recorder);
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < recorder->layout.command_count; ++i) {
+    tw_command_t* command = &recorder->commands[i];
+    if (command->kind == TW_COMMAND_GOTO) command->function = recorder->step_commands[command->function];
+  }
+  return status;
 }
 
 static int finish(recorder_t* recorder) {
@@ -364,10 +452,10 @@ static int record_all(recorder_t* recorder) {
   int status = check_call(recorder->bound, &is_empty);
   if (status == TW_MODEL_OK) status = place_named(recorder);
   if (status == TW_MODEL_OK) status = place_transients(recorder, !is_empty);
-  for (uint32_t i = 0; status == TW_MODEL_OK && !is_empty && i < recorder->bound->program->step_count; ++i) {
-    status = record(recorder, i);
+  if (status == TW_MODEL_OK && !is_empty) {
+    place_rows(recorder);
+    status = record_steps(recorder);
   }
-  if (status == TW_MODEL_OK && !is_empty) record_checks(recorder);
   return status == TW_MODEL_OK ? finish(recorder) : status;
 }
 
@@ -379,7 +467,7 @@ static tw_bound_t* allocate_bound(const tw_program_t* program, const int64_t* di
   bound->program = program;
   bound->dims = calloc((size_t)program->dim_count + 1, sizeof(*bound->dims));
   bound->sizes = calloc((size_t)program->size_count + 1, sizeof(*bound->sizes));
-  bound->command_steps = calloc((size_t)program->step_count + 1, sizeof(*bound->command_steps));
+  bound->command_steps = calloc(command_room(program), sizeof(*bound->command_steps));
   bound->places = calloc((size_t)program->storage_count + 1, sizeof(*bound->places));
   bound->slots = calloc((size_t)program->storage_count + 1, sizeof(*bound->slots));
   if (bound->dims == NULL || bound->sizes == NULL || bound->command_steps == NULL || bound->places == NULL ||

@@ -6,14 +6,14 @@
 #include "tw_command_list.h"
 #include "tw_model.h"
 
-// Immutable after creation. Slots of the list: inputs, outputs, constants, then the arena if there is one.
+// Immutable after creation. Slots of the list: inputs, outputs, constants, then the arena if there is one, then rows.
 typedef struct tw_bound_t {
   const tw_program_t* program;
   tw_command_list_t* list;
   tw_expected_t* expected;  // of each input and output
   int64_t* dims;
   int64_t* sizes;           // what the program's numbers refer to
-  uint32_t* command_steps;  // of each command; `step_count` for the look at the findings
+  uint32_t* command_steps;  // of each command; `step_count` for those about findings
   int64_t* places;          // of each storage: byte offset in its slot
   uint32_t* slots;          // of each storage
   size_t arena_bytes;

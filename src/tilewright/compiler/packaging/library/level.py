@@ -63,11 +63,11 @@ def level_label(target: Target) -> str:
 def refuse_host_steps(plan: Plan) -> None:
     """Libraries have no Python to run reference implementations in.
 
-    Raises: UserError listing the ops without machine code and their nodes, or for control flow.
+    Raises: UserError listing the ops without machine code and their nodes, or for sizes that data decides.
     """
-    if plan.has_flow:
+    if plan.has_reads:
         raise UserError(
-            "the program has control flow or sizes that data decides, which a library does not run yet",
+            "the program has sizes that data decides, which a library does not read",
             location=plan.name,
             hint="save a .vmfb instead",
         )

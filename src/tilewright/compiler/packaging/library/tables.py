@@ -25,6 +25,10 @@ _KINDS: Final = {
     "dispatch": "TW_STEP_DISPATCH",
     "copy": "TW_STEP_COPY",
     "call": "TW_STEP_CALL",
+    "label": "TW_STEP_LABEL",
+    "branch": "TW_STEP_GOTO",
+    "jump": "TW_STEP_GOTO",
+    "row": "TW_STEP_ROW",
 }
 _INCLUDES: Final = (
     '#include "core/tw_packed.h"',
@@ -41,6 +45,7 @@ _STORAGE_KINDS: Final = {
     "output": "TW_STORAGE_OUTPUT",
     "constant": "TW_STORAGE_CONSTANT",
     "transient": "TW_STORAGE_TRANSIENT",
+    "row": "TW_STORAGE_ROW",
 }
 
 
@@ -305,7 +310,7 @@ class _Writer:
         places |= {storage: i for i, storage in enumerate(constants)}
         rows: list[str] = []
         for index, storage in enumerate(plan.storages):
-            place = storage.offset_bytes if storage.kind == "transient" else places[index]
+            place = places.get(index, storage.offset_bytes)
             rows.append(
                 f"{{{_STORAGE_KINDS[storage.kind]}, {storage.first}, {storage.last}, {place}, "
                 f"{self.sizes.number(storage.size_bytes)}}}"
@@ -349,6 +354,8 @@ class _Writer:
             target, constant_count = self.kernels[step.target], len(step.dims)
         elif step.kind == "call":
             target = self.callees[step.target]
+        elif step.goto >= 0:
+            target = step.goto
         barrier = int(step.barrier or step.kind == "call")
         nodes = ", ".join(step.nodes) if step.nodes and step.nodes != (step.name,) else ""
         subject = comment(step.name + (f": {nodes}" if nodes else ""))

@@ -1,0 +1,106 @@
+"""Control flow in bytecode: blocks, rows at places that data has, sizes that are looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.graphs import parse
+from tilewright.base.errors import DeviceError, InputError
+from tilewright.formats.vmfb import read_archive
+from tilewright.formats.vmfb.text import disassemble_module
+
+ROWS = """graph @g(%i: i64[], %v: f32[5, 40, 32], %x: f32[1, 40]) {
+  %zero: i64[] = constant {value = i64[] [0]}
+  %w: f32[1, 32] = constant {value = f32[1, 32] splat 0.0}
+  %t: i64[], %y: f32[1, 32] = while(%zero, %w, %i, %v, %x) {carried = 2}
+    graph @go(%k: i64[], %s: f32[1, 32], %n: i64[], %u: f32[5, 40, 32], %z: f32[1, 40]) {
+      %two: i64[] = constant {value = i64[] [2]}
+      %c: bool[] = less(%k, %two)
+      return %c
+    }
+    graph @body(%k: i64[], %s: f32[1, 32], %n: i64[], %u: f32[5, 40, 32], %z: f32[1, 40]) {
+      %one: i64[] = constant {value = i64[] [1]}
+      %j: i64[] = add(%k, %one)
+      %at: i64[] = add(%k, %n)
+      %r: f32[40, 32] = gather(%u, %at) {axis = 0}
+      %p: f32[1, 32] = matmul(%z, %r)
+      %q: f32[1, 32] = add(%s, %p)
+      return %j, %q
+    }
+  return %y
+}"""
+SIZES = """graph @g(%n: i64[1], %x: f32[8]) {
+  bind_sizes(%n) {sizes = [S]}
+  %y: f32[S] = slice(%x) {axes = [0], sizes = [S], starts = [0], steps = [1]}
+  %z: f32[S] = neg(%y)
+  return %z
+}""".replace("graph @g(", "graph @g<S: 2..8>(")
+TWICE = """graph @g<N: 1..>(%c: bool[], %x: f32[N, 3]) {
+  %y: f32[N, 3] = if(%c, %x)
+    graph @then(%a: f32[N, 3]) {
+      %d: i64[1] = shape_tensor {values = [3*N]}
+      %e: f32[1] = cast(%d) {dtype = f32}
+      %f: f32[N, 3] = mul(%a, %e)
+      return %f
+    }
+    graph @else(%a: f32[N, 3]) {
+      %d: i64[1] = shape_tensor {values = [5*N]}
+      %e: f32[1] = cast(%d) {dtype = f32}
+      %f: f32[N, 3] = add(%a, %e)
+      return %f
+    }
+  %h: i64[1] = shape_tensor {values = [3*N]}
+  %k: f32[1] = cast(%h) {dtype = f32}
+  %z: f32[N, 3] = sub(%y, %k)
+  return %z
+}"""
+
+
+def machine(text: str, folder: Path) -> tw.Model:
+    path = folder / "model.vmfb"
+    tw.compile(parse(text)).save(path)
+    return tw.load(path, engine="vm")
+
+
+def test_rows_are_read_where_they_lie(tmp_path: Path) -> None:
+    model = machine(ROWS, tmp_path)
+    rng = np.random.default_rng(0)
+    v = rng.standard_normal((5, 40, 32)).astype(np.float32)
+    x = rng.standard_normal((1, 40)).astype(np.float32)
+    for place in (0, 3, -2, -5):
+        wanted = x @ v[place] + x @ v[place + 1]
+        np.testing.assert_allclose(
+            model(np.array(place), v, x), wanted, rtol=1e-4, atol=1e-4
+        )
+    for place in (4, -6, 1 << 40):  # no row, and no memory outside of the table
+        with pytest.raises(
+            (DeviceError, InputError), match="out of range on axis 0 of size 5"
+        ):
+            model(np.array(place), v, x)
+    module = read_archive((tmp_path / "model.vmfb").read_bytes())
+    assert "min.i64.s" in disassemble_module(module)
+
+
+def test_sizes_that_are_read_are_looked_at(tmp_path: Path) -> None:
+    model = machine(SIZES, tmp_path)
+    x = np.arange(8, dtype=np.float32)
+    for size in (2, 8, 5):
+        np.testing.assert_array_equal(model(np.array([size]), x), -x[:size])
+    for size, message in (
+        (1, "gives a size less than 2"),
+        (9, "gives a size greater than 8"),
+    ):
+        with pytest.raises((DeviceError, InputError), match=message):
+            model(np.array([size]), x)
+
+
+def test_what_a_branch_computes_of_sizes_is_not_known_behind_it(tmp_path: Path) -> None:
+    model = machine(TWICE, tmp_path)
+    for count in (1, 4):
+        x = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+        np.testing.assert_array_equal(model(np.array(True), x), x * 3 * count - 3 * count)
+        np.testing.assert_array_equal(model(np.array(False), x), x + 5 * count - 3 * count)

@@ -1,0 +1,148 @@
+"""Calls whose sizes data decides: recorded once per size, in memory that fits, with the errors of a call."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.graphs import parse
+from fakes.plans import flow_plan
+from tilewright.base import dtypes
+from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.symbolic import symbol
+from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
+from tilewright.runtime.plan_executor import flow
+from tilewright.runtime.plan_executor.executor import PlanExecutor
+
+S = symbol("S", 0)
+X = np.arange(6, dtype=np.float32).reshape(3, 2)
+LOOP = """graph @g<S: 0..8>(%n: i64[1], %x: f32[8]) {
+  bind_sizes(%n) {sizes = [S]}
+  %y: f32[S] = slice(%x) {axes = [0], sizes = [S], starts = [0], steps = [1]}
+  %zero: i64[] = constant {value = i64[] [0]}
+  %t: i64[], %z: f32[S] = while(%zero, %y) {carried = 2}
+    graph @go(%i: i64[], %p: f32[S]) {
+      %three: i64[] = constant {value = i64[] [3]}
+      %c: bool[] = less(%i, %three)
+      return %c
+    }
+    graph @body(%i: i64[], %p: f32[S]) {
+      %one: i64[] = constant {value = i64[] [1]}
+      %j: i64[] = add(%i, %one)
+      %q: f32[S] = add(%p, %p)
+      return %j, %q
+    }
+  return %z
+}"""
+
+
+def reading_plan() -> Plan:
+    """The first S rows of x, through a transient; S is the i64 of the call, then rows as `flow_plan` has them."""
+    plan = flow_plan()
+    storages = (
+        *plan.storages[:3],
+        Storage("output", 8 * S),
+        plan.storages[4],
+        Storage("transient", 8 * S, 1, 2, name="late"),
+    )
+    rows = {"dtype": dtypes.f32, "shape": (S, 2)}
+    entries = (
+        *plan.entries[:3],
+        Entry(3, **rows),
+        plan.entries[4],
+        Entry(0, **rows),
+        Entry(5, **rows),
+    )
+    read = Step("read", "read", "node 'r'", (1,), 0, sizes=(SizeRange("S", 1, 3),))
+    steps = (read, Step("copy", "a", "", (5, 6), 1), Step("copy", "b", "", (6, 3), 1))
+    return replace(plan, storages=storages, entries=entries, steps=steps, arena_bytes=-1)
+
+
+def ask(executor: PlanExecutor, size: int) -> np.ndarray:
+    (y,) = executor(X, np.array(size), np.array(True))
+    return y
+
+
+def test_results_have_the_size_that_was_read() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    for size in (1, 3, 2, 3):
+        np.testing.assert_array_equal(ask(executor, size), X[:size])
+
+
+def test_a_size_out_of_its_range_names_the_node() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    for size, message in (
+        (0, "size 0, expected at least 1"),
+        (4, "size 4, expected at most 3"),
+    ):
+        with pytest.raises(InputError, match=message) as caught:
+            ask(executor, size)
+        assert caught.value.location == "node 'r'"
+
+
+def test_results_go_where_the_caller_says() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    out = np.zeros((2, 2), np.float32)
+    inputs = [X, np.array(2), np.array(True)]
+    (y,) = executor.run_into(inputs, [out])
+    assert y is out
+    np.testing.assert_array_equal(out, X[:2])
+    with pytest.raises(InputError, match=r"output 'y': got .*, expected"):
+        executor.run_into([X, np.array(3), np.array(True)], [out])
+    with pytest.raises(InputError, match="got 0 outputs, expected 1"):
+        executor.run_into(inputs, [])
+
+
+def test_an_output_may_be_the_memory_of_an_input() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    x = X.copy()
+    executor.run_into([x, np.array(2), np.array(True)], [x[1:]])
+    np.testing.assert_array_equal(x, X[[0, 0, 1]])
+
+
+def test_such_a_call_is_not_prepared_and_says_why() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    with pytest.raises(UserError, match="sizes that data decides is not prepared"):
+        executor.prepare([X, np.array(2), np.array(True)], [None])
+
+
+def test_a_size_is_used_behind_its_read_only() -> None:
+    plan = reading_plan()
+    late = replace(plan, steps=(plan.steps[1], plan.steps[0], plan.steps[2]))
+    with pytest.raises(ArchiveError, match="size 'S' is used before it is read"):
+        ask(PlanExecutor(late, None, []), 2)
+
+
+def test_recorded_sizes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "RECORDED_LIMIT", 1)
+    executor = PlanExecutor(reading_plan(), None, [])
+    for size in (1, 2, 3, 2, 1):
+        np.testing.assert_array_equal(ask(executor, size), X[:size])
+
+
+def test_calls_of_several_threads_are_independent() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    wrong: list[int] = []
+
+    def work(size: int) -> None:
+        wrong.extend(
+            size for _ in range(50) if not np.array_equal(ask(executor, size), X[:size])
+        )
+
+    threads = [threading.Thread(target=work, args=(1 + i % 3,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_loop_runs_over_sizes_that_were_read_before_it() -> None:
+    model = tw.compile(parse(LOOP))
+    x = np.arange(8, dtype=np.float32)
+    for size in (0, 1, 8, 3):
+        np.testing.assert_array_equal(model(np.array([size]), x), 8 * x[:size])
