@@ -300,7 +300,6 @@ pick_row: Final = declare(
     evaluate=_row_oracle,
     traits=Trait.PURE | Trait.PART,
     role=Role.NONE,
-    ranges=ranges.same,
     source="what programs do in place of a gather of one slice (transforms.pick_rows)",
 )
 
