@@ -100,6 +100,30 @@ CASES = {
 }  # fmt: skip
 
 
+LINEAR_ALGEBRA = {
+    "cholesky": lambda n: lambda x: n.linalg.cholesky(x @ x.mT + n.eye(5)),
+    "solve": lambda n: lambda x: n.linalg.solve(x + 4 * n.eye(5), x[..., :2]),
+    "inverse": lambda n: lambda x: n.linalg.inv(x + 4 * n.eye(5)),
+    "determinant": lambda n: n.linalg.det,
+    "qr": lambda n: lambda x: n.abs(n.linalg.qr(x)[1]),
+    "svd": lambda n: lambda x: n.linalg.svd(x, compute_uv=False),
+    "pseudo-inverse": lambda n: lambda x: n.linalg.pinv(x[..., :3]),
+    "eigh": lambda n: lambda x: n.linalg.eigh(x + x.mT)[0],
+    "eig": lambda n: lambda x: n.sort(n.abs(n.linalg.eigvals(x)), axis=-1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*has no kernel")
+@pytest.mark.parametrize("name", LINEAR_ALGEBRA)
+@pytest.mark.parametrize("shape", [(5, 5), (2, 5, 5)])
+def test_factors_of_matrices_are_those_of_jax(name: str, shape: tuple[int, ...]) -> None:
+    jax = pytest.importorskip("jax")
+    function = LINEAR_ALGEBRA[name](jax.numpy)
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found = tw.from_jax(function, x)(x)
+    np.testing.assert_allclose(found, jax.jit(function)(x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_functions_give_what_jax_gives(name: str) -> None:
     jax = pytest.importorskip("jax")

@@ -334,7 +334,9 @@ class _Lanes:
         private = load.buffer.space is Space.REGISTER
         if stride == 0 and base is index:
             mask = None if load.mask is None else self.value(load.mask)
-            if private or (self.mask is None and (mask is None or mask.lanes == 1)):
+            # One element for all lanes, unless some of them shall not have it.
+            is_one = mask is None or mask.lanes == 1
+            if is_one and (private or self.mask is None):
                 same = mask is load.mask
                 return load if same else Load(load.buffer, (index,), mask=mask)
             return Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))

@@ -43,16 +43,26 @@ def _no_problem(e: NodeMaker, held: Held) -> Tensor:
 def _potrf(call: Call) -> list[Held]:
     """A factor, whose other triangle is zero, and which leading minor is not positive."""
     e, held, lower = call.maker, call.held(0), _letter(call, "uplo") == "L"
-    if isinstance(held, Complex):
-        return [cholesky(e, held, lower=lower), _no_problem(e, held)]
-    x = real(held)
-    factor, info = e.ops("cholesky", x if lower else _turned(e, x))
-    return [factor if lower else _turned(e, factor), info]
+    factor = cholesky(e, held, lower=lower)
+    return [factor, _lost_minor(e, factor)]
 
 
-def _turned(e: NodeMaker, x: Tensor) -> Tensor:
-    """The last two axes exchanged."""
-    return e.transpose(x, [*range(x.rank - 2), x.rank - 1, x.rank - 2])
+def _lost_minor(e: NodeMaker, factor: Held) -> Tensor:
+    """The first place on the diagonal of a factor, counted from 1, that is not positive; 0: there is none."""
+    x = factor.real if isinstance(factor, Complex) else real(factor)
+    if 0 in x.shape:
+        return _no_problem(e, factor)
+    rows, columns = (e.iota(x.shape, x.rank - axis) for axis in (2, 1))
+    zero = e.scalar(0, x.dtype)
+    # Beside the diagonal nothing is lost; on it, what is not a number is.
+    beside = e.op("not_equal", rows, columns)
+    kept = e.op("logical_or", beside, e.op("greater", x, zero))
+    kept = e.op("reduce_min", e.cast(kept, dtypes.i32), axes=(x.rank - 1,), keepdims=False)
+    first = e.op("arg_min", kept, axis=kept.rank - 1, keepdims=False)
+    least = e.op("reduce_min", kept, axes=(kept.rank - 1,), keepdims=False)
+    is_lost = e.op("equal", least, e.scalar(0, dtypes.i32))
+    place = e.cast(e.op("add", first, e.scalar(1, first.dtype)), dtypes.i32)
+    return e.op("where", is_lost, place, e.scalar(0, dtypes.i32))
 
 
 def _trsm(call: Call) -> list[Held]:

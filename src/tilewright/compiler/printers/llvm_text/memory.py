@@ -478,6 +478,8 @@ class Memory:
             value = whole
         elif lanes == 1:
             value = self.a.lane(whole, first - slot.first)
+        elif slot.lanes == 1:
+            value = self.a.splat(whole, lanes)
         else:
             begin = first - slot.first
             order = [begin + lane * stride for lane in range(lanes)]

@@ -48,10 +48,14 @@ def test_positive_definite_matrices_have_a_factor(
     assert not lost.any()
 
 
-def test_what_is_not_positive_definite_is_said() -> None:
-    x = np.float32([[1, 2], [2, 1]])
-    _, lost = lapack("spotrf", letters(uplo="L"), [type_of(x), "tensor<i32>"], x)
-    assert lost == 2
+@pytest.mark.parametrize("place", [0, 3, 29])
+def test_what_is_not_positive_definite_is_said(place: int) -> None:
+    x = np.stack([np.eye(30), np.eye(30)])[
+        :, : max(place + 1, 5), : max(place + 1, 5)
+    ].copy()
+    x[1, place, place] = -1
+    _, lost = lapack("dpotrf", letters(uplo="L"), [type_of(x), "tensor<2xi32>"], x)
+    np.testing.assert_array_equal(lost, [0, place + 1])
 
 
 @pytest.mark.parametrize("kind", ["s", "z"])

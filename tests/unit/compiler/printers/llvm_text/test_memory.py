@@ -503,3 +503,14 @@ def test_places_known_now_are_read_as_one_vector_up_to_the_mask(
     value = Load(x, (_shared(as_index(lane), pattern),), 16, 0, mask)
     arrays = [numbers(max(asked) + 1, dtype), numbers(16, dtype)]
     assert_same(kernel_of((x, out), (Store(out, (0,), value),)), arrays, target=target)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_an_element_that_only_some_lanes_have(width: int) -> None:
+    r = Buffer("r", f32, (width,), Space.REGISTER)
+    x, out = Buffer("x", f32, (16,)), Buffer("out", f32, (16,))
+    inside = Compare("lt", Index(v), Index(11))
+    store = Store(out, (v,), Binary("add", Load(x, (v,)), Load(r, (0,), mask=inside), f32))
+    fill = [Store(r, (n,), Load(x, (3 + n,))) for n in range(width)]
+    kernel = kernel_of((x, out), (*fill, lanes(16, store)), (r,))
+    assert_same(kernel, [numbers(16), np.zeros(16, np.float32)])
