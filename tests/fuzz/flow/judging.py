@@ -155,7 +155,7 @@ def _judge(case: Case, way: Way, wanted: Expected) -> Verdict:
 
 
 def _refusal(error: ModelError) -> Verdict:
-    """A refusal names the node and why; one about malformed models is wrong of a valid model."""
+    """A refusal names the node and what helps; one about malformed models is wrong of a valid model."""
     text = str(error)
     if isinstance(error, InternalError) or "malformed" in text or not has_place(text):
         return Verdict("failed", text)
@@ -163,8 +163,8 @@ def _refusal(error: ModelError) -> Verdict:
 
 
 def has_place(text: str) -> bool:
-    """Whether a refusal names a node."""
-    return "'" in text
+    """Whether a refusal names a node, or lists several, and says what helps."""
+    return ("node '" in text or "problems in the model" in text) and "hint: " in text
 
 
 def has_no_elements(feeds: Feeds) -> bool:

@@ -69,7 +69,10 @@ def _check_pairs(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> None:
         raise UnsupportedError("the branches have different numbers of results")
     for a, b in zip(then, otherwise, strict=True):
         if a.dtype != b.dtype or a.rank != b.rank:
-            raise UnsupportedError(f"the result is {a.type} or {b.type}, depending on data")
+            raise UnsupportedError(
+                f"the result is {a.type} or {b.type}, depending on data",
+                hint="give both branches results of one rank and type, or the condition as a constant",
+            )
 
 
 def _same_types(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> bool:
@@ -119,7 +122,8 @@ def refuse_inner_sizes(graph: Graph, types: Sequence[TensorType]) -> None:
     for type_ in types:
         if any(s.name in inner for dim in type_.shape for s in symbols(dim)):
             raise UnsupportedError(
-                f"a result of type {type_} has a size that data decides inside of control flow"
+                f"a result of type {type_} has a size that data decides inside of control flow",
+                hint="compute what decides the size before the branch or loop, or pad the result to a known one",
             )
 
 
@@ -266,7 +270,8 @@ def loop(
         for place, (before, after) in enumerate(zip(types, made, strict=True)):
             if before != after.type:
                 raise UnsupportedError(
-                    f"value {place + 1} that a loop carries is {before}, then {after.type}"
+                    f"value {place + 1} that a loop carries is {before}, then {after.type}",
+                    hint="carry it in its largest size, or give the number of trips as a constant",
                 )
         body.graph.outputs = [e.value(t) for t in made]
     return e.flow("while", state, [condition, body], types, carried=len(types))

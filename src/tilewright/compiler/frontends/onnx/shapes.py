@@ -232,7 +232,8 @@ def _expand_by_data(call: Call, x: Tensor) -> Tensor:
         are_open = not isinstance(size, int) and not isinstance(target, int)
         if are_open and size != target:
             raise UnsupportedError(
-                f"size '{size}' may be 1 or not where data says how large"
+                f"size '{size}' may be 1 or not where data says how large",
+                hint=f"give '{size}' a number with input_shapes",
             )
         shape.append(target if size == 1 else size)
         if size != 1 and not isinstance(target, int):

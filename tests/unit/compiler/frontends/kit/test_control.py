@@ -93,6 +93,43 @@ def test_branches_of_different_ranks_are_refused() -> None:
         load(model)
 
 
+@pytest.mark.parametrize(
+    ("text", "node", "remedy"),
+    [
+        (
+            """graph (bool c, float[N] x) => (int64[1, K] y) {
+              y = If (c) <
+                then_branch = a () => (int64[1, A] p) { p = NonZero(x) },
+                else_branch = b () => (int64[1, B] q) { r = Neg(x) q = NonZero(r) }
+              >
+            }""",
+            "node 'y' (If)",
+            "hint: compute what decides the size before the branch or loop",
+        ),
+        (
+            """graph (int64 n, float[2] x) => (float[K] y) {
+              y = Loop (n, , x) <body = b (int64 i, bool c, float[A] s) => (bool d, float[B] t) {
+                d = Identity(c)
+                t = Concat<axis = 0>(s, x)
+              }>
+            }""",
+            "node 'y' (Loop)",
+            "hint: carry it in its largest size",
+        ),
+        (
+            "graph (float[N] x, int64[1] k) => (float[K] y) { y = Expand(x, k) }",
+            "node 'y' (Expand)",
+            "hint: give 'N' a number with input_shapes",
+        ),
+    ],
+)
+def test_a_refusal_names_the_node_and_what_helps(text: str, node: str, remedy: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        load(onnx_models.parse(text))
+    assert node in str(caught.value)
+    assert remedy in str(caught.value)
+
+
 def test_short_loops_of_few_nodes_are_written_out() -> None:
     assert worth_unrolling(1, 10_000)
     assert worth_unrolling(16, 16)
