@@ -151,6 +151,7 @@ SYMBOLIC = {
         x, -jax.numpy.inf, jax.lax.max, (1, 3), (1, 2), "SAME")),
     "conv": (("b, 2, n, n",), lambda jax: lambda x: jax.lax.conv_general_dilated(
         x, np.ones((3, 2, 2, 2), np.float32), (1, 1), "SAME")),
+    "cholesky": (("b, 4, 4",), lambda jax: lambda x: jax.numpy.linalg.cholesky(x @ x.mT + jax.numpy.eye(4))),
     "attention": (("b, n, 2, 4",), lambda jax: lambda x: jax.nn.dot_product_attention(x, x, x, is_causal=True)),
 }  # fmt: skip
 

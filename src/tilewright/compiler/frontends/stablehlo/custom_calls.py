@@ -30,7 +30,8 @@ from tilewright.compiler.frontends.stablehlo.tree import Attribute
 Results = Held | Sequence[Held]
 
 _ABOUT_THE_CALL: Final = (
-    "api_version", "backend_config", "called_computations", "has_side_effect", "operand_layouts",
+    "api_version", "backend_config", "called_computations", "has_side_effect",
+    "indices_of_shape_operands", "operand_layouts",
     "output_operand_aliases", "result_layouts", "result_tilings", "sdy.sharding",
 )  # fmt: skip
 
