@@ -13,6 +13,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -37,17 +38,30 @@ class Call:
         operation: as the program has it.
         maker: writes nodes.
         find: the tensor of a reference.
+        draws: random numbers; None where a program cannot count its calls.
     """
 
-    __slots__ = ("_find", "maker", "operation", "read")
+    __slots__ = ("_draws", "_find", "maker", "operation", "read")
 
     def __init__(
-        self, operation: Operation, maker: NodeMaker, find: Callable[[Ref], Tensor]
+        self,
+        operation: Operation,
+        maker: NodeMaker,
+        find: Callable[[Ref], Tensor],
+        draws: Draws | None = None,
     ) -> None:
         self.operation: Operation = operation
         self.maker: NodeMaker = maker
         self._find: Callable[[Ref], Tensor] = find
+        self._draws: Draws | None = draws
         self.read: set[str] = set()
+
+    @property
+    def draws(self) -> Draws:
+        """Random numbers.  Raises: UnsupportedError where every call would draw the same."""
+        if self._draws is None:
+            raise UnsupportedError("random numbers are not supported here")
+        return self._draws
 
     # --- results
 

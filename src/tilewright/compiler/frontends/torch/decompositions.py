@@ -252,6 +252,47 @@ def _fetched(x: Held, places: Sequence[Held]) -> Held:
     return torch.where(inside.unsqueeze(1), found, 0)
 
 
+def _fractional_max_pool(
+    x: Held, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Held
+) -> tuple[Held, Held]:
+    """The largest of windows whose distances are drawn, and where each lies in its plane."""
+    torch = _torch()
+    spatial = len(kernel_size)
+    wide = x if x.dim() == spatial + 2 else x.unsqueeze(0)
+    sizes = wide.shape[2:]
+    index: Held = 0
+    for axis, (size, kernel, count) in enumerate(
+        zip(sizes, kernel_size, output_size, strict=True)
+    ):
+        # Torch draws for images the last axis first.
+        drawn = random_samples[..., axis if spatial == 3 else spatial - 1 - axis]
+        starts = _starts(drawn.to(torch.float64), size, kernel, count)
+        window = torch.arange(kernel, device=x.device)
+        places = starts.unsqueeze(-1) + window
+        shape = [1] * (2 * spatial)
+        shape[axis], shape[spatial + axis] = count, kernel
+        index = index * size + places.reshape(*starts.shape[:2], *shape)
+    index = index.flatten(2 + spatial)
+    flat = wide.flatten(2)
+    taken = flat.gather(2, index.flatten(2)).reshape(index.shape)
+    values, chosen = taken.max(-1)
+    where = index.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+    return (values, where) if wide is x else (values.squeeze(0), where.squeeze(0))
+
+
+def _starts(drawn: Held, size: int, kernel: int, count: int) -> Held:
+    """Where the windows of an axis begin; the last one ends where the axis does."""
+    torch = _torch()
+    places = torch.arange(count, device=drawn.device)
+    last = torch.full_like(drawn, size - kernel, dtype=torch.int64).unsqueeze(-1)
+    if count == 1:
+        return last
+    step = (size - kernel) / (count - 1)
+    begin = (drawn * step).floor().unsqueeze(-1)
+    found = ((drawn.unsqueeze(-1) + places) * step).floor() - begin
+    return torch.where(places == count - 1, last, found.to(torch.int64))
+
+
 # --- losses -------------------------------------------------------------------------------------
 
 
@@ -300,6 +341,8 @@ _OWN: Final[dict[str, Decomposition]] = {
     "as_strided_scatter": _as_strided_scatter,
     "diagonal_scatter": _diagonal_scatter,
     "embedding_renorm": _renormalized,
+    "fractional_max_pool2d": _fractional_max_pool,
+    "fractional_max_pool3d": _fractional_max_pool,
     "grid_sampler_3d": _sampled_volume,
     "masked_scatter": _masked_scatter,
     "nonzero_static": _nonzero_static,

@@ -246,16 +246,15 @@ def _ignoring_nan(op: str) -> Build:
 
 def _clamp(call: Call) -> Tensor:
     dtype = call.dtype()
-    if dtype.is_bool:
-        raise UnsupportedError("truth values are not supported here")
+    most, least = ("logical_or", "logical_and") if dtype.is_bool else ("max", "min")
     x = call.operand("self", dtype)
     low, high = (
         call.operand(name, dtype) if call.has(name) else None for name in ("min", "max")
     )
     # Where the bounds cross, the upper one counts.
     if low is not None:
-        x = call.op("max", x, low)
-    return x if high is None else call.op("min", x, high)
+        x = call.op(most, x, low)
+    return x if high is None else call.op(least, x, high)
 
 
 def _convert(call: Call) -> Tensor:
@@ -355,10 +354,7 @@ def is_negative(e: NodeMaker, x: Tensor) -> Tensor:
 
 
 def _signbit(call: Call) -> Tensor:
-    x = call.tensor()
-    if x.dtype.is_bool:
-        raise UnsupportedError("truth values are not supported here")
-    return is_negative(call.maker, x)
+    return is_negative(call.maker, call.tensor())
 
 
 def _hypot(call: Call, dtype: DType) -> Tensor:

@@ -14,6 +14,7 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
@@ -69,6 +70,7 @@ class Importer:
         self._values: dict[str, Held | None] = {}
         self._constants: dict[int, Tensor] = {}
         self._bound: set[Dim] = set()
+        self._draws: Draws | None = Draws() if program.counter else None
 
     def run(self) -> None:
         """Import all of it; problems are collected, not raised."""
@@ -76,10 +78,19 @@ class Importer:
         used = self._used()
         for entry in self.program.inputs:
             self._input(entry, is_used=entry.name in used)
-        for operation in self.program.operations:
-            self._operation(operation)
+        if self._draws is None:
+            self._operations()
+        else:
+            counter = self._values[self.program.counter]
+            assert isinstance(counter, Tensor), "a state"
+            with self._draws.trip(counter):
+                self._operations()
         for position, output in enumerate(self.program.outputs):
             self._output(position, output)
+
+    def _operations(self) -> None:
+        for operation in self.program.operations:
+            self._operation(operation)
 
     def _used(self) -> set[str]:
         """The values that something is computed from."""
@@ -182,7 +193,7 @@ class Importer:
             raise UnsupportedError(f"operator '{operation.target}' is not supported")
         if operation.reason:
             raise UnsupportedError(operation.reason)
-        call = Call(operation, self.maker, self._find)
+        call = Call(operation, self.maker, self._find, self._draws)
         for argument in operation.arguments.values():
             for name in _references(argument):
                 if self._values.get(name) is None:

@@ -209,7 +209,7 @@ def _masked_fill(call: Call) -> Tensor:
 
 _LOWEST: Final = {"add": 0, "max": -np.inf, "min": np.inf, "mul": 1}
 _REDUCTIONS: Final = {
-    "add": "add", "amax": "max", "amin": "min", "multiply": "mul", "prod": "mul", "sum": "add",
+    "add": "add", "mean": "mean", "amax": "max", "amin": "min", "multiply": "mul", "prod": "mul", "sum": "add",
 }  # fmt: skip
 
 
@@ -230,24 +230,67 @@ def _scatter(reduction: str = "") -> Build:
         name = "value" if "value" in call.operation.arguments else "src"
         update = call.operand(name, x.dtype)
         keeps = call.flag("include_self", default=True)
-        if not keeps and x.dtype.is_bool:
-            raise UnsupportedError("reductions without what was there are not supported")
         if not x.rank:
-            if not keeps:
-                raise UnsupportedError(
-                    "reductions without what was there are not supported"
-                )
             call.argument("dim")
             flat, places, new = (e.reshape(t, (1,)) for t in (x, index, update))
-            return e.reshape(_scattered(call, flat, places, new, 0, combine), ())
+            written = _combined(call, flat, places, new, 0, combine, keeps=keeps)
+            return e.reshape(written, ())
         axis = axis_of(call, x.rank)
-        if not keeps and combine != "none":
-            # What is written to begins with what changes nothing.
-            begin = e.broadcast_to(_neutral(call, x.dtype, combine), index.shape)
-            x = _scattered(call, x, index, begin, axis, "none")
-        return _scattered(call, x, index, update, axis, combine)
+        return _combined(call, x, index, update, axis, combine, keeps=keeps)
 
     return build
+
+
+def _combined(
+    call: Call,
+    x: Tensor,
+    index: Tensor,
+    update: Tensor,
+    axis: int,
+    combine: str,
+    *,
+    keeps: bool,
+) -> Tensor:
+    """Elements written at places, together with what was there if `keeps` says so."""
+    e = call.maker
+    if x.dtype.is_bool and combine != "none":
+        bits = [e.cast(t, dtypes.u8) for t in (x, update)]
+        word = _OF_BITS.get(combine, combine)
+        return to_bool(e, _combined(call, bits[0], index, bits[1], axis, word, keeps=keeps))
+    if combine == "mean":
+        return _averaged(call, x, index, update, axis, keeps=keeps)
+    if not keeps and combine != "none" and index.rank:
+        # What is written to begins with what changes nothing.
+        begin = e.broadcast_to(_neutral(call, x.dtype, combine), index.shape)
+        x = _scattered(call, x, index, begin, axis, "none")
+    return _scattered(call, x, index, update, axis, combine)
+
+
+def _averaged(
+    call: Call, x: Tensor, index: Tensor, update: Tensor, axis: int, *, keeps: bool
+) -> Tensor:
+    """The sum over how many there are; means of whole numbers are rounded down."""
+    e = call.maker
+    wide = dtypes.f32 if x.dtype in dtypes.HALVES else x.dtype
+    number = wide if wide.is_float else dtypes.i64
+    ones = e.full(1, number, index.shape)
+    counts = e.full(1 if keeps else 0, number, x.shape)
+    counts = _scattered(call, counts, index, ones, axis, "add")
+    total = e.cast(x, wide)
+    if not keeps:
+        zeros = e.full(0, wide, index.shape)
+        total = _scattered(call, total, index, zeros, axis, "none")
+    total = _scattered(call, total, index, e.cast(update, wide), axis, "add")
+    below = e.op("max", counts, e.scalar(1, number))
+    if wide.is_float:
+        return e.cast(e.op("div", total, below), x.dtype)
+    below = e.cast(below, x.dtype)
+    rest = e.op("mod", total, below)
+    return e.op("div", e.op("sub", total, rest), below)
+
+
+# Any of some truth values is the largest as a byte, all of them the smallest.
+_OF_BITS: Final = {"add": "max", "mul": "min"}
 
 
 def _neutral(call: Call, dtype: DType, combine: str) -> Tensor:
@@ -283,7 +326,9 @@ def _index_write(reduction: str) -> Build:
         e, x = call.maker, call.tensor()
         index, source = _places(e, call.tensor("index")), call.operand("source", x.dtype)
         alpha = call.number("alpha", 1)
-        if alpha != 1:
+        if alpha != 1 and x.dtype.is_bool:
+            source = e.op("logical_and", source, e.scalar(bool(alpha), dtypes.bool_))
+        elif alpha != 1:
             source = e.op("mul", source, e.scalar(alpha, x.dtype))
         shape = x.shape
         if not x.rank:
@@ -298,10 +343,10 @@ def _index_write(reduction: str) -> Build:
             return e.reshape(x, shape)
         source = e.broadcast_to(e.reshape(source, wanted), wanted)
         combine = reduction or _reduction(call)
-        if not call.flag("include_self", default=True):
-            raise UnsupportedError("reductions without what was there are not supported")
+        keeps = call.flag("include_self", default=True)
         place = e.broadcast_to(place, wanted)
-        return e.reshape(_scattered(call, x, place, source, axis, combine), shape)
+        found = _combined(call, x, place, source, axis, combine, keeps=keeps)
+        return e.reshape(found, shape)
 
     return build
 

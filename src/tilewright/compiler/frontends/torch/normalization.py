@@ -187,17 +187,6 @@ def _instance_norm(call: Call) -> Tensor:
     return e.op("instance_norm", x, scale, bias, epsilon=epsilon)
 
 
-def _dropout(call: Call) -> Tensor:
-    e = call.maker
-    name = "self" if "self" in call.operation.arguments else "input"
-    x, share = call.tensor(name), call.number("p", 0.5)
-    if not call.flag("train", default=True) or share == 0:
-        return x
-    if share == 1:
-        return e.op("mul", x, e.scalar(0, x.dtype))
-    raise UnsupportedError("dropout draws random numbers")
-
-
 ROWS: Final[tuple[Row, ...]] = (
     row("softmax.int _softmax special_softmax", _softmax("softmax")),
     row("log_softmax.int _log_softmax special_log_softmax", _softmax("log_softmax")),
@@ -210,5 +199,4 @@ ROWS: Final[tuple[Row, ...]] = (
     row("batch_norm", _batch_norm),
     row("_native_batch_norm_legit_no_training", _batch_norm_without_training),
     row("instance_norm", _instance_norm),
-    row("dropout feature_dropout alpha_dropout feature_alpha_dropout", _dropout),
 )

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
@@ -79,7 +80,7 @@ def _average_pool(spatial: int) -> Build:
         def pool(x: Tensor, window: dict[str, object]) -> Sequence[Tensor]:
             window.pop("dilations")
             if divisor and window["ceil_mode"]:
-                raise UnsupportedError("a divisor beside ceil_mode is not supported")
+                return [_divided(call, x, window, divisor)]
             kernel = window["kernel"]
             assert isinstance(kernel, tuple), "spread"
             include = counts or bool(divisor)
@@ -92,6 +93,33 @@ def _average_pool(spatial: int) -> Build:
         return _batched(call, spatial, pool)[0]
 
     return build
+
+
+def _divided(call: Call, x: Tensor, window: dict[str, object], divisor: int) -> Tensor:
+    """Sums over a number, where windows may end behind the border: means times how many elements each has."""
+    e = call.maker
+    found = e.op("average_pool", x, count_include_pad=False, **window)
+    sizes = [
+        _elements_in(size, count, axis, window)
+        for axis, (size, count) in enumerate(zip(x.shape[2:], found.shape[2:], strict=True))
+    ]
+    total = np.ones((), np.float64)
+    for counted in sizes:
+        total = total[..., None] * counted
+    return e.op("mul", found, e.constant((total / divisor).astype(x.dtype.numpy)))
+
+
+def _elements_in(size: Dim, count: Dim, axis: int, window: dict[str, object]) -> np.ndarray:
+    """How many elements each window along an axis has."""
+    kernel, strides, pads = (window[name] for name in ("kernel", "strides", "pads"))
+    assert isinstance(kernel, tuple), "spread"
+    assert isinstance(strides, tuple), "spread"
+    assert isinstance(pads, tuple), "spread"
+    if not isinstance(size, int) or not isinstance(count, int):
+        raise UnsupportedError("windows of a size that a call decides are not supported")
+    starts = np.arange(count) * strides[axis] - pads[axis]
+    ends = np.minimum(starts + kernel[axis], size)
+    return ends - np.maximum(starts, 0)
 
 
 def _adaptive_average(call: Call) -> Tensor:
@@ -131,7 +159,7 @@ def _averaged(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
     return e.transpose(found, back)
 
 
-def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
+def _adaptive_max(call: Call) -> Sequence[Tensor]:
     """Where windows are of one size, pooling; where there is one, the largest of all."""
     e, x, shape = call.maker, call.tensor(), call.shape()
     spatial = len(call.sizes("output_size"))
@@ -146,10 +174,7 @@ def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
             raise UnsupportedError("windows over nothing are not supported")
         kernel.append(size // count if size % count == 0 else 0)
     if not all(kernel):
-        # Windows of several sizes: where their largest elements lie is not computed.
-        for axis, count in enumerate(outer, x.rank - spatial):
-            x = _largest(call, x, axis, count)
-        return x, None
+        return _largest_of_windows(call, x, shape, spatial)
     is_batched = x.rank == spatial + 2
     wide = x if is_batched else e.unsqueeze(x, (0,))
     values, places = e.ops(
@@ -159,16 +184,38 @@ def _adaptive_max(call: Call) -> Sequence[Tensor | None]:
     return [part if is_batched else e.squeeze(part, (0,)) for part in (values, places)]
 
 
-def _largest(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
-    """The largest of each window along one axis; short windows have their last place several times."""
-    e, size = call.maker, x.shape[axis]
+def _largest_of_windows(
+    call: Call, x: Tensor, shape: Sequence[Dim], spatial: int
+) -> Sequence[Tensor]:
+    """The largest of windows of several sizes, and where each lies in its plane."""
+    e, front = call.maker, x.rank - spatial
+    tables = [_windows_of(x.shape[a], shape[a]) for a in range(front, x.rank)]
+    taken = x
+    for axis, table in enumerate(tables):
+        taken = e.op("gather", taken, e.constant(table), axis=front + 2 * axis)
+    outer = [front + 2 * axis for axis in range(spatial)]
+    order = [*range(front), *outer, *(axis + 1 for axis in outer)]
+    places = np.zeros((), np.int64)
+    for table, size in zip(tables, x.shape[front:], strict=True):
+        places = places[..., None, None] * size + table
+    inner = np.transpose(places, [*range(0, 2 * spatial, 2), *range(1, 2 * spatial, 2)])
+    flat = inner.reshape((*inner.shape[:spatial], -1))
+    wide = e.reshape(e.transpose(taken, order), (*shape, flat.shape[-1]))
+    values = e.op("reduce_max", wide, axes=(wide.rank - 1,), keepdims=False)
+    chosen = e.op("arg_max", wide, axis=wide.rank - 1, keepdims=True)
+    spread_out = e.broadcast_to(e.constant(flat), wide.shape)
+    found = e.op("gather_elements", spread_out, chosen, axis=wide.rank - 1)
+    return values, e.squeeze(found, (wide.rank - 1,))
+
+
+def _windows_of(size: Dim, count: Dim) -> np.ndarray:
+    """The places of each window along an axis; short windows have their last place several times."""
     assert isinstance(size, int), "asked before"
     assert isinstance(count, int), "asked before"
     bounds = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
     widest = max(high - low for low, high in bounds)
     table = [[min(low + i, high - 1) for i in range(widest)] for low, high in bounds]
-    taken = e.op("gather", x, e.constant(np.array(table, np.int64)), axis=axis)
-    return e.op("reduce_max", taken, axes=(axis + 1,), keepdims=False)
+    return np.array(table, np.int64)
 
 
 def _upsample(mode: str) -> Build:
@@ -187,6 +234,14 @@ def _upsample(mode: str) -> Build:
             coordinates, rounding = "half_pixel", "floor"
         attributes: dict[str, object] = {"sizes": shape, "mode": mode,
             "coordinate_mode": coordinates, "nearest_mode": rounding}  # fmt: skip
+        if "_aa" in call.operation.target:
+            if corners or scales:
+                raise UnsupportedError("antialiasing beside scales or aligned corners")
+            attributes |= {
+                "antialias": True,
+                "cubic_coefficient": -0.5,
+                "exclude_outside": True,
+            }
         if scales and not corners:
             attributes["scales"] = np.array((1.0, 1.0, *scales))
         return e.op("resize", x, **attributes)
@@ -230,4 +285,6 @@ ROWS: Final[tuple[Row, ...]] = (
         _upsample("linear"),
     ),
     row(_both("upsample_bicubic2d"), _upsample("cubic")),
+    row(_both("_upsample_bilinear2d_aa"), _upsample("linear")),
+    row(_both("_upsample_bicubic2d_aa"), _upsample("cubic")),
 )

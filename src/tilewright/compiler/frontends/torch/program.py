@@ -111,7 +111,11 @@ class Output:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """All of it.  `shared` are values by the name of the one they are the same as (tied weights)."""
+    """All of it.
+
+    Attributes:
+        counter: the name of the state that counts calls, where random numbers are drawn; else empty.
+    """
 
     name: str
     inputs: tuple[Input, ...]
@@ -120,3 +124,4 @@ class Program:
     reasons: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
+    counter: str = ""

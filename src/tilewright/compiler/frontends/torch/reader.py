@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final, final
 
+import numpy as np
+
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.dtypes import i64
 from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.program import (
@@ -24,6 +28,7 @@ from tilewright.compiler.frontends.torch.program import (
     Ref,
     Role,
 )
+from tilewright.compiler.frontends.torch.random_numbers import draws
 from tilewright.compiler.frontends.torch.sizes import Sizes
 from tilewright.compiler.graph.schema import Array, TensorType
 
@@ -91,8 +96,26 @@ def read_exported(exported: Any, name: str) -> Program:
             outputs.append(Output(value))
         elif kind != "TOKEN":
             reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
-    return Program(
+    found = Program(
         name, inputs, reader.operations(), tuple(outputs), tuple(reasons), (), sizes.symbols
+    )
+    return _counting(found) if any(map(draws, found.operations)) else found
+
+
+def _counting(program: Program) -> Program:
+    """The program with the number of the call as one more state."""
+    taken = {entry.name for entry in (*program.inputs, *program.operations)}
+    counter = next(n for i in range(len(taken) + 1) if (n := f"draws_{i}") not in taken)
+    type_ = TensorType(i64, ())
+    state = Input(counter, Role.STATE, type_, np.zeros((), np.int64), target=counter)
+    arguments = {"self": Ref(counter), "other": 1, "alpha": 1}
+    later = Operation(f"{counter}_later", "aten.add.Tensor", arguments, (type_,))
+    return replace(
+        program,
+        inputs=(*program.inputs, state),
+        operations=(*program.operations, later),
+        outputs=(*program.outputs, Output(Ref(later.name), state=counter)),
+        counter=counter,
     )
 
 
