@@ -32,7 +32,7 @@ NAMES = (
     "_segment_reduce.lengths", "masked_scatter", "masked_select", "mode", "nonzero", "put", "tensor_split",
     "unique", "unique_consecutive", "nn.functional.embedding_bag", "igamma",
     "polygamma.polygamma_n_2", "special.airy_ai", "special.hermite_polynomial_h", "special.ndtri", "special.zeta",
-    "nextafter", "frexp", "lcm", "clamp_min", "index_reduce.mean", "scatter_reduce.mean", "scatter_reduce.amin",
+    "fft.fftn", "fft.hfft2", "fft.irfft", "stft", "polar", "chalf", "linalg.eig", "nextafter", "frexp", "lcm", "clamp_min", "index_reduce.mean", "scatter_reduce.mean", "scatter_reduce.amin",
     "nn.functional.adaptive_max_pool2d", "nn.functional.avg_pool2d", "_upsample_bilinear2d_aa",
 )  # fmt: skip
 COMPILED = (

@@ -12,18 +12,10 @@ from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Complex:
-    """A complex tensor as its parts, which have one type."""
-
-    real: Tensor
-    imaginary: Tensor
 
 
 @final
@@ -45,6 +37,11 @@ class Token:
 class Unknown:
     """A result of an operation with a problem; those that use it are skipped, not blamed."""
 
+
+__all__ = [
+    "Complex", "Held", "Token", "Tuple", "Unknown", "dims_of", "flattened", "joined", "on_parts",
+    "restored", "shape_of",
+]  # fmt: skip
 
 Held = Tensor | Complex | Tuple | Token
 

@@ -5,14 +5,11 @@ Source: StableHLO specification, "fft".
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit import fourier
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of
@@ -21,8 +18,6 @@ from tilewright.compiler.frontends.stablehlo.row import Row, row
 
 _KINDS: Final = ("FFT", "IFFT", "RFFT", "IRFFT")
 MAX_RANK: Final = 3
-# A transform is a product with its matrix, which the artifact holds.
-MAX_LENGTH: Final = 2048
 
 
 def _fft(call: Call) -> Held:
@@ -70,51 +65,15 @@ def _transformed(
         plain.pop()
     pair = (re, im) if x.rank > 1 else (e.unsqueeze(re, (0,)), e.unsqueeze(im, (0,)))
     if kind == "RFFT":
-        pair = _along(e, pair, last, _matrix(length[-1], length[-1] // 2 + 1, sign))
+        pair = fourier.along(
+            e, pair, last, fourier.matrix(length[-1], length[-1] // 2 + 1, sign)
+        )
     for axis in plain:
         size = length[axis - last - 1]
-        pair = _along(e, pair, axis, _matrix(size, size, sign))
+        pair = fourier.along(e, pair, axis, fourier.matrix(size, size, sign))
     if kind == "IRFFT":
-        pair = _along(e, pair, last, _from_half(length[-1]))
+        pair = fourier.along(e, pair, last, fourier.from_half(length[-1]))
     return pair
-
-
-def _matrix(rows: int, columns: int, sign: int) -> Any:
-    """The factors of a transform; angles are reduced before they are multiplied by a turn."""
-    if rows > MAX_LENGTH:
-        raise UnsupportedError(f"a transform of {rows} elements is not supported")
-    turns = np.outer(np.arange(rows), np.arange(columns)) % rows
-    angles = turns * (2 * np.pi / rows)
-    scale = 1 / rows if sign > 0 else 1.0
-    return scale * (np.cos(angles) + sign * 1j * np.sin(angles))
-
-
-def _from_half(size: int) -> Any:
-    """The real result of half a spectrum: what is left out is the conjugate of what is there."""
-    matrix = _matrix(size, size, 1)[: size // 2 + 1]
-    weights = np.full((size // 2 + 1, 1), 2.0)
-    weights[0] = 1.0
-    if size % 2 == 0:
-        weights[-1] = 1.0
-    return weights * matrix
-
-
-def _along(
-    e: NodeMaker, pair: tuple[Tensor, Tensor], axis: int, matrix: Any
-) -> tuple[Tensor, Tensor]:
-    """The product of one axis with a matrix."""
-    order = [i for i in range(pair[0].rank) if i != axis]
-    order.append(axis)
-    back = sorted(range(len(order)), key=lambda i: order[i])
-    re, im = (e.transpose(x, order) for x in pair)
-    cosine, sine = (
-        e.constant(np.ascontiguousarray(part)) for part in (matrix.real, matrix.imag)
-    )
-    found = (
-        e.op("sub", e.op("matmul", re, cosine), e.op("matmul", im, sine)),
-        e.op("add", e.op("matmul", re, sine), e.op("matmul", im, cosine)),
-    )
-    return e.transpose(found[0], back), e.transpose(found[1], back)
 
 
 ROWS: Final[tuple[Row, ...]] = (row("fft", _fft),)

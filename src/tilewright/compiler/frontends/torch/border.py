@@ -22,6 +22,9 @@ _NAMES: Final = {
     "int64": dtypes.i64, "float16": dtypes.f16, "bfloat16": dtypes.bf16, "float32": dtypes.f32,
     "float64": dtypes.f64, "float8_e4m3fn": dtypes.f8e4m3fn, "float8_e5m2": dtypes.f8e5m2,
 }  # fmt: skip
+_PARTS: Final = {
+    "complex32": dtypes.f16, "complex64": dtypes.f32, "complex128": dtypes.f64,
+}  # fmt: skip
 # What numpy has no type of its own for travels as unsigned integers of as many bits.
 _CARRIERS: Final = {
     dtypes.bf16: "uint16", dtypes.f8e4m3fn: "uint8", dtypes.f8e5m2: "uint8",
@@ -52,6 +55,11 @@ def dtype_of(torch_dtype: object) -> DType | None:
     return _NAMES.get(str(torch_dtype).removeprefix("torch."))
 
 
+def part_of(torch_dtype: object) -> DType | None:
+    """Our element type of the parts of complex numbers; None for what is not complex."""
+    return _PARTS.get(str(torch_dtype).removeprefix("torch."))
+
+
 def torch_dtype_of(dtype: DType) -> Any:
     """The element type as torch has it."""
     (name,) = (name for name, own in _NAMES.items() if own is dtype)
@@ -69,6 +77,18 @@ def to_array(tensor: Any) -> Array:
     if dtype is None or carrier is None:
         return held.numpy()
     return held.view(getattr(load(), carrier)).numpy().view(dtype.numpy)
+
+
+def to_parts(tensor: Any) -> tuple[Array, Array]:
+    """The parts of a complex tensor, as views."""
+    pairs = load().view_as_real(tensor.detach().resolve_conj().resolve_neg()).numpy()
+    return pairs[..., 0], pairs[..., 1]
+
+
+def of_parts(real: Array, imaginary: Array) -> Any:
+    """A complex tensor of its parts."""
+    pairs = np.stack([real, imaginary], -1)
+    return load().view_as_complex(load().from_numpy(pairs))
 
 
 def to_tensor(array: Array) -> Any:

@@ -13,6 +13,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -38,10 +39,11 @@ class Call:
         operation: as the program has it.
         maker: writes nodes.
         find: the tensor of a reference.
+        hold: the tensor of a reference, or the parts of a complex one; None: all are real.
         draws: random numbers; None where a program cannot count its calls.
     """
 
-    __slots__ = ("_draws", "_find", "maker", "operation", "read")
+    __slots__ = ("_draws", "_find", "_hold", "maker", "operation", "read")
 
     def __init__(
         self,
@@ -49,11 +51,13 @@ class Call:
         maker: NodeMaker,
         find: Callable[[Ref], Tensor],
         draws: Draws | None = None,
+        hold: Callable[[Ref], Tensor | Complex] | None = None,
     ) -> None:
         self.operation: Operation = operation
         self.maker: NodeMaker = maker
         self._find: Callable[[Ref], Tensor] = find
         self._draws: Draws | None = draws
+        self._hold: Callable[[Ref], Tensor | Complex] = hold or find
         self.read: set[str] = set()
 
     @property
@@ -107,6 +111,17 @@ class Call:
         if not isinstance(found, Ref):
             raise ModelError(f"argument '{name}' is no tensor")
         return self._find(found)
+
+    def held(self, name: str = "self") -> Tensor | Complex:
+        """A tensor, or the parts of a complex one."""
+        found = self.argument(name)
+        if not isinstance(found, Ref):
+            raise UnsupportedError(f"argument '{name}' is no tensor")
+        return self._hold(found)
+
+    def is_complex(self, index: int = 0) -> bool:
+        """Whether a result is complex; its type is that of the parts."""
+        return index in self.operation.complex_results
 
     def tensors(self, name: str) -> list[Tensor]:
         """A list of tensors, all there."""

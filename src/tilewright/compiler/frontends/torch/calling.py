@@ -8,7 +8,7 @@ Ownership: owns the states.  Thread-safety: a model with states runs one call at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, final
 
@@ -51,10 +51,12 @@ class Calling:
         self._slots: tuple[bool, ...] = tuple(slots)
         self._constants: tuple[object, ...] = tuple(constants)
         self._lock: Lock = Lock()
-        self._order: tuple[str, ...] = tuple(
-            entry.name for entry in program.inputs
+        held = [
+            entry for entry in program.inputs
             if entry.role is not Role.WEIGHT and entry.type is not None
-        )  # fmt: skip
+        ]  # fmt: skip
+        self._order: tuple[str, ...] = tuple(entry.name for entry in held)
+        self._complex: frozenset[str] = frozenset(e.name for e in held if e.is_complex)
         self._states: dict[str, Array] = {
             entry.name: np.array(entry.array)
             for entry in program.inputs
@@ -94,7 +96,7 @@ class Calling:
         leaves = self._flatten(arguments, named)
         is_torch = any(border.is_instance(leaf, "Tensor") for leaf in leaves)
         given = dict(zip(self._users, leaves, strict=True))
-        arrays = {name: _array(leaf) for name, leaf in given.items()}
+        arrays = {n: _arrays(leaf, n in self._complex) for n, leaf in given.items()}
         if self._states:
             with self._lock:
                 results = self._run(run, arrays)
@@ -104,13 +106,17 @@ class Calling:
         found: list[object] = []
         for output in self._outputs:
             if output.written:
-                _write(given[output.written], next(made))
+                _write(given[output.written], output, made)
             elif not output.state:
-                found.append(self._result(output.value, made, is_torch))
+                found.append(self._result(output, made, is_torch))
         return border.load("torch.utils._pytree").tree_unflatten(found, self._out_spec)
 
-    def _run(self, run: Run, arrays: Mapping[str, Array]) -> Sequence[Array]:
-        given = [arrays[n] if n in arrays else self._states[n] for n in self._order]
+    def _run(self, run: Run, arrays: Mapping[str, list[Array]]) -> Sequence[Array]:
+        given = [
+            array
+            for name in self._order
+            for array in (arrays[name] if name in arrays else [self._states[name]])
+        ]
         results = list(run(given))
         kept: list[Array] = []
         at = iter(results)
@@ -120,13 +126,17 @@ class Calling:
             if output.state:
                 self._states[output.state] = next(at)
             else:
-                kept.append(next(at))
+                kept += [next(at) for _ in range(1 + output.is_complex)]
         return kept
 
     @staticmethod
-    def _result(value: Argument, made: Any, is_torch: bool) -> object:
+    def _result(output: Output, made: Iterator[Array], is_torch: bool) -> object:
+        value = output.value
         if not _is_output(value):
             return value
+        if output.is_complex:
+            whole = border.of_parts(next(made), next(made))
+            return whole if is_torch else whole.numpy()
         array = next(made)
         if isinstance(value, Expr):
             return int(array)
@@ -166,14 +176,25 @@ def _is_output(value: Argument) -> bool:
     return isinstance(value, Ref | Expr)
 
 
-def _array(leaf: object) -> Array:
+def _arrays(leaf: object, is_complex: bool) -> list[Array]:
+    """The elements of a tensor, or of the two parts of a complex one."""
+    if is_complex:
+        whole = leaf if border.is_instance(leaf, "Tensor") else None
+        if whole is not None:
+            return list(border.to_parts(whole))
+        return [np.real(np.asarray(leaf)), np.imag(np.asarray(leaf))]
     if border.is_instance(leaf, "Tensor"):
-        return border.to_array(leaf)
-    return np.asarray(leaf)
+        return [border.to_array(leaf)]
+    return [np.asarray(leaf)]
 
 
-def _write(leaf: Any, array: Array) -> None:
+def _write(leaf: Any, output: Output, made: Iterator[Array]) -> None:
     """Let an argument that the module changes have its new elements."""
+    if output.is_complex:
+        with border.load().no_grad():
+            leaf.copy_(border.of_parts(next(made), next(made)))
+        return
+    array = next(made)
     if border.is_instance(leaf, "Tensor"):
         with border.load().no_grad():
             leaf.copy_(border.to_tensor(array))

@@ -113,7 +113,7 @@ def _stands(node: Any) -> bool:
         return not border.is_instance(node.target, "_ops.HigherOrderOperator")
     if _learns(node) or node.target._schema.is_mutable:
         return False
-    return table.find(str(node.target)) is not None
+    return str(node.target) in table.names()
 
 
 def decompositions(*, keep_batch_norm: bool = True) -> dict[Any, Callable[..., Any]]:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast, final
 
+import numpy as np
+
+import tilewright.compiler.frontends.torch.complex_numbers as complex_numbers
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
@@ -36,6 +40,7 @@ from tilewright.compiler.frontends.torch.program import (
     Ref,
     Role,
 )
+from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.ir import Graph, Location, Value
 from tilewright.compiler.graph.schema import TensorType, Trait
@@ -48,7 +53,8 @@ _IGNORED: Final = frozenset(
 # What an argument has that nobody asked for and that asks for nothing.
 _NOTHING: Final = (None, False, ())
 
-Held = Tensor | Sequence[Tensor | None]
+Whole = Tensor | Complex
+Held = Whole | Sequence[Whole | None]
 
 
 @final
@@ -113,6 +119,9 @@ class Importer:
                     Problem("", entry.name, f"input '{entry.name}': {reason}")
                 )
             return
+        if entry.is_complex:
+            self._values[entry.name] = self._complex_input(entry, entry.type)
+            return
         if entry.role is Role.WEIGHT:
             assert entry.array is not None, "weights have elements"
             # Tied weights are one array, and so one constant.
@@ -124,23 +133,38 @@ class Importer:
         self.graph.inputs.append(value)
         self._values[entry.name] = self.maker.of_value(value)
 
+    def _complex_input(self, entry: Input, type_: TensorType) -> Complex:
+        """Two inputs, or two constants."""
+        made: list[Tensor] = []
+        for part in ("real", "imaginary"):
+            if entry.array is not None:
+                array = np.real(entry.array) if part == "real" else np.imag(entry.array)
+                made.append(self.maker.constant(np.ascontiguousarray(array)))
+                continue
+            value = Value(type_, f"{entry.name}_{part}")
+            self.graph.inputs.append(value)
+            made.append(self.maker.of_value(value))
+        return Complex(*made)
+
     def _output(self, position: int, output: Output) -> None:
         held = output.state or output.written
         name = f"{held}_next" if held else f"output_{position}"
         self.maker.location = Location(self.file, name)
         try:
-            value = self.maker.value(self._returned(output.value))
+            found = self._returned(output.value)
+            parts = {name: found} if isinstance(found, Tensor) else _parts(name, found)
+            values = {part: self.maker.value(tensor) for part, tensor in parts.items()}
         except SkipNodeError:
             return
         except TilewrightError as error:
             self.problems.append(Problem("", name, f"output {position}: {error.message}"))
             return
-        self.graph.outputs.append(value)
-        self.graph.output_names.append(name)
+        self.graph.outputs += values.values()
+        self.graph.output_names += values
 
-    def _returned(self, value: Argument) -> Tensor:
+    def _returned(self, value: Argument) -> Whole:
         if isinstance(value, Ref):
-            return self._find(value)
+            return self._hold(value)
         if isinstance(value, Expr):
             return self.maker.dim(value)
         if isinstance(value, Opaque):
@@ -151,10 +175,16 @@ class Importer:
     # --- operations
 
     def _find(self, reference: Ref) -> Tensor:
+        held = self._hold(reference)
+        if isinstance(held, Complex):
+            raise UnsupportedError("complex numbers are not supported here")
+        return held
+
+    def _hold(self, reference: Ref) -> Whole:
         held = self._values.get(reference.name)
         if held is None:
             raise SkipNodeError("an operand is unknown")
-        if not isinstance(held, Tensor):
+        if not isinstance(held, Tensor | Complex):
             raise ModelError(f"'{reference.name}' is a list of tensors, expected one")
         return held
 
@@ -189,6 +219,8 @@ class Importer:
         if operation.target == "getitem":
             return self._item(operation)
         found = table.find(operation.target)
+        if self._is_complex(operation):
+            return self._import_complex(operation, found)
         if found is None:
             raise UnsupportedError(f"operator '{operation.target}' is not supported")
         if operation.reason:
@@ -201,11 +233,50 @@ class Importer:
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
         made = found.build(call)
         self._check_sizes(operation)
-        for name, value in operation.arguments.items():
-            is_read = name in call.read or name in found.ignores or name in _IGNORED
-            if not is_read and not any(value is n or value == n for n in _NOTHING):
-                raise UnsupportedError(f"argument '{name}' = {value} is not supported")
+        _check_arguments(operation, call, found.ignores)
         return self._agreed(operation, made)
+
+    def _is_complex(self, operation: Operation) -> bool:
+        """Whether an operand or a result is complex."""
+        names = [n for a in operation.arguments.values() for n in _references(a)]
+        held = any(isinstance(self._values.get(name), Complex) for name in names)
+        return held or bool(operation.complex_results)
+
+    def _import_complex(self, operation: Operation, entry: Row | None) -> Held:
+        build = complex_numbers.ROWS.get(operation.target)
+        if operation.reason:
+            raise UnsupportedError(operation.reason)
+        if build is not None:
+            call = Call(operation, self.maker, self._find, self._draws, self._hold)
+            made = build(call)
+            _check_arguments(operation, call, ())
+            return self._agreed(operation, made)
+        if entry is None or not complex_numbers.is_by_parts(operation):
+            raise UnsupportedError(
+                f"operator '{operation.target}' of complex numbers is not supported"
+            )
+        real, imaginary = (self._part(operation, entry, p) for p in ("real", "imaginary"))
+        if isinstance(real, Tensor) and isinstance(imaginary, Tensor):
+            return self._agreed(operation, Complex(real, imaginary))
+        assert not isinstance(real, Tensor), "both parts are alike"
+        assert not isinstance(imaginary, Tensor), "both parts are alike"
+        pairs = zip(real, imaginary, strict=True)
+        made = [None if a is None or b is None else Complex(a, b) for a, b in pairs]
+        return self._agreed(operation, made)
+
+    def _part(
+        self, operation: Operation, entry: Row, part: str
+    ) -> Tensor | Sequence[Tensor | None]:
+        """What a row makes of one part of complex operands."""
+
+        def find(reference: Ref) -> Tensor:
+            held = self._hold(reference)
+            return held if isinstance(held, Tensor) else getattr(held, part)
+
+        call = Call(operation, self.maker, find, self._draws)
+        made = entry.build(call)
+        _check_arguments(operation, call, entry.ignores)
+        return made
 
     def _check_sizes(self, operation: Operation) -> None:
         """Raise UnsupportedError for a size of data that no node binds."""
@@ -217,13 +288,13 @@ class Importer:
                 if size not in self._bound:
                     raise UnsupportedError(f"a size that depends on data ('{size}')")
 
-    def _item(self, operation: Operation) -> Tensor:
+    def _item(self, operation: Operation) -> Whole:
         reference, index = operation.arguments["self"], operation.arguments["index"]
         assert isinstance(reference, Ref), "torch takes values apart"
         held = self._values.get(reference.name)
         if held is None:
             raise SkipNodeError("an operand is unknown")
-        if isinstance(held, Tensor) or not isinstance(index, int):
+        if isinstance(held, Tensor | Complex) or not isinstance(index, int):
             raise ModelError("takes one value apart")
         found = held[index]
         if found is None:
@@ -232,15 +303,21 @@ class Importer:
 
     def _agreed(self, operation: Operation, made: Held) -> Held:
         """What a row made, of the type that torch says.  Raises: UnsupportedError for another."""
-        if isinstance(made, Tensor):
-            made = self._as_stated(made, operation.results[0])
+        if isinstance(made, Tensor | Complex):
+            made = self._whole_as_stated(made, operation.results[0])
             return [made] if operation.is_list else made
         if len(made) != len(operation.results):
             raise ModelError(f"gives {len(made)} results, torch {len(operation.results)}")
         return [
-            None if tensor is None else self._as_stated(tensor, type_)
-            for tensor, type_ in zip(made, operation.results, strict=True)
+            None if whole is None else self._whole_as_stated(whole, type_)
+            for whole, type_ in zip(made, operation.results, strict=True)
         ]
+
+    def _whole_as_stated(self, whole: Whole, stated: TensorType | None) -> Whole:
+        if isinstance(whole, Tensor):
+            return self._as_stated(whole, stated)
+        parts = (whole.real, whole.imaginary)
+        return Complex(*(self._as_stated(part, stated) for part in parts))
 
     def _as_stated(self, tensor: Tensor, stated: TensorType | None) -> Tensor:
         if stated is None or tensor.type == stated:
@@ -258,6 +335,18 @@ class Importer:
         if isinstance(ours, int) and isinstance(theirs, int):
             raise UnsupportedError(f"gives {tensor.type}, torch {stated}")
         self.maker.assume(ours, theirs)
+
+
+def _parts(name: str, held: Complex) -> dict[str, Tensor]:
+    return {f"{name}_real": held.real, f"{name}_imaginary": held.imaginary}
+
+
+def _check_arguments(operation: Operation, call: Call, ignores: Sequence[str]) -> None:
+    """Raise UnsupportedError for an argument that asks for something and that nobody asked for."""
+    for name, value in operation.arguments.items():
+        is_read = name in call.read or name in ignores or name in _IGNORED
+        if not is_read and not any(value is n or value == n for n in _NOTHING):
+            raise UnsupportedError(f"argument '{name}' = {value} is not supported")
 
 
 def _references(argument: Argument) -> Sequence[str]:

@@ -197,6 +197,7 @@ def _largest_of_windows(
     order = [*range(front), *outer, *(axis + 1 for axis in outer)]
     places = np.zeros((), np.int64)
     for table, size in zip(tables, x.shape[front:], strict=True):
+        assert isinstance(size, int), "asked before"
         places = places[..., None, None] * size + table
     inner = np.transpose(places, [*range(0, 2 * spatial, 2), *range(1, 2 * spatial, 2)])
     flat = inner.reshape((*inner.shape[:spatial], -1))

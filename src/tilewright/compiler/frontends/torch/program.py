@@ -58,6 +58,7 @@ class Input:
         array: the elements of a weight, or of a state before the first call.
         reason: why it cannot be compiled; empty if it can.
         target: what the module calls a weight or a state.
+        is_complex: `type` is that of its two parts.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Input:
     array: Array | None = None
     reason: str = ""
     target: str = ""
+    is_complex: bool = False
 
 
 @final
@@ -81,6 +83,7 @@ class Operation:
         is_list: the operator gives several values, which others take apart by position.
         place: where in the program of the user it stands; empty if unknown.
         reason: why it cannot be compiled, whatever the rows say; empty if nothing is known.
+        complex_results: positions of results whose types are those of their two parts.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Operation:
     is_list: bool = False
     place: str = ""
     reason: str = ""
+    complex_results: frozenset[int] = frozenset()
 
 
 @final
@@ -101,11 +105,13 @@ class Output:
         value: a reference, or a number that is known (or follows from sizes).
         state: the name of the input whose elements these are in the next call; empty for what a user gets.
         written: the name of the argument that these are written to.
+        is_complex: it is two tensors.
     """
 
     value: Argument
     state: str = ""
     written: str = ""
+    is_complex: bool = False
 
 
 @final

@@ -84,6 +84,7 @@ def read_exported(exported: Any, name: str) -> Program:
     )
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
     values = reader.returned()
+    complexes = reader.complex_values()
     outputs: list[Output] = []
     reasons: list[str] = []
     for spec, value in zip(signature.output_specs, values, strict=True):
@@ -91,9 +92,11 @@ def read_exported(exported: Any, name: str) -> Program:
         if kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
             outputs.append(Output(value, state=by_target[spec.target]))
         elif kind == "USER_INPUT_MUTATION":
-            outputs.append(Output(value, written=spec.target))
+            outputs.append(
+                Output(value, written=spec.target, is_complex=_in(value, complexes))
+            )
         elif kind == "USER_OUTPUT":
-            outputs.append(Output(value))
+            outputs.append(Output(value, is_complex=_in(value, complexes)))
         elif kind != "TOKEN":
             reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
     found = Program(
@@ -136,7 +139,10 @@ def _input(
         is_tensor = type(spec.arg).__name__ == "TensorArgument"
         if type(spec.arg).__name__ == "SymIntArgument":
             reason = "numbers that a call decides are not supported"
-        return Input(node.name, Role.USER, type_ if is_tensor else None, None, reason)
+        return Input(
+            node.name, Role.USER, type_ if is_tensor else None, None, reason,
+            is_complex=is_complex(node.meta.get("val")),
+        )  # fmt: skip
     if kind not in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
         return Input(node.name, Role.WEIGHT, None, None, f"a {kind} is not supported")
     tensor = exported.state_dict.get(spec.target)
@@ -153,7 +159,10 @@ def _input(
     except (RuntimeError, TypeError) as error:
         first = str(error).split("\n", maxsplit=1)[0]
         return Input(node.name, Role.WEIGHT, None, None, f"'{spec.target}': {first}")
-    return Input(node.name, role, type_, array, target=spec.target)
+    of_parts = is_complex(tensor)
+    if of_parts and role is Role.STATE:
+        return Input(node.name, role, type_, None, "complex states are not supported")
+    return Input(node.name, role, type_, array, target=spec.target, is_complex=of_parts)
 
 
 @final
@@ -170,10 +179,10 @@ class Reader:
         self._sizes: Sizes = sizes
 
     def type_of(self, value: Any) -> TensorType | None:
-        """The type of a tensor; None for what is none.  Raises: UnsupportedError for a type that is not ours."""
+        """The type of a tensor, or of the parts of a complex one; None for what is none.  Raises: UnsupportedError for a type that is not ours."""
         if not border.is_instance(value, "Tensor"):
             return None
-        dtype = border.dtype_of(value.dtype)
+        dtype = border.dtype_of(value.dtype) or border.part_of(value.dtype)
         if dtype is None:
             kind = str(value.dtype).removeprefix("torch.")
             raise UnsupportedError(f"elements of type {kind} are not supported")
@@ -189,6 +198,11 @@ class Reader:
             if node.op == "call_function"
             and (operation := self._operation(node)) is not None
         )
+
+    def complex_values(self) -> frozenset[str]:
+        """The values that are complex tensors."""
+        nodes = self._graph.nodes
+        return frozenset(node.name for node in nodes if is_complex(node.meta.get("val")))
 
     def returned(self) -> list[Argument]:
         """What the graph returns."""
@@ -223,8 +237,10 @@ class Reader:
             reason = reason or error.message
         if title.startswith("aten.as_strided") and not _is_dense(node.args[0]):
             reason = reason or "strides of a tensor that is itself a view are not supported"
+        values = value if isinstance(value, list | tuple) else (value,)
+        complexes = frozenset(i for i, held in enumerate(values) if is_complex(held))
         return Operation(
-            node.name, title, arguments, results, is_list, place_of(node), reason
+            node.name, title, arguments, results, is_list, place_of(node), reason, complexes
         )
 
     def _read_number(self, node: Any, value: Any, title: str) -> Operation:
@@ -268,6 +284,11 @@ class Reader:
         if border.is_instance(value, "dtype"):
             return border.dtype_of(value) or Opaque(str(value))
         return Opaque(str(value))
+
+
+def is_complex(value: Any) -> bool:
+    """Whether it is a tensor of complex numbers."""
+    return border.is_instance(value, "Tensor") and border.part_of(value.dtype) is not None
 
 
 def _is_number(value: object) -> bool:
@@ -328,8 +349,16 @@ def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Pro
         for node in graph.nodes
         if node.op == "placeholder"
     )
-    outputs = tuple(map(Output, reader.returned()))
+    complexes = reader.complex_values()
+    outputs = tuple(
+        Output(Opaque("complex results are not supported") if _in(v, complexes) else v)
+        for v in reader.returned()
+    )
     return Program(name, inputs, reader.operations(), outputs, (), (), sizes.symbols)
+
+
+def _in(value: Argument, names: frozenset[str]) -> bool:
+    return isinstance(value, Ref) and value.name in names
 
 
 def _known_ranges(nodes: Iterable[Any]) -> Mapping[Any, Any]:
@@ -348,6 +377,8 @@ def _traced_input(
         type_ = reader.type_of(node.meta.get("val"))
     except TilewrightError as error:
         return Input(node.name, Role.USER, None, None, error.message)
+    if is_complex(node.meta.get("val")):
+        return Input(node.name, Role.USER, None, None, "complex numbers are not supported")
     if weight is None or type_ is None:
         return Input(node.name, Role.USER, type_)
     if id(weight) not in arrays:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import tilewright.compiler.frontends.torch.complex_numbers as complex_numbers
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.torch.activations import ROWS as ACTIVATIONS
 from tilewright.compiler.frontends.torch.attention import ROWS as ATTENTION
@@ -61,7 +62,7 @@ def _index(families: Iterable[Iterable[Row]]) -> dict[str, Row]:
 
 
 _ROWS: Final = _index(_FAMILIES)
-_NAMES: Final = frozenset(_ROWS)
+_NAMES: Final = frozenset(_ROWS) | complex_numbers.NAMES
 
 
 def find(name: str) -> Row | None:

@@ -1,0 +1,272 @@
+"""Rows for complex numbers, which are two tensors each, and the names of what is done to both parts alike.
+
+Looked up by the importer where an operand or a result is complex; what is not here is refused.
+
+Source: the operators of ATen by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import fourier
+from tilewright.compiler.frontends.kit.complex_parts import Complex
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import normal
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.elementwise import convert
+from tilewright.compiler.frontends.torch.program import Operation
+
+Held = Tensor | Complex
+Build = Callable[[Call], Held | Sequence[Held]]
+
+
+def _pair(call: Call, name: str = "self") -> Complex:
+    """An operand as complex numbers of the type of the result, or its own."""
+    held = call.held(name)
+    if isinstance(held, Complex):
+        return held
+    return Complex(held, call.maker.full(0, held.dtype, held.shape))
+
+
+def _on_parts(call: Call, pair: Complex) -> Complex:
+    """Both parts in the type of the result."""
+    return Complex(call.finish(pair.real), call.finish(pair.imaginary))
+
+
+def _convert(call: Call) -> Held:
+    call.argument("dtype")
+    pair = _pair(call)
+    if not call.is_complex():
+        return convert(call.maker, pair.real, call.dtype())
+    parts = [
+        convert(call.maker, part, call.dtype()) for part in (pair.real, pair.imaginary)
+    ]
+    return Complex(*parts)
+
+
+def _conjugate(call: Call) -> Complex:
+    pair = _pair(call)
+    return Complex(pair.real, call.op("neg", pair.imaginary))
+
+
+def _of_parts(call: Call) -> Complex:
+    shape, dtype = call.shape(), call.dtype()
+    parts = [
+        call.maker.broadcast_to(call.operand(name, dtype), shape)
+        for name in ("real", "imag")
+    ]
+    return Complex(*parts)
+
+
+def _polar(call: Call) -> Complex:
+    size, angle = (call.operand(name, call.dtype()) for name in ("abs", "angle"))
+    parts = [call.op("mul", size, call.op(op, angle)) for op in ("cos", "sin")]
+    return Complex(*(call.maker.broadcast_to(part, call.shape()) for part in parts))
+
+
+def _of_pairs(call: Call) -> Complex:
+    e, x = call.maker, call.tensor()
+    axis = x.rank - 1
+    return Complex(*(e.squeeze(e.slice(x, axis, i, 1), (axis,)) for i in (0, 1)))
+
+
+def _pairs(call: Call) -> Tensor:
+    e, pair = call.maker, _pair(call)
+    axis = pair.real.rank
+    return e.concat(
+        [e.unsqueeze(part, (axis,)) for part in (pair.real, pair.imaginary)], axis
+    )
+
+
+def _real(call: Call) -> Tensor:
+    return _pair(call).real
+
+
+def _imaginary(call: Call) -> Tensor:
+    return _pair(call).imaginary
+
+
+def _size(call: Call) -> Tensor:
+    """The longer part is taken out of the root, so that no square is too large or too small."""
+    e, pair = call.maker, _pair(call)
+    wide = dtypes.f64
+    a, b = (e.op("abs", e.cast(part, wide)) for part in (pair.real, pair.imaginary))
+    long, short = e.op("max", a, b), e.op("min", a, b)
+    ratio, one = e.op("div", short, long), e.scalar(1, wide)
+    root = e.op("mul", long, e.op("sqrt", e.op("add", one, e.op("mul", ratio, ratio))))
+    zero = e.scalar(0, wide)
+    found = e.op("where", e.op("equal", long, zero), zero, root)
+    either = e.op("logical_or", e.op("is_inf", a), e.op("is_inf", b))
+    return call.finish(e.op("where", either, e.scalar(np.inf, wide), found))
+
+
+def _sum(op: str) -> Build:
+    def build(call: Call) -> Complex:
+        x, y = _pair(call, "self"), _pair(call, "other")
+        if call.number("alpha", 1) != 1:
+            raise UnsupportedError("multiples of complex numbers are not supported here")
+        real, imaginary = (
+            call.op(op, call.finish(a), call.finish(b))
+            for a, b in ((x.real, y.real), (x.imaginary, y.imaginary))
+        )
+        return Complex(real, imaginary)
+
+    return build
+
+
+def _product(call: Call) -> Complex:
+    x = _on_parts(call, _pair(call, "self"))
+    if call.is_number("other"):
+        factor = call.operand("other", call.dtype())
+        return Complex(call.op("mul", x.real, factor), call.op("mul", x.imaginary, factor))
+    y = _on_parts(call, _pair(call, "other"))
+    real = call.op(
+        "sub", call.op("mul", x.real, y.real), call.op("mul", x.imaginary, y.imaginary)
+    )
+    imaginary = call.op(
+        "add", call.op("mul", x.real, y.imaginary), call.op("mul", x.imaginary, y.real)
+    )
+    return Complex(real, imaginary)
+
+
+# --- Fourier transforms -------------------------------------------------------------------------
+
+
+def _scaled(
+    call: Call, pair: tuple[Tensor, Tensor], lengths: Sequence[int]
+) -> list[Tensor]:
+    """Sums in the type of the result, as the normalization says (0: sums, 1: over the root, 2: over the number)."""
+    count = math.prod(lengths)
+    kind = call.integer("normalization")
+    factor = (1.0, 1 / math.sqrt(count), 1 / count)[kind]
+    scale = call.maker.scalar(factor, dtypes.f64)
+    return [call.finish(part if not kind else call.op("mul", part, scale)) for part in pair]
+
+
+def _wide_parts(call: Call) -> tuple[Tensor, Tensor]:
+    pair = _pair(call)
+    real, imaginary = (call.maker.cast(p, dtypes.f64) for p in (pair.real, pair.imaginary))
+    return real, imaginary
+
+
+def _axes(call: Call, shape: Sequence[Dim]) -> list[int]:
+    return [normal(axis, len(shape)) for axis in call.integers("dim")]
+
+
+def _length(shape: Sequence[Dim], axis: int) -> int:
+    size = shape[axis]
+    if not isinstance(size, int):
+        raise UnsupportedError(
+            "transforms of a length that a call decides are not supported"
+        )
+    return size
+
+
+def _lifted(call: Call, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """A product with a matrix wants two axes."""
+    if pair[0].rank > 1:
+        return pair
+    real, imaginary = (call.maker.unsqueeze(part, (0,)) for part in pair)
+    return real, imaginary
+
+
+def _along(
+    call: Call, pair: tuple[Tensor, Tensor], axis: int, factors: object
+) -> tuple[Tensor, Tensor]:
+    if pair[0].rank > 1:
+        return fourier.along(call.maker, pair, axis, factors)
+    found = fourier.along(call.maker, _lifted(call, pair), axis + 1, factors)
+    real, imaginary = (call.maker.squeeze(part, (0,)) for part in found)
+    return real, imaginary
+
+
+def _transform(call: Call) -> Complex:
+    """Of complex numbers, axis by axis."""
+    pair = _wide_parts(call)
+    sign = -1 if call.flag("forward") else 1
+    lengths: list[int] = []
+    for axis in _axes(call, call.shape()):
+        size = _length(call.shape(), axis)
+        lengths.append(size)
+        factors = fourier.matrix(size, size, sign) * (size if sign > 0 else 1)
+        pair = _along(call, pair, axis, factors)
+    return Complex(*_scaled(call, pair, lengths))
+
+
+def _of_real(call: Call) -> Complex:
+    """Of real numbers; the last axis may end in the middle, behind which all is mirrored."""
+    pair = _wide_parts(call)
+    shape = pair[0].shape
+    onesided = call.flag("onesided")
+    axes = _axes(call, shape)
+    lengths = [_length(shape, axis) for axis in axes]
+    for axis, size in zip(reversed(axes), reversed(lengths), strict=True):
+        columns = size // 2 + 1 if onesided and axis == axes[-1] else size
+        pair = _along(call, pair, axis, fourier.matrix(size, columns, -1))
+    return Complex(*_scaled(call, pair, lengths))
+
+
+def _to_real(call: Call) -> Tensor:
+    """The inverse transform of half a spectrum."""
+    pair = _wide_parts(call)
+    axes, shape = _axes(call, call.shape()), call.shape()
+    call.argument("last_dim_size")
+    lengths = [_length(shape, axis) for axis in axes]
+    for axis, size in zip(axes[:-1], lengths[:-1], strict=True):
+        pair = _along(call, pair, axis, fourier.matrix(size, size, 1) * size)
+    size, last = lengths[-1], axes[-1]
+    wanted = size // 2 + 1
+    if pair[0].shape[last] != wanted:
+        raise ModelError(f"{pair[0].shape[last]} elements are no half of {size}")
+    pair = _along(call, pair, last, fourier.from_half(size) * size)
+    return _scaled(call, pair, lengths)[0]
+
+
+def _eigenvalues(call: Call) -> Sequence[Complex]:
+    a, b, c, d = call.maker.ops("eig", call.tensor())
+    return Complex(a, b), Complex(c, d)
+
+
+_ROWS: Final[dict[str, Build]] = {
+    "_to_copy": _convert, "_conj": _conjugate, "conj_physical": _conjugate,
+    "_conj_physical": _conjugate, "complex": _of_parts, "polar": _polar,
+    "view_as_complex": _of_pairs, "view_as_real": _pairs, "view_as_real_copy": _pairs,
+    "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
+    "sub.Tensor": _sum("sub"), "mul.Tensor": _product, "mul.Scalar": _product,
+    "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
+    "linalg_eig": _eigenvalues,
+}  # fmt: skip
+_BY_PARTS: Final = (
+    "_unsafe_view", "alias", "clone", "constant_pad_nd", "contiguous", "detach", "diagonal", "expand", "flatten.using_ints",
+    "flip", "gather", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "narrow", "permute",
+    "repeat", "reshape", "resolve_conj", "resolve_neg", "roll", "select.int", "slice.Tensor", "split.Tensor",
+    "split_with_sizes", "squeeze", "squeeze.dim", "squeeze.dims", "sum", "sum.dim_IntList", "t",
+    "transpose.int", "unbind.int", "unfold", "unsqueeze", "view",
+)  # fmt: skip
+
+
+def _full(name: str) -> str:
+    return f"aten.{name}" if "." in name else f"aten.{name}.default"
+
+
+ROWS: Final = {_full(name): build for name, build in _ROWS.items()}
+"""By the names of overloads."""
+_ALIKE: Final = frozenset(map(_full, _BY_PARTS))
+
+
+def is_by_parts(operation: Operation) -> bool:
+    """Whether the same is done to the real and the imaginary part; a number that is filled in goes to the real one."""
+    return operation.target in _ALIKE and not operation.arguments.get("value")
+
+
+NAMES: Final = frozenset(ROWS) - {_full("_to_copy")}
+"""What stays whole."""
