@@ -6,6 +6,7 @@ some.  Called by `load`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,31 +65,69 @@ def export(captured: Captured) -> Any:
             location=name,
             hint="call module.eval() first, or export it yourself and compile the program",
         )
-    torch = border.load()
-    args = captured.args
-    if border.is_instance(args, "Tensor"):
-        args = (args,)
     try:
-        with torch.no_grad():
-            return torch.export.export(
-                model,
-                tuple(args or ()),
-                dict(captured.kwargs or {}),
-                dynamic_shapes=captured.dynamic_shapes,
-            )
+        exported = _in_one_of_two_ways(captured)
+        # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
+        # that a write to one is a write to the other.
+        return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
         text = "\n".join(str(error).strip().splitlines()[:_LINES])
         message = f"torch cannot export it: {type(error).__name__}: {text}"
         raise ModelError(message, location=name) from error
 
 
+def _in_one_of_two_ways(captured: Captured) -> Any:
+    """Without dynamo; with it where sizes that calls decide meet guards that it need not make."""
+    try:
+        return _traced(captured, strict=False)
+    except Exception:
+        if captured.dynamic_shapes is None:
+            raise
+        with contextlib.suppress(Exception):
+            return _traced(captured, strict=True)
+        raise
+
+
+def _traced(captured: Captured, *, strict: bool) -> Any:
+    torch = border.load()
+    args = captured.args
+    if border.is_instance(args, "Tensor"):
+        args = (args,)
+    with torch.no_grad():
+        return torch.export.export(
+            captured.model,
+            tuple(args or ()),
+            dict(captured.kwargs or {}),
+            dynamic_shapes=captured.dynamic_shapes,
+            strict=strict,
+        )
+
+
+def _is_split(exported: Any) -> bool:
+    """Whether a constant of the program lies in the memory of a buffer of the module."""
+    places: dict[str, set[int]] = {"CONSTANT_TENSOR": set(), "BUFFER": set()}
+    for spec in exported.graph_signature.input_specs:
+        tensor = exported.state_dict.get(spec.target)
+        if tensor is None:
+            tensor = exported.constants.get(spec.target)
+        if (
+            spec.kind.name in places
+            and border.is_instance(tensor, "Tensor")
+            and tensor.numel()
+        ):
+            places[spec.kind.name].add(tensor.data_ptr())
+    return not places["CONSTANT_TENSOR"].isdisjoint(places["BUFFER"])
+
+
 def resolve(exported: Any) -> Any:
     """The program without side effects, taken apart where it has operators without a row."""
     if all(_stands(node) for node in exported.graph.nodes):
         return exported
-    return exported.run_decompositions(
-        decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
-    )
+    # Else parameters that ask for gradients make torch trace what a training step needs.
+    with border.load().no_grad():
+        return exported.run_decompositions(
+            decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
+        )
 
 
 def keeps_batch_norm(graph: Any) -> bool:
