@@ -376,8 +376,9 @@ imported, computed by the oracles of the graph's ops and compared with torch. {l
 right on every sample, {partly} on some and refused by name on the others, {refused} are refused by name on all of them, and
 {len(tested) - whole - partly - refused} give a wrong result. Of {total.total()} samples {total["right"]} are right, {total["refused"]} refused, {total["wrong"]} wrong.
 
-A result of halves that is farther from torch's than torch's tolerance is right if it is as near to what torch gives in f64 as torch's
-own: torch rounds sums of halves on the way.
+A result of f32 or halves that is farther from torch's than torch's tolerance is right if it is as near to what torch gives in f64 as
+torch's own: torch rounds sums on the way. Of operators that draw random numbers, and of those whose elements are what lay in memory,
+shapes and types are compared; of singular and eigenvectors, whose signs are free, what torch's own tests make of them.
 
     python tools/torch_operators.py --samples {most} --page docs/torch-operators.md
 
