@@ -178,3 +178,23 @@ def test_an_encoder_of_transformers_gives_its_own_kind_of_output() -> None:
     found = model(**named)
     assert type(found) is type(wanted)
     assert torch.allclose(found.last_hidden_state, wanted.last_hidden_state, atol=1e-5)
+
+
+def test_tensors_alone_are_not_taken_apart_and_all_else_is() -> None:
+    x, y = torch.randn(2, 3), torch.randn(3)
+    module = Sum().eval()
+    model = tw.compile(module, args=(x, y))
+    want = module(x, y)
+    assert torch.equal(model(x, y), want)
+    np.testing.assert_array_equal(model(x.numpy(), y.numpy()), want.numpy())
+    negated = torch.complex(x, -x).conj().imag  # a view whose sign is a bit of the tensor
+    assert negated.is_neg()
+    assert torch.equal(model(negated, y), module(negated, y))
+    for wrong in ((x,), (x, y, y), ([x], y), (x, (y, y))):
+        with pytest.raises(tw.InputError):
+            model(*wrong)
+
+
+class Sum(nn.Module):
+    def forward(self, x, y):
+        return x * 2 + y

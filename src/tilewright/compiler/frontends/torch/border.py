@@ -6,6 +6,7 @@ comes out of it is checked here and nowhere else.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from typing import Any, Final
@@ -33,7 +34,7 @@ _CARRIERS: Final = {
 
 def load(name: str = "torch") -> Any:
     """A module of torch."""
-    return importlib.import_module(name)
+    return sys.modules.get(name) or importlib.import_module(name)
 
 
 def is_instance(value: object, *names: str) -> bool:
@@ -50,6 +51,7 @@ def _attribute(name: str) -> Any:
     return () if found is None else found
 
 
+@functools.cache
 def dtype_of(torch_dtype: object) -> DType | None:
     """Our element type; None if we have none."""
     return _NAMES.get(str(torch_dtype).removeprefix("torch."))
@@ -71,7 +73,9 @@ def to_array(tensor: Any) -> Array:
 
     A conjugated or negated view, which has no memory that holds its elements, is resolved first.
     """
-    held = tensor.detach().resolve_conj().resolve_neg()
+    held = tensor.detach() if tensor.requires_grad else tensor
+    if held.is_neg() or held.is_conj():
+        held = held.resolve_conj().resolve_neg()
     dtype = dtype_of(held.dtype)
     carrier = None if dtype is None else _CARRIERS.get(dtype)
     if dtype is None or carrier is None:
@@ -93,8 +97,11 @@ def of_parts(real: Array, imaginary: Array) -> Any:
 
 def to_tensor(array: Array) -> Any:
     """An array as a tensor of torch over the same memory."""
-    dtype = dtypes.from_numpy(array.dtype)
+    dtype = _own_type(array.dtype)
     carrier = _CARRIERS.get(dtype)
     if carrier is None:
         return load().from_numpy(array)
     return load().from_numpy(array.view(np.dtype(carrier))).view(torch_dtype_of(dtype))
+
+
+_own_type: Final = functools.cache(dtypes.from_numpy)

@@ -66,6 +66,7 @@ class Calling:
         self._users: tuple[str, ...] = tuple(
             name for name in self._order if name not in self._states
         )
+        self._plain: int = _plain_arguments(self._in_spec) if all(self._slots) else -1
 
     @staticmethod
     def of(exported: Any, program: Program) -> Calling:
@@ -93,7 +94,10 @@ class Calling:
 
         Raises: InputError for arguments of another structure than those it was exported with.
         """
-        leaves = self._flatten(arguments, named)
+        if not named and len(arguments) == self._plain and _are_tensors(arguments):
+            leaves = [*arguments]
+        else:
+            leaves = self._flatten(arguments, named)
         is_torch = any(border.is_instance(leaf, "Tensor") for leaf in leaves)
         given = dict(zip(self._users, leaves, strict=True))
         arrays = {n: _arrays(leaf, n in self._complex) for n, leaf in given.items()}
@@ -109,6 +113,8 @@ class Calling:
                 _write(given[output.written], output, made)
             elif not output.state:
                 found.append(self._result(output, made, is_torch))
+        if self._out_spec.is_leaf():
+            return found[0]
         return border.load("torch.utils._pytree").tree_unflatten(found, self._out_spec)
 
     def _run(self, run: Run, arrays: Mapping[str, list[Array]]) -> Sequence[Array]:
@@ -170,6 +176,24 @@ class Calling:
         if set(named) != set(known or ()):
             return dict(named)
         return {name: named[name] for name in known}
+
+
+def _plain_arguments(spec: Any) -> int:
+    """How many arguments a module takes if they are leaves, none of them named; else -1."""
+    if spec.is_leaf() or len(spec.children()) != 2:
+        return -1
+    positional, named = spec.children()
+    leaves = [child.is_leaf() for child in positional.children()]
+    is_plain = positional.type is tuple and all(leaves) and not named.children()
+    return len(leaves) if is_plain else -1
+
+
+def _are_tensors(arguments: Sequence[object]) -> bool:
+    """Whether they are leaves of any structure, which need not be taken apart."""
+    return all(
+        isinstance(value, np.ndarray) or border.is_instance(value, "Tensor")
+        for value in arguments
+    )
 
 
 def _is_output(value: Argument) -> bool:
