@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
+import numpy as np
+
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.api.model import Model
 from tilewright.api.model import compile as compile_model
@@ -26,6 +28,7 @@ from tilewright.compiler.frontends.torch.export import decompositions
 from tilewright.compiler.frontends.torch.load import import_program
 from tilewright.compiler.frontends.torch.program import Program, Ref, Role
 from tilewright.compiler.frontends.torch.reader import read_traced
+from tilewright.compiler.graph.schema import Array
 
 Boxed = Callable[[list[Any]], list[Any]]
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -223,11 +226,12 @@ class _Graph:
     def _call(self, arguments: list[Any]) -> list[Any]:
         if self._watched:
             self._refresh()
-        if self._wide:
-            arrays = [border.to_array(arguments[i]) for i in self._picks]
-        else:
-            arrays = [arguments[i].detach().numpy() for i in self._picks]
+        given = [arguments[i] for i in self._picks]
         arguments.clear()
+        if self._wide or any(value is None for value in given):
+            arrays = [_elements(value) for value in given]
+        else:
+            arrays = [value.detach().numpy() for value in given]
         results = self._run(*arrays)
         if self._plain and not self._wide:
             return list(map(self._to_tensor, results))
@@ -243,6 +247,11 @@ class _Graph:
             else:
                 found.append(output.value)
         return found
+
+
+def _elements(value: Any) -> Array:
+    """Of a tensor; what torch orders effects by (a token) is None in calls, and a tensor without elements in graphs."""
+    return np.empty(0, np.float32) if value is None else border.to_array(value)
 
 
 def _watchable(tensors: Any) -> tuple[Any, ...]:

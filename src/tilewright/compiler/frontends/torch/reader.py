@@ -223,6 +223,8 @@ class Reader:
             return self._read_number(node, value, title)
         if _is_number(value) or _is_silent(title) or _only_checks(node):
             return None
+        if _token_of(node) is not None:
+            return None
         reason = ""
         arguments: dict[str, Argument] = {}
         results: tuple[TensorType | None, ...] = ()
@@ -271,7 +273,9 @@ class Reader:
         if isinstance(value, list | tuple):
             return tuple(map(self.argument, value))
         if border.is_instance(value, "fx.Node"):
-            held = value.meta.get("val")
+            token, held = _token_of(value), value.meta.get("val")
+            if token is not None:
+                return self.argument(token)
             if not _is_number(held):
                 return Ref(value.name)
             value = held
@@ -312,6 +316,16 @@ def _only_checks(node: Any) -> bool:
     if target_name(node.target) != "higher_order.with_effects":
         return False
     return str(node.args[1]) == "aten._linalg_check_errors.default"
+
+
+def _token_of(node: Any) -> Any:
+    """The token of effects that a node takes from one which only checks: nothing happens to it there."""
+    if node.op != "call_function" or target_name(node.target) != "getitem":
+        return None
+    source, place = node.args
+    if place != 0 or not border.is_instance(source, "fx.Node"):
+        return None
+    return source.args[0] if _only_checks(source) else None
 
 
 def target_name(target: Any) -> str:
