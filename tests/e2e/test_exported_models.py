@@ -197,7 +197,7 @@ def test_libraries_of_other_systems_export_what_they_should(
     assert not any(name.startswith(("tw_", "net_tw_")) for name in found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_program_for_windows_is_one(tmp_path: Path) -> None:
     pytest.importorskip("ziglang")
     model = tw.compile(small_models.mlp(), target="x86_64-windows")

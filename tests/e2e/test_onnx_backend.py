@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from conformance.frontends.test_onnx_backend import excluded, import_case, tolerance
+from conformance.frontends.test_onnx_backend import (
+    assert_as_recorded,
+    excluded,
+    import_case,
+)
 from fakes import onnx_suite
 
 SAMPLE_STRIDE = 15
@@ -32,10 +36,7 @@ def run_compiled(graph: object, feeds: dict[str, np.ndarray]) -> Sequence[np.nda
 def check(kind: str, name: str) -> None:
     for case in onnx_suite.cases(kind, name):
         graph, feeds = import_case(case)
-        results = run_compiled(graph, feeds)
-        assert len(results) == len(case.tensors)
-        for actual, expected in zip(results, case.tensors, strict=True):
-            onnx_suite.assert_close(actual, expected, case.rtol, tolerance(case))
+        assert_as_recorded(case, run_compiled(graph, feeds))
 
 
 def imported(kind: str) -> list[str]:
