@@ -183,7 +183,7 @@ def switch(
 ) -> list[Tensor]:
     """The results of the branch for the value that `code`, a scalar, has; another value fails the call.
 
-    Sizes that differ from branch to branch are sums over the branches, of which one counts.
+    Sizes that differ from branch to branch are looked up by the code, and read.
 
     Raises: UnsupportedError where they cannot be results of one operation.
     """
@@ -193,12 +193,10 @@ def switch(
     hits = e.cast(
         e.op("equal", e.reshape(code, (1,)), e.constant(np.array(values))), dtypes.i64
     )
-    chosen = [fresh_symbol(e, "branch", 0, 1) for _ in values]
-    e.bind_sizes(hits, chosen)
     valid = e.op("reduce_sum", hits, axes=(0,), keepdims=True)
     e.bind_sizes(valid, [fresh_symbol(e, "known", 1, 1)])
     wanted = [
-        _sum_of_types(chosen, [own[i] for own in types]) for i in range(len(types[0]))
+        _type_of_hit(e, hits, [own[i] for own in types]) for i in range(len(types[0]))
     ]
 
     def leaf(place: int) -> list[Tensor]:
@@ -230,18 +228,27 @@ def _types_of_branches(
     return types
 
 
-def _sum_of_types(chosen: Sequence[Dim], types: Sequence[TensorType]) -> TensorType:
-    """The type whose sizes are those of the branch that is chosen."""
+def _type_of_hit(e: NodeMaker, hits: Tensor, types: Sequence[TensorType]) -> TensorType:
+    """The type of the branch that has a 1 among `hits`; sizes in which branches differ are read.
+
+    A polynomial of all branches would be exact, too, but the elements of six such sizes are a product of millions of terms.
+    """
     first = types[0]
     if any(t.dtype != first.dtype or t.rank != first.rank for t in types):
         listed = " or ".join(dict.fromkeys(str(t) for t in types))
         raise UnsupportedError(f"the result is {listed}, depending on data")
-    shape: list[Dim] = []
-    for sizes in zip(*(t.shape for t in types), strict=True):
-        total: Dim = 0
-        for own, size in zip(chosen, sizes, strict=True):
-            total = total + own * size
-        shape.append(sizes[0] if len(set(sizes)) == 1 else total)
+    columns = [*zip(*(t.shape for t in types), strict=True)]
+    open_axes = [axis for axis, sizes in enumerate(columns) if len(set(sizes)) > 1]
+    if not open_axes:
+        return first
+    picked = [e.op("mul", hits, e.dims(columns[axis])) for axis in open_axes]
+    totals = [e.op("reduce_sum", sizes, axes=(0,), keepdims=True) for sizes in picked]
+    known = [size for axis in open_axes for size in columns[axis] if isinstance(size, int)]
+    is_known = len(known) == len(open_axes) * len(types)
+    found = read_sizes(e, e.concat(totals, 0), "branch", max(known) if is_known else None)
+    shape = [*first.shape]
+    for axis, size in zip(open_axes, found, strict=True):
+        shape[axis] = size
     return TensorType(first.dtype, tuple(shape))
 
 
