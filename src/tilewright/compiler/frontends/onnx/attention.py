@@ -185,9 +185,11 @@ def _unpacked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     return (first[0] if first else q), k, v
 
 
-def _multi_head_attention(call: Call) -> list[Tensor | None]:
-    e, heads, bias = call.maker, call.integer("num_heads"), call.optional(3)
-    q, k, v = _unpacked(call)
+def _biased_heads(
+    e: NodeMaker, projected: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values with their parts of one bias, heads in front; what has heads already is an encoder's."""
+    q, k, v = projected
     if bias is not None:
         sizes = [q.shape[2], q.shape[2], bias.shape[0] - q.shape[2] * 2]
         parts = split(e, bias, 0, sizes)
@@ -196,6 +198,12 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
         v = e.op("add", v, parts[2]) if v.rank == 3 else v
     q = heads_of(e, q, heads)
     k, v = (t if t.rank == 4 else heads_of(e, t, heads) for t in (k, v))
+    return q, k, v
+
+
+def _multi_head_attention(call: Call) -> list[Tensor | None]:
+    e, heads = call.maker, call.integer("num_heads")
+    q, k, v = _biased_heads(e, _unpacked(call), call.optional(3), heads)
     old = [call.optional(i) for i in (6, 7)]
     if old[0] is not None and old[1] is not None:
         k, v = e.concat([old[0], k], 2), e.concat([old[1], v], 2)
@@ -209,19 +217,11 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
 
 def _decoder_attention(call: Call) -> list[Tensor | None]:
     """One row of queries for each sequence; keys and values are new, or those of an encoder."""
-    e, heads, bias = call.maker, call.integer("num_heads"), call.optional(10)
+    e, heads = call.maker, call.integer("num_heads")
     for index, name in ((8, "beam_width"), (9, "cache_indirection")):
         if call.optional(index) is not None:
             raise UnsupportedError(f"operand '{name}' is not supported")
-    q, k, v = _unpacked_row(call)
-    if bias is not None:
-        sizes = [q.shape[2], q.shape[2], bias.shape[0] - q.shape[2] * 2]
-        parts = split(e, bias, 0, sizes)
-        q = e.op("add", q, parts[0])
-        k = e.op("add", k, parts[1]) if k.rank == 3 else k
-        v = e.op("add", v, parts[2]) if v.rank == 3 else v
-    q = heads_of(e, q, heads)
-    k, v = (t if t.rank == 4 else heads_of(e, t, heads) for t in (k, v))
+    q, k, v = _biased_heads(e, _unpacked_row(call), call.optional(10), heads)
     shared = call.flag("past_present_share_buffer")
     old = [call.optional(i) for i in (5, 6)]
     if old[0] is not None and old[1] is not None:
