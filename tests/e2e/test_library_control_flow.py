@@ -15,25 +15,6 @@ from fakes.graphs import parse
 from tilewright.base.errors import UserError
 
 MODELS = flow_models.models()
-INDEXING = """graph @g(%x: f32[5], %p: i64[3]) {
-  %zero: i64[] = constant {value = i64[] [0]}
-  %f: f32[] = constant {value = f32[] [0]}
-  %t: i64[], %y: f32[] = while(%zero, %f, %x, %p) {carried = 2}
-    graph @go(%i: i64[], %s: f32[], %u: f32[5], %v: i64[3]) {
-      %three: i64[] = constant {value = i64[] [3]}
-      %c: bool[] = less(%i, %three)
-      return %c
-    }
-    graph @body(%i: i64[], %s: f32[], %u: f32[5], %v: i64[3]) {
-      %one: i64[] = constant {value = i64[] [1]}
-      %j: i64[] = add(%i, %one)
-      %k: i64[] = gather(%v, %i) {axis = 0}
-      %r: f32[] = gather(%u, %k) {axis = 0}
-      %q: f32[] = add(%s, %r)
-      return %j, %q
-    }
-  return %y
-}"""
 
 
 def outputs_of(value: Any) -> list[np.ndarray]:
@@ -67,7 +48,7 @@ def test_libraries_branch_and_loop(name: str, threads: int, tmp_path: Path) -> N
 
 
 def test_an_index_of_any_trip_is_looked_at(tmp_path: Path) -> None:
-    model = tw.compile(parse(INDEXING), threads=1)
+    model = tw.compile(parse(flow_models.INDEXING), threads=1)
     library = CModel(export(model, tmp_path / "net.so"), threads=1)
     x = np.arange(5, dtype=np.float32)
     check(model, library, x, np.array([4, 0, -2]))

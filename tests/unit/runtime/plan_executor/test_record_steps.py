@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes import flow_models
 from fakes.graphs import parse
 from fakes.plans import flow_plan
 from tilewright.base.errors import ArchiveError, InputError
@@ -84,30 +85,9 @@ def test_what_always_runs_fails_when_it_is_recorded() -> None:
         PlanExecutor(replace(plan, steps=(broken,)), None, [])
 
 
-LOOP = """graph @g(%x: f32[5], %p: i64[3]) {
-  %zero: i64[] = constant {value = i64[] [0]}
-  %f: f32[] = constant {value = f32[] [0]}
-  %t: i64[], %y: f32[] = while(%zero, %f, %x, %p) {carried = 2}
-    graph @go(%i: i64[], %s: f32[], %u: f32[5], %v: i64[3]) {
-      %three: i64[] = constant {value = i64[] [3]}
-      %c: bool[] = less(%i, %three)
-      return %c
-    }
-    graph @body(%i: i64[], %s: f32[], %u: f32[5], %v: i64[3]) {
-      %one: i64[] = constant {value = i64[] [1]}
-      %j: i64[] = add(%i, %one)
-      %k: i64[] = gather(%v, %i) {axis = 0}
-      %r: f32[] = gather(%u, %k) {axis = 0}
-      %q: f32[] = add(%s, %r)
-      return %j, %q
-    }
-  return %y
-}"""
-
-
 def test_an_index_of_any_trip_is_looked_at() -> None:
     """Also where the trips behind it overwrite what was found."""
-    model = tw.compile(parse(LOOP))
+    model = tw.compile(parse(flow_models.INDEXING))
     x = np.arange(5, dtype=np.float32)
     assert model(x, np.array([4, 0, -2])) == 7
     for place in range(3):
