@@ -208,8 +208,8 @@ class ColumnsSite:
         for part in parts:
             # Of neighbours only a call counts, one is computed after the other.
             counted = [isinstance(find(s.kernel, part[x]).extent, int) for x in tile]
-            first = counted.index(True) if counted[-1] else len(tile)
-            if first < len(tile):
+            if any(counted):
+                first = counted.index(True)
                 schedule_micro_kernel(s, part[tile[first]], len(tile) - first, micro)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
 
