@@ -8,7 +8,7 @@ strided, a strip of each in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -155,17 +155,16 @@ class PointwiseSite:
 
     def _far_row(self) -> str | None:
         """The loop along which what the lanes access far apart is contiguous: a transposition."""
-        strided = self._strided() or self._scattered()
-        along = (n for n in self.names[:-1] if any(stride(v, n) == 1 for v in strided))
+        apart = self._apart()
+        along = (n for n in self.names[:-1] if any(stride(a, n) == 1 for a in apart))
         return next(along, None)
 
-    def _strided(self) -> list[Load]:
-        lane = self.names[-1]
-        return [v for v in loads(self.body) if stride(v, lane) not in (0, 1, None)]
+    def _apart(self) -> Sequence[Load | Store]:
+        """What the lanes read far apart; where they read all side by side, what they write."""
+        return self._strided(loads(self.body)) or self._strided(stores(self.body))
 
-    def _scattered(self) -> list[Store]:
-        lane = self.names[-1]
-        return [w for w in stores(self.body) if stride(w, lane) not in (0, 1, None)]
+    def _strided(self, found: Iterable[Load | Store]) -> Sequence[Load | Store]:
+        return [a for a in found if stride(a, self.names[-1]) not in (0, 1, None)]
 
     def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:
         """Put the axis along which the far accesses are contiguous next to the lanes, in blocks.
@@ -178,7 +177,7 @@ class PointwiseSite:
         extent = find(s.kernel, name).extent
         if isinstance(extent, int) and extent <= _SQUARE:
             blocks: list[str] = []
-            if self._scattered():
+            if self._strided(stores(self.body)):
                 # The lines that one row leaves half written are still near when the next one comes.
                 blocks, piece = [s.fresh(f"{lane}_b")], s.fresh(f"{lane}_n")
                 s.apply(split, lane, _STRIP, "tight", (blocks[0], piece))
@@ -187,7 +186,7 @@ class PointwiseSite:
             s.apply(reorder, order)
             return order, name if extent == lanes else None
         far = max(_far(stride(w, name)) for w in stores(self.body))
-        near = max(_far(stride(v, lane)) for v in self._strided() or self._scattered())
+        near = max(_far(stride(a, lane)) for a in self._apart())
         row_block, row_tile, row = _cut(s, name, lanes)
         lane_block, lane_tile, lane = _cut(s, lane, lanes)
         # Few lines at a time on the side where they lie further apart, each to its end.
