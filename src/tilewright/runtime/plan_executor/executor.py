@@ -171,7 +171,7 @@ class PlanExecutor:
             UserError for a plan with sizes that data decides.
         """
         if self._flow is not None:
-            raise self._refusal("is not prepared")
+            raise self._refusal("sizes that data decides", "is not prepared")
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         results = self._targets(bound, outputs)
@@ -251,9 +251,9 @@ class PlanExecutor:
                 raise  # the inputs fit: the error comes from a step
             return bound.call(*fixed)
 
-    def _refusal(self, problem: str) -> UserError:
+    def _refusal(self, what: str, problem: str) -> UserError:
         return UserError(
-            f"a program with sizes that data decides {problem}",
+            f"a program with {what} {problem}",
             location=self.plan.name,
             hint="call it, or look at its times with profile",
         )
@@ -327,10 +327,10 @@ class PlanExecutor:
     def stepper(self, arrays: Sequence[Array]) -> PlanStepper:
         """The steps of a call with these inputs, to be run one by one.
 
-        Raises: InputError naming the input that does not fit; UserError for a plan with control flow.
+        Raises: InputError naming the input that does not fit; UserError for a plan with control flow (rows are of loops alone).
         """
-        if self._flow is not None:
-            raise self._refusal("does not run step by step")
+        if self.plan.has_flow:
+            raise self._refusal("control flow", "does not run step by step")
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         return PlanStepper(self._resources, self._dims_of(arrays), inputs)

@@ -11,7 +11,7 @@ import tilewright as tw
 from fakes import flow_models
 from fakes.graphs import parse
 from fakes.plans import flow_plan
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.plan import Plan, Step
 from tilewright.runtime.plan_executor.executor import PlanExecutor
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
@@ -95,3 +95,10 @@ def test_an_index_of_any_trip_is_looked_at() -> None:
         places[place] = 5
         with pytest.raises(InputError, match="index 5 is out of range on axis 0 of size 5"):
             model(x, places)
+
+
+def test_a_loop_is_refused_step_by_step_and_says_so() -> None:
+    model = tw.compile(parse(flow_models.INDEXING))
+    inputs = [np.arange(5, dtype=np.float32), np.array([4, 0, -2])]
+    with pytest.raises(UserError, match="control flow does not run step by step"):
+        model.session.executor.stepper(inputs)
