@@ -65,6 +65,7 @@ class _Reader:
             for value in operation.results
         }
         self.places: dict[Value, int] = {v: i for i, v in enumerate(block.arguments)}
+        self.alike: dict[tuple[Value, Value], bool] = {}
 
     def keys(self, value: Value) -> list[Key]:
         """What `value`, whether one entry comes before another, compares; empty: not known."""
@@ -129,7 +130,13 @@ class _Reader:
         return sides.pop() if len(sides) == 1 else None
 
     def _mirrored(self, left: Value, right: Value) -> bool:
-        """Whether `right` is of one entry what `left` is of the other."""
+        """Whether `right` is of one entry what `left` is of the other; each pair is looked at once."""
+        pair = (left, right)
+        if pair not in self.alike:
+            self.alike[pair] = self._is_mirrored(left, right)
+        return self.alike[pair]
+
+    def _is_mirrored(self, left: Value, right: Value) -> bool:
         if left in self.places:
             return self.places.get(right) == self.places[left] ^ 1
         one, other = self.makers.get(left), self.makers.get(right)

@@ -126,3 +126,15 @@ def test_the_largest_entries_are_in_total_order(largest: bool) -> None:
     expected = down if largest else [down[0][::-1], [4, 1, 0, 2, 3]]
     np.testing.assert_array_equal(places, expected)
     np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(expected), 1))
+
+
+def test_a_key_in_many_steps_is_read_once_a_step() -> None:
+    """Each step uses the one before twice: 2^100 ways lead from the last to the entries."""
+    steps = [
+        f"%{side}{n + 1} = stablehlo.maximum %{side}{n}, %{side}{n} : tensor<i32>"
+        for side in "ab"
+        for n in range(100)
+    ]
+    less = compare("LT", "%a100", "%b100", "i32", "SIGNED", "%less")
+    (found,) = sort("\n".join([*steps, less]), 0, np.int32([3, 1, 2]))
+    assert found.tolist() == [1, 2, 3]
