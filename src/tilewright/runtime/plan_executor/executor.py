@@ -251,9 +251,9 @@ class PlanExecutor:
                 raise  # the inputs fit: the error comes from a step
             return bound.call(*fixed)
 
-    def _refusal(self, what: str, problem: str) -> UserError:
+    def _refusal(self, cause: str, problem: str) -> UserError:
         return UserError(
-            f"a program with {what} {problem}",
+            f"a program with {cause} {problem}",
             location=self.plan.name,
             hint="call it, or look at its times with profile",
         )
