@@ -7,6 +7,7 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
@@ -152,11 +153,17 @@ def _settled(array: Array) -> Array:
     is_small_view = isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes
     if not is_small_view and array.ctypes.data % _LINE_BYTES == 0:
         return array
-    room = np.empty(array.nbytes + _LINE_BYTES, np.uint8)
-    start = -room.ctypes.data % _LINE_BYTES
-    place = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    place = empty_at_line(array.shape, array.dtype)
     place[...] = array
     return place
+
+
+def empty_at_line(shape: Sequence[int], dtype: np.dtype) -> Array:
+    """Room for an array that begins where a cache line does."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + _LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % _LINE_BYTES
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def release(edit: Editor, values: Sequence[Value]) -> None:

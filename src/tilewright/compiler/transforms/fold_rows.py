@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import gather
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.fold_constants import attributes_are_numbers, release
+from tilewright.compiler.transforms.fold_constants import (
+    attributes_are_numbers,
+    empty_at_line,
+    release,
+)
 from tilewright.compiler.transforms.matching import (
     constant_of,
     has,
@@ -30,8 +34,6 @@ from tilewright.compiler.transforms.matching import (
     operand,
     picks_one,
 )
-
-_LINE_BYTES: Final = 64
 
 
 @final
@@ -140,10 +142,7 @@ def _made(node: Node, rows: _Rows) -> Array:
     """What the node makes of every row, one after the other from the boundary of a cache line."""
     type_ = node.result.type
     shape = (rows.count, *(int(str(d)) for d in type_.shape))
-    size = type_.dtype.numpy.itemsize * int(np.prod(shape))
-    room = np.empty(size + _LINE_BYTES, np.uint8)
-    start = -room.ctypes.data % _LINE_BYTES
-    made = room[start : start + size].view(type_.dtype.numpy).reshape(shape)
+    made = empty_at_line(shape, type_.dtype.numpy)
     for at in range(rows.count):
         (made[at],) = evaluate_node(node, _operands_at(node, rows, at))
     return made

@@ -131,13 +131,14 @@ def _second_kind(x: Wide, order: int, near: Wide) -> Wide:
 
 def bessel_y0(x: Wide) -> Wide:
     """Y0, of positive numbers."""
-    near = x.apply("log") * bessel_j0(x) * (2 / math.pi)
+    near = x.apply("log") * chebyshev(_of_square(x), _J0_NEAR) * (2 / math.pi)
     return _second_kind(x, 0, near + chebyshev(_of_square(x), _Y0_NEAR))
 
 
 def bessel_y1(x: Wide) -> Wide:
     """Y1, of positive numbers."""
-    near = (x.apply("log") * bessel_j1(x) - 1.0 / x) * (2 / math.pi)
+    first = x * chebyshev(_of_square(x), _J1_NEAR)
+    near = (x.apply("log") * first - 1.0 / x) * (2 / math.pi)
     return _second_kind(x, 1, near + x * chebyshev(_of_square(x), _Y1_NEAR))
 
 
@@ -273,14 +274,16 @@ def _third_kind(x: Wide, near: Wide, far: Wide, *, scaled: bool) -> Wide:
 
 def bessel_k0(x: Wide, *, scaled: bool = False) -> Wide:
     """K0, of positive numbers; `scaled` times e^x."""
-    near = chebyshev(x * x / 2.0 - 1.0, _K0_NEAR) - (x / 2.0).apply("log") * bessel_i0(x)
+    first = x.apply("exp") * chebyshev(x / 4.0 - 1.0, _I0_NEAR)
+    near = chebyshev(x * x / 2.0 - 1.0, _K0_NEAR) - (x / 2.0).apply("log") * first
     return _third_kind(x, near, _far(x, 2.0, _K0_FAR), scaled=scaled)
 
 
 def bessel_k1(x: Wide, *, scaled: bool = False) -> Wide:
     """K1, of positive numbers; `scaled` times e^x."""
     regular = chebyshev(x * x / 2.0 - 1.0, _K1_NEAR) / x
-    near = (x / 2.0).apply("log") * bessel_i1(x) + regular
+    first = x.apply("exp") * (x * chebyshev(x / 4.0 - 1.0, _I1_NEAR))
+    near = (x / 2.0).apply("log") * first + regular
     return _third_kind(x, near, _far(x, 2.0, _K1_FAR), scaled=scaled)
 
 

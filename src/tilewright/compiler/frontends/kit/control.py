@@ -286,10 +286,10 @@ def loop(
 
 def row_at(e: NodeMaker, x: Tensor, place: Tensor, axis: int) -> Tensor:
     """The slice of `x` at `place`, a scalar in range, along an axis that goes."""
-    return e.op("gather", x, _inside(e, place, x.shape[axis]), axis=axis)
+    return e.op("gather", x, inside(e, place, x.shape[axis]), axis=axis)
 
 
-def _inside(e: NodeMaker, place: Tensor, size: Dim) -> Tensor:
+def inside(e: NodeMaker, place: Tensor, size: Dim) -> Tensor:
     """`place`, which is in range: so that everybody sees it, and nobody checks."""
     last = e.op("sub", e.dim(size), e.scalar(1, dtypes.i64))
     return e.op("min", e.op("max", place, e.scalar(0, dtypes.i64)), last)
@@ -297,5 +297,5 @@ def _inside(e: NodeMaker, place: Tensor, size: Dim) -> Tensor:
 
 def with_row(e: NodeMaker, stack: Tensor, place: Tensor, row: Tensor) -> Tensor:
     """`stack` with `row` at `place`, in range, of its first axis."""
-    where = e.reshape(_inside(e, place, stack.shape[0]), (1, 1))
+    where = e.reshape(inside(e, place, stack.shape[0]), (1, 1))
     return e.op("scatter_nd", stack, where, e.unsqueeze(row, (0,)))

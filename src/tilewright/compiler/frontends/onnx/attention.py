@@ -90,12 +90,12 @@ def _key_mask(
     lowest = call.float("mask_filter_value", _LOWEST)
     batch, keys = scores
     if mask.shape == (batch,):
-        kept = _up_to(e, mask, keys)
+        kept = up_to(e, mask, keys)
     elif mask.shape == (batch * 2,):
         # Where keys end in each sequence, then where they begin.
         ends, begins = split(e, mask, 0, [batch, batch])
-        behind = e.op("logical_not", _up_to(e, begins, keys))
-        kept = e.op("logical_and", _up_to(e, ends, keys), behind)
+        behind = e.op("logical_not", up_to(e, begins, keys))
+        kept = e.op("logical_and", up_to(e, ends, keys), behind)
     elif mask.rank in _MASK_AXES:
         kept = e.op("not_equal", mask, e.scalar(0, mask.dtype))
     else:
@@ -104,7 +104,7 @@ def _key_mask(
     return e.unsqueeze(added, _MASK_AXES[kept.rank])
 
 
-def _up_to(e: NodeMaker, lengths: Tensor, keys: Dim) -> Tensor:
+def up_to(e: NodeMaker, lengths: Tensor, keys: Dim) -> Tensor:
     """`[batch, keys]`, true for as many keys of each sequence as `lengths` says."""
     wide = e.cast(e.unsqueeze(lengths, (1,)), dtypes.i64)
     return e.op("less", e.iota((1, keys), 1), wide)

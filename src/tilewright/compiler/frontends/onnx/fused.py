@@ -14,7 +14,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.random_numbers import dropout
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
-from tilewright.compiler.ops.shapes import channel_axis, normal_axis
+from tilewright.compiler.ops.shapes import channel_axis, element_count, normal_axis
 
 
 def _bias_add(call: Call) -> Tensor:
@@ -41,15 +41,8 @@ def _bias_softmax(call: Call) -> Tensor:
     total = e.op("add", x, bias)
     if axis == x.rank - 1:
         return e.op("softmax", total, axis=axis)
-    flat = e.reshape(total, (*total.shape[:axis], _product(total, axis)))
+    flat = e.reshape(total, (*total.shape[:axis], element_count(total.shape[axis:])))
     return e.reshape(e.op("softmax", flat, axis=axis), total.shape)
-
-
-def _product(x: Tensor, axis: int) -> symbolic.Dim:
-    count: symbolic.Dim = 1
-    for size in x.shape[axis:]:
-        count = count * size
-    return count
 
 
 def _bias_dropout(call: Call) -> list[Tensor | None]:

@@ -16,7 +16,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.attention import heads_of, merged, scale_of
+from tilewright.compiler.frontends.onnx.attention import heads_of, merged, scale_of, up_to
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
@@ -28,7 +28,7 @@ def _remove_padding(call: Call) -> list[Tensor]:
     e, x = call.maker, call.tensor(0)
     lengths = e.cast(call.tensor(1), dtypes.i64)
     batch, length, hidden = x.shape
-    kept = e.op("less", e.iota((1, length), 1), e.unsqueeze(lengths, (1,)))
+    kept = up_to(e, lengths, length)
     mask = e.reshape(
         e.broadcast_to(kept, (batch, length)), (element_count((batch, length)),)
     )
@@ -73,7 +73,7 @@ def _attend(
     begins = e.cast(call.tensor(offsets + 1), dtypes.i64)
     batch, length = shape
     lengths = e.op("sub", e.slice(begins, 0, 1, batch), e.slice(begins, 0, 0, batch))
-    shown = e.op("less", e.iota((1, length), 1), e.unsqueeze(lengths, (1,)))
+    shown = up_to(e, lengths, length)
     call.float(
         "mask_filter_value", 0.0
     )  # padding is left out, whatever it would be filled with

@@ -19,7 +19,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
-from tilewright.compiler.ops.shapes import normal_axes, normal_axis
+from tilewright.compiler.ops.shapes import element_count, normal_axes, normal_axis
 
 Reduce = Callable[[NodeMaker, Tensor, tuple[int, ...], bool], Tensor]
 
@@ -208,10 +208,7 @@ def _softmax(op: str) -> Build:
 
 
 def _flattened(e: NodeMaker, x: Tensor, axis: int) -> Tensor:
-    rest: Dim = 1
-    for dim in x.shape[axis:]:
-        rest = rest * dim
-    return e.reshape(x, (*x.shape[:axis], rest))
+    return e.reshape(x, (*x.shape[:axis], element_count(x.shape[axis:])))
 
 
 def _hardmax(call: Call) -> Tensor:

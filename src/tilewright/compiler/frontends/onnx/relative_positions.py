@@ -122,7 +122,7 @@ def _multimodal_rotary_embedding(call: Call) -> Tensor:
         raise UnsupportedError("heads of a dynamic size are not supported")
     sections = call.integers("mrope_section")
     streams = _streams(sections, half, call.integer("mrope_layout", 0))
-    flat = x.rank == _STREAMS
+    flat = x.rank == 3
     if flat:
         whole = symbolic.floordiv(x.shape[2], half * 2)
         count = heads or (whole if isinstance(whole, int) else 0)

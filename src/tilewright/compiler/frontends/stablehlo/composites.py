@@ -20,8 +20,10 @@ _ATTRIBUTES: Final = {"chlo.top_k": frozenset({"k", "largest"})}
 
 def as_operation(operation: Operation) -> tuple[Row, Operation] | None:
     """The row for what a composite is called after, and the operation that it is; None: its decomposition says all."""
+    if operation.name != "stablehlo.composite":
+        return None
     name, more = (operation.attributes.get(n) for n in ("name", "composite_attributes"))
-    if operation.name != "stablehlo.composite" or not isinstance(name, str):
+    if not isinstance(name, str):
         return None
     given: dict[str, Attribute] = {}
     if isinstance(more, Mapping):

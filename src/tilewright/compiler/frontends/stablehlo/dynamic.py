@@ -88,13 +88,12 @@ def _dynamic_conv(call: Call) -> Held:
 def _real_dynamic_slice(call: Call) -> Tensor:
     e, x = call.maker, call.tensor(0)
     bounds = [call.tensor(i) for i in (1, 2, 3)]
-    if any(e.contents(each) is None for each in bounds):
-        return _cut(call, x, *(e.cast(each, dtypes.i64) for each in bounds))
-    starts, limits, steps = (call.dims(i) for i in (1, 2, 3))
-    fixed = [step for step in steps if isinstance(step, int)]
-    if len(fixed) != len(steps):
-        return _cut(call, x, *(e.cast(each, dtypes.i64) for each in bounds))
-    return sliced(e, x, starts, limits, fixed)
+    if all(e.contents(each) is not None for each in bounds):
+        starts, limits, steps = (call.dims(i) for i in (1, 2, 3))
+        fixed = [step for step in steps if isinstance(step, int)]
+        if len(fixed) == len(steps):
+            return sliced(e, x, starts, limits, fixed)
+    return _cut(call, x, *(e.cast(each, dtypes.i64) for each in bounds))
 
 
 def _cut(call: Call, x: Tensor, starts: Tensor, limits: Tensor, steps: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def solved(
     _check_equations(e, dims_of(a), dims_of(b), left=left)
     if 0 in dims_of(b):
         return given
-    if transpose == "ADJOINT" and isinstance(a, Complex):
-        a = Complex(a.real, e.op("neg", a.imaginary))
+    if transpose == "ADJOINT":
+        a = _conjugated(e, a)
     # From here the matrix stands on the left: x a = b is a' x' = b'.
     turned = (transpose != "NO_TRANSPOSE") == left
     a = _flipped(e, a) if turned else a

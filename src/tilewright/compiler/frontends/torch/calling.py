@@ -203,9 +203,8 @@ def _is_output(value: Argument) -> bool:
 def _arrays(leaf: object, is_complex: bool) -> list[Array]:
     """The elements of a tensor, or of the two parts of a complex one."""
     if is_complex:
-        whole = leaf if border.is_instance(leaf, "Tensor") else None
-        if whole is not None:
-            return list(border.to_parts(whole))
+        if border.is_instance(leaf, "Tensor"):
+            return list(border.to_parts(leaf))
         return [np.real(np.asarray(leaf)), np.imag(np.asarray(leaf))]
     if border.is_instance(leaf, "Tensor"):
         return [border.to_array(leaf)]

@@ -178,7 +178,7 @@ def _grid_counts_of_edges(
 
 _NOTHING: Final = {
     "sum": 0.0,
-    "mean": math.nan,
+    "mean": 0.0,
     "max": -math.inf,
     "min": math.inf,
     "prod": 1.0,
@@ -200,8 +200,8 @@ def _segment_reduce(
     inside = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
     inside = inside.reshape(*inside.shape, *[1] * (data.dim() - axis - 1))
     wide = data.unsqueeze(axis)
-    nothing = _NOTHING[reduce] if reduce != "mean" else 0.0
-    begin = nothing if initial is None or reduce == "mean" else float(initial)
+    nothing = _NOTHING[reduce]
+    begin = nothing if initial is None else float(initial)
     held = torch.where(inside, wide, nothing)
     along = axis + 1
     if reduce == "sum":
@@ -213,7 +213,7 @@ def _segment_reduce(
     if reduce == "min":
         return _with_nan(wide, inside, held.amin(along).clamp(max=begin), along)
     count = inside.sum(along).to(data.dtype)
-    total = held.sum(along) + (0.0 if initial is None else float(initial))
+    total = held.sum(along) + begin
     empty = math.nan if initial is None else float(initial)
     return torch.where(count > 0, total / count, empty)
 

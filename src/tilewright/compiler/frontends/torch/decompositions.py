@@ -86,28 +86,22 @@ def _masked_scatter(x: Held, mask: Held, source: Held) -> Held:
     return torch.where(mask, source.reshape(-1)[order].reshape(shape), x)
 
 
-def _written(x: Held, places: Held, source: Held) -> Held:
-    """A copy with elements at places, counted in order, replaced."""
-    flat = x.reshape(-1)
-    index = (places.reshape(-1),)
-    return _torch().index_put(flat, index, source.reshape(-1)).reshape(x.shape)
-
-
 def _diagonal_scatter(
     x: Held, source: Held, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Held:
     places = _torch().arange(x.numel(), device=x.device).reshape(x.shape)
-    return _written(x, places.diagonal(offset, dim1, dim2), source)
+    return _put(x, places.diagonal(offset, dim1, dim2), source)
 
 
 def _as_strided_scatter(
     x: Held, source: Held, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Held:  # fmt: skip
     places = _torch().arange(x.numel(), device=x.device)
-    return _written(x, places.as_strided(size, stride, storage_offset or 0), source)
+    return _put(x, places.as_strided(size, stride, storage_offset or 0), source)
 
 
 def _put(x: Held, index: Held, source: Held, accumulate: bool = False) -> Held:
+    """A copy with elements at places, counted in order, replaced or added to."""
     flat, places = x.reshape(-1), (index.reshape(-1),)
     found = _torch().index_put(flat, places, source.reshape(-1), accumulate)
     return found.reshape(x.shape)

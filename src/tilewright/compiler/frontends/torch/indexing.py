@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.computed import unraveled
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -194,8 +195,7 @@ def _in_order(e: NodeMaker, mask: Tensor, values: Tensor, rest: Sequence[Dim]) -
     flat = e.cast(e.reshape(mask, (element_count(mask.shape),)), dtypes.i64)
     one = e.scalar(1, dtypes.i64)
     order = e.op("sub", e.op("cumsum", flat, axis=0), one)
-    last = e.op("sub", e.dim(count), one)
-    order = e.op("min", e.op("max", order, e.scalar(0, dtypes.i64)), last)
+    order = control.inside(e, order, count)
     rows = e.broadcast_to(e.reshape(values, values.shape[-len(rest) - 1 :]), (count, *rest))
     return e.reshape(e.op("gather", rows, order, axis=0), (*mask.shape, *rest))
 

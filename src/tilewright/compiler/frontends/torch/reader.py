@@ -33,8 +33,8 @@ from tilewright.compiler.frontends.torch.sizes import Sizes
 from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
-# They only tell torch what it may take for granted.
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
+# They only tell torch what it may take for granted.
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
 

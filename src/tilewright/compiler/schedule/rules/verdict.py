@@ -245,13 +245,14 @@ def nest_verdict(
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
     buffers = {*buffers_read((nest,)), *buffers_written((nest,))}
     widest = max(buffers, key=lambda b: b.dtype.bits).dtype if buffers else None
+    sizes = _sizes(before)
     return NestVerdict(
         machine=machine,
         outcome=outcome if share > 0.5 else Outcome.GENERIC,
         work=work,
         share=share,
         lanes=1 if widest is None else machine.lanes(widest),
-        size_bytes=sum(_size_bytes(before, buffer) for buffer in buffers),
+        size_bytes=sum(_size_bytes(buffer, sizes) for buffer in buffers),
     )
 
 
@@ -263,11 +264,11 @@ def unscheduled(
     return NestVerdict(machine, Outcome.GENERIC, work, 0.0, lanes, size_bytes)
 
 
-def _size_bytes(kernel: Kernel, buffer: Buffer) -> float:
+def _size_bytes(buffer: Buffer, sizes: Mapping[str, Dim]) -> float:
     """Of a buffer in memory; what lives in registers or in one workgroup is free."""
     if buffer.space is not Space.DEVICE:
         return 0.0
-    sizes, total = _sizes(kernel), float(buffer.dtype.itemsize)
+    total = float(buffer.dtype.itemsize)
     for extent in buffer.shape:
         total *= _count(extent, sizes)
     return total
