@@ -394,6 +394,10 @@ class Expressions:
         return unary("cos", x)
 
     @staticmethod
+    def exp_nonpositive(x: Expression) -> Expression:
+        return unary("exp_nonpositive", x)
+
+    @staticmethod
     def tanh(x: Expression) -> Expression:
         return unary("tanh", x)
 

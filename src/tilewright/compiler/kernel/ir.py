@@ -67,8 +67,8 @@ class Buffer:
 # its operands, None if nothing is.  Buffers, masks and indices are the verifier's.
 
 UNARY_OPS: Final = (
-    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid",
-    "floor", "ceil", "round", "trunc", "not", "is_nan",
+    "neg", "abs", "exp", "exp_nonpositive", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
+    "sigmoid", "floor", "ceil", "round", "trunc", "not", "is_nan",
 )  # fmt: skip
 BINARY_OPS: Final = (
     "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
@@ -140,8 +140,8 @@ class Load:
 class Unary:
     """A function of one operand.
 
-    `op` is one of neg abs exp log sqrt rsqrt floor ceil round trunc sin cos tanh erf not is_nan
-    sigmoid (`round` is half to even; `not` is logical on bool and bitwise on integers).
+    `op` is one of `UNARY_OPS` (`exp_nonpositive` is exp of what is known to be at most 0; `round` is
+    half to even; `not` is logical on bool and bitwise on integers).
     """
 
     op: str

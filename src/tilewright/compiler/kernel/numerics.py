@@ -30,6 +30,7 @@ def _sigmoid(x: Values) -> Values:
 
 _FLOAT_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
     "exp": np.exp,
+    "exp_nonpositive": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),

@@ -302,7 +302,7 @@ class _Row:
         # Nothing but masked keys so far: against 0 their powers are 0.
         found = b.load(self.next_top, place)
         base = b.select(b.eq(found, -math.inf), 0, found)
-        b.store(self.shrink, place, b.exp(b.sub(b.load(self.top, place), base)))
+        b.store(self.shrink, place, b.exp_nonpositive(b.sub(b.load(self.top, place), base)))
         b.store(self.top, place, b.load(self.next_top, place))
         b.store(self.next_top, place, base)
         shrunk = b.mul(b.load(self.total, place), b.load(self.shrink, place))
@@ -312,7 +312,7 @@ class _Row:
         b, place = self.b, self.place
         with b.nest((count,), ("j",)) as (j,):
             shifted = b.sub(b.load(self.scores, (*place, j)), b.load(self.next_top, place))
-            b.store(self.scores, (*place, j), b.exp(shifted))
+            b.store(self.scores, (*place, j), b.exp_nonpositive(shifted))
         with b.reduce((count,), ("j",)) as (j,):
             b.accumulate("add", self.total, place, b.load(self.scores, (*place, j)))
         with b.nest((self.v.shape[3],), ("d",)) as (d,):

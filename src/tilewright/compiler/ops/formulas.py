@@ -46,7 +46,7 @@ def expm1(b: KernelBuilder, x: Expression) -> Expression:
 
 def softplus(b: KernelBuilder, x: Expression) -> Expression:
     """log(1 + exp(x)) without overflow, 3 ulp."""
-    tail = log1p(b, b.exp(b.neg(b.abs(x))))
+    tail = log1p(b, b.exp_nonpositive(b.neg(b.abs(x))))
     return b.add(b.select(b.lt(x, 0), 0, x), tail)
 
 

@@ -112,7 +112,7 @@ def _softmax_body(
     powers = b.temporary(top.dtype, x.shape, "powers")
     with b.nest(x.shape) as indices:
         shifted = b.sub(b.read(x, indices), b.load(top, kept_indices((axis,), indices)))
-        b.store(powers, indices, b.exp(shifted))
+        b.store(powers, indices, b.exp_nonpositive(shifted))
     total = reduce_rows(
         b, "add", powers, (axis,), lambda indices, _: b.load(powers, indices)
     )
@@ -132,7 +132,7 @@ def _log_softmax_body(
     top = _row_maximum(b, x, axis)
 
     def power(indices: tuple[Dim, ...], outer: tuple[Dim, ...]) -> Expression:
-        return b.exp(b.sub(b.read(x, indices), b.load(top, outer)))
+        return b.exp_nonpositive(b.sub(b.read(x, indices), b.load(top, outer)))
 
     total = reduce_rows(b, "add", x, (axis,), power)
     shift = b.temporary(top.dtype, top.shape, "shift")

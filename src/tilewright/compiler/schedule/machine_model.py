@@ -108,7 +108,9 @@ SLOW_OPERATIONS: Final[Mapping[str, int]] = {
     "div": 10,
     "mod": 10,
     "pow": 50,
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"), 20),
+    **dict.fromkeys(
+        ("exp", "exp_nonpositive", "log", "sin", "cos", "tanh", "erf", "sigmoid"), 20
+    ),
 }
 """Multiply-adds that take as long as an operation does, on a usual core; those of any other are 1."""
 

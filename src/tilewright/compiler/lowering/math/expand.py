@@ -27,6 +27,7 @@ E = expressions.Expressions
 
 _UNARY: Final[dict[str, Callable[[Expression, Means], Expression]]] = {
     "exp": exponentials.exp,
+    "exp_nonpositive": exponentials.exp_nonpositive,
     "sigmoid": exponentials.sigmoid,
     "tanh": exponentials.tanh,
     "erf": exponentials.erf,

@@ -1,4 +1,4 @@
-"""The functions that are made of e**x: exp, sigmoid, tanh, erf.  Called by `expand`."""
+"""The functions that are made of e**x: exp, exp_nonpositive, sigmoid, tanh, erf.  Called by `expand`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,40 @@ def exp(x: Expression, means: Means) -> Expression:
     return scaled(exp_near(r), n, shifted, means)
 
 
+def exp_nonpositive(x: Expression, means: Means) -> Expression:
+    """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed."""
+    t = table_of(x)
+    if x.lanes * t.bits == means.scaled_bits:
+        n, shifted, r = split_exponent(E.max(x, t.exp_range[0]))
+        return scaled(exp_near(r), n, shifted, means)
+    return E.mul(_lifted_exp(x), 2.0**-t.lift)
+
+
+def _lifted_exp(x: Expression) -> Expression:
+    """e**x * 2**lift of x <= 0, which is never denormal: one power of two scales it."""
+    t = table_of(x)
+    _, shifted, r = split_exponent(E.max(x, t.exp_range[0]), t.lift)
+    scale = power_of_two(shifted)
+    return E.fma(_above_one(r), scale, scale)
+
+
 def exp_near(r: Expression) -> Expression:
     """e**r for |r| <= ln2/2."""
-    tail = polynomial(r, table_of(r).exp)
-    return E.add(E.fma(E.mul(r, r), tail, r), 1.0)
+    return E.add(_above_one(r), 1.0)
 
 
-def sigmoid(x: Expression, means: Means) -> Expression:
-    """1 / (1 + e**-x), without overflow: e**-|x| <= 1."""
-    small = exp(E.neg(E.abs(x)), means)
-    one = E.const(1.0, x.dtype, x.lanes)
+def _above_one(r: Expression) -> Expression:
+    """e**r - 1 for |r| <= ln2/2, as exact as e**r needs it."""
+    return E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r)
+
+
+def sigmoid(x: Expression, _: Means) -> Expression:
+    """1 / (1 + e**-x), without overflow: e**-|x| <= 1.
+
+    Both sides of the quotient are 2**lift too large, so only the quotient may be denormal.
+    """
+    small = _lifted_exp(E.neg(E.abs(x)))
+    one = E.const(2.0 ** table_of(x).lift, x.dtype, x.lanes)
     return E.div(E.select(E.ge(x, 0.0), one, small), E.add(one, small))
 
 

@@ -77,11 +77,14 @@ def bounded(x: Expression, low: float, high: float) -> Expression:
     return E.max(E.min(x, high), low)
 
 
-def split_exponent(x: Expression) -> tuple[Expression, Expression, Expression]:
-    """`x = n ln2 + r`: n as a float, its sum with the magic number, r."""
+def split_exponent(
+    x: Expression, lift: int = 0
+) -> tuple[Expression, Expression, Expression]:
+    """`x = n ln2 + r`: n as a float, its sum with `lift` and the magic number, r."""
     t = table_of(x)
-    shifted = E.fma(x, LOG2_E, E.const(t.magic, x.dtype, x.lanes))
-    n = E.sub(shifted, t.magic)
+    magic = t.magic + lift
+    shifted = E.fma(x, LOG2_E, E.const(magic, x.dtype, x.lanes))
+    n = E.sub(shifted, magic)
     r = E.fma(n, -t.ln2[0], x)
     return n, shifted, E.fma(n, -t.ln2[1], r)
 

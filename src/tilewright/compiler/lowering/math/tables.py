@@ -26,6 +26,7 @@ class Table:
         bits: width of the type; `mantissa` of its fraction.
         magic: added and subtracted, it rounds to an integer that its low bits then hold.
         ln2: ln 2 as a short first part and the rest.
+        lift: 2**lift times a denormal number is normal, and times 1 far from infinite.
         exp_range: beyond it exp is 0 or infinite.
         exp: (e**r - 1 - r) / r**2, |r| <= ln2/2, relative to e**r.
         expm1: the same, relative to e**r - 1.
@@ -43,6 +44,7 @@ class Table:
     mantissa: int
     magic: float
     ln2: tuple[float, float]
+    lift: int
     exp_range: tuple[float, float]
     exp: Coefficients
     expm1: Coefficients
@@ -75,6 +77,7 @@ F32: Final = Table(
     mantissa=23,
     magic=1.5 * 2.0**23,
     ln2=(float.fromhex("0x1.62e8p-1"), float.fromhex("-0x1.e8082ep-16")),
+    lift=64,
     exp_range=(-104.5, 89.0),
     # 2**-27.3
     exp=(
@@ -116,6 +119,7 @@ F64: Final = Table(
     mantissa=52,
     magic=1.5 * 2.0**52,
     ln2=(float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")),
+    lift=512,
     exp_range=(-746.0, 710.0),
     # 2**-60.1
     exp=(

@@ -8,7 +8,7 @@ Called by statements and memory of this room.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, assert_never, final
 
@@ -35,10 +35,12 @@ from tilewright.compiler.kernel.ir import (
     Permuted,
     Select,
     Splat,
+    Store,
     Transposed,
     Unary,
 )
 from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_first_lanes
+from tilewright.compiler.printers.llvm_text import interleave
 from tilewright.compiler.printers.llvm_text.arithmetic import Abilities, Arithmetic
 from tilewright.compiler.printers.llvm_text.conversions import Conversions
 from tilewright.compiler.printers.llvm_text.functions import Functions
@@ -136,6 +138,13 @@ class Expressions:
                 return self._arguments[node.position]
             case _:
                 assert_never(node)
+
+    def in_turns(self, stores: Sequence[Store]) -> dict[int, Value]:
+        """What stores write, by id of the store, computed side by side."""
+        self.begin_statement()
+        for step in interleave.in_turns(store.value for store in stores):
+            self.value(step)
+        return {id(store): self.value(store.value) for store in stores}
 
     def begin_statement(self) -> None:
         """Forget the values of expressions: what was before may have changed memory."""

@@ -343,9 +343,9 @@ class Memory:
 
     # --- stores ----------------------------------------------------------------------------
 
-    def store(self, node: Store) -> None:
-        """Run a store."""
-        value = self.evaluate(node.value)
+    def store(self, node: Store, value: Value | None = None) -> None:
+        """Run a store; `value` is what it writes, if that was computed before."""
+        value = self.evaluate(node.value) if value is None else value
         mask = None if node.mask is None else self.evaluate(node.mask)
         place = self.registers.place(node)
         if place is not None:

@@ -22,6 +22,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
+from tilewright.compiler.printers.llvm_text import interleave
 from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
 from tilewright.compiler.printers.llvm_text.indices import LoopFrame
@@ -49,26 +50,32 @@ class Statements:
         self.registers: Registers = registers
         self.summaries: dict[int, BodySummary] = summaries
         self.workgroup_id: Callable[[str], Value] = workgroup_id
+        self.vector_registers: int = expressions.target.vector_registers
 
     def run(self, body: Sequence[Statement]) -> None:
         """Emit statements in order."""
-        for statement in body:
-            self.e.begin_statement()
-            match statement:
-                case Store():
-                    self.e.memory.store(statement)
-                case For():
-                    self._for(statement)
-                case If():
-                    self._if(statement)
-                case Prefetch():
-                    self.e.memory.prefetch(statement)
-                case Comment():
-                    pass
-                case Barrier():
-                    raise InternalError("a barrier: threads were not made loops")
-                case _:
-                    assert_never(statement)
+        for run in interleave.runs(body, self.vector_registers):
+            values = self.e.in_turns(run.ahead) if len(run.ahead) > 1 else {}
+            for statement in run.statements:
+                self.e.begin_statement()
+                self._statement(statement, values.get(id(statement)))
+
+    def _statement(self, statement: Statement, value: Value | None) -> None:
+        match statement:
+            case Store():
+                self.e.memory.store(statement, value)
+            case For():
+                self._for(statement)
+            case If():
+                self._if(statement)
+            case Prefetch():
+                self.e.memory.prefetch(statement)
+            case Comment():
+                pass
+            case Barrier():
+                raise InternalError("a barrier: threads were not made loops")
+            case _:
+                assert_never(statement)
 
     # --- loops -----------------------------------------------------------------------------
 
