@@ -432,16 +432,20 @@ def _is_remainder_of(value: Dim, divisor: Expr) -> bool:
 
 
 def _as_quotient(value: Dim) -> tuple[Dim, int] | None:
-    """`(x, d)` when `value` is exactly `x // d` with a number `d`."""
-    if isinstance(value, int) or len(value.terms) != 1 or value.constant:
+    """`(x, d)` when `value` is exactly `x // d` with a number `d`: `y // d + r` is `(y + r * d) // d`."""
+    found: tuple[Dim, Operation, int] | None = None
+    for monomial, factor in () if isinstance(value, int) else value.terms:
+        atom = monomial[0]
+        if factor == 1 and len(monomial) == 1 and isinstance(atom, Operation):
+            if found or atom.op != "floordiv" or not isinstance(atom.right, int):
+                return None
+            found = (value - Expr(((monomial, 1),), 0), atom, atom.right)
+        elif not all(isinstance(x, Symbol) for x in monomial):
+            return None
+    if found is None:
         return None
-    ((monomial, factor),) = value.terms
-    inner = monomial[0]
-    if factor != 1 or len(monomial) != 1 or not isinstance(inner, Operation):
-        return None
-    if inner.op != "floordiv" or not isinstance(inner.right, int):
-        return None
-    return inner.left, inner.right
+    rest, quotient, divisor = found
+    return quotient.left + rest * divisor, divisor
 
 
 def _divide_exactly(left: Dim, right: Expr) -> Dim | None:

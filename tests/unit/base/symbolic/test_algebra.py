@@ -110,6 +110,8 @@ def test_expressions_survive_pickling(tree: Tree) -> None:
         (floordiv(8 * n + 8, 8), n + 1),
         (mod(16 * n + 3, 8), 3),
         (floordiv(floordiv(n, 4), 8), floordiv(n, 32)),
+        (floordiv(floordiv(n, 7) + 24 * i, 5), floordiv(168 * i + n, 35)),
+        (floordiv(floordiv(n, 7) + 3, 5), floordiv(n + 21, 35)),
         (floordiv(i, 8), 0),
         (mod(i, 8), i),
         (floordiv(32 * n + 4 * i + j, 32), n),

@@ -86,6 +86,21 @@ def test_distinct_puts_several_digits_of_one_value_together() -> None:
     assert not distinct(lost, lost, shared)
 
 
+@pytest.mark.parametrize("tiles", [42, 25, 49, 7])
+def test_distinct_puts_digits_together_whose_blocks_are_multiples_of_a_digit(
+    tiles: int,
+) -> None:
+    """42 tiles of 4 rows are 24 times 7: part of the row leaves the remainders by 7."""
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (4, 7, 2, 7))
+    with b.nest((2, tiles, 4), ("i", "j", "r")) as (i, j, r):
+        row = 4 * (tiles * i + j) + r
+        b.store(y, (row // 98, row // 7 % 7, row // 49 % 2, row % 7), 1)
+    kernel = b.build()
+    (write,) = [a for a in accesses(find(kernel, "r").body) if a.write]
+    assert distinct(write, write, [find(kernel, name).var for name in "ijr"])
+
+
 @pytest.mark.parametrize("down", [1, -1])
 def test_distinct_takes_digits_in_any_order_where_none_reaches_the_next(down: int) -> None:
     def of(step: int) -> bool:
