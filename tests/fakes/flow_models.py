@@ -389,7 +389,126 @@ def _shapes_of_which_data_decides_a_part() -> FlowModel:
     )
 
 
+def _what_a_loop_carries_grows() -> FlowModel:
+    """Tokens of a greedy decoder, two caches of keys and values that grow alike, and a count of rows."""
+    return _model(
+        """agraph (int64 n, int64[1,T] x, float[2,T,4] k, float[2,1,4] q)
+              => (int64[1,K] y, float[2,L,4] keys, float[2,1,4] o, float[R,2,4] rows) {
+              one = Constant <value = int64 {1}> ()
+              cond = Constant <value = bool {1}> ()
+              y, keys, values, o, rows = Loop (n, cond, x, k, k, q) <body = b
+                (int64 i, bool c, int64[1,A] s, float[2,B,4] s1, float[2,C,4] s2, float[2,1,4] p)
+                => (bool d, int64[1,A1] t, float[2,B1,4] t1, float[2,C1,4] t2, float[2,1,4] p2, float[2,4] r) {
+                sum = ReduceSum <keepdims = 0> (s)
+                seven = Constant <value = int64 {7}> ()
+                mod = Mod (sum, seven)
+                ten = Constant <value = int64 {-1}> ()
+                d = Greater (mod, ten)
+                shape = Constant <value = int64[2] {1, 1}> ()
+                next = Add (mod, one)
+                token = Reshape (next, shape)
+                t = Concat <axis = 1> (s, token)
+                t1 = Concat <axis = 1> (s1, p)
+                t2 = Concat <axis = 1> (s2, q)
+                turned = Transpose <perm = [0, 2, 1]> (t1)
+                scores = MatMul (p, turned)
+                odds = Softmax (scores)
+                p2 = MatMul (odds, t2)
+                minus = Constant <value = int64[1] {1}> ()
+                r = Squeeze (p2, minus)
+              }>
+            }""",
+        *(
+            (_i(n), _i([list(range(t))]), _f(2, t, 4), _f(2, 1, 4))
+            for n, t in ((0, 1), (1, 3), (23, 2))
+        ),
+    )
+
+
+def _what_loops_carry_grows_and_shrinks_in_loops() -> FlowModel:
+    return _model(
+        """agraph (int64 n, float[N] x) => (float[K] y, float[W,2] rows) {
+              zero = Constant <value = float {0.0}> ()
+              y, rows = Loop (n, , x) <body = b (int64 i, bool c, float[A] s) => (bool d, float[B] t, float[2] r) {
+                d = Identity (c)
+                u = Loop (i, , s) <body = b2 (int64 j, bool c2, float[A2] s2) => (bool d2, float[B2] t2) {
+                  d2 = Identity (c2)
+                  t2 = Concat <axis = 0> (s2, x)
+                }>
+                two = Constant <value = int64 {2}> ()
+                one = Constant <value = int64 {1}> ()
+                m = Mod (i, two)
+                e = Equal (m, one)
+                t = If (e) <
+                  then_branch = p () => (float[C1] v) {
+                    g = Greater (u, zero)
+                    v = Compress <axis = 0> (u, g)
+                  },
+                  else_branch = q () => (float[C2] w) { w = Concat <axis = 0> (s, x) }
+                >
+                mx = ReduceSum <keepdims = 1> (t)
+                r = Concat <axis = 0> (mx, mx)
+              }>
+            }""",
+        *((_i(n), x) for n in (0, 1, 2, 5) for x in (_f(3), np.float32([-1]))),
+    )
+
+
+def _what_loops_carry_changes_places() -> FlowModel:
+    """One value is what the other was, one is what was there before the loop, and one is there twice."""
+    return _model(
+        """agraph (int64 n, float[N] x, float[2] z) => (float[K] y, float[L] y2, float[P] y3, float[Q] e) {
+              y, y2, y3, y4 = Loop (n, , x, z, z, x) <body = b
+                (int64 i, bool c, float[A] s, float[B] t, float[Q] w, float[D] v)
+                => (bool d, float[C] s2, float[D] t2, float[R] w2, float[D] v2) {
+                d = Identity (c)
+                s2 = Identity (t)
+                t2 = Concat <axis = 0> (s, x)
+                w2 = Identity (x)
+                v2 = Identity (t2)
+              }>
+              short = Slice (x, zero, one)
+              e = Add (y4, short)
+            }""".replace(
+            "y, y2, y3, y4 =",
+            "one = Constant <value = int64[1] {1}> () zero = Constant <value = int64[1] {0}> () y, y2, y3, y4 =",
+        ),
+        *((_i(n), x, _f(2)) for n in (0, 1, 4) for x in (_f(3), _f(1))),
+    )
+
+
+def _branches_whose_results_have_sizes_of_their_own() -> FlowModel:
+    return _model(
+        """agraph (bool c, float[N] x, float[3] z) => (float[K] y, int64[1,L] p, float[K] y2, float w) {
+              zero = Constant <value = float {0.0}> ()
+              y, p = If (c) <
+                then_branch = a () => (float[A] v, int64[1,C] i) {
+                  g = Greater (x, zero)
+                  v = Compress <axis = 0> (x, g)
+                  i = NonZero (g)
+                },
+                else_branch = b () => (float[3] v, int64[1,D] i) {
+                  v = Identity (z)
+                  r = Relu (x)
+                  i = NonZero (r)
+                }
+              >
+              y2 = Exp (y)
+              w = ReduceSum <keepdims = 0> (y2)
+            }""",
+        *(
+            (_b(c), np.float32(x), _f(3))
+            for c in (True, False)
+            for x in ([1, -1, 0, 2], [-1], [5])
+        ),
+    )
+
+
 _MODELS = (
+    _what_a_loop_carries_grows,
+    _what_loops_carry_grows_and_shrinks_in_loops,
+    _what_loops_carry_changes_places,
+    _branches_whose_results_have_sizes_of_their_own,
     _shapes_of_which_data_decides_a_part,
     _rows_of_a_loop_that_reads_sizes_and_may_end_early,
     _loops_of_no_trips_with_rows_of_any_size,

@@ -15,6 +15,7 @@ from tilewright.formats.plan import (
     HostCall,
     IndexCheck,
     Plan,
+    SizeRange,
     Step,
     Storage,
 )
@@ -180,3 +181,43 @@ def flow_plan() -> Plan:
     )
     inputs = (("x", 0), ("i", 1), ("b", 2))
     return Plan("flow", inputs, (("y", 3),), (), storages, entries, steps, arena_bytes=0)
+
+
+K = symbol("K", 0)
+
+
+def block_plan() -> Plan:
+    """The first row of x where the call says so, else all three: a size, and memory, that each branch hands over."""
+    storages = (
+        Storage("input", 24),
+        Storage("input", 1),
+        Storage("output", 8 * K),
+        Storage("block", 8, name="one"),
+        Storage("block", 24, name="all"),
+        Storage("block", 8 * K, name="rows"),
+    )
+    entries = (
+        Entry(0, dtypes.f32, (3, 2)),
+        Entry(1, dtypes.bool_, ()),
+        Entry(2, dtypes.f32, (K, 2)),
+        Entry(3, dtypes.f32, (1, 2)),
+        Entry(4, dtypes.f32, (3, 2)),
+        Entry(5, dtypes.f32, (K, 2)),
+        Entry(0, dtypes.f32, (1, 2)),
+    )
+    size = (SizeRange("K", 0, 3),)
+    steps = (
+        Step("branch", "branch", "", (1,), 0, goto=5),
+        Step("allocate", "allocate", "", (3,), 1),
+        Step("copy", "copy", "", (6, 3), 1),
+        Step("rebind", "rebind", "", (3, 5), 1, dims=(1,), sizes=size),
+        Step("jump", "jump", "", (), 0, goto=9),
+        Step("label", "else", "", (), 0),
+        Step("allocate", "allocate", "", (4,), 1),
+        Step("copy", "copy", "", (0, 4), 1),
+        Step("rebind", "rebind", "", (4, 5), 1, dims=(3,), sizes=size),
+        Step("label", "end", "", (), 0),
+        Step("copy", "copy", "", (5, 2), 1),
+    )
+    inputs = (("x", 0), ("b", 1))
+    return Plan("blocks", inputs, (("y", 2),), (), storages, entries, steps)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final, cast, final
 
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Dim, Expr, symbols
+from tilewright.base.symbolic import Expr, symbols
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import OpSchema, Trait
 
@@ -327,24 +327,27 @@ class _Binders:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._of: dict[str, Node] = {
-            symbol.name: node
-            for node in nodes
-            if Trait.BINDS in node.schema.traits
-            for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
-            for symbol in symbols(dim)
+            symbol.name: node for node in nodes for symbol in node.bound_sizes
         }
 
     def before(self, node: Node) -> set[Node]:
         """Those that must stand before `node`."""
         if not self._of:
             return set()
-        values = [*node.results, *node.present_operands]
-        names = {
-            s.name for value in values for dim in value.type.shape for s in symbols(dim)
-        }
-        for held in node.attributes.values():
-            if isinstance(held, tuple):
-                parts = cast("tuple[object, ...]", held)
-                dims = [d for d in parts if isinstance(d, Expr)]
-                names |= {s.name for dim in dims for s in symbols(dim)}
+        names = _names_in(node)
         return {self._of[name] for name in names & self._of.keys()} - {node}
+
+
+def _names_in(node: Node) -> set[str]:
+    """The symbols in types and attributes of a node, and of what stands in its regions."""
+    values = [*node.results, *node.present_operands]
+    names = {s.name for value in values for dim in value.type.shape for s in symbols(dim)}
+    for held in node.attributes.values():
+        if isinstance(held, tuple):
+            parts = cast("tuple[object, ...]", held)
+            dims = [d for d in parts if isinstance(d, Expr)]
+            names |= {s.name for dim in dims for s in symbols(dim)}
+    for region in node.regions:
+        for inner in region:
+            names |= _names_in(inner)
+    return names

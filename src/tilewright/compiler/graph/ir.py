@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import cast, final
 
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol, symbols
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
 
 
@@ -105,6 +105,22 @@ class Node:
     def present_operands(self) -> tuple[Value, ...]:
         """The operands without the absent optional ones."""
         return tuple(v for v in self.operands if v is not None)
+
+    @property
+    def bound_sizes(self) -> tuple[Symbol, ...]:
+        """The symbols that nodes behind this one may use because of it."""
+        return self._symbols_of("sizes")
+
+    @property
+    def trip_sizes(self) -> tuple[Symbol, ...]:
+        """The symbols that are sizes of what a loop carries, in its regions."""
+        return self._symbols_of("trip_sizes")
+
+    def _symbols_of(self, attribute: str) -> tuple[Symbol, ...]:
+        if not self.schema.traits & (Trait.BINDS | Trait.BRANCH | Trait.LOOP):
+            return ()
+        dims = cast("tuple[Dim, ...]", self.attributes.get(attribute, ()))
+        return tuple(symbol for dim in dims for symbol in symbols(dim))
 
     def __repr__(self) -> str:
         return f"<{self.op} -> {', '.join(map(repr, self.results))}>"

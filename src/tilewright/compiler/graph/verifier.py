@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, TilewrightError
-from tilewright.base.symbolic import Expr
+from tilewright.base.symbolic import Expr, Symbol
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import (
     AttributeSpec,
@@ -227,20 +227,36 @@ def _control_flow_violations(node: Node) -> Iterator[str]:
     """Regions of control flow take what the op says, and yield results of one type."""
     operands = [v.type for v in node.operands if v is not None]
     results = [v.type for v in node.results]
+    bound, changing = node.bound_sizes, node.trip_sizes
     if Trait.BRANCH in node.schema.traits:
         yields = [results, results]
         operands = operands[1:]
     else:
-        yields = [[TensorType(dtypes.bool_, ())], results]
-        if operands[: len(results)] != results:
-            yield f"carries ({_listed(operands[: len(results)])}), the node has ({_listed(results)})"
+        carried = [v.type for v in node.regions[1].inputs[: len(results)]]
+        yields = [[TensorType(dtypes.bool_, ())], carried]
+        # What changed its size from trip to trip has some size in the end: a symbol, or what it must be.
+        if not _agree(results, carried, changing):
+            yield f"carries ({_listed(carried)}), the node has ({_listed(results)})"
     for index, (region, wanted) in enumerate(zip(node.regions, yields, strict=False)):
         inputs = [v.type for v in region.inputs]
-        if inputs != operands:
+        if not _agree(operands, inputs, changing):
             yield f"region {index} takes ({_listed(inputs)}), the node has ({_listed(operands)})"
         outputs = [v.type for v in region.outputs]
-        if outputs != wanted:
+        if not _agree(outputs, wanted, (*bound, *changing)):
             yield f"region {index} yields ({_listed(outputs)}), expected ({_listed(wanted)})"
+
+
+def _agree(
+    given: Sequence[TensorType], taken: Sequence[TensorType], free: Sequence[Symbol]
+) -> bool:
+    """Whether types are the same, but for sizes that are a free symbol where they are taken."""
+    names = {Expr.of_atom(symbol) for symbol in free}
+    return len(given) == len(taken) and all(
+        a.dtype == b.dtype
+        and a.rank == b.rank
+        and all(p == q or q in names for p, q in zip(a.shape, b.shape, strict=True))
+        for a, b in zip(given, taken, strict=True)
+    )
 
 
 def _listed(types: Sequence[TensorType]) -> str:

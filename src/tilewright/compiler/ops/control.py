@@ -255,10 +255,12 @@ def _if_evaluate(
 
 if_: Final = _region_op(
     "if",
-    "The results of region 0 when the condition holds, else of region 1; both take the captures",
+    "The results of region 0 when the condition holds, else of region 1; both take the captures. `sizes` are "
+    "symbols of the results: sizes of what the region yields that ran",
     (operand("condition", (bool_,)), _operands_of_any_type("captures")),
     _if_evaluate,
     regions=2,
+    attributes=(attr("sizes", "dims", ()),),
     traits=Trait.BRANCH,
     source="ONNX If, opset 21",
 )
@@ -280,11 +282,16 @@ def _while_evaluate(
 while_: Final = _region_op(
     "while",
     "Region 1 turns the first `carried` operands into their next values as long as region 0 says so; "
-    "both take (carried…, captures…)",
+    "both take (carried…, captures…). `trip_sizes` are symbols of what the regions take, sizes that change from trip "
+    "to trip; `sizes` are symbols of the results, such sizes when the loop ends",
     (_operands_of_any_type("values"),),
     _while_evaluate,
     regions=2,
-    attributes=(attr("carried", "int"),),
+    attributes=(
+        attr("carried", "int"),
+        attr("sizes", "dims", ()),
+        attr("trip_sizes", "dims", ()),
+    ),
     traits=Trait.LOOP,
     source="StableHLO while; ONNX Loop, opset 21",
 )

@@ -22,6 +22,7 @@ from tilewright.compiler.program.build_flow import (
     reserve_states,
 )
 from tilewright.compiler.program.ir import (
+    Allocate,
     Call,
     Copy,
     Dispatch,
@@ -108,7 +109,7 @@ class _Builder:
     def _reserve_outputs(self) -> None:
         """Let the step that computes an output write it in place, through views if need be."""
         # The sizes of a view may be read after what it shows was written.
-        reads = any(Trait.BINDS in node.schema.traits for node in self.graph)
+        reads = any(node.bound_sizes for node in self.graph)
         for value in self.graph.outputs:
             origin = origin_of(value)
             if (
@@ -194,6 +195,8 @@ class _Builder:
         if entry is None:
             storage = Storage("transient", value.type.size_bytes, value.name or step)
             entry = Entry(storage, value.type)
+        if entry.storage.kind == "block":
+            self.steps.append(Allocate(entry))
         self.entries[value] = entry
         return entry
 
@@ -291,13 +294,7 @@ def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
                 place = Dimension(name, index, axis, max(low or 0, 0), high)
                 found.setdefault(name, place)
     wanted = {s.name for v in graph.values() for d in v.type.shape for s in symbols(d)}
-    read = {
-        symbol.name
-        for node in graph
-        if Trait.BINDS in node.schema.traits
-        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
-        for symbol in symbols(dim)
-    }
+    read = {symbol.name for node in graph for symbol in node.bound_sizes}
     missing = sorted(wanted - set(found) - read)
     if missing:
         raise ModelError(

@@ -2,20 +2,22 @@
 
 The values of a region live where everything lives, in storages of the program: what a region takes is where the
 operand is, what it yields is written where the node's result is.  A carried value has one storage for all trips;
-the body writes its next value there directly, where nobody reads the one before any more.
+the body writes its next value there directly, where nobody reads the one before any more.  What has a size that is
+known only inside is written to a block of memory of its own, which the result, or the next trip, takes over.
 
 Called by `build`, which emits the nodes inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
-from tilewright.base.symbolic import Dim, symbols
+from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.program.ir import (
+    Allocate,
     Branch,
     Copy,
     Entry,
@@ -23,6 +25,7 @@ from tilewright.compiler.program.ir import (
     KernelSignature,
     Label,
     ReadSizes,
+    Rebind,
     Step,
     Storage,
 )
@@ -53,26 +56,26 @@ class Blocks(Protocol):
 def emit_read(blocks: Blocks, node: Node) -> None:
     """The step of a `bind_sizes`."""
     (source,) = node.present_operands
-    dims = cast("tuple[Dim, ...]", node.attributes["sizes"])
-    sizes = tuple(symbol for dim in dims for symbol in symbols(dim))
-    blocks.steps.append(ReadSizes(blocks.entries[source], sizes, node.location))
+    blocks.steps.append(ReadSizes(blocks.entries[source], node.bound_sizes, node.location))
 
 
 def emit_if(blocks: Blocks, node: Node) -> None:
-    """One branch or the other; both write the results of the node."""
+    """One branch or the other; both write the results of the node, or hand their memory over to them."""
     condition, *captured = (blocks.entries[v] for v in node.present_operands)
     name = blocks.unique("branch")
-    results = [_place(blocks, value, name) for value in node.results]
+    results = [_place(blocks, value, name, node.bound_sizes) for value in node.results]
     otherwise, done = Label(f"{name}_else"), Label(f"{name}_end")
     blocks.steps.append(Branch(condition, otherwise))
-    _emit_branch(blocks, node.regions[0], captured, results)
+    _emit_branch(blocks, node, 0, captured, results)
     blocks.steps += [Jump(done), otherwise]
-    _emit_branch(blocks, node.regions[1], captured, results)
+    _emit_branch(blocks, node, 1, captured, results)
     blocks.steps.append(done)
 
 
-def _place(blocks: Blocks, value: Value, name: str) -> Entry:
+def _place(blocks: Blocks, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
     entry = blocks.outputs.get(value)
+    if depends_on(value.type, bound):
+        entry = _block(value.type, value.name or name)
     if entry is None:
         storage = Storage("transient", value.type.size_bytes, value.name or name)
         entry = Entry(storage, value.type)
@@ -81,16 +84,26 @@ def _place(blocks: Blocks, value: Value, name: str) -> Entry:
 
 
 def _emit_branch(
-    blocks: Blocks, region: Graph, captured: Sequence[Entry], results: Sequence[Entry]
+    blocks: Blocks,
+    node: Node,
+    index: int,
+    captured: Sequence[Entry],
+    results: Sequence[Entry],
 ) -> None:
+    region = node.regions[index]
     blocks.entries.update(zip(region.inputs, captured, strict=True))
-    for value, target in zip(region.outputs, results, strict=True):
-        _write_directly(blocks, origin_of(value), target)
+    pairs = list(zip(region.outputs, results, strict=True))
+    for value, target in pairs:
+        if target.storage.kind != "block":
+            _write_directly(blocks, origin_of(value), target)
+    moved = [(value, target) for value, target in pairs if target.storage.kind == "block"]
+    reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, region)
-    for value, target in zip(region.outputs, results, strict=True):
+    for value, target in pairs:
         source = blocks.entries[value]
-        if source.storage is not target.storage:
+        if target.storage.kind != "block" and source.storage is not target.storage:
             blocks.steps.append(Copy(source, target))
+    hand_over(blocks, region, moved, node.bound_sizes)
 
 
 def _write_directly(blocks: Blocks, origin: Value, target: Entry) -> None:
@@ -116,7 +129,12 @@ def reserve_states(blocks: Blocks, graph: Graph) -> None:
     for node in graph:
         if Trait.LOOP not in node.schema.traits:
             continue
-        for value, result in zip(node.present_operands, node.results, strict=False):
+        carried = node.regions[1].inputs
+        for value, result, inner in zip(
+            node.present_operands, node.results, carried, strict=False
+        ):
+            if depends_on(inner.type, node.trip_sizes):
+                continue
             maker = value.node
             made_here = maker is not None and not maker.schema.traits & (
                 Trait.CONSTANT | Trait.VIEW | Trait.PART
@@ -143,25 +161,54 @@ def emit_while(blocks: Blocks, node: Node) -> None:
     count = len(node.results)
     operands = [blocks.entries[v] for v in node.present_operands]
     name = blocks.unique("loop")
-    states = [
-        _state(blocks, value, result, name)
-        for value, result in zip(node.present_operands, node.results, strict=False)
-    ]
-    inside = [*states, *operands[count:]]
     go_on, body = node.regions
+    states = _states(blocks, node, name)
+    inside = [*states, *operands[count:]]
     head, done = Label(name), Label(f"{name}_end")
     blocks.steps.append(head)
     blocks.entries.update(zip(go_on.inputs, inside, strict=True))
     _emit_nodes(blocks, go_on)
     blocks.steps.append(Branch(blocks.entries[go_on.outputs[0]], done))
     blocks.entries.update(zip(body.inputs, inside, strict=True))
+    moved: list[tuple[Value, Entry]] = []
     for index, target in enumerate(states):
-        if _may_write_state(blocks, body, index):
+        if target.storage.kind == "block":
+            moved.append((body.outputs[index], target))
+        elif _may_write_state(blocks, body, index):
             _write_directly(blocks, origin_of(body.outputs[index]), target)
+    reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, body)
     _carry(blocks, body, states)
+    hand_over(blocks, body, moved, node.trip_sizes)
     blocks.steps += [Jump(head), done]
-    blocks.entries.update(zip(node.results, states, strict=True))
+    _leave(blocks, node, states)
+
+
+def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
+    """Where a loop carries its values, which hold the first ones when this returns."""
+    carried, given = node.regions[1].inputs, node.present_operands
+    states: list[Entry] = []
+    moved: list[tuple[Value, Entry]] = []
+    for value, inner, result in zip(given, carried, node.results, strict=False):
+        if depends_on(inner.type, node.trip_sizes):
+            states.append(_block(inner.type, result.name or f"{name}_state"))
+            moved.append((value, states[-1]))
+        else:
+            states.append(_state(blocks, value, result, name))
+    hand_over(blocks, None, moved, node.trip_sizes)
+    return states
+
+
+def _leave(blocks: Blocks, node: Node, states: Sequence[Entry]) -> None:
+    """The results of a loop lie where it carried them; sizes that changed have names that change no more."""
+    wanted = set(node.bound_sizes)
+    found: dict[Symbol, Dim] = {}
+    for inner, result in zip(node.regions[1].inputs, node.results, strict=False):
+        found |= _values_of(result.type, inner.type, wanted - found.keys())
+    if found:
+        blocks.steps.append(Rebind(tuple(found), tuple(found.values())))
+    for result, state in zip(node.results, states, strict=True):
+        blocks.entries[result] = Entry(state.storage, result.type)
 
 
 def _state(blocks: Blocks, value: Value, result: Value, name: str) -> Entry:
@@ -175,6 +222,64 @@ def _state(blocks: Blocks, value: Value, result: Value, name: str) -> Entry:
     )
     blocks.steps.append(Copy(first, target))
     return target
+
+
+def depends_on(type_: TensorType, sizes: Sequence[Symbol]) -> bool:
+    """Whether one of the symbols is in the shape of a type."""
+    return any(symbol in sizes for dim in type_.shape for symbol in symbols(dim))
+
+
+def _block(type_: TensorType, name: str) -> Entry:
+    return Entry(Storage("block", type_.size_bytes, name), type_)
+
+
+def reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
+    """Let the makers of what a region yields write memory that can be handed over."""
+    for value in values:
+        origin = origin_of(value)
+        node = origin.node
+        fixed = Trait.CONSTANT | Trait.PART | Trait.BRANCH | Trait.LOOP
+        if node is None or node.schema.traits & fixed or origin in blocks.outputs:
+            continue
+        blocks.outputs[origin] = _block(origin.type, value.name or "next")
+
+
+def hand_over(
+    blocks: Blocks,
+    region: Graph | None,
+    moved: Sequence[tuple[Value, Entry]],
+    sizes: Sequence[Symbol],
+) -> None:
+    """Let storages take over what a region made, or a copy of what it did not make; no region: of all values."""
+    own = set(() if region is None else region.nodes)
+    taken: set[Storage] = set()
+    moves: list[tuple[Entry, Entry]] = []
+    values: dict[Symbol, Dim] = {}
+    for value, target in moved:
+        source = blocks.entries[value]
+        is_own = source.storage.kind == "block" and origin_of(value).node in own
+        if not is_own or source.storage in taken:
+            aside = _block(value.type, target.storage.name)
+            blocks.steps += [Allocate(aside), Copy(source, aside)]
+            source = aside
+        taken.add(source.storage)
+        moves.append((source, target))
+        values |= _values_of(target.type, value.type, set(sizes) - values.keys())
+    if moves:
+        rows = tuple(values), tuple(values.values())
+        blocks.steps.append(Rebind(*rows, tuple(moves)))
+
+
+def _values_of(
+    named: TensorType, given: TensorType, wanted: Collection[Symbol]
+) -> dict[Symbol, Dim]:
+    """What bare symbols of one type are in the other."""
+    found: dict[Symbol, Dim] = {}
+    for name, dim in zip(named.shape, given.shape, strict=True):
+        for symbol in symbols(name) & set(wanted):
+            if name == Expr.of_atom(symbol):
+                found.setdefault(symbol, dim)
+    return found
 
 
 def _may_write_state(blocks: Blocks, body: Graph, index: int) -> bool:
@@ -228,7 +333,7 @@ def _carry(blocks: Blocks, body: Graph, states: Sequence[Entry]) -> None:
     moves: list[tuple[Entry, Entry]] = []
     for value, target in zip(body.outputs, states, strict=True):
         source = blocks.entries[value]
-        if source.storage is target.storage:
+        if source.storage is target.storage or target.storage.kind == "block":
             continue
         if source.storage in carried:
             aside = Entry(

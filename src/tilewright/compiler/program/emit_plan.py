@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import final
 
 from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import Symbol
 from tilewright.compiler.program.ir import (
+    Allocate,
     Branch,
     Call,
     Copy,
@@ -19,10 +21,12 @@ from tilewright.compiler.program.ir import (
     PickRow,
     Program,
     ReadSizes,
+    Rebind,
     Step,
     Storage,
     operands_of,
     place_of,
+    results_of,
 )
 from tilewright.formats import plan as form
 
@@ -133,7 +137,7 @@ def _step(
                 nodes=step.nodes,
                 outcome=Outcome.HOST,
             )
-        case Label() | Branch() | Jump() | ReadSizes():
+        case Label() | Branch() | Jump() | ReadSizes() | Allocate() | Rebind():
             return _flow_step(step, table, labels)
 
 
@@ -153,8 +157,23 @@ def _flow_step(step: FlowStep, table: _Entries, labels: Mapping[Label, int]) -> 
                 target=place_of(step),
                 arguments=(table.number(step.source),),
                 result_count=0,
-                sizes=tuple(
-                    form.SizeRange(s.name, max(s.lower or 0, 0), s.upper)
-                    for s in step.sizes
-                ),
+                sizes=_ranges(step.sizes),
             )
+        case Allocate():
+            return form.Step("allocate", "allocate", "", (table.number(step.target),), 1)
+        case Rebind():
+            return form.Step(
+                kind="rebind",
+                name="rebind",
+                target="",
+                arguments=tuple(
+                    table.number(e) for e in (*operands_of(step), *results_of(step))
+                ),
+                result_count=len(step.moves),
+                dims=step.values,
+                sizes=_ranges(step.sizes),
+            )
+
+
+def _ranges(sizes: Iterable[Symbol]) -> tuple[form.SizeRange, ...]:
+    return tuple(form.SizeRange(s.name, max(s.lower or 0, 0), s.upper) for s in sizes)

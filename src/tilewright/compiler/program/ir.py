@@ -3,7 +3,7 @@
 Tensors are entries: dense row-major views (`Entry`) of storages (`Storage`, identity matters).
 Steps run in order; `Dispatch` runs a kernel over its grid, `HostCall` a reference implementation
 in Python, `Call` a packed function of a module, `Copy` moves bytes.  Control flow is `Label`, `Branch` and
-`Jump`; `ReadSizes` gives symbols values that the data of a call decides.  Storages have a kind and, once `memory.assign` ran, a place.
+`Jump`; `ReadSizes` gives symbols values that the data of a call decides, `Rebind` those that follow from others.  Storages have a kind and, once `memory.assign` ran, a place.
 Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
 """
 
@@ -24,7 +24,9 @@ _CONSTANT: Final = "constant"
 
 @final
 class Storage:
-    """Bytes of one kind: `input`, `output`, `constant`, `transient`, or `row`: a part of another that data picks.
+    """Bytes of one kind: `input`, `output`, `constant`, `transient`, or one of two that control flow needs.
+
+    A `row` is a part of another storage, which data picks; a `block` has memory of its own, which another may take over.
 
     `first`/`last` are the steps between which a transient lives (inclusive); `offset_bytes` is
     its place in the arena (static programs) or in the weights (constants), -1 until assigned.
@@ -197,7 +199,31 @@ class ReadSizes:
     location: object = ""
 
 
-FlowStep = Label | Branch | Jump | ReadSizes
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocate:
+    """Give a storage of kind `block` memory of its own, as large as it is now; its contents are undefined."""
+
+    target: Entry
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Rebind:
+    """Let `sizes` have new values, and storages take over the memory of others: all at once, nothing is copied.
+
+    Attributes:
+        sizes: the symbols.
+        values: what they are from here on, in terms of what all symbols were.
+        moves: storages of kind `block`: who loses its memory, and who has it now.
+    """
+
+    sizes: tuple[Symbol, ...]
+    values: tuple[Dim, ...]
+    moves: tuple[tuple[Entry, Entry], ...] = ()
+
+
+FlowStep = Label | Branch | Jump | ReadSizes | Allocate | Rebind
 Step = Dispatch | Copy | PickRow | HostCall | Call | FlowStep
 
 
@@ -240,7 +266,7 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
     match step:
         case Dispatch():
             return step.arguments[: len(step.arguments) - step.result_count]
-        case Copy():
+        case Copy() | ReadSizes():
             return (step.source,)
         case PickRow():
             return (step.place, step.table)
@@ -250,9 +276,9 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return step.operands
         case Branch():
             return (step.condition,)
-        case ReadSizes():
-            return (step.source,)
-        case Label() | Jump():
+        case Rebind():
+            return tuple(source for source, _ in step.moves)
+        case Label() | Jump() | Allocate():
             return ()
 
 
@@ -267,5 +293,9 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return (step.row,)
         case HostCall() | Call():
             return step.results
+        case Allocate():
+            return (step.target,)
+        case Rebind():
+            return tuple(target for _, target in step.moves)
         case Label() | Branch() | Jump() | ReadSizes():
             return ()

@@ -14,6 +14,7 @@ from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
+    Allocate,
     Branch,
     Call,
     Copy,
@@ -25,6 +26,7 @@ from tilewright.compiler.program.ir import (
     PickRow,
     Program,
     ReadSizes,
+    Rebind,
     Step,
     Storage,
     operands_of,
@@ -181,7 +183,7 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
             return Branch(move(step.condition), step.otherwise)
         case ReadSizes():
             return replace(step, source=move(step.source))
-        case Label() | Jump():
+        case Label() | Jump() | Allocate() | Rebind():  # of memory that nothing shares
             return step
 
 

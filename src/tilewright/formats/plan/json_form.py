@@ -47,7 +47,8 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 5)
+VERSION: Final = (1, 6)
+_WITHOUT_BLOCKS: Final = (1, 5)  # what plans are written as in which no size changes
 _WITHOUT_ROWS: Final = (1, 4)  # what plans that pick no rows are written as
 _WITHOUT_FLOW: Final = (1, 3)  # those without control flow
 _DIM_LIMIT: Final = 4096  # characters of one expression
@@ -139,7 +140,7 @@ class _GraphForm:
         return self.position[entry]
 
     def _step(self, step: Step) -> None:
-        if step.kind in FLOW_KINDS or step.kind == "row":
+        if step.kind in FLOW_KINDS or step.kind == "row":  # TVM has no such thing
             return
         inputs = tuple(self._place(e) for e in operands_of(step))
         results = results_of(step)
@@ -193,8 +194,10 @@ def _extension(plan: Plan) -> dict[str, object]:
 
 def _version(plan: Plan) -> tuple[int, int]:
     """The oldest version that has all that is in the plan."""
-    if plan.has_rows:
+    if plan.has_blocks:
         return VERSION
+    if plan.has_rows:
+        return _WITHOUT_BLOCKS
     return _WITHOUT_ROWS if plan.has_flow else _WITHOUT_FLOW
 
 

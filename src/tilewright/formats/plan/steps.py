@@ -15,8 +15,8 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, substitute
 
-STORAGE_KINDS: Final = ("input", "output", "constant", "transient", "row")
-FLOW_KINDS: Final = ("label", "branch", "jump", "read")
+STORAGE_KINDS: Final = ("input", "output", "constant", "transient", "row", "block")
+FLOW_KINDS: Final = ("label", "branch", "jump", "read", "allocate", "rebind")
 STEP_KINDS: Final = ("dispatch", "copy", "row", "host", "call", *FLOW_KINDS)
 # MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
@@ -32,6 +32,7 @@ class Storage:
     `offset_bytes` of the weights; `transient` ones live from step `first` through `last` and, in
     a static plan, at `offset_bytes` of the arena.  An offset of -1 is unknown.  `row` ones are a part of
     another storage, which a `row` step says: they have no memory of their own, and nothing writes them.
+    `block` ones have memory of their own from an `allocate` step on, until another takes it over (`rebind`).
     """
 
     kind: str
@@ -92,7 +93,7 @@ class Dimension:
 @final
 @record
 class SizeRange:
-    """A size that a `read` step binds, `minimum .. maximum` (None: any)."""
+    """A size that a `read` or `rebind` step binds, `minimum .. maximum` (None: any)."""
 
     name: str
     minimum: int = 0
@@ -132,6 +133,10 @@ class Step:
     label: where others go to.  branch: on with the next step where its one argument, a bool, is true, else at
     step `goto`.  jump: on at step `goto`.  read: the elements of its one argument, i64, are the values of `sizes`
     from here on; `target` is the node in the model's terms, for errors.
+
+    allocate: its one result, a `block` storage, has memory from here on, as large as it is now.  rebind: `sizes` are
+    `dims` from here on, evaluated before any of them changes; the storage of each result takes over the memory of
+    the storage of an operand, in order, all at once.
 
     `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
     `nodes` are those of the model that it computes, `bytes_moved` what it reads and writes at least
@@ -227,3 +232,8 @@ class Plan:
     def has_rows(self) -> bool:
         """Whether some step picks where a storage is."""
         return any(step.kind == "row" for step in self.steps)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether some sizes change from trip to trip, or differ between branches."""
+        return any(step.kind in ("allocate", "rebind") for step in self.steps)

@@ -28,6 +28,7 @@ _RANK_LIMIT: Final = 64
 _OPERAND_LIMIT: Final = 1 << 16
 _PLACE_BYTES: Final = 8
 _SYMBOL_LIMIT: Final = 4096
+_WRITTEN: Final = {"row": ("row",), "allocate": ("block",), "rebind": ("block",)}
 
 
 def verify_plan(plan: Plan) -> None:
@@ -155,7 +156,7 @@ def _check_accesses(plan: Plan, position: int, step: Step, subject: str) -> None
         _require(alive, f"{subject}: uses '{storage.name}' outside its lifetime")
     for entry in results_of(step):
         storage = plan.storages[plan.entries[entry].storage]
-        kinds = ("row",) if step.kind == "row" else ("output", "transient")
+        kinds = _WRITTEN.get(step.kind, ("output", "transient", "block"))
         _require(
             storage.kind in kinds,
             f"{subject}: writes {storage.kind} '{storage.name}'",
@@ -191,8 +192,14 @@ def _check_flow(plan: Plan, step: Step, subject: str) -> None:
     inside = 0 <= step.goto < len(plan.steps)
     _require(inside if goes else step.goto == -1, f"{subject}: bad target")
     _require(not goes or plan.steps[step.goto].kind == "label", f"{subject}: bad target")
-    _require(bool(step.sizes) == (step.kind == "read"), f"{subject}: bad sizes")
+    _require(bool(step.sizes) == (step.kind in ("read", "rebind")), f"{subject}: bad sizes")
     if step.kind not in FLOW_KINDS:
+        return
+    for size in step.sizes:
+        known = all(size.name != dim.name for dim in plan.dims)
+        _require(known and size.minimum >= 0, f"{subject}: bad size '{size.name}'")
+    if step.kind in ("allocate", "rebind"):
+        _check_blocks(plan, step, subject)
         return
     count = 1 if step.kind in ("branch", "read") else 0
     _require(
@@ -204,9 +211,24 @@ def _check_flow(plan: Plan, step: Step, subject: str) -> None:
     entry = plan.entries[step.arguments[0]]
     wanted = 1 if step.kind == "branch" else 8 * len(step.sizes)
     _require(entry.size_bytes == wanted, f"{subject}: does not read {wanted} bytes")
-    for size in step.sizes:
-        known = all(size.name != dim.name for dim in plan.dims)
-        _require(known and size.minimum >= 0, f"{subject}: bad size '{size.name}'")
+
+
+def _check_blocks(plan: Plan, step: Step, subject: str) -> None:
+    """Only blocks have memory that can be given and taken over; each is taken once, and taken over once."""
+    count = 0 if step.kind == "allocate" else step.result_count
+    fits = step.result_count + count == len(step.arguments)
+    if step.kind == "allocate":
+        fits = fits and step.result_count == 1
+    else:
+        fits = fits and len(step.dims) == len(step.sizes)
+        names = {size.name for size in step.sizes}
+        fits = fits and len(names) == len(step.sizes)
+    _require(fits, f"{subject}: not {count} -> {step.result_count}")
+    storages = [plan.entries[e].storage for e in step.arguments]
+    are_blocks = all(plan.storages[s].kind == "block" for s in storages)
+    _require(are_blocks, f"{subject}: moves what is no block")
+    for side in (storages[:count], storages[count:]):
+        _require(len(set(side)) == len(side), f"{subject}: moves one block twice")
 
 
 def _check_call(step: Step, subject: str) -> None:

@@ -5,8 +5,12 @@ Where some sizes are known only later, what depends on them is looked at then.  
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import final
+
 from tilewright.base.errors import InputError
-from tilewright.base.symbolic import Dim, bounds, symbols
+from tilewright.base.symbolic import Dim, bounds
+from tilewright.formats.plan import Plan
 from tilewright.runtime.plan_executor.record_steps import StepRecorder
 
 
@@ -29,33 +33,52 @@ def leaves_nothing(steps: StepRecorder) -> bool:
     return is_empty
 
 
-def check_sizes(steps: StepRecorder, since: frozenset[str] = frozenset()) -> None:
-    """Refuse sizes that do not agree, and images smaller than the windows that slide over them.
+@final
+class SizeChecks:
+    """What must hold of sizes that are known at one place of a plan.
 
-    Args:
-        steps: whose sizes; those that are not known yet are passed over.
-        since: look at what depends on these symbols only; none: at all.
+    Attributes:
+        equalities: sizes that must agree.
+        extents: sizes that an image smaller than the windows over it makes negative.
+    """
+
+    __slots__ = ("equalities", "extents")
+
+    def __init__(
+        self, equalities: Iterable[tuple[Dim, Dim]] = (), extents: Iterable[Dim] = ()
+    ) -> None:
+        self.equalities: list[tuple[Dim, Dim]] = list(equalities)
+        self.extents: list[Dim] = list(extents)
+
+    def __call__(self, steps: StepRecorder) -> None:
+        """Refuse sizes for which something does not hold.  Raises: InputError."""
+        for left, right in self.equalities:
+            if steps.number(left) != steps.number(right):
+                raise InputError(
+                    f"sizes do not agree: {left} is {steps.number(left)}, "
+                    f"{right} is {steps.number(right)}"
+                )
+        for size in self.extents:
+            if steps.number(size) < 0:
+                raise InputError(
+                    f"sizes are too small for this model: {size} is {steps.number(size)} "
+                    f"for {steps.given}"
+                )
+
+
+def open_extents(plan: Plan) -> list[Dim]:
+    """Sizes that may come out negative, in the order in which exported libraries look at them: errors name the first."""
+    extents = (d for e in plan.entries for d in e.shape if not isinstance(d, int))
+    return [
+        size
+        for size in dict.fromkeys(extents)
+        if (lowest := bounds(size)[0]) is None or lowest < 0
+    ]
+
+
+def check_sizes(steps: StepRecorder) -> None:
+    """Refuse sizes that do not agree, and images smaller than the windows that slide over them.
 
     Raises: InputError.
     """
-    plan = steps.plan
-
-    def is_due(*sizes: Dim) -> bool:
-        names = {symbol.name for size in sizes for symbol in symbols(size)}
-        return names <= steps.env.keys() and (not since or not names.isdisjoint(since))
-
-    for left, right in plan.equalities:
-        if is_due(left, right) and steps.number(left) != steps.number(right):
-            raise InputError(
-                f"sizes do not agree: {left} is {steps.number(left)}, "
-                f"{right} is {steps.number(right)}"
-            )
-    extents = (d for e in plan.entries for d in e.shape if not isinstance(d, int))
-    # In the order in which exported libraries look at them: errors name the first.
-    for size in dict.fromkeys(extents):
-        lowest = bounds(size)[0]
-        if (lowest is None or lowest < 0) and is_due(size) and steps.number(size) < 0:
-            raise InputError(
-                f"sizes are too small for this model: {size} is {steps.number(size)} "
-                f"for {steps.given}"
-            )
+    SizeChecks(steps.plan.equalities, open_extents(steps.plan))(steps)

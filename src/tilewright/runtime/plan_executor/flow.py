@@ -22,10 +22,16 @@ from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError, size_error
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.plan import FLOW_KINDS, Step
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.check_sizes import check_sizes, leaves_nothing
-from tilewright.runtime.plan_executor.flow_layout import FROM_INPUTS, FlowLayout, Run
+from tilewright.runtime.plan_executor.check_sizes import leaves_nothing
+from tilewright.runtime.plan_executor.flow_layout import (
+    FROM_INPUTS,
+    FlowLayout,
+    Run,
+    names_in,
+)
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
 from tilewright.runtime.plan_executor.results import result_array
 from tilewright.runtime.plan_executor.tensors import (
@@ -63,8 +69,9 @@ class Call:
         outputs: the results, by position.
         times: where to note each step with its times.
         version: counts up whenever sizes or memory changed.
-        storages: memory of inputs, outputs and constants, by storage.
+        storages: memory of inputs, outputs, constants and blocks, by storage.
         arenas: memory of transients, by group.
+        placed: by group, the sizes that its memory was made for.
         ready: by first step, the version for which a run was found, its commands and what it is given.
         views: by step, the same for what the host reads.
     """
@@ -73,6 +80,7 @@ class Call:
         "arenas",
         "env",
         "outputs",
+        "placed",
         "ready",
         "storages",
         "times",
@@ -92,6 +100,7 @@ class Call:
         self.version: int = 0
         self.storages: dict[int, Any] = {}
         self.arenas: dict[int, Any] = {}
+        self.placed: dict[int, tuple[int, ...]] = {}
         self.ready: dict[int, tuple[int, _Recorded, list[Any]]] = {}
         self.views: dict[int, tuple[int, memoryview]] = {}
 
@@ -150,7 +159,7 @@ class FlowRunner:
         """
         call = Call(env, outputs, times)
         steps = StepRecorder(self.resources, env, Recorder())
-        check_sizes(steps)
+        self._check(steps, FROM_INPUTS)
         call.storages.update(self._constants)
         for (_, entry), array in zip(self.plan.inputs, inputs, strict=True):
             call.storages[self.plan.entries[entry].storage] = array
@@ -181,6 +190,10 @@ class FlowRunner:
                     place = step.goto
                 case "read":
                     self._read_sizes(call, place - 1, step)
+                case "allocate":
+                    self._allocate(call, step)
+                case "rebind":
+                    self._rebind(call, step)
                 case _:
                     pass
 
@@ -208,7 +221,10 @@ class FlowRunner:
         """What a slot is given; rows have no memory of their own."""
         if kind == "row":
             return None
-        return (call.storages if kind == "storage" else call.arenas)[index]
+        memory = (call.storages if kind == "storage" else call.arenas).get(index)
+        if memory is None:
+            raise ArchiveError("memory is used before it is there", location="plan")
+        return memory
 
     def _record(self, env: dict[str, int], run: Run) -> _Recorded:
         """The commands of a run for these sizes; kept, least recently used dropped."""
@@ -267,7 +283,7 @@ class FlowRunner:
             }
             alignment = wire_type(dtype).alignment
         if memory not in memories:
-            writable = row.kind in ("transient", "output")
+            writable = row.kind in ("transient", "output", "block")
             memories[memory] = steps.recorder.slot(size, writable, alignment)
         steps.places[storage] = (memories[memory], start)
 
@@ -337,9 +353,9 @@ class FlowRunner:
             group = self.layout.groups[entry.storage]
             offsets, _ = self._arranged(steps, group)
             start += offsets[entry.storage]
-            memory = call.arenas[group]
+            memory = self._memory(call, "arena", group)
         else:
-            memory = call.storages[entry.storage]
+            memory = self._memory(call, "storage", entry.storage)
         if isinstance(memory, np.ndarray):
             flat = cast("Array", memory).reshape(-1).view(np.uint8).data
         else:
@@ -348,20 +364,66 @@ class FlowRunner:
 
     def _read_sizes(self, call: Call, index: int, step: Step) -> None:
         numbers = self._bytes_of(call, index, step).cast("q").tolist()
+        self._check_bounds(step, numbers)
+        names = [size.name for size in step.sizes]
+        if any(call.env.get(n) != m for n, m in zip(names, numbers, strict=True)):
+            call.env.update(zip(names, numbers, strict=True))
+            call.version += 1
+        self._complete(call, names)
+
+    def _rebind(self, call: Call, step: Step) -> None:
+        """New sizes, and memory that changes hands; blocks that lose theirs have none until they are given some."""
+        numbers = [self._number(call, dim) for dim in step.dims]
+        self._check_bounds(step, numbers)
+        storages = [self.plan.entries[entry].storage for entry in step.arguments]
+        count = len(storages) - step.result_count
+        memories = [self._memory(call, "storage", source) for source in storages[:count]]
+        for source in storages[:count]:
+            call.storages.pop(source, None)
+        call.storages.update(zip(storages[count:], memories, strict=True))
+        names = [size.name for size in step.sizes]
+        call.env.update(zip(names, numbers, strict=True))
+        call.version += 1
+        for storage, memory in zip(storages[count:], memories, strict=True):
+            size = self._number(call, self.plan.storages[storage].size_bytes)
+            if size > memoryview(memory).nbytes:
+                raise ArchiveError("a block is larger than its memory", location="plan")
+        self._complete(call, names)
+
+    def _allocate(self, call: Call, step: Step) -> None:
+        storage = self.plan.entries[step.arguments[0]].storage
+        size = self._number(call, self.plan.storages[storage].size_bytes)
+        if size < 0:
+            raise ArchiveError(f"memory of {size} bytes", location="plan")
+        call.storages[storage] = self._heap.lease(size, native.MemoryUse.TRANSIENT)
+        call.version += 1
+
+    def _number(self, call: Call, size: Dim) -> int:
+        for name in names_in((size,)):
+            self._known(call.env, name)
+        return size if isinstance(size, int) else evaluate(size, call.env)
+
+    @staticmethod
+    def _check_bounds(step: Step, numbers: Sequence[int]) -> None:
         for size, number in zip(step.sizes, numbers, strict=True):
             problem = size_error(number, size.minimum, size.maximum, step.target or None)
             if problem is not None:
                 raise problem
-        before = {size.name: call.env.get(size.name) for size in step.sizes}
-        call.env.update(
-            {size.name: number for size, number in zip(step.sizes, numbers, strict=True)}
-        )
-        if all(call.env[name] == number for name, number in before.items()):
-            return
+
+    def _complete(self, call: Call, names: Sequence[str]) -> None:
+        """Look at, and place, what depends on sizes that have just been bound, and on none that is bound later."""
         steps = StepRecorder(self.resources, call.env, Recorder())
-        check_sizes(steps, frozenset(before))
-        for group in sorted(set(self.layout.groups)):
-            symbols = self.layout.group_symbols.get(group, frozenset())
-            if group == index and symbols <= call.env.keys():
+        for group in self.layout.groups_of(names):
+            self._check(steps, group)
+            symbols = sorted(self.layout.group_symbols.get(group, ()))
+            if not all(name in call.env for name in symbols):
+                continue
+            key = tuple(call.env[name] for name in symbols)
+            if call.placed.get(group) != key:
+                call.placed[group] = key
                 self._place(call, group)
-        call.version += 1
+
+    def _check(self, steps: StepRecorder, group: int) -> None:
+        checks = self.layout.checks.get(group)
+        if checks is not None:
+            checks(steps)

@@ -12,9 +12,10 @@ from typing import Final, cast, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, symbols
 from tilewright.formats.plan import Plan, Step
+from tilewright.runtime.plan_executor.check_sizes import SizeChecks, open_extents
 
 FROM_INPUTS: Final = -1
-"""The group of what the inputs alone decide; others have the step that reads their last size."""
+"""The group of what the inputs alone decide; others have the first step that binds their last size."""
 
 
 @final
@@ -35,13 +36,17 @@ class Run:
 
 @final
 class FlowLayout:
-    """Runs by their first step, the group of each storage, the symbols that groups depend on."""
+    """Runs by their first step, the group of each storage, the symbols that groups depend on.
+
+    A size that several steps bind, such as one that changes from trip to trip, belongs to the first of them.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan: Plan = plan
-        self._reads: dict[str, int] = {
-            size.name: index for index, step in enumerate(plan.steps) for size in step.sizes
-        }
+        self._binders: dict[str, int] = {}
+        for index, step in enumerate(plan.steps):
+            for size in step.sizes:
+                self._binders.setdefault(size.name, index)
         # Outputs are arrays of their shape; of other storages views may have shapes that are read later.
         shapes = {plan.entries[e].storage: plan.entries[e].shape for _, e in plan.outputs}
         self.groups: tuple[int, ...] = tuple(
@@ -54,9 +59,23 @@ class FlowLayout:
             group = self.groups[index]
             self.group_symbols[group] = self.group_symbols.get(group, frozenset()) | own
         self.runs: Mapping[int, Run] = {run.start: run for run in self._find_runs()}
+        self.checks: dict[int, SizeChecks] = self._find_checks()
+
+    def groups_of(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The groups that steps which bind these sizes complete."""
+        return tuple(sorted({self._binders[name] for name in names}))
 
     def _group(self, sizes: Iterable[Dim]) -> int:
-        return max((self._reads.get(n, FROM_INPUTS) for n in names_in(sizes)), default=-1)
+        return max((self._binders.get(n, FROM_INPUTS) for n in names_in(sizes)), default=-1)
+
+    def _find_checks(self) -> dict[int, SizeChecks]:
+        """What is to be looked at when the last size of a group is known."""
+        found: dict[int, SizeChecks] = {}
+        for pair in self.plan.equalities:
+            found.setdefault(self._group(pair), SizeChecks()).equalities.append(pair)
+        for extent in open_extents(self.plan):
+            found.setdefault(self._group((extent,)), SizeChecks()).extents.append(extent)
+        return found
 
     def _find_runs(self) -> Iterable[Run]:
         start, cuts = 0, find_cuts(self.plan.steps)
@@ -77,7 +96,9 @@ class FlowLayout:
         for step in steps:
             names |= _attribute_names(step)
         for storage in storages:
-            names |= self.group_symbols[self.groups[storage]]
+            names |= names_in((plan.storages[storage].size_bytes,))
+            if plan.storages[storage].kind == "transient":
+                names |= self.group_symbols[self.groups[storage]]
         return Run(start, stop, tuple(storages), tuple(sorted(names)))
 
 
@@ -87,7 +108,7 @@ def find_cuts(steps: Sequence[Step]) -> frozenset[int]:
     Loops and branches in which no size is read stay whole.
     """
     gotos = {i: step.goto for i, step in enumerate(steps) if step.goto >= 0}
-    cuts = {i for i, step in enumerate(steps) if step.sizes}
+    cuts = {i for i, step in enumerate(steps) if step.sizes or step.kind == "allocate"}
     while True:
         ordered = sorted(cuts)
         crossing = {

@@ -8,6 +8,7 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import formal_operands, verify, violations
+from tilewright.compiler.ops import catalogue
 
 F32 = TensorType(dtypes.f32, (2,))
 
@@ -131,3 +132,41 @@ def test_formal_operands_spread_variadic_and_skip_trailing_optional():
     assert formal_operands(tiny_ops.clip, 4) is None
     assert formal_operands(tiny_ops.constant, 0) == []
     assert np.size(formal_operands(tiny_ops.concat, 0)) == 0
+
+
+GROWTH = """graph @g(%n: i32[], %x: f32[2]) {
+  %t: i32[], %z: f32[E] = while(%n, %x) {carried = 2, sizes = [E], trip_sizes = [S]}
+    graph @go(%i: i32[], %p: f32[S]) {
+      %c: bool[] = less(%i, %i)
+      return %c
+    }
+    graph @body(%i: i32[], %p: f32[S]) {
+      %q: f32[2*S] = concat(%p, %p) {axis = 0}
+      return %i, %q
+    }
+  return %z
+}"""
+EITHER = """graph @g(%c: bool[], %x: f32[2]) {
+  %y: f32[B] = if(%c, %x) {sizes = [B]}
+    graph @then(%a: f32[2]) { return %a }
+    graph @else(%a: f32[2]) { %d: f32[4] = concat(%a, %a) {axis = 0} return %d }
+  return %y
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (GROWTH, "trip_sizes = [S]", "trip_sizes = []", "region 0 takes (i32[], f32[S])"),
+        (GROWTH, "f32[E] = while", "f16[E] = while", "carries (i32[], f32[S])"),
+        (EITHER, "sizes = [B]", "sizes = [C]", "region 0 yields (f32[2])"),
+        (EITHER, "f32[B] = if", "f32[B, 1] = if", "region 0 yields (f32[2])"),
+    ],
+)
+def test_sizes_that_are_known_inside_of_a_region_are_named(
+    text: str, old: str, new: str, message: str
+) -> None:
+    verify(parse_graph(text, catalogue.schema))
+    with pytest.raises(InternalError) as caught:
+        verify(parse_graph(text.replace(old, new), catalogue.schema))
+    assert message in str(caught.value)

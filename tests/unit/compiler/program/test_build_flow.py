@@ -34,6 +34,23 @@ COUNT = """graph @g<N: 1..>(%n: i64[], %x: f32[N]) {
 }"""
 
 
+GROWTH = """graph @g(%n: i64[], %x: f32[2]) {
+  %zero: i64[] = constant {value = i64[] [0]}
+  %t: i64[], %z: f32[E] = while(%zero, %x, %n, %x) {carried = 2, sizes = [E], trip_sizes = [S]}
+    graph @go(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
+      %g: bool[] = less(%i, %m)
+      return %g
+    }
+    graph @body(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
+      %one: i64[] = constant {value = i64[] [1]}
+      %j: i64[] = add(%i, %one)
+      %q: f32[S + 2] = concat(%p, %w) {axis = 0}
+      return %j, %q
+    }
+  return %z
+}"""
+
+
 def plan_of(text: str) -> Plan:
     options = CompileOptions(targets=(Target.host(),), cache=None, jobs=1)
     return pipeline.compile_model(parse(text), options).parts[0].plan
@@ -66,3 +83,12 @@ def test_plans_without_control_flow_say_so() -> None:
     plan = plan_of("graph @g(%x: f32[3]) { %y: f32[3] = neg(%x) return %y }")
     assert not plan.has_flow
     assert plan.is_static
+
+
+def test_what_grows_is_handed_from_trip_to_trip_and_not_copied() -> None:
+    plan = plan_of(GROWTH)
+    head = next(i for i, step in enumerate(plan.steps) if step.kind == "label")
+    back = next(i for i, step in enumerate(plan.steps) if step.kind == "jump")
+    kinds = [step.kind for step in plan.steps[head:back]]
+    assert kinds.count("allocate") == kinds.count("rebind") == 1
+    assert "copy" not in kinds

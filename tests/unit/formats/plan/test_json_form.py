@@ -123,7 +123,7 @@ def test_other_files_are_no_plans(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("version", "works"),
-    [*(([1, n], n <= 5) for n in range(7)), ([2, 0], False)],
+    [*(([1, n], n <= 6) for n in range(8)), ([2, 0], False)],
 )
 def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
     tree = members_of(static_plan())
@@ -133,7 +133,7 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         assert from_json(data).name == "static"
         return
     with pytest.raises(
-        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.5"
+        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.6"
     ) as caught:
         from_json(data)
     assert "update Tilewright" in (caught.value.hint or "")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.complaints import complaint_of
-from fakes.plans import checking_plan, dynamic_plan, flow_plan, static_plan
+from fakes.plans import block_plan, checking_plan, dynamic_plan, flow_plan, static_plan
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError
 from tilewright.base.symbolic import symbol
@@ -21,10 +21,13 @@ from tilewright.formats.plan import (
     Entry,
     HostCall,
     Plan,
+    SizeRange,
     Step,
     Storage,
+    from_json,
     operands_of,
     results_of,
+    to_json,
     verify_plan,
 )
 
@@ -262,3 +265,30 @@ def test_what_steps_of_control_flow_must_not_do_is_refused(
 ) -> None:
     assert complaint_of(verify_plan, flow_plan()) == ""
     assert complaint in complaint_of(verify_plan, change(flow_plan()))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (changed("steps", 1, arguments=(5, 3)), "step 'allocate': not 0 -> 1"),
+        (changed("steps", 1, arguments=(2,)), "step 'allocate': writes output"),
+        (changed("steps", 3, arguments=(0, 5)), "step 'rebind': moves what is no block"),
+        (changed("steps", 3, result_count=0), "step 'rebind': not 0 -> 0"),
+        (changed("steps", 3, arguments=(3, 4, 5, 5), result_count=2), "one block twice"),
+        (changed("steps", 3, dims=()), "step 'rebind': not 1 -> 1"),
+        (changed("steps", 3, sizes=()), "step 'rebind': bad sizes"),
+        (changed("steps", 3, dims=(symbol("Q"),)), "dimensions ['Q'] have no value"),
+        (changed("steps", 2, sizes=(SizeRange("K"),)), "step 'copy': bad sizes"),
+    ],
+)
+def test_what_steps_must_not_do_with_memory_that_changes_hands_is_refused(
+    change: Callable[[Plan], Plan], complaint: str
+) -> None:
+    assert complaint_of(verify_plan, block_plan()) == ""
+    assert complaint in complaint_of(verify_plan, change(block_plan()))
+
+
+def test_a_plan_in_which_memory_changes_hands_has_a_version_of_its_own() -> None:
+    data = to_json(block_plan())
+    assert b'"version":[1,6]' in data.replace(b" ", b"")
+    assert from_json(data) == block_plan()

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from fakes.graphs import parse
-from fakes.plans import flow_plan
+from fakes.plans import block_plan, flow_plan
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.symbolic import symbol
@@ -146,3 +146,45 @@ def test_a_loop_runs_over_sizes_that_were_read_before_it() -> None:
     x = np.arange(8, dtype=np.float32)
     for size in (0, 1, 8, 3):
         np.testing.assert_array_equal(model(np.array([size]), x), 8 * x[:size])
+
+
+def test_memory_goes_from_a_branch_to_whoever_reads_it() -> None:
+    executor = PlanExecutor(block_plan(), None, [])
+    for one in (True, False, False, True):
+        (y,) = executor(X, np.array(one))
+        np.testing.assert_array_equal(y, X[:1] if one else X)
+
+
+def without_step(plan: Plan, index: int, **changes: object) -> Plan:
+    """The plan with a label in place of a step, or with that step changed."""
+    other = (
+        replace(plan.steps[index], **changes) if changes else Step("label", "x", "", (), 0)
+    )
+    steps = (*plan.steps[:index], other, *plan.steps[index + 1 :])
+    return replace(plan, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("plan", "error", "message"),
+    [
+        (without_step(block_plan(), 1), ArchiveError, "used before it is there"),
+        (without_step(block_plan(), 3), ArchiveError, "used before it is (there|read)"),
+        # It says that there are more rows than there is memory.
+        (without_step(block_plan(), 3, dims=(2,)), ArchiveError, "larger than its memory"),
+        (
+            without_step(block_plan(), 3, dims=(4,)),
+            InputError,
+            "size 4, expected at most 3",
+        ),
+        (
+            without_step(block_plan(), 3, dims=(symbol("K", 0),)),
+            ArchiveError,
+            "'K' is used",
+        ),
+    ],
+)
+def test_a_plan_that_lies_about_memory_is_refused(
+    plan: Plan, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        PlanExecutor(plan, None, [])(X, np.array(True))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.plans import flow_plan
+from fakes.plans import block_plan, flow_plan
 from tilewright.base import dtypes
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
@@ -15,11 +15,21 @@ from tilewright.runtime.plan_executor.flow_layout import FROM_INPUTS, FlowLayout
 S, T = symbol("S", 0), symbol("T", 0)
 
 
+_KINDS = {
+    "c": "copy",
+    "r": "read",
+    "a": "allocate",
+    ":": "label",
+    "b": "branch",
+    "j": "jump",
+}
+
+
 def steps_of(text: str) -> tuple[Step, ...]:
-    """Steps by letter: `c` copies, `r` reads, `:` is a label, `b3` branches and `j3` jumps to step 3."""
+    """Steps by letter: `c` copies, `r` reads, `a` allocates, `:` is a label, `b3` branches and `j3` jumps to step 3."""
     found: list[Step] = []
     for word in text.split():
-        kind = {"c": "copy", "r": "read", ":": "label", "b": "branch", "j": "jump"}[word[0]]
+        kind = _KINDS[word[0]]
         goto = int(word[1:]) if len(word) > 1 else -1
         sizes = (SizeRange("S"),) if kind == "read" else ()
         found.append(Step(kind, kind, "", (), 0, goto=goto, sizes=sizes))
@@ -31,6 +41,7 @@ def steps_of(text: str) -> tuple[Step, ...]:
     [
         ("c c c", set()),
         ("c r c", {1}),
+        ("c a c", {1}),
         # A loop, before what is read and behind it.
         (": c b5 c j0 : r", {6}),
         ("r : c b6 c j1 :", {0}),
@@ -80,3 +91,24 @@ def test_a_storage_belongs_to_the_read_of_its_last_size() -> None:
 def test_a_plan_that_reads_nothing_is_one_run() -> None:
     (run,) = FlowLayout(flow_plan()).runs.values()
     assert (run.start, run.stop) == (0, 7)
+
+
+def test_sizes_are_looked_at_where_the_last_of_them_is_known() -> None:
+    """A size that was read in a trip before is none of this one."""
+    plan = reading_plan()
+    reads = [
+        Step("read", "read", "", (1,), 0, sizes=(SizeRange(name),)) for name in ("S", "T")
+    ]
+    entries = (*plan.entries, Entry(0, dtypes.f32, (S - 2, 2)))
+    plan = replace(plan, steps=(*reads, *plan.steps[1:]), entries=entries)
+    layout = FlowLayout(replace(plan, equalities=((T, S + 1), (S, 3 * S))))
+    assert layout.checks[0].equalities == [(S, 3 * S)]
+    assert layout.checks[0].extents == [S - 2]
+    assert layout.checks[1].equalities == [(T, S + 1)]
+
+
+def test_a_size_that_several_steps_bind_belongs_to_the_first() -> None:
+    plan = block_plan()
+    layout = FlowLayout(plan)
+    assert layout.groups_of(["K"]) == (3,)
+    assert [layout.groups[i] for i in (0, 2, 5)] == [FROM_INPUTS, 3, 3]

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast, final
+from typing import final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Operation, Symbol
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
 
 Equality = tuple[Dim, Dim]
 
@@ -86,9 +86,7 @@ def bound_names(graph: Graph) -> set[str]:
     return {
         symbol.name
         for node in graph.walk()
-        if Trait.BINDS in node.schema.traits
-        for dim in cast("tuple[Dim, ...]", node.attributes["sizes"])
-        for symbol in symbolic.symbols(dim)
+        for symbol in (*node.bound_sizes, *node.trip_sizes)
     }
 
 

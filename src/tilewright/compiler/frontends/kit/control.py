@@ -7,13 +7,14 @@ answer.  Called by the rows of front ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.symbolic import Dim, symbol, symbols
+from tilewright.base.symbolic import Dim, bounds, symbol, symbols
 from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -31,6 +32,9 @@ _PLAIN: Final = Trait.ELEMENTWISE | Trait.CONSTANT | Trait.VIEW
 
 Branch = Callable[[], list[Tensor]]
 Trip = Callable[[list[Tensor]], list[Tensor]]
+Checkpoint = Callable[[], Callable[[], None]]
+_Classes = dict[tuple[int, int], Dim]
+"""By place and axis of a carried value: the symbol of a size that changes."""
 
 
 def worth_unrolling(trips: int, nodes: int) -> bool:
@@ -55,6 +59,14 @@ def conditional(
         regions.append(region)
         results.append(made)
     _check_pairs(*results)
+    inner = [bound_names(region.graph) for region in regions]
+    if any(
+        _is_inner(t, names)
+        for made, names in zip(results, inner, strict=True)
+        for t in made
+    ):
+        types, sizes = _joined_types(e, *results, inner=inner[0] | inner[1])
+        return e.flow("if", [condition], regions, types, sizes=sizes)
     if all(_is_cheap(region.graph) for region in regions) and _same_types(*results):
         pairs = zip(then(), otherwise(), strict=True)
         return [a if a is b else e.op("where", condition, a, b) for a, b in pairs]
@@ -73,6 +85,38 @@ def _check_pairs(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> None:
                 f"the result is {a.type} or {b.type}, depending on data",
                 hint="give both branches results of one rank and type, or the condition as a constant",
             )
+
+
+def _is_inner(x: Tensor, names: Collection[str]) -> bool:
+    """Whether a size of `x` is one of those that only its region knows."""
+    return any(s.name in names for dim in x.shape for s in symbols(dim))
+
+
+def _joined_types(
+    e: NodeMaker, then: Sequence[Tensor], otherwise: Sequence[Tensor], *, inner: set[str]
+) -> tuple[list[TensorType], tuple[Dim, ...]]:
+    """Types of which the sizes are symbols where branches differ or only they know them; those symbols."""
+    found: dict[tuple[Dim, Dim], Dim] = {}
+    types: list[TensorType] = []
+    for a, b in zip(then, otherwise, strict=True):
+        shape: list[Dim] = []
+        for pair in zip(a.shape, b.shape, strict=True):
+            names = {s.name for dim in pair for s in symbols(dim)}
+            if pair[0] == pair[1] and names.isdisjoint(inner):
+                shape.append(pair[0])
+                continue
+            if pair not in found:
+                found[pair] = fresh_symbol(e, "branch", *_either_bounds(*pair))
+            shape.append(found[pair])
+        types.append(TensorType(a.dtype, tuple(shape)))
+    return types, tuple(found.values())
+
+
+def _either_bounds(one: Dim, other: Dim) -> tuple[int, int | None]:
+    """What is known of a size that is one of two."""
+    lows, highs = zip(bounds(one), bounds(other), strict=True)
+    low = min(max(low or 0, 0) for low in lows)
+    return low, None if None in highs else max(h for h in highs if h is not None)
 
 
 def _same_types(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> bool:
@@ -97,8 +141,6 @@ def _either_types(
     results: Sequence[Sequence[Tensor]],
 ) -> list[TensorType]:
     """Types whose sizes depend on which branch runs: the condition is a size, too, 0 or 1."""
-    for region, made in zip(regions, results, strict=True):
-        refuse_inner_sizes(region.graph, [t.type for t in made])
     chosen = fresh_symbol(e, "branch", 0, 1)
     e.bind_sizes(e.cast(condition, dtypes.i64), [chosen])
     types = [
@@ -116,9 +158,8 @@ def _either_types(
     return types
 
 
-def refuse_inner_sizes(graph: Graph, types: Sequence[TensorType]) -> None:
-    """Raise UnsupportedError for results whose size is known only while the region runs."""
-    inner = bound_names(graph)
+def refuse_inner_sizes(inner: Collection[str], types: Sequence[TensorType]) -> None:
+    """Raise UnsupportedError for results with a size that is known only while a region runs."""
     for type_ in types:
         if any(s.name in inner for dim in type_.shape for s in symbols(dim)):
             raise UnsupportedError(
@@ -224,7 +265,7 @@ def _types_of_branches(
     for value in values:
         with e.region() as region:
             types.append([t.type for t in branch(value)])
-            refuse_inner_sizes(region.graph, types[-1])
+            refuse_inner_sizes(bound_names(region.graph), types[-1])
     return types
 
 
@@ -252,36 +293,163 @@ def _type_of_hit(e: NodeMaker, hits: Tensor, types: Sequence[TensorType]) -> Ten
     return TensorType(first.dtype, tuple(shape))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a loop carries, and the trip that says so.
+
+    Attributes:
+        types: as every trip sees it.
+        growth: for each size that changes from trip to trip what it begins with, and what a trip makes of it.
+        body: the trip, a region that is closed.
+        undo: lets the import forget the trip.
+    """
+
+    types: list[TensorType]
+    growth: dict[Dim, tuple[Dim, Dim]]
+    body: Region
+    undo: Callable[[], None]
+
+    @property
+    def inner_sizes(self) -> set[str]:
+        """The names of sizes that mean nothing outside of a trip."""
+        changing = {s.name for dim in self.growth for s in symbols(dim)}
+        return bound_names(self.body.graph) | changing
+
+
+def write_trip(
+    e: NodeMaker, state: Sequence[Tensor], trip: Trip, checkpoint: Checkpoint | None = None
+) -> Carried:
+    """A trip of a loop, written until its types are those of the next one, too.
+
+    Sizes that begin equal and change in the same way are one symbol.
+
+    Args:
+        e: writes the nodes.
+        state: what the loop begins with.
+        trip: the next state.
+        checkpoint: remembers where an import is; what that gives goes back there.
+
+    Raises: UnsupportedError where a rank or an element type changes from trip to trip.
+    """
+    first = [t.type for t in state]
+    classes: _Classes = {}
+    while True:
+        types = [
+            type_.with_shape(
+                tuple(classes.get((place, axis), d) for axis, d in enumerate(type_.shape))
+            )
+            for place, type_ in enumerate(first)
+        ]
+        undo = _nothing if checkpoint is None else checkpoint()
+        with e.region(types) as body:
+            body.graph.outputs = [e.value(t) for t in trip(list(body.inputs))]
+        made = [value.type for value in body.graph.outputs]
+        _check_carried(first, made)
+        found = _split(e, (first, types, made), classes)
+        if found == classes:
+            growth = {
+                size: (first[place].shape[axis], made[place].shape[axis])
+                for (place, axis), size in classes.items()
+            }
+            return Carried(types, growth, body, undo)
+        undo()
+        classes = found
+
+
+def _nothing() -> None:
+    pass
+
+
+def _check_carried(first: Sequence[TensorType], made: Sequence[TensorType]) -> None:
+    for place, (before, after) in enumerate(zip(first, made, strict=True)):
+        if before.dtype != after.dtype or before.rank != after.rank:
+            raise UnsupportedError(
+                f"value {place + 1} that a loop carries is {before}, then {after}",
+                hint="give it one rank and type, or the number of trips as a constant",
+            )
+
+
+def _split(
+    e: NodeMaker,
+    types: tuple[Sequence[TensorType], Sequence[TensorType], Sequence[TensorType]],
+    classes: _Classes,
+) -> _Classes:
+    """The classes of sizes that change: more of them, and those apart that a trip makes different.
+
+    `types` are those before the first trip, at the beginning of a trip, and behind it.
+    """
+    groups: dict[tuple[Dim | None, Dim, Dim], list[tuple[int, int]]] = {}
+    for place, (first, before, after) in enumerate(zip(*types, strict=True)):
+        sizes = zip(first.shape, before.shape, after.shape, strict=True)
+        for axis, (start, now, following) in enumerate(sizes):
+            held = classes.get((place, axis))
+            if held is not None:
+                groups.setdefault((held, start, following), []).append((place, axis))
+            elif now != following:
+                groups.setdefault((None, start, 0), []).append((place, axis))
+    taken: set[Dim] = set()
+    found: _Classes = {}
+    for (held, _, _), members in groups.items():
+        size = fresh_symbol(e, "trip") if held is None or held in taken else held
+        taken.add(size)
+        found |= dict.fromkeys(members, size)
+    return found
+
+
 def loop(
     e: NodeMaker,
     state: Sequence[Tensor],
     go_on: Callable[[list[Tensor]], Tensor],
     trip: Trip,
+    *,
+    checkpoint: Checkpoint | None = None,
+    trips: Callable[[], Dim | None] | None = None,
 ) -> list[Tensor]:
-    """What a loop carries, when it ends.
+    """What a loop carries, when it ends; sizes may change from trip to trip.
 
     Args:
         e: writes the nodes.
         state: what it begins with.
         go_on: whether there is another trip, a scalar.
-        trip: the next state, of the same types.
+        trip: the next state.
+        checkpoint: remembers where an import is; what that gives goes back there.
+        trips: how many there will be, where that is known; asked behind the trip.
 
-    Raises: UnsupportedError where a type changes from trip to trip.
+    Raises: UnsupportedError where a rank or an element type changes from trip to trip.
     """
-    types = [t.type for t in state]
-    with e.region(types) as condition:
+    carried = write_trip(e, state, trip, checkpoint)
+    with e.region(carried.types) as condition:
         going = go_on(list(condition.inputs))
         condition.graph.outputs = [e.value(e.reshape(going, ()))]
-    with e.region(types) as body:
-        made = trip(list(body.inputs))
-        for place, (before, after) in enumerate(zip(types, made, strict=True)):
-            if before != after.type:
-                raise UnsupportedError(
-                    f"value {place + 1} that a loop carries is {before}, then {after.type}",
-                    hint="carry it in its largest size, or give the number of trips as a constant",
-                )
-        body.graph.outputs = [e.value(t) for t in made]
-    return e.flow("while", state, [condition, body], types, carried=len(types))
+    count = None if trips is None else trips()
+    ends: dict[Dim, Dim] = {}
+    open_ends: list[Dim] = []
+    for size in carried.growth:
+        end = _size_at_end(size, carried, count)
+        if end is None:
+            end = fresh_symbol(e, "end")
+            open_ends.append(end)
+        ends[size] = end
+    return e.flow(
+        "while",
+        state,
+        [condition, carried.body],
+        [t.with_shape(tuple(ends.get(d, d) for d in t.shape)) for t in carried.types],
+        carried=len(carried.types),
+        sizes=tuple(open_ends),
+        trip_sizes=tuple(carried.growth),
+    )
+
+
+def _size_at_end(size: Dim, carried: Carried, trips: Dim | None) -> Dim | None:
+    """The size after so many trips that each add the same; None: nobody knows."""
+    start, following = carried.growth[size]
+    added = following - size
+    inner = carried.inner_sizes
+    if trips is None or any(s.name in inner for s in symbols(added)):
+        return None
+    return start + trips * added
 
 
 def row_at(e: NodeMaker, x: Tensor, place: Tensor, axis: int) -> Tensor:

@@ -18,8 +18,9 @@ from onnx import GraphProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -121,6 +122,19 @@ class _Loop:
     @property
     def columns(self) -> int:
         return len(self.body.output) - 1 - len(self.state)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it ends with the number of trips, and not earlier."""
+        running = self.running
+        begins = running is None or _truth(self.call.maker, running) is True
+        low = None if self.trips is None else bounds(self.trips)[0]
+        return begins and self.always and low is not None and low >= 0
+
+    def note_condition(self, again: Tensor, going: Tensor) -> None:
+        """Look whether the condition behind a trip can be false where that before it is not."""
+        is_same = again.value is not None and again.value is going.value
+        self.always = is_same or _truth(self.call.maker, again) is True
 
 
 def _loop(call: Call) -> list[Held]:
@@ -256,16 +270,19 @@ def _with_rows(
 def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
     """Find the types of the rows, and whether the condition ever becomes false, in a body that nobody keeps."""
     e = it.call.maker
-    types = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
-    undo = it.call.checkpoint()
-    with e.region([*types, *(t.type for t in state)]) as body:
-        again, *results = it.call.inline(it.body, list(body.inputs))
-        own = body.graph
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        step, going, *_ = values
+        again, *results = it.call.inline(it.body, list(values))
         flag = _tensor(again)
-        it.always = _truth(e, flag) is True or flag.value is body.inputs[1].value
+        it.note_condition(flag, going)
         it.rows = [_tensor(r).type for r in results[len(state) :]]
-        control.refuse_inner_sizes(own, it.rows)
-    undo()
+        return [step, e.reshape(flag, ()), *map(_tensor, results[: len(state)])]
+
+    begin = [e.scalar(0, dtypes.i64), e.scalar(True, dtypes.bool_), *state]
+    tried = control.write_trip(e, begin, trip, it.call.checkpoint)
+    control.refuse_inner_sizes(tried.inner_sizes, it.rows)
+    tried.undo()
 
 
 def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]:
@@ -287,6 +304,7 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
         step, going, *carried = values
         with it.call.draws.trip(step):
             again, *results = it.call.inline(it.body, [step, going, *carried[:count]])
+        it.note_condition(_tensor(again), going)
         fresh = [_tensor(r) for r in results[:count]]
         rows = [_tensor(r) for r in results[count:]]
         if stacks:
@@ -295,7 +313,15 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
         following = e.op("add", step, e.scalar(1, dtypes.i64))
         return [following, e.reshape(_tensor(again), ()), *fresh]
 
-    return control.loop(e, [e.scalar(0, dtypes.i64), flag, *state], go_on, trip)
+    begin = [e.scalar(0, dtypes.i64), flag, *state]
+    return control.loop(
+        e,
+        begin,
+        go_on,
+        trip,
+        checkpoint=it.call.checkpoint,
+        trips=lambda: it.trips if it.is_counted else None,
+    )
 
 
 def _present(held: Held | None) -> Held:
@@ -409,7 +435,7 @@ def _scanned_rows(
     with call.maker.region([*(_tensor(h).type for h in state), *given]) as probe:
         results = call.inline(call.graph("body"), list(probe.inputs))
         types = [_tensor(r).type for r in results[len(state) :]]
-        control.refuse_inner_sizes(probe.graph, types)
+        control.refuse_inner_sizes(bound_names(probe.graph), types)
     undo()
     return types
 

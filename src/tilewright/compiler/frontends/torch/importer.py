@@ -8,7 +8,7 @@ torch's graphs.  Called by `load`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast, final
+from typing import Final, final
 
 import numpy as np
 
@@ -43,7 +43,7 @@ from tilewright.compiler.frontends.torch.program import (
 from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.ir import Graph, Location, Value
-from tilewright.compiler.graph.schema import TensorType, Trait
+from tilewright.compiler.graph.schema import TensorType
 
 # They say where and how a tensor lies, which is ours to decide.
 _IGNORED: Final = frozenset(
@@ -281,8 +281,7 @@ class Importer:
     def _check_sizes(self, operation: Operation) -> None:
         """Raise UnsupportedError for a size of data that no node binds."""
         for node in self.maker.emitted:
-            if Trait.BINDS in node.schema.traits:
-                self._bound.update(cast("tuple[Dim, ...]", node.attributes["sizes"]))
+            self._bound.update(Expr.of_atom(symbol) for symbol in node.bound_sizes)
         for type_ in operation.results:
             for size in of_data(() if type_ is None else type_.shape):
                 if size not in self._bound:

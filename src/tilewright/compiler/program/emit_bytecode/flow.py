@@ -6,15 +6,17 @@ computed it; the blocks of regions nest, so what all branches to a block know is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import cast, final
 
+from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, symbol, symbols
 from tilewright.compiler.program.emit_bytecode.function import (
     STATUS_INVALID_ARGUMENT,
     HalFunction,
 )
 from tilewright.compiler.program.ir import (
+    Allocate,
     Branch,
     Entry,
     FlowStep,
@@ -24,6 +26,7 @@ from tilewright.compiler.program.ir import (
     PickRow,
     Program,
     ReadSizes,
+    Rebind,
     Step,
     Storage,
     operands_of,
@@ -33,7 +36,10 @@ from tilewright.compiler.program.ir import (
 from tilewright.formats.bytecode.drafts import Block, Register
 
 Span = Callable[[Entry], tuple[Register, Register, Register]]
-Groups = dict[Storage, ReadSizes | None]
+Binder = ReadSizes | Rebind
+Groups = dict[Storage, Binder | None]
+Moves = Sequence[tuple[Register, Register]]
+"""Registers, and those that get their values."""
 
 
 @final
@@ -43,14 +49,20 @@ class Flow:
     Args:
         function: that is built.
         span: buffer, offset and length of an entry.
+        changing: the symbols that several steps bind: each has one register, whoever writes it.
     """
 
-    def __init__(self, function: HalFunction, span: Span) -> None:
+    def __init__(
+        self, function: HalFunction, span: Span, changing: Iterable[Symbol] = ()
+    ) -> None:
         self.function: HalFunction = function
         self._span: Span = span
         self._blocks: dict[Label, Block] = {}
         self._known: dict[Label, dict[Dim, Register]] = {}
         self._rows: int = 0
+        self._changing: dict[Symbol, Register] = {
+            size: function.build.register("i64") for size in changing
+        }
 
     def emit(self, step: FlowStep) -> None:
         """Append a step; nothing is recorded that did not run."""
@@ -61,6 +73,8 @@ class Flow:
                     build.branch(self._target(step))
                 build.place(self._block(step))
                 self.function.dims = dict(self._known[step])
+                # On the way back to the head of a loop these are others.
+                self._forget(self._changing)
             case Jump():
                 build.branch(self._target(step.target))
             case Branch():
@@ -69,6 +83,8 @@ class Flow:
                 build.place(go_on)
             case ReadSizes():
                 self._read(step)
+            case Rebind() | Allocate():
+                raise InternalError("memory changes hands where storages have places")
 
     def _block(self, label: Label) -> Block:
         if label not in self._blocks:
@@ -94,13 +110,28 @@ class Flow:
         for place, size in enumerate(step.sizes):
             at = build.emit("add.i64", start, function.i64(8 * place))
             value = self._load(buffer, at)
-            where = f"{place_of(step)}: the data gives a size"
-            least = max(size.lower or 0, 0)
-            self._refuse_less(value, function.i64(least), f"{where} less than {least}")
-            if size.upper is not None:
-                most = function.i64(size.upper)
-                self._refuse_less(most, value, f"{where} greater than {size.upper}")
+            self._check_bounds(size, value, f"{place_of(step)}: the data gives a size")
             self._bind(size, value)
+
+    def rebind(self, step: Rebind, moves: Moves) -> None:
+        """New values for sizes, of what all were, and of other registers at the same time."""
+        function = self.function
+        values = [function.size(dim) for dim in step.values]
+        for size, value in zip(step.sizes, values, strict=True):
+            self._check_bounds(size, value, "a size is")
+        kept = [self._changing.get(size) for size in step.sizes]
+        pairs = zip(values, kept, strict=True)
+        function.assign([*((v, k) for v, k in pairs if k is not None), *moves])
+        for size, value, register in zip(step.sizes, values, kept, strict=True):
+            self._bind(size, register or value)
+
+    def _check_bounds(self, size: Symbol, value: Register, where: str) -> None:
+        function = self.function
+        least = max(size.lower or 0, 0)
+        self._refuse_less(value, function.i64(least), f"{where} less than {least}")
+        if size.upper is not None:
+            most = function.i64(size.upper)
+            self._refuse_less(most, value, f"{where} greater than {size.upper}")
 
     def _load(self, buffer: Register, start: Register) -> Register:
         """The i64 at a byte of a buffer."""
@@ -122,12 +153,16 @@ class Flow:
 
     def _bind(self, size: Symbol, value: Register) -> None:
         """Let a symbol have a value; what was computed from that of another trip is not known any more."""
+        self._forget([size])
+        self.function.bind(size.name, value)
+
+    def _forget(self, sizes: Collection[Symbol]) -> None:
+        """Let nothing be known that was computed of these symbols; where those that change are stays known."""
         self.function.dims = {
             dim: register
             for dim, register in self.function.dims.items()
-            if size not in symbols(dim)
+            if symbols(dim).isdisjoint(sizes) or register in self._changing.values()
         }
-        self.function.bind(size.name, value)
 
     def row_offset(self, step: PickRow) -> Dim:
         """Where the row begins in its table, in bytes."""
@@ -158,20 +193,50 @@ class Flow:
         build.place(fine)
 
 
-def storage_groups(program: Program) -> Groups:
-    """The step that reads the last size of each storage; None where inputs decide it."""
-    order = {step: i for i, step in enumerate(program.steps) if isinstance(step, ReadSizes)}
-    reads = {size.name: step for step in order for size in step.sizes}
+@final
+class Binders:
+    """Who gives symbols their values.
+
+    Attributes:
+        steps: by symbol, those that do, in order.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.steps: dict[Symbol, list[Binder]] = {}
+        self._order: dict[Binder, int] = {}
+        for index, step in enumerate(program.steps):
+            if isinstance(step, ReadSizes | Rebind):
+                self._order[step] = index
+                for size in step.sizes:
+                    self.steps.setdefault(size, []).append(step)
+
+    @property
+    def changing(self) -> list[Symbol]:
+        """The symbols that several steps bind."""
+        return [size for size, steps in self.steps.items() if len(steps) > 1]
+
+    def last(self, dims: Iterable[Dim]) -> Binder | None:
+        """The first step that binds the last of the symbols in some sizes; None where inputs decide them."""
+        first = {
+            self.steps[size][0]
+            for dim in dims
+            for size in symbols(dim)
+            if size in self.steps
+        }
+        return max(first, key=self._order.__getitem__, default=None)
+
+    def completed(self, step: Binder) -> list[Binder]:
+        """What `last` gives for sizes of which this step binds the last one."""
+        return list(dict.fromkeys(self.steps[size][0] for size in step.sizes))
+
+
+def storage_groups(program: Program, binders: Binders) -> Groups:
+    """The first step that binds the last size of each storage; None where inputs decide it."""
     sizes: dict[Storage, list[Dim]] = {s: [s.size_bytes] for s in program.storages}
     # Outputs are views of their shape; of other storages views may have shapes that are read later.
     for _, entry in program.outputs:
         sizes[entry.storage] += entry.type.shape
-    return {
-        storage: max(
-            (reads[n] for n in names_in(dims) if n in reads), key=order.__getitem__, default=None
-        )
-        for storage, dims in sizes.items()
-    }  # fmt: skip
+    return {storage: binders.last(dims) for storage, dims in sizes.items()}
 
 
 def entries_of(program: Program) -> list[Entry]:

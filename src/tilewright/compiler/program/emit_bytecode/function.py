@@ -12,7 +12,7 @@ from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.module import ModuleTables
 from tilewright.formats.bytecode.assembler import Argument, FunctionBuilder
-from tilewright.formats.bytecode.drafts import Register
+from tilewright.formats.bytecode.drafts import Block, Register
 
 ANY_QUEUE: Final = -1
 MEMORY_DEVICE_LOCAL: Final = 48  # device visible and local
@@ -66,6 +66,14 @@ class HalFunction:
         else:
             written = self.build.call_variadic(ordinal, arguments, results)
         return written[0] if written else Register(-1, "")
+
+    def assign(self, moves: Sequence[tuple[Register, Register]]) -> None:
+        """Give registers the values of others, all at once."""
+        if not moves:
+            return
+        block = Block(tuple(target for _, target in moves))
+        self.build.branch(block, *(source for source, _ in moves))
+        self.build.place(block)
 
     def device(self) -> Register:
         return self.call("hal.devices.get", [self.i32(0)], "ref")

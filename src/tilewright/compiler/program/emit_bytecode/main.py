@@ -12,11 +12,12 @@ from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.flow import (
+    Binder,
+    Binders,
     Flow,
     Groups,
     entries_of,
     late_names,
-    names_in,
     storage_groups,
 )
 from tilewright.compiler.program.emit_bytecode.function import (
@@ -39,6 +40,7 @@ from tilewright.compiler.program.emit_bytecode.module import (
     VariantCode,
 )
 from tilewright.compiler.program.ir import (
+    Allocate,
     Call,
     Copy,
     Dispatch,
@@ -48,6 +50,7 @@ from tilewright.compiler.program.ir import (
     PickRow,
     Program,
     ReadSizes,
+    Rebind,
     Step,
     Storage,
     operands_of,
@@ -111,8 +114,10 @@ class _Main:
         self.program: Program = code.program
         self.places: dict[Storage, _Place] = {}
         self.commands: Register | None = None
-        self.flow: Flow = Flow(function, self._span)
-        self.groups: Groups = storage_groups(self.program)
+        self.binders: Binders = Binders(self.program)
+        self.flow: Flow = Flow(function, self._span, self.binders.changing)
+        self.groups: Groups = storage_groups(self.program, self.binders)
+        self.kept: dict[Binder | Storage, Register] = {}  # what several steps allocate
         self.unread: list[
             int
         ] = []  # records of checks that were written since the last look
@@ -170,28 +175,22 @@ class _Main:
             if dim.maximum is not None:
                 bound = function.i64(dim.maximum)
                 self._refuse_less(bound, size, f"{name} must be at most {dim.maximum}")
-        self._check_sizes(frozenset())
+        self._check_sizes(None)
         return zeros
 
     @property
     def _has_late_outputs(self) -> bool:
         return any(self.groups[entry.storage] for _, entry in self.program.outputs)
 
-    def _check_sizes(self, since: frozenset[str]) -> None:
-        """Refuse sizes that are known now, or that depend on symbols known since then."""
-        function = self.function
-
-        def is_due(*sizes: Dim) -> bool:
-            names = names_in(sizes)
-            is_known = all(symbol_of(name) in function.dims for name in names)
-            return is_known and (not since or not names.isdisjoint(since))
-
+    def _check_sizes(self, group: Binder | None) -> None:
+        """Refuse sizes of which the last has just been bound."""
+        function, last = self.function, self.binders.last
         for left, right in self.program.equalities:
-            if is_due(left, right):
+            if last((left, right)) is group:
                 a, b = function.size(left), function.size(right)
                 self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
         for size in _perhaps_negative(self.program):
-            if is_due(size):
+            if last((size,)) is group:
                 message = f"{size} must be at least 0: sizes are too small for this model"
                 self._refuse_less(function.size(size), function.i64(0), message)
 
@@ -232,23 +231,59 @@ class _Main:
             self.places[storage] = _Place(buffer, 0)
         self._place_group(None)
 
-    def _place_group(self, group: ReadSizes | None) -> None:
+    def _place_group(self, group: Binder | None) -> None:
         """Memory of what is sized now."""
         self._place_outputs(group)
         mine = [s for s, own in self.groups.items() if own is group]
         offsets, total = _arrange_transients(self.program, mine)
         if offsets:
             arena = self.function.allocate(self.allocator, self.function.size(total))
+            arena = self._keep(group, arena, group)
             for storage, offset in offsets.items():
                 self.places[storage] = _Place(arena, offset)
 
-    def _place_outputs(self, group: ReadSizes | None = None) -> None:
+    def _allocate(self, step: Allocate) -> None:
+        """Memory of its own for a storage."""
+        storage = step.target.storage
+        size = self.function.size(storage.size_bytes)
+        buffer = self.function.allocate(self.allocator, size)
+        self.places[storage] = _Place(buffer, 0)
+
+    def _rebind(self, step: Rebind) -> None:
+        """Whoever takes memory over has one register for it, whoever gives it."""
+        moves: list[tuple[Register, Register]] = []
+        for source, target in step.moves:
+            place = self.places.get(target.storage)
+            if place is None:
+                place = _Place(self.build.register("ref"), 0)
+                self.places[target.storage] = place
+            moves.append((self.places[source.storage].buffer, place.buffer))
+        self.flow.rebind(step, moves)
+        self._complete(step)
+
+    def _complete(self, step: Binder) -> None:
+        """Look at, and place, what has its last size now."""
+        for group in self.binders.completed(step):
+            self._check_sizes(group)
+            self._place_group(group)
+
+    def _place_outputs(self, group: Binder | None = None) -> None:
         for _, entry in self.program.outputs:
             if self.groups[entry.storage] is not group:
                 continue
             size = self.function.size(entry.storage.size_bytes)
             buffer = self.function.allocate(self.allocator, size)
-            self.places[entry.storage] = _Place(buffer, 0)
+            self.places[entry.storage] = _Place(self._keep(entry.storage, buffer, group), 0)
+
+    def _keep(
+        self, owner: Binder | Storage | None, buffer: Register, group: Binder | None
+    ) -> Register:
+        """The register of memory that other steps may place again."""
+        if owner is None or not isinstance(group, Rebind):
+            return buffer
+        kept = self.kept.setdefault(owner, self.build.register("ref"))
+        self.function.assign([(buffer, kept)])
+        return kept
 
     def _step(self, step: Step) -> None:
         if isinstance(step, HostCall | Call):
@@ -263,10 +298,7 @@ class _Main:
             return
         if isinstance(step, FlowStep):
             self._submit()
-            self.flow.emit(step)
-            if isinstance(step, ReadSizes):
-                self._check_sizes(frozenset(size.name for size in step.sizes))
-                self._place_group(step)
+            self._flow_step(step)
             return
         if self.commands is None:
             self._begin()
@@ -276,6 +308,18 @@ class _Main:
             self._dispatch(step)
         else:
             self._copy(step)
+
+    def _flow_step(self, step: FlowStep) -> None:
+        match step:
+            case Allocate():
+                self._allocate(step)
+            case Rebind():
+                self._rebind(step)
+            case ReadSizes():
+                self.flow.emit(step)
+                self._complete(step)
+            case _:
+                self.flow.emit(step)
 
     def _begin(self) -> None:
         function = self.function

@@ -97,24 +97,25 @@ def test_branches_of_different_ranks_are_refused() -> None:
     ("text", "node", "remedy"),
     [
         (
-            """graph (bool c, float[N] x) => (int64[1, K] y) {
-              y = If (c) <
-                then_branch = a () => (int64[1, A] p) { p = NonZero(x) },
-                else_branch = b () => (int64[1, B] q) { r = Neg(x) q = NonZero(r) }
-              >
-            }""",
-            "node 'y' (If)",
-            "hint: compute what decides the size before the branch or loop",
-        ),
-        (
-            """graph (int64 n, float[2] x) => (float[K] y) {
-              y = Loop (n, , x) <body = b (int64 i, bool c, float[A] s) => (bool d, float[B] t) {
+            """graph (int64 n, float[N] x) => (int64[T, 1, K] y) {
+              y = Loop (n, ) <body = b (int64 i, bool c) => (bool d, int64[1, A] p) {
                 d = Identity(c)
-                t = Concat<axis = 0>(s, x)
+                p = NonZero(x)
               }>
             }""",
             "node 'y' (Loop)",
-            "hint: carry it in its largest size",
+            "hint: compute what decides the size before the branch or loop",
+        ),
+        (
+            """graph (int64 n, float[2] x) => (float y) {
+              y = Loop (n, , x) <body = b (int64 i, bool c, float s) => (bool d, float t) {
+                d = Identity(c)
+                one = Constant<value = int64[1] {0}>()
+                t = Unsqueeze(s, one)
+              }>
+            }""",
+            "node 'y' (Loop)",
+            "hint: give it one rank and type, or the number of trips as a constant",
         ),
         (
             "graph (float[N] x, int64[1] k) => (float[K] y) { y = Expand(x, k) }",

@@ -60,6 +60,28 @@ TWICE = """graph @g<N: 1..>(%c: bool[], %x: f32[N, 3]) {
 }"""
 
 
+GROWTH = """graph @g<N: 1..>(%n: i64[], %x: f32[N], %y: f32[2]) {
+  %zero: i64[] = constant {value = i64[] [0]}
+  %t: i64[], %z: f32[E], %same: f32[N] = while(%zero, %y, %x, %n, %y) {carried = 3, sizes = [E], trip_sizes = [S]}
+    graph @go(%i: i64[], %p: f32[S], %q: f32[N], %m: i64[], %w: f32[2]) {
+      %c: bool[] = less(%i, %m)
+      return %c
+    }
+    graph @body(%i: i64[], %p: f32[S], %q: f32[N], %m: i64[], %w: f32[2]) {
+      %one: i64[] = constant {value = i64[] [1]}
+      %j: i64[] = add(%i, %one)
+      %d: f32[S] = add(%p, %p)
+      %r: f32[S + N] = concat(%d, %q) {axis = 0}
+      %u: f32[N] = neg(%q)
+      return %j, %r, %u
+    }
+  %h: i64[1] = shape_tensor {values = [3*E]}
+  %k: f32[1] = cast(%h) {dtype = f32}
+  %a: f32[E] = add(%z, %k)
+  return %a, %same
+}"""
+
+
 def machine(text: str, folder: Path) -> tw.Model:
     path = folder / "model.vmfb"
     tw.compile(parse(text)).save(path)
@@ -104,3 +126,16 @@ def test_what_a_branch_computes_of_sizes_is_not_known_behind_it(tmp_path: Path) 
         x = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
         np.testing.assert_array_equal(model(np.array(True), x), x * 3 * count - 3 * count)
         np.testing.assert_array_equal(model(np.array(False), x), x + 5 * count - 3 * count)
+
+
+def test_what_a_loop_carries_may_grow(tmp_path: Path) -> None:
+    model = machine(GROWTH, tmp_path)
+    y = np.array([1, 2], np.float32)
+    for count, trips in ((1, 0), (3, 1), (2, 5), (1, 17)):
+        x = np.arange(1, count + 1, dtype=np.float32)
+        wanted, now = y, x
+        for _ in range(trips):
+            wanted, now = np.concatenate([2 * wanted, now]), -now
+        grown, same = model(np.array(trips), x, y)
+        np.testing.assert_array_equal(grown, wanted + 3 * len(wanted))
+        np.testing.assert_array_equal(same, now)
