@@ -1,6 +1,7 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
 from tilewright.compiler.schedule.primitives.grid import bind, join
+from tilewright.compiler.schedule.primitives.guards import drop_guards, sink_guards
 from tilewright.compiler.schedule.primitives.hints import prefetch
 from tilewright.compiler.schedule.primitives.inlining import (
     forward,
@@ -27,9 +28,7 @@ from tilewright.compiler.schedule.primitives.memory import (
 )
 from tilewright.compiler.schedule.primitives.nests import fission, fuse_nests
 from tilewright.compiler.schedule.primitives.reduction import (
-    drop_guards,
     rfactor,
-    sink_guards,
     subtotal,
     term_by_term,
 )

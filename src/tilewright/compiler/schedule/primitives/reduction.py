@@ -1,4 +1,4 @@
-"""Primitives on reductions and guards: rfactor, subtotal, term_by_term, drop_guards, sink_guards.
+"""Primitives on reductions: rfactor, subtotal, term_by_term.
 
 They may reassociate sums in loops marked `reduction` (see the semantics in `kernel/ir.py`);
 nothing else changes a value.
@@ -12,9 +12,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import Access, accesses, known_facts
-from tilewright.compiler.analysis.dependence import live_outside
-from tilewright.compiler.analysis.proofs import distinct, within
+from tilewright.compiler.analysis.accesses import Access, accesses
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
 from tilewright.compiler.kernel.ir import (
@@ -23,7 +21,6 @@ from tilewright.compiler.kernel.ir import (
     Buffer,
     Expression,
     For,
-    If,
     Kernel,
     Load,
     Space,
@@ -31,19 +28,13 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    as_symbol,
-    expression_symbols,
     loads,
     map_body,
     rename_loops,
     stores,
     subexpressions,
-    substitute_dim,
-    substitute_expression,
 )
-from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.handles import BufferName, LoopName
-from tilewright.compiler.schedule.primitives.tails import guard_sides
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -277,199 +268,3 @@ def _fixed(found: Sequence[Access], loop: For) -> bool:
     return all(a.indices == found[0].indices for a in found) and not any(
         s.name in inner for index in found[0].indices for s in symbolic.symbols(index)
     )
-
-
-@primitive
-def drop_guards(kernel: Kernel, loop: str) -> Kernel:
-    """Let code run for iterations that a guard excludes, where nobody sees the difference.
-
-    Guards around stores to registers and workgroup memory disappear when every load below them
-    stays in bounds without them, or is one that the guard admits in another iteration, and every
-    reader of the stored elements has the same guard.
-
-    rewrite:
-        for j in 16: if j < 5: t[j] = b[j]                  (b has 16 elements)
-        for j in 16: if j < 5: y[j] = t[j]
-        ->
-        for j in 16: t[j] = b[j]
-        for j in 16: if j < 5: y[j] = t[j]
-    """
-    outer = find(kernel, loop)
-    for statement in _guards_in(outer):
-        if _droppable(kernel, statement):
-            kernel = rewrite(kernel, statement, statement.body)
-            return drop_guards(kernel, loop)
-    return kernel
-
-
-def _guards_in(outer: For) -> list[If]:
-    found: list[If] = []
-
-    def collect(body: Sequence[Statement]) -> None:
-        for statement in body:
-            if isinstance(statement, If):
-                found.append(statement)
-            if isinstance(statement, For | If):
-                collect(statement.body)
-
-    collect(outer.body)
-    return found
-
-
-def _droppable(kernel: Kernel, guard: If) -> bool:
-    if any(isinstance(v, Load) for v in subexpressions(guard.condition)):
-        return False
-    around = enclosing_loops(kernel, guard)
-    users = accesses(guard.body)
-    condition = {s.name for s in expression_symbols(guard.condition)}
-    loops_of_condition = [s for s in around if s.var.name in condition]
-    facts = known_facts(path_to(kernel.body, guard) or ())
-    for access in users:
-        inside = (*around, *access.inner)
-        sizes = zip(access.indices, access.buffer.shape, strict=True)
-        in_bounds = all(within(index, size, inside, facts) for index, size in sizes)
-        if not in_bounds and not _admitted_anyway(kernel, guard, access, inside):
-            return False
-        if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
-            return False
-    return True
-
-
-def _admitted_anyway(
-    kernel: Kernel, guard: If, access: Access, inside: Sequence[For]
-) -> bool:
-    """Whether a load that the guard keeps out of some iterations happens in another, at the same place.
-
-    The guard admits the first iteration of the loops that it tests, and nothing else about the load
-    depends on them: where it may be in the first iteration, it may be in all.
-    """
-    tested = {s.name for s in expression_symbols(guard.condition)}
-    extents = {loop.var.name: loop.extent for loop in inside}
-    if (
-        access.write
-        or _has_mask(access)
-        or not all(isinstance(extents.get(name), int) for name in tested)
-    ):
-        return False
-    used = {s.name for index in access.indices for s in symbolic.symbols(index)}
-    of_loops = {s.name for extent in extents.values() for s in symbolic.symbols(extent)}
-    if not used <= extents.keys() or tested & (used | of_loops):
-        return False
-    path = path_to(kernel.body, guard) or ()
-    others = [s.condition for s in path if isinstance(s, If) and s is not guard]
-    for condition in (*others, *access.guards):
-        if any(isinstance(v, Load) for v in subexpressions(condition)):
-            return False
-        if tested & {s.name for s in expression_symbols(condition)}:
-            return False
-    sides = guard_sides(guard.condition)
-    if sides is None:
-        return False
-    first: dict[str, Dim] = dict.fromkeys(tested, 0)
-    index, limit = (substitute_dim(side, first) for side in sides)
-    return symbolic.proves_less(index, limit)
-
-
-def _has_mask(access: Access) -> bool:
-    """Whether some lanes of the load stay away."""
-    found = loads((access.statement,)) if access.statement is not None else ()
-    return any(v.buffer is access.buffer and v.mask is not None for v in found)
-
-
-def _unobserved(
-    kernel: Kernel, guard: If, write: Access, condition_loops: Sequence[For]
-) -> bool:
-    """Whether elements written only without the guard are read under the same guard only."""
-    if write.buffer.space not in (Space.REGISTER, Space.WORKGROUP):
-        return False
-    private = [s for s in condition_loops if _indexes(write, s)]
-    free = [s for s in condition_loops if not _indexes(write, s)]
-    if not distinct(write, write, [s.var for s in private]):
-        return False
-    if any(not _outside_of_all(kernel, s, write.buffer) for s in free):
-        return False
-    return all(
-        _same_guard(path, guard, write, read)
-        for path, read in _reads(kernel.body, write.buffer)
-    )
-
-
-def _indexes(write: Access, loop: For) -> bool:
-    return any(
-        s.name == loop.var.name for index in write.indices for s in symbolic.symbols(index)
-    )
-
-
-def _outside_of_all(kernel: Kernel, loop: For, buffer: Buffer) -> bool:
-    """Whether every access of `buffer` is inside `loop`: its value is fixed among them."""
-    return not live_outside(kernel.body, loop, buffer)
-
-
-def _reads(
-    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
-) -> list[tuple[tuple[Statement, ...], Load]]:
-    found: list[tuple[tuple[Statement, ...], Load]] = []
-    for statement in body:
-        if isinstance(statement, Store):
-            here = loads((statement,))
-        elif isinstance(statement, If):
-            here = [v for v in subexpressions(statement.condition) if isinstance(v, Load)]
-        else:
-            here = []
-        found.extend((path, load) for load in here if load.buffer is buffer)
-        if isinstance(statement, For | If):
-            found.extend(_reads(statement.body, buffer, (*path, statement)))
-    return found
-
-
-def _same_guard(path: Sequence[Statement], guard: If, write: Access, read: Load) -> bool:
-    if any(s is guard for s in path):
-        return True
-    if read.lanes != 1:
-        return False
-    renamed: dict[str, Dim] = {}
-    tested = {s.name for s in expression_symbols(guard.condition)}
-    for x, y in zip(read.indices, write.indices, strict=True):
-        if not any(s.name in tested for s in symbolic.symbols(y)):
-            continue
-        symbol = as_symbol(x)
-        if symbol is not None:
-            renamed[symbol.name] = y
-        elif x != y:
-            return False
-    wanted = expression_text(guard.condition)
-    return any(
-        isinstance(s, If) and expression_text(_image(s.condition, renamed)) == wanted
-        for s in path
-    )
-
-
-def _image(condition: Expression, renamed: dict[str, Dim]) -> Expression:
-    return substitute_expression(condition, renamed)
-
-
-@primitive
-def sink_guards(kernel: Kernel, loop: str) -> Kernel:
-    """Move guards inside the loops that are perfectly nested in them.
-
-    rewrite:
-        if c: for k: S(k)
-        ->
-        for k: if c: S(k)
-
-    Only guards inside `loop` move, and only into loops that do not change what they test.
-    """
-    outer = find(kernel, loop)
-
-    def sink(statement: Statement) -> Statement:
-        if not isinstance(statement, If):
-            return statement
-        inner = only_statement(statement.body)
-        if not isinstance(inner, For):
-            return statement
-        if any(isinstance(v, Load) for v in subexpressions(statement.condition)):
-            return statement
-        moved = sink(If(statement.condition, inner.body))
-        return with_inner(inner, (moved,))
-
-    return rewrite(kernel, outer, map_body((outer,), statement=sink))

@@ -57,6 +57,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
     split_off_last_block,
+    unguarded,
 )
 from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
@@ -240,14 +241,22 @@ class _LaneRows:
     def inside(self, lane: str) -> None:
         """Move the rows of a tile inside of every part of a row's code."""
         self._join_passes(lane)
-        for part in self.s.apply(fission, lane, 1, "workgroup"):
-            self.part(part[lane])
+        parts = [part[lane] for part in self.s.apply(fission, lane, 1, "workgroup")]
+        for one in parts:
+            self._unguard(one)
+        for one in parts:
+            self.part(one)
+
+    def _unguard(self, lane: str) -> None:
+        """Let rows that are not there be computed, too, where only they see it."""
+        self.s.apply(sink_guards, lane)
+        self.s.apply(drop_guards, lane)
 
     def _join_passes(self, lane: str) -> None:
         """Passes over the same elements, one after the other, are one; but what is moved is not."""
         s = self.s
         first: For | None = None
-        for statement in find(s.kernel, lane).body:
+        for statement in unguarded(find(s.kernel, lane).body):
             is_pass = isinstance(statement, For) and _stays_in_lanes(statement, lane)
             if isinstance(statement, For) and is_pass and first is not None:
                 s.attempt(fuse_nests, first.var.name, statement.var.name)
@@ -256,8 +265,7 @@ class _LaneRows:
     def part(self, lane: str) -> None:
         """Schedule the one statement of the tile's code that `lane` goes over."""
         s = self.s
-        s.apply(sink_guards, lane)
-        s.apply(drop_guards, lane)
+        self._unguard(lane)
         inner = find(s.kernel, lane).body
         if len(inner) != 1 or not isinstance(inner[0], For):
             self._vectors(lane)
@@ -295,17 +303,25 @@ class _LaneRows:
 
     def _pass(self, across: str, lane: str) -> None:
         """A pass over a row's elements, for all rows; blocks that are transposed lie side by side."""
-        s = self.s
+        s, row = self.s, lane
         body = find(s.kernel, across).body
         if any(stride(x, across) == 1 and stride(x, lane) != 1 for x in stores(body)):
             s.apply(reorder, [lane, across])
             across, lane = lane, across
-        moved = any(stride(x, across) == 1 and stride(x, lane) != 1 for x in loads(body))
-        lanes = self._width(lane)
-        for part in self._divided(across, lanes if moved else 1):
+        if not any(stride(x, across) == 1 and stride(x, lane) != 1 for x in loads(body)):
+            self._steps(across, lane, 1)
+            return
+        # Only the last tile may lack rows: there alone lanes are left out of blocks.
+        for part in s.parts(specialize, row, across, "guarded"):
+            self._steps(part[across], part[lane], self._width(part[lane]))
+
+    def _steps(self, across: str, lane: str, count: int) -> None:
+        """`count` elements of every row at a time."""
+        s = self.s
+        for part in self._divided(across, count):
             steps = s.fresh("s")
             outer = s.fresh(f"{across}_o")
-            s.apply(split, part[across], lanes if moved else 1, into=(outer, steps))
+            s.apply(split, part[across], count, into=(outer, steps))
             vector, inner = self._lanes(part[lane])
             s.apply(reorder, [vector, steps, inner])
             s.apply(unroll, steps)

@@ -74,7 +74,7 @@ class BlockWalk:
     def run(self, nest: list[str]) -> None:
         """Move the loops over tiles and rows, of which the last is the innermost, into those over blocks."""
         s, row = self.s, nest[-1]
-        blocks = [x for x in _unguarded(find(s.kernel, row).body) if is_block(x)]
+        blocks = [x for x in unguarded(find(s.kernel, row).body) if is_block(x)]
         if not blocks:
             self.code.inside(row)
             return
@@ -103,6 +103,6 @@ def _names(extent: Dim) -> set[str]:
     return {symbol.name for symbol in symbolic.symbols(extent)}
 
 
-def _unguarded(body: Body) -> Body:
+def unguarded(body: Body) -> Body:
     """What is under the guard of a tile's rows."""
     return body[0].body if len(body) == 1 and isinstance(body[0], If) else body

@@ -2,20 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.loop_nests import assert_same, body_text, product, row_sums
+from fakes.loop_nests import assert_same, body_text, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
-    cache_write,
-    drop_guards,
     fission,
     fuse_nests,
     privatize,
     rfactor,
-    sink_guards,
     specialize,
     split,
     subtotal,
@@ -127,68 +124,3 @@ def test_term_by_term_refuses_what_is_no_long_sum() -> None:
         b.store(y, (j,), b.add(b.add(total, b.load(y, (j,))), b.load(x, (2, j))))
     with pytest.raises(ScheduleError, match="reads 'y', which is stored"):
         term_by_term(b.build(), "j")
-
-
-def guarded_tile() -> Kernel:
-    """The tile of a product with padded columns: registers guarded like the store."""
-    b = KernelBuilder("k")
-    a, w = b.parameter("a", f32, (5,)), b.parameter("w", f32, (5, 8))
-    y = b.result("y", f32, (6,))
-    with b.nest((6,), ("j",)) as (j,):
-        b.store(y, (j,), 0)
-        with b.reduce((5,), ("k",)) as (k,):
-            b.accumulate("add", y, (j,), b.mul(b.load(a, (k,)), b.load(w, (k, j))))
-    return fission(split(cache_write(b.build(), "y", "j", "t"), "j", 4), "j_o", 2)
-
-
-def test_drop_guards_frees_registers_whose_readers_keep_the_guard() -> None:
-    kernel = guarded_tile()
-    loops = [s.var.name for s in kernel.body]
-    changed = kernel
-    for name in loops:
-        changed = drop_guards(changed, name)
-    assert body_text(kernel).count("if") == 3
-    assert body_text(changed).count("if") == 1
-    assert_same(kernel, changed)
-
-
-def test_drop_guards_keeps_a_guard_that_keeps_loads_in_bounds() -> None:
-    kernel = fission(split(cache_write(product(2, 6, 3), "y", "j", "t"), "j", 4), "i", 3)
-    changed = drop_guards(kernel, kernel.body[1].var.name)
-    assert body_text(changed).count("if") == 3
-
-
-def rows_of_a_padded_product(rows: int, columns: int) -> Kernel:
-    """Tiles of 4 columns whose left operand is read in blocks of rows, the last of them shorter."""
-    b = KernelBuilder("k")
-    a, w = b.parameter("a", f32, (rows, 5)), b.parameter("w", f32, (5, 8))
-    y = b.result("y", f32, (rows, columns))
-    with b.nest((rows, columns), ("i", "j")) as (i, j):
-        b.store(y, (i, j), 0)
-        with b.reduce((5,), ("k",)) as (k,):
-            b.accumulate("add", y, (i, j), b.mul(b.load(a, (i, k)), b.load(w, (k, j))))
-    kernel = split(cache_write(b.build(), "y", "j", "t"), "i", 18, "tight", ("ib", "in"))
-    return fission(split(split(kernel, "in", 2), "j", 4), "j_o", 2)
-
-
-@pytest.mark.parametrize("columns", [5, 6, 7])
-def test_drop_guards_frees_loads_that_another_iteration_does_too(columns: int) -> None:
-    kernel = rows_of_a_padded_product(29, columns)
-    changed = kernel
-    for name in (s.var.name for s in loops(kernel.body) if s.var.name.startswith("j_o")):
-        changed = drop_guards(changed, name)
-    assert body_text(kernel).count(f"< {columns}") == 3
-    assert body_text(changed).count(f"< {columns}") == 1
-    assert_same(kernel, changed)
-
-
-def test_drop_guards_keeps_a_guard_when_somebody_reads_without_it() -> None:
-    kernel = rfactor(split(private_sums(6), "k", 4, into=("ko", "ki")), "t", ["ki"], 4)
-    assert body_text(drop_guards(kernel, "ko")).count("if") == 1
-
-
-def test_sink_guards_moves_them_inside_inner_loops() -> None:
-    kernel = sink_guards(guarded_tile(), guarded_tile().body[1].var.name)
-    text = body_text(kernel)
-    assert text.index("for k") < text.index("if", text.index("for k"))
-    assert_same(guarded_tile(), kernel)

@@ -1,0 +1,311 @@
+"""Primitives on guards: drop_guards, sink_guards.
+
+Tiles that do not divide a loop leave guards around everything in them; what only makes temporaries need not
+keep them.  Nothing here changes a value that anybody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import Access, accesses, known_facts
+from tilewright.compiler.analysis.dependence import live_outside
+from tilewright.compiler.analysis.proofs import distinct, within
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    as_symbol,
+    expression_symbols,
+    loads,
+    map_body,
+    subexpressions,
+    substitute_dim,
+    substitute_expression,
+)
+from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.schedule.primitives.tails import guard_sides
+from tilewright.compiler.schedule.trace import primitive
+from tilewright.compiler.schedule.tree import (
+    enclosing_loops,
+    find,
+    only_statement,
+    path_to,
+    reference,
+    rewrite,
+    with_inner,
+)
+
+_LOCAL: Final = (Space.REGISTER, Space.WORKGROUP)
+"""Where temporaries of a workgroup lie."""
+
+
+@primitive
+def drop_guards(kernel: Kernel, loop: str) -> Kernel:
+    """Let code run for iterations that a guard excludes, where nobody sees the difference.
+
+    Guards around stores to registers and workgroup memory disappear when every load below them
+    stays in bounds without them, or is one that the guard admits in another iteration, and every
+    reader of the stored elements has the same guard, or only makes temporaries that excluded iterations
+    have for themselves, and of which the same is true.
+
+    rewrite:
+        for j in 16: if j < 5: t[j] = b[j]                  (b has 16 elements)
+        for j in 16: if j < 5: y[j] = t[j]
+        ->
+        for j in 16: t[j] = b[j]
+        for j in 16: if j < 5: y[j] = t[j]
+    """
+    outer = find(kernel, loop)
+    for statement in _guards_in(outer):
+        if _droppable(kernel, statement):
+            kernel = rewrite(kernel, statement, statement.body)
+            return drop_guards(kernel, loop)
+    return kernel
+
+
+def _guards_in(outer: For) -> list[If]:
+    found: list[If] = []
+
+    def collect(body: Sequence[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, If):
+                found.append(statement)
+            if isinstance(statement, For | If):
+                collect(statement.body)
+
+    collect(outer.body)
+    return found
+
+
+def _droppable(kernel: Kernel, guard: If) -> bool:
+    if any(isinstance(v, Load) for v in subexpressions(guard.condition)):
+        return False
+    around = enclosing_loops(kernel, guard)
+    users = accesses(guard.body)
+    condition = {s.name for s in expression_symbols(guard.condition)}
+    loops_of_condition = [s for s in around if s.var.name in condition]
+    facts = known_facts(path_to(kernel.body, guard) or ())
+    for access in users:
+        inside = (*around, *access.inner)
+        sizes = zip(access.indices, access.buffer.shape, strict=True)
+        in_bounds = all(within(index, size, inside, facts) for index, size in sizes)
+        if not in_bounds and not _admitted_anyway(kernel, guard, access, inside):
+            return False
+        if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
+            return False
+    return True
+
+
+def _admitted_anyway(
+    kernel: Kernel, guard: If, access: Access, inside: Sequence[For]
+) -> bool:
+    """Whether a load that the guard keeps out of some iterations happens in another, at the same place.
+
+    The guard admits the first iteration of the loops that it tests, and nothing else about the load
+    depends on them: where it may be in the first iteration, it may be in all.
+    """
+    tested = {s.name for s in expression_symbols(guard.condition)}
+    extents = {loop.var.name: loop.extent for loop in inside}
+    if (
+        access.write
+        or _has_mask(access)
+        or not all(isinstance(extents.get(name), int) for name in tested)
+    ):
+        return False
+    used = {s.name for index in access.indices for s in symbolic.symbols(index)}
+    of_loops = {s.name for extent in extents.values() for s in symbolic.symbols(extent)}
+    if not used <= extents.keys() or tested & (used | of_loops):
+        return False
+    path = path_to(kernel.body, guard) or ()
+    others = [s.condition for s in path if isinstance(s, If) and s is not guard]
+    for condition in (*others, *access.guards):
+        if any(isinstance(v, Load) for v in subexpressions(condition)):
+            return False
+        if tested & {s.name for s in expression_symbols(condition)}:
+            return False
+    sides = guard_sides(guard.condition)
+    if sides is None:
+        return False
+    first: dict[str, Dim] = dict.fromkeys(tested, 0)
+    index, limit = (substitute_dim(side, first) for side in sides)
+    return symbolic.proves_less(index, limit)
+
+
+def _has_mask(access: Access) -> bool:
+    """Whether some lanes of the load stay away."""
+    found = loads((access.statement,)) if access.statement is not None else ()
+    return any(v.buffer is access.buffer and v.mask is not None for v in found)
+
+
+def _unobserved(
+    kernel: Kernel, guard: If, write: Access, condition_loops: Sequence[For]
+) -> bool:
+    """Whether elements written only without the guard reach no statement that runs with it."""
+    if write.buffer.space not in _LOCAL:
+        return False
+    private = [s for s in condition_loops if _indexes(write, s)]
+    free = [s for s in condition_loops if not _indexes(write, s)]
+    if not distinct(write, write, [s.var for s in private]):
+        return False
+    places = {s.var.name: reference(s.var) for s in private}
+    return _Excluded(kernel, guard, tuple(free)).are_unread(
+        write.buffer, write.indices, places
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    """The iterations that a guard keeps out, and what their elements of temporaries reach.
+
+    Attributes:
+        kernel: where all of it stands.
+        guard: the guard.
+        free: the loops that it tests and that no element belongs to: everything is inside of them.
+        seen: statements that were looked at, with the places of the tested variables in them.
+    """
+
+    kernel: Kernel
+    guard: If
+    free: tuple[For, ...]
+    seen: set[tuple[int, tuple[Dim, ...]]] = field(default_factory=set)
+
+    def are_unread(
+        self, buffer: Buffer, indices: Sequence[Dim], places: Mapping[str, Dim]
+    ) -> bool:
+        """Whether only excluded iterations see the elements at `indices` of excluded ones.
+
+        `places` says what stands for each tested variable in `indices`.
+        """
+        if any(live_outside(self.kernel.body, loop, buffer) for loop in self.free):
+            return False
+        return all(
+            any(s is self.guard for s in path)
+            or self._is_guarded(path, indices, places, read)
+            or self._stays_apart(statement, indices, places, read)
+            for path, statement, read in _reads(self.kernel.body, buffer)
+        )
+
+    def _is_guarded(
+        self,
+        path: Sequence[Statement],
+        indices: Sequence[Dim],
+        places: Mapping[str, Dim],
+        read: Load,
+    ) -> bool:
+        """Whether the same guard stands around a read, in the variables that stand there."""
+        if read.lanes != 1:
+            return False
+        tested = {x.name for y in places.values() for x in symbolic.symbols(y)}
+        renamed: dict[str, Dim] = {}
+        for x, y in zip(read.indices, indices, strict=True):
+            if not any(s.name in tested for s in symbolic.symbols(y)):
+                continue
+            symbol = as_symbol(x)
+            if symbol is not None:
+                renamed[symbol.name] = y
+            elif x != y:
+                return False
+        here = substitute_expression(self.guard.condition, places)
+        wanted = expression_text(here)
+        return any(
+            isinstance(s, If)
+            and expression_text(substitute_expression(s.condition, renamed)) == wanted
+            for s in path
+        )
+
+    def _stays_apart(
+        self,
+        statement: Statement,
+        indices: Sequence[Dim],
+        places: Mapping[str, Dim],
+        read: Load,
+    ) -> bool:
+        """Whether a read without the guard only makes elements that are excluded, too, and unread."""
+        if not isinstance(statement, Store) or statement.buffer.space not in _LOCAL:
+            return False
+        if read.lanes != 1 or statement.mask is not None or _is_indirect(statement):
+            return False
+        here: dict[str, Dim] = {}
+        for name, place in places.items():
+            found = [x for x, y in zip(read.indices, indices, strict=True) if y == place]
+            if len(found) != 1 or found[0] not in statement.indices:
+                return False
+            here[name] = found[0]
+        key = (id(statement), tuple(here.values()))
+        if key in self.seen:
+            return True
+        self.seen.add(key)
+        return self.are_unread(statement.buffer, statement.indices, here)
+
+
+def _is_indirect(store: Store) -> bool:
+    """Whether memory decides where a statement reads or writes, or whether it does."""
+    found = loads((store,))
+    places = [*store.indices, *(index for load in found for index in load.indices)]
+    return any(load.mask is not None for load in found) or any(
+        not isinstance(index, int) and index.opaques for index in places
+    )
+
+
+def _indexes(write: Access, loop: For) -> bool:
+    return any(
+        s.name == loop.var.name for index in write.indices for s in symbolic.symbols(index)
+    )
+
+
+def _reads(
+    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
+) -> list[tuple[tuple[Statement, ...], Statement, Load]]:
+    """Every load of a buffer, with its statement and what stands around that."""
+    found: list[tuple[tuple[Statement, ...], Statement, Load]] = []
+    for statement in body:
+        if isinstance(statement, Store):
+            here = loads((statement,))
+        elif isinstance(statement, If):
+            here = [v for v in subexpressions(statement.condition) if isinstance(v, Load)]
+        else:
+            here = []
+        found.extend((path, statement, load) for load in here if load.buffer is buffer)
+        if isinstance(statement, For | If):
+            found.extend(_reads(statement.body, buffer, (*path, statement)))
+    return found
+
+
+@primitive
+def sink_guards(kernel: Kernel, loop: str) -> Kernel:
+    """Move guards inside the loops that are perfectly nested in them.
+
+    rewrite:
+        if c: for k: S(k)
+        ->
+        for k: if c: S(k)
+
+    Only guards inside `loop` move, and only into loops that do not change what they test.
+    """
+    outer = find(kernel, loop)
+
+    def sink(statement: Statement) -> Statement:
+        if not isinstance(statement, If):
+            return statement
+        inner = only_statement(statement.body)
+        if not isinstance(inner, For):
+            return statement
+        if any(isinstance(v, Load) for v in subexpressions(statement.condition)):
+            return statement
+        moved = sink(If(statement.condition, inner.body))
+        return with_inner(inner, (moved,))
+
+    return rewrite(kernel, outer, map_body((outer,), statement=sink))

@@ -1,0 +1,199 @@
+"""Guards that keep iterations out of a tile: which may go, and which are seen by somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, product, row_sums
+from tilewright.base import dtypes
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Buffer, Kernel
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.primitives import (
+    cache_write,
+    drop_guards,
+    fission,
+    fuse_nests,
+    privatize,
+    rfactor,
+    set_scope,
+    sink_guards,
+    split,
+)
+
+f32 = dtypes.f32
+LANES = 8
+
+Step = Callable[[KernelBuilder, Buffer, Buffer, Dim], None]
+
+
+def chain_of_temporaries(between: Step, count: int = 5) -> Kernel:
+    """`t` of guarded lanes, something made of it without a guard, and a result of guarded lanes."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (LANES,)), b.result("y", f32, (count,))
+    t = b.temporary(f32, (LANES,), "t")
+    u = b.temporary(f32, (LANES,), "u")
+    for buffer in (t, u):
+        with b.nest((LANES,), ("zero",)) as (j,):
+            b.store(buffer, (j,), 0)
+    with b.nest((LANES,), ("first",)) as (j,), b.when(b.lt(b.index(j), b.index(count))):
+        b.store(t, (j,), b.mul(b.load(x, (j,)), 2))
+    with b.nest((LANES,), ("between",)) as (j,):
+        between(b, t, u, j)
+    with b.nest((LANES,), ("last",)) as (j,), b.when(b.lt(b.index(j), b.index(count))):
+        b.store(y, (j,), b.add(b.load(u, (j,)), b.load(t, (j,))))
+    return in_workgroup(b)
+
+
+def in_workgroup(b: KernelBuilder) -> Kernel:
+    kernel = b.build()
+    for name in ("t", "u"):
+        kernel = set_scope(kernel, name, "workgroup")
+    return kernel
+
+
+def without_guards(kernel: Kernel) -> Kernel:
+    for name in [loop.var.name for loop in loops(kernel.body)]:
+        kernel = drop_guards(kernel, name)
+    return kernel
+
+
+def own_lane(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    b.store(u, (j,), b.add(b.load(t, (j,)), 1))
+
+
+def own_lane_twice(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    b.store(u, (j,), b.mul(b.load(t, (j,)), b.load(u, (j,))))
+    b.store(t, (j,), b.sub(b.load(u, (j,)), b.load(t, (j,))))
+
+
+def lane_beside(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    with b.when(b.lt(b.index(j), b.index(LANES - 1))):
+        b.store(u, (j,), b.load(t, (j + 1,)))
+
+
+def one_for_all(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    b.store(u, (0,), b.max(b.load(u, (0,)), b.load(t, (j,))))
+
+
+def mirrored(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    b.store(u, (LANES - 1 - j,), b.load(t, (j,)))
+
+
+def decides(b: KernelBuilder, t: Buffer, u: Buffer, j: Dim) -> None:
+    with b.when(b.gt(b.load(t, (j,)), 0)):
+        b.store(u, (j,), 3)
+
+
+@pytest.mark.parametrize("between", [own_lane, own_lane_twice])
+def test_a_temporary_of_excluded_lanes_may_be_read_by_excluded_lanes(between: Step) -> None:
+    kernel = chain_of_temporaries(between)
+    changed = without_guards(kernel)
+    assert body_text(kernel).count("if") == 2
+    assert body_text(changed).count("if") == 1
+    assert "if" in body_text(changed).partition("last")[2]
+    assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize("between", [lane_beside, one_for_all, mirrored, decides])
+def test_a_guard_stays_whose_lanes_reach_others(between: Step) -> None:
+    kernel = chain_of_temporaries(between)
+    changed = without_guards(kernel)
+    assert "if" in body_text(changed).partition("first")[2].partition("between")[0]
+    assert_same(kernel, changed)
+
+
+def test_a_guard_stays_whose_temporary_lives_longer_than_the_loop_it_tests() -> None:
+    """`t` has no lanes for `tile`: what the last tile adds would be seen after it."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (2, LANES)), b.result("y", f32, (LANES,))
+    t = b.temporary(f32, (LANES,), "t")
+    u = b.temporary(f32, (LANES,), "u")
+    for buffer in (t, u):
+        with b.nest((LANES,), ("zero",)) as (j,):
+            b.store(buffer, (j,), 0)
+    with b.nest((2,), ("tile",)) as (i,):
+        with b.nest((LANES,), ("j",)) as (j,):
+            inside = b.lt(b.index(j + LANES * i), b.index(12))
+            with b.when(inside):
+                b.store(t, (j,), b.load(x, (i, j)))
+        with b.nest((LANES,), ("k",)) as (j,):
+            b.store(u, (j,), b.add(b.load(u, (j,)), b.load(t, (j,))))
+    with b.nest((LANES,), ("out",)) as (j,):
+        b.store(y, (j,), b.load(u, (j,)))
+    kernel = in_workgroup(b)
+    changed = without_guards(kernel)
+    assert body_text(changed).count("if") == 1
+    assert_same(kernel, changed)
+
+
+def private_sums(columns: int) -> Kernel:
+    return privatize(fuse_nests(row_sums(3, columns), "i", "j"), "t", "i")
+
+
+def guarded_tile() -> Kernel:
+    """The tile of a product with padded columns: registers guarded like the store."""
+    b = KernelBuilder("k")
+    a, w = b.parameter("a", f32, (5,)), b.parameter("w", f32, (5, 8))
+    y = b.result("y", f32, (6,))
+    with b.nest((6,), ("j",)) as (j,):
+        b.store(y, (j,), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate("add", y, (j,), b.mul(b.load(a, (k,)), b.load(w, (k, j))))
+    return fission(split(cache_write(b.build(), "y", "j", "t"), "j", 4), "j_o", 2)
+
+
+def test_drop_guards_frees_registers_whose_readers_keep_the_guard() -> None:
+    kernel = guarded_tile()
+    loops = [s.var.name for s in kernel.body]
+    changed = kernel
+    for name in loops:
+        changed = drop_guards(changed, name)
+    assert body_text(kernel).count("if") == 3
+    assert body_text(changed).count("if") == 1
+    assert_same(kernel, changed)
+
+
+def test_drop_guards_keeps_a_guard_that_keeps_loads_in_bounds() -> None:
+    kernel = fission(split(cache_write(product(2, 6, 3), "y", "j", "t"), "j", 4), "i", 3)
+    changed = drop_guards(kernel, kernel.body[1].var.name)
+    assert body_text(changed).count("if") == 3
+
+
+def rows_of_a_padded_product(rows: int, columns: int) -> Kernel:
+    """Tiles of 4 columns whose left operand is read in blocks of rows, the last of them shorter."""
+    b = KernelBuilder("k")
+    a, w = b.parameter("a", f32, (rows, 5)), b.parameter("w", f32, (5, 8))
+    y = b.result("y", f32, (rows, columns))
+    with b.nest((rows, columns), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate("add", y, (i, j), b.mul(b.load(a, (i, k)), b.load(w, (k, j))))
+    kernel = split(cache_write(b.build(), "y", "j", "t"), "i", 18, "tight", ("ib", "in"))
+    return fission(split(split(kernel, "in", 2), "j", 4), "j_o", 2)
+
+
+@pytest.mark.parametrize("columns", [5, 6, 7])
+def test_drop_guards_frees_loads_that_another_iteration_does_too(columns: int) -> None:
+    kernel = rows_of_a_padded_product(29, columns)
+    changed = kernel
+    for name in (s.var.name for s in loops(kernel.body) if s.var.name.startswith("j_o")):
+        changed = drop_guards(changed, name)
+    assert body_text(kernel).count(f"< {columns}") == 3
+    assert body_text(changed).count(f"< {columns}") == 1
+    assert_same(kernel, changed)
+
+
+def test_drop_guards_keeps_a_guard_when_somebody_reads_without_it() -> None:
+    kernel = rfactor(split(private_sums(6), "k", 4, into=("ko", "ki")), "t", ["ki"], 4)
+    assert body_text(drop_guards(kernel, "ko")).count("if") == 1
+
+
+def test_sink_guards_moves_them_inside_inner_loops() -> None:
+    kernel = sink_guards(guarded_tile(), guarded_tile().body[1].var.name)
+    text = body_text(kernel)
+    assert text.index("for k") < text.index("if", text.index("for k"))
+    assert_same(guarded_tile(), kernel)
