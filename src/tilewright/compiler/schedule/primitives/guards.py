@@ -13,9 +13,10 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import Access, accesses, known_facts
-from tilewright.compiler.analysis.dependence import live_outside
+from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel.ir import (
+    Body,
     Buffer,
     For,
     If,
@@ -155,14 +156,45 @@ def _unobserved(
     """Whether elements written only without the guard reach no statement that runs with it."""
     if write.buffer.space not in _LOCAL:
         return False
-    private = [s for s in condition_loops if _indexes(write, s)]
-    free = [s for s in condition_loops if not _indexes(write, s)]
-    if not distinct(write, write, [s.var for s in private]):
+    own = [s for s in condition_loops if _mentioned(reference(s.var), write.indices)]
+    if not distinct(write, write, [s.var for s in own]):
         return False
-    places = {s.var.name: reference(s.var) for s in private}
-    return _Excluded(kernel, guard, tuple(free)).are_unread(
-        write.buffer, write.indices, places
-    )
+    others = [s for s in condition_loops if not any(s is x for x in own)]
+    if not all(_is_private(kernel, s, write.buffer, guard) for s in others):
+        return False
+    places = {s.var.name: reference(s.var) for s in condition_loops}
+    return _Excluded(kernel, guard).are_unread(write.buffer, write.indices, places)
+
+
+def _mentioned(place: Dim, indices: Sequence[Dim]) -> bool:
+    """Whether an index has a variable of `place`."""
+    wanted = {s.name for s in symbolic.symbols(place)}
+    return any(s.name in wanted for index in indices for s in symbolic.symbols(index))
+
+
+def _is_private(kernel: Kernel, loop: For, buffer: Buffer, guard: If) -> bool:
+    """Whether every iteration of a loop has a buffer for itself, in what the guard lets through."""
+    if live_outside(kernel.body, loop, buffer):
+        return False
+    sides = guard_sides(guard.condition)
+    body = loop.body if sides is None else _let_through(loop.body, sides[1])
+    return buffer in private_buffers(body)
+
+
+def _let_through(body: Sequence[Statement], limit: Dim) -> Body:
+    """`body` as iterations below the limit run it."""
+    found: list[Statement] = []
+    for statement in body:
+        if not isinstance(statement, For | If):
+            found.append(statement)
+            continue
+        inside = _let_through(statement.body, limit)
+        sides = guard_sides(statement.condition) if isinstance(statement, If) else None
+        if sides is not None and sides[1] == limit:
+            found.extend(inside)
+        else:
+            found.append(with_inner(statement, inside))
+    return tuple(found)
 
 
 @final
@@ -173,13 +205,11 @@ class _Excluded:
     Attributes:
         kernel: where all of it stands.
         guard: the guard.
-        free: the loops that it tests and that no element belongs to: everything is inside of them.
         seen: statements that were looked at, with the places of the tested variables in them.
     """
 
     kernel: Kernel
     guard: If
-    free: tuple[For, ...]
     seen: set[tuple[int, tuple[Dim, ...]]] = field(default_factory=set)
 
     def are_unread(
@@ -187,14 +217,12 @@ class _Excluded:
     ) -> bool:
         """Whether only excluded iterations see the elements at `indices` of excluded ones.
 
-        `places` says what stands for each tested variable in `indices`.
+        `places` says what stands for each tested variable, in `indices` or around what is private to its loop.
         """
-        if any(live_outside(self.kernel.body, loop, buffer) for loop in self.free):
-            return False
         return all(
             any(s is self.guard for s in path)
             or self._is_guarded(path, indices, places, read)
-            or self._stays_apart(statement, indices, places, read)
+            or self._stays_apart(path, statement, indices, places, read)
             for path, statement, read in _reads(self.kernel.body, buffer)
         )
 
@@ -228,6 +256,7 @@ class _Excluded:
 
     def _stays_apart(
         self,
+        path: Sequence[Statement],
         statement: Statement,
         indices: Sequence[Dim],
         places: Mapping[str, Dim],
@@ -240,15 +269,35 @@ class _Excluded:
             return False
         here: dict[str, Dim] = {}
         for name, place in places.items():
-            found = [x for x, y in zip(read.indices, indices, strict=True) if y == place]
-            if len(found) != 1 or found[0] not in statement.indices:
+            found = _place_read(place, indices, read.indices)
+            if found is None:
                 return False
-            here[name] = found[0]
+            if found not in statement.indices and not self._has_for_itself(
+                path, found, statement.buffer
+            ):
+                return False
+            here[name] = found
         key = (id(statement), tuple(here.values()))
         if key in self.seen:
             return True
         self.seen.add(key)
         return self.are_unread(statement.buffer, statement.indices, here)
+
+    def _has_for_itself(
+        self, path: Sequence[Statement], place: Dim, buffer: Buffer
+    ) -> bool:
+        """Whether `place` is the variable of a loop around whose iterations each have the buffer."""
+        around = [s for s in path if isinstance(s, For) and reference(s.var) == place]
+        return any(_is_private(self.kernel, loop, buffer, self.guard) for loop in around)
+
+
+def _place_read(place: Dim, written: Sequence[Dim], read: Sequence[Dim]) -> Dim | None:
+    """What stands in a read for a variable of the write; None if that is no single index."""
+    if place not in written:
+        # What has no index for it is private to the loop, and read in the same iteration.
+        return None if _mentioned(place, written) else place
+    found = [x for x, y in zip(read, written, strict=True) if y == place]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_indirect(store: Store) -> bool:
@@ -257,12 +306,6 @@ def _is_indirect(store: Store) -> bool:
     places = [*store.indices, *(index for load in found for index in load.indices)]
     return any(load.mask is not None for load in found) or any(
         not isinstance(index, int) and index.opaques for index in places
-    )
-
-
-def _indexes(write: Access, loop: For) -> bool:
-    return any(
-        s.name == loop.var.name for index in write.indices for s in symbolic.symbols(index)
     )
 
 

@@ -32,14 +32,12 @@ from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace,
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
-    drop_guards,
     fission,
     fuse_nests,
     partition,
     privatize,
     reorder,
     rfactor,
-    sink_guards,
     specialize,
     split,
     split_powers,
@@ -57,6 +55,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
     split_off_last_block,
+    unguard,
     unguarded,
 )
 from tilewright.compiler.schedule.rules.structure import (
@@ -243,14 +242,9 @@ class _LaneRows:
         self._join_passes(lane)
         parts = [part[lane] for part in self.s.apply(fission, lane, 1, "workgroup")]
         for one in parts:
-            self._unguard(one)
+            unguard(self.s, one)
         for one in parts:
             self.part(one)
-
-    def _unguard(self, lane: str) -> None:
-        """Let rows that are not there be computed, too, where only they see it."""
-        self.s.apply(sink_guards, lane)
-        self.s.apply(drop_guards, lane)
 
     def _join_passes(self, lane: str) -> None:
         """Passes over the same elements, one after the other, are one; but what is moved is not."""
@@ -265,7 +259,7 @@ class _LaneRows:
     def part(self, lane: str) -> None:
         """Schedule the one statement of the tile's code that `lane` goes over."""
         s = self.s
-        self._unguard(lane)
+        unguard(s, lane)
         inner = find(s.kernel, lane).body
         if len(inner) != 1 or not isinstance(inner[0], For):
             self._vectors(lane)
@@ -309,7 +303,7 @@ class _LaneRows:
             s.apply(reorder, [lane, across])
             across, lane = lane, across
         if not any(stride(x, across) == 1 and stride(x, lane) != 1 for x in loads(body)):
-            self._steps(across, lane, 1)
+            self._steps(across, lane, _WAYS)
             return
         # Only the last tile may lack rows: there alone lanes are left out of blocks.
         for part in s.parts(specialize, row, across, "guarded"):

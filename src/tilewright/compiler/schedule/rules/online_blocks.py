@@ -58,6 +58,12 @@ def split_off_last_block(s: Schedule, rows: str) -> None:
                 s.apply(split, name, 1)
 
 
+def unguard(s: Schedule, rows: str) -> None:
+    """Let rows that are not there be computed, too, where only they see it."""
+    s.apply(sink_guards, rows)
+    s.apply(drop_guards, rows)
+
+
 def is_block(statement: object) -> TypeGuard[For]:
     """Whether a loop goes over blocks of keys."""
     return isinstance(statement, For) and len(sums_of_products(statement)) > 1
@@ -80,14 +86,16 @@ class BlockWalk:
             return
         if any(_names(x.extent) & set(nest) for x in blocks):
             nest = [row]  # tiles have blocks of their own
-        for part in s.apply(fission, nest[0], len(nest), "workgroup", self.code.together):
+        parts = s.apply(fission, nest[0], len(nest), "workgroup", self.code.together)
+        for part in parts:
+            unguard(s, part[row])
+        for part in parts:
             self._block([part[name] for name in nest])
 
     def _block(self, around: list[str]) -> None:
         """A loop over blocks goes outside of tiles and rows."""
         s, row = self.s, around[-1]
-        s.apply(sink_guards, row)
-        s.apply(drop_guards, row)
+        unguard(s, row)
         block, *others = find(s.kernel, row).body
         if others or not is_block(block):
             self.code.part(row)
