@@ -406,6 +406,10 @@ class Expressions:
         return unary("erf", x)
 
     @staticmethod
+    def normal_cdf(x: Expression) -> Expression:
+        return unary("normal_cdf", x)
+
+    @staticmethod
     def sigmoid(x: Expression) -> Expression:
         return unary("sigmoid", x)
 

@@ -68,7 +68,7 @@ class Buffer:
 
 UNARY_OPS: Final = (
     "neg", "abs", "exp", "exp_nonpositive", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf",
-    "sigmoid", "floor", "ceil", "round", "trunc", "not", "is_nan",
+    "normal_cdf", "sigmoid", "floor", "ceil", "round", "trunc", "not", "is_nan",
 )  # fmt: skip
 BINARY_OPS: Final = (
     "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
@@ -140,8 +140,8 @@ class Load:
 class Unary:
     """A function of one operand.
 
-    `op` is one of `UNARY_OPS` (`exp_nonpositive` is exp of what is known to be at most 0; `round` is
-    half to even; `not` is logical on bool and bitwise on integers).
+    `op` is one of `UNARY_OPS` (`exp_nonpositive` is exp of what is known to be at most 0; `normal_cdf`
+    is (1 + erf(x / sqrt(2))) / 2; `round` is half to even; `not` is logical on bool and bitwise on integers).
     """
 
     op: str

@@ -37,6 +37,7 @@ _FLOAT_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
+    "normal_cdf": lambda x: (1 + np.asarray(_erf(x * math.sqrt(0.5)), np.float64)) / 2,
     "erf": lambda x: np.asarray(_erf(x), np.float64),
     "sigmoid": _sigmoid,
     "floor": np.floor,

@@ -109,7 +109,18 @@ SLOW_OPERATIONS: Final[Mapping[str, int]] = {
     "mod": 10,
     "pow": 50,
     **dict.fromkeys(
-        ("exp", "exp_nonpositive", "log", "sin", "cos", "tanh", "erf", "sigmoid"), 20
+        (
+            "exp",
+            "exp_nonpositive",
+            "log",
+            "sin",
+            "cos",
+            "tanh",
+            "erf",
+            "normal_cdf",
+            "sigmoid",
+        ),
+        20,
     ),
 }
 """Multiply-adds that take as long as an operation does, on a usual core; those of any other are 1."""

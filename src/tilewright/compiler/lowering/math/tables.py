@@ -177,6 +177,17 @@ F64: Final = Table(
 
 TABLES: Final = {dtypes.f32: F32, dtypes.f64: F64}
 
+# normal_cdf(x) - 1/2 of f32 as x P(x**2) / Q(x**2) to 2**-26.6 for |x| < 5, then up to 2e-7 beyond 1/2.
+NORMAL_END: Final = 5.5**2
+NORMAL_NUMERATOR: Final = (
+    0.398942232131958, 0.034255970269441605, 0.0047050537541508675, 0.0001731122611090541,
+    6.403872248483822e-06, 2.2639060404117117e-08,
+)  # fmt: skip
+NORMAL_DENOMINATOR: Final = (
+    1.0, 0.2525326907634735, 0.028884368017315865, 0.001909377402625978, 7.510920841014013e-05,
+    1.1975896541116526e-06,
+)  # fmt: skip
+
 TWO_THIRDS: Final = (
     float.fromhex("0x1.5555555555555p-1"),
     float.fromhex("0x1.5555555555555p-55"),

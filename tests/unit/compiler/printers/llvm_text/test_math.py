@@ -183,6 +183,31 @@ def test_f32_functions_hold_at_every_exponent(op):
     check(got, want, dtypes.f32, limit, x)
 
 
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize(
+    ("dtype", "limit"), [(dtypes.f32, 2.2e-7), (dtypes.f64, 4e-16)], ids=str
+)
+def test_the_normal_distribution_is_accurate_and_has_ends(dtype, limit, target):
+    """Absolutely; exactly 0 and 1 far outside, so that GELU of large numbers is 0 or the number."""
+    x = np.concatenate([samples(dtype, 9), np.linspace(-7, 7, COUNT, dtype=dtype.numpy)])
+    with np.errstate(all="ignore"):
+        want = (1 + _erf(x.astype(np.float64) * math.sqrt(0.5)).astype(np.float64)) / 2
+    got = np.zeros_like(x)
+    for begin in (0, COUNT):
+        part = np.zeros(COUNT, dtype.numpy)
+        function("normal_cdf", dtype, target.vector_lanes(dtype), 1, target)(
+            [np.ascontiguousarray(x[begin : begin + COUNT]), part]
+        )
+        got[begin : begin + COUNT] = part
+    missing = np.isnan(x)
+    assert np.isnan(got[missing]).all()
+    assert np.abs(got - want)[~missing].max() <= limit
+    end = 5.5 if dtype is dtypes.f32 else 9
+    with np.errstate(invalid="ignore"):
+        assert (got[x < -end] == 0).all()
+        assert (got[x > end] == 1).all()
+
+
 @pytest.mark.parametrize("op", ["sin", "cos"])
 def test_huge_angles_are_reduced_exactly(op):
     """Multiples of pi/2 to the last bit: the hard cases of the reduction."""
