@@ -9,9 +9,9 @@ constants of a step are read once for all chains, too.  Called by `statements`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Final, final
 
 from tilewright.compiler.kernel.ir import (
@@ -24,6 +24,7 @@ from tilewright.compiler.kernel.ir import (
     Fma,
     Load,
     Select,
+    Space,
     Splat,
     Statement,
     Store,
@@ -58,10 +59,10 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
         body: statements.
         registers: vector registers of the target.
     """
-    width = max(registers // _REGISTERS_PER_CHAIN, 1)
     run: list[Store] = []
     ahead: list[Store] = []
-    for statement in body:
+    width = 1
+    for position, statement in enumerate(body):
         store = statement if isinstance(statement, Store) else None
         chain = store if store is not None and _is_chain(store) else None
         full = chain is not None and (
@@ -71,6 +72,7 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
             yield Run(tuple(run), tuple(ahead))
             run, ahead = [], []
         if chain is not None:
+            width = width if ahead else _width(body[position:], registers)
             ahead.append(chain)
         if store is None or not ahead:
             yield Run((statement,))
@@ -80,9 +82,22 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
         yield Run(tuple(run), tuple(ahead))
 
 
+def _width(following: Sequence[Statement], registers: int) -> int:
+    """How many chains have room: one beside totals of a loop that wait in registers for theirs."""
+    stores = itertools.takewhile(lambda s: isinstance(s, Store), following)
+    waiting = sum(
+        1
+        for store in stores
+        if isinstance(store, Store) and _is_chain(store)
+        for step in _steps(store.value)
+        if isinstance(step, Load) and step.buffer.space is Space.REGISTER
+    )
+    return max(registers // _REGISTERS_PER_CHAIN, 1) if waiting <= registers // 4 else 1
+
+
 def in_turns(values: Iterable[Expression]) -> Iterator[Expression]:
     """The steps of all values, the first of each, the second of each, and so on."""
-    for steps in zip_longest(*map(_steps, values)):
+    for steps in itertools.zip_longest(*map(_steps, values)):
         yield from (step for step in steps if step is not None)
 
 

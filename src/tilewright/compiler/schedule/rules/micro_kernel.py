@@ -44,7 +44,7 @@ _LONGEST_WHOLE: Final = 4 * _SHORT_BLOCK
 Nothing parts such a sum from what is done with it.  Code generators mix the two if they are long, and
 operands of the sum then wait on the stack.
 """
-_HEAVY_EPILOGUE: Final = 24
+_HEAVY_EPILOGUE: Final = 20
 
 
 @final
