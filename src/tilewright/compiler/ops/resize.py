@@ -129,7 +129,8 @@ def axis_table(
     if attributes["exclude_outside"]:
         weights = np.where((places < 0) | (places >= size), 0, weights)
     if attributes["exclude_outside"] or attributes["antialias"]:
-        weights = weights / weights.sum(1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # a place with no tap inside is outside itself
+            weights = weights / weights.sum(1, keepdims=True)
     return Axis(np.clip(places, 0, size - 1), weights, outside)
 
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import f32, f64, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resampled
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.graph.contents import MAX_DENOMINATOR
+from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import normal_axes
 
 _MODES: Final = {
@@ -71,56 +76,110 @@ def _is_given(call: Call, index: int) -> bool:
 
 def _from_scales(
     call: Call, x: Tensor, index: int, axes: Sequence[int]
-) -> tuple[list[Dim], list[float]]:
+) -> tuple[list[Dim], list[Scale]]:
+    given = call.tensor(index)
+    if given.array is None and not given.stand_in:
+        return _from_computed_scales(call.maker, x, given, axes)
     values = call.array(index, "the scale").reshape(-1)
     if len(values) != len(axes):
         raise ModelError(f"{len(values)} scales for {len(axes)} axes")
-    scales = [1.0] * x.rank
-    sizes = list(x.shape)
+    numbers = [1.0] * x.rank
     for axis, value in zip(axes, values, strict=True):
-        scales[axis] = float(value)
-        sizes[axis] = scaled_size(x.shape[axis], float(value))
+        numbers[axis] = float(value)
+    return _sized_by(x, numbers)
+
+
+def _sized_by(x: Tensor, scales: Sequence[float]) -> tuple[list[Dim], list[Scale]]:
+    """The sizes that numbers make, beside them."""
+    sizes = [scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
+    return sizes, list(scales)
+
+
+def _from_computed_scales(
+    e: NodeMaker, x: Tensor, given: Tensor, axes: Sequence[int]
+) -> tuple[list[Dim], list[Scale]]:
+    """Scales that are data; those of a concatenation that are numbers leave their axes alone or known."""
+    if given.shape != (len(axes),):
+        raise ModelError(f"scales of type {given.type} for {len(axes)} axes")
+    numbers = _known_numbers(given, len(axes))
+    elements = [e.reshape(e.slice(given, 0, i, 1), ()) for i in range(len(axes))]
+    sizes, scales = list(x.shape), cast("list[Scale]", [1.0] * x.rank)
+    unknown: list[tuple[int, Tensor]] = []
+    for axis, number, element in zip(axes, numbers, elements, strict=True):
+        if number is None:
+            scales[axis] = e.cast(element, f64)
+            unknown.append((axis, element))
+        else:
+            scales[axis], sizes[axis] = number, scaled_size(x.shape[axis], number)
+    # In single precision, as runtimes compute it.
+    longer = [
+        e.op("floor", e.op("mul", e.cast(e.dim(x.shape[axis]), f32), e.cast(scale, f32)))
+        for axis, scale in unknown
+    ]
+    counts = e.concat([e.reshape(e.cast(n, i64), (1,)) for n in longer], 0)
+    for (axis, _), size in zip(unknown, control.read_sizes(e, counts, "size"), strict=True):
+        sizes[axis] = size
     return sizes, scales
+
+
+def _known_numbers(given: Tensor, count: int) -> list[float | None]:
+    """The elements that are numbers, of a vector that is joined of numbers and computed pieces."""
+    node = None if given.value is None else given.value.node
+    if node is None or node.op != "concat":
+        return [None] * count
+    found: list[float | None] = []
+    for piece in node.present_operands:
+        made = piece.node
+        if made is not None and made.op == "constant":
+            found += np.reshape(cast("Array", made.attributes["value"]), -1).tolist()
+        else:
+            found += [None] * cast("int", piece.type.shape[0])
+    return found
 
 
 def _from_sizes(
     call: Call, x: Tensor, axes: Sequence[int], policy: str
-) -> tuple[list[Dim], list[float] | None]:
-    wanted = call.sized(3, "the size") if policy == "stretch" else call.dims(3, "the size")
+) -> tuple[list[Dim], list[Scale]]:
+    wanted = call.sized(3, "the size")
     if len(wanted) != len(axes):
         raise ModelError(f"{len(wanted)} sizes for {len(axes)} axes")
-    sizes = list(x.shape)
+    sizes, scales = list(x.shape), cast("list[Scale]", [None] * x.rank)
     if policy == "stretch":
         for axis, size in zip(axes, wanted, strict=True):
             sizes[axis] = size
-        return sizes, None
-    ratios = [
-        w / s if isinstance(w, int) and isinstance(s, int) and s else math.nan
-        for w, s in zip(wanted, (x.shape[a] for a in axes), strict=True)
-    ]
-    if any(math.isnan(r) for r in ratios):
-        raise UnsupportedError(
-            "'keep_aspect_ratio_policy' of a dynamic size is not supported"
-        )
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    scales = [1.0] * x.rank
-    for axis in axes:
-        size = x.shape[axis]
-        assert isinstance(size, int)
-        sizes[axis] = math.floor(ratio * size + 0.5)
-        scales[axis] = ratio
+        return sizes, scales
+    scales = cast("list[Scale]", [1.0] * x.rank)
+    e, word = call.maker, "min" if policy == "not_larger" else "max"
+    own = [x.shape[a] for a in axes]
+    if all(isinstance(d, int) and d for d in own) and all(
+        isinstance(w, int) for w in wanted
+    ):
+        shares = np.array(wanted) / np.array(own)
+        ratio = float(shares.min() if word == "min" else shares.max())
+        for axis, size in zip(axes, own, strict=True):
+            scales[axis], sizes[axis] = ratio, math.floor(ratio * cast("int", size) + 0.5)
+        return sizes, scales
+    old = e.cast(e.dims(own), f64)
+    ratios = e.op("div", e.cast(e.dims(wanted), f64), old)
+    chosen = e.op(f"reduce_{word}", ratios, axes=(0,), keepdims=False)
+    rounded = e.op("floor", e.op("add", e.op("mul", old, chosen), e.scalar(0.5, f64)))
+    counts = control.read_sizes(e, e.cast(rounded, i64), "size")
+    for axis, count in zip(axes, counts, strict=True):
+        scales[axis], sizes[axis] = chosen, count
     return sizes, scales
 
 
-def _region(call: Call, x: Tensor, axes: Sequence[int]) -> np.ndarray | None:
+def _region(call: Call, x: Tensor, axes: Sequence[int]) -> np.ndarray | Tensor | None:
     """The region of tf_crop_and_resize, for all axes."""
     if not _is_given(call, 1):
         return None
-    given = call.array(1, "the region").reshape(-1)
     whole = np.concatenate([np.zeros(x.rank), np.ones(x.rank)])
-    for index, axis in enumerate(axes):
-        whole[axis] = given[index]
-        whole[x.rank + axis] = given[len(axes) + index]
+    places = np.array([*axes, *(x.rank + axis for axis in axes)])
+    e, given = call.maker, call.tensor(1)
+    if given.array is None and not given.stand_in:
+        others, at = e.constant(whole), e.constant(places.astype(np.int64))
+        return e.op("scatter_elements", others, at, e.cast(given, f64), axis=0)
+    whole[places] = call.array(1, "the region").reshape(-1)
     return whole
 
 
@@ -132,8 +191,6 @@ def _resize(call: Call) -> Tensor:
     policy = call.choice(
         "keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller")
     )
-    crop = coordinates == "tf_crop_and_resize"
-    scales: list[float] | None
     if _is_given(call, 2):
         sizes, scales = _from_scales(call, x, 2, axes)
     elif _is_given(call, 3):
@@ -143,10 +200,7 @@ def _resize(call: Call) -> Tensor:
     nearest = call.choice("nearest_mode", "round_prefer_floor", _NEAREST)
     if coordinates == "tf_half_pixel_for_nn":
         coordinates, nearest = "half_pixel", "round_prefer_ceil"
-    return call.maker.op(
-        "resize",
-        x,
-        sizes=tuple(sizes),
+    how = Resampling(
         mode=mode,
         coordinate_mode=coordinates,
         nearest_mode=nearest,
@@ -154,9 +208,9 @@ def _resize(call: Call) -> Tensor:
         exclude_outside=call.flag("exclude_outside"),
         antialias=call.flag("antialias"),
         extrapolation_value=call.float("extrapolation_value", 0.0),
-        scales=None if scales is None else np.array(scales),
-        roi=_region(call, x, axes) if crop else None,
     )
+    region = _region(call, x, axes) if how.is_cropped else None
+    return resampled(call.maker, x, sizes, scales, region, how)
 
 
 def _upsample(call: Call) -> Tensor:
@@ -169,17 +223,9 @@ def _upsample(call: Call) -> Tensor:
     else:
         if len(given) != x.rank:
             raise ModelError(f"{len(given)} scales for rank {x.rank}")
-        scales = list(given)
-        sizes = [scaled_size(d, s) for d, s in zip(x.shape, given, strict=True)]
-    return call.maker.op(
-        "resize",
-        x,
-        sizes=tuple(sizes),
-        mode=mode,
-        coordinate_mode="asymmetric",
-        nearest_mode="floor",
-        scales=np.array(scales),
-    )
+        sizes, scales = _sized_by(x, given)
+    how = Resampling(mode, coordinate_mode="asymmetric", nearest_mode="floor")
+    return resampled(call.maker, x, sizes, scales, None, how)
 
 
 ROWS: Final[tuple[Row, ...]] = (

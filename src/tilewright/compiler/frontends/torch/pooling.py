@@ -6,12 +6,14 @@ Source: the operators of ATen by name, `torch.nn.functional` reference pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resampled
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.contraction import matrix_product
@@ -233,19 +235,15 @@ def _upsample(mode: str) -> Build:
             coordinates, rounding = "align_corners", "floor"
         else:
             coordinates, rounding = "half_pixel", "floor"
-        attributes: dict[str, object] = {"sizes": shape, "mode": mode,
-            "coordinate_mode": coordinates, "nearest_mode": rounding}  # fmt: skip
+        how = Resampling(mode, coordinates, rounding)
         if "_aa" in call.operation.target:
             if corners or scales:
                 raise UnsupportedError("antialiasing beside scales or aligned corners")
-            attributes |= {
-                "antialias": True,
-                "cubic_coefficient": -0.5,
-                "exclude_outside": True,
-            }
+            how = replace(how, antialias=True, cubic_coefficient=-0.5, exclude_outside=True)
+        factors: list[Scale] = [None] * x.rank
         if scales and not corners:
-            attributes["scales"] = np.array((1.0, 1.0, *scales))
-        return e.op("resize", x, **attributes)
+            factors = [1.0, 1.0, *scales]
+        return resampled(e, x, shape, factors, None, how)
 
     return build
 

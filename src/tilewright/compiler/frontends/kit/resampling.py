@@ -1,0 +1,323 @@
+"""Resampling where what decides it is data: sizes, scales or a region that only a call knows.
+
+The op `resize` needs numbers for its tables; here positions and weights are computed beside the image, axis by axis, by
+the same formulas (`ops/resize.py`), coordinates in f64.  Called by the rows of front ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import f64, i64
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.ops import catalogue
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How an image is resampled; the names and words are those of the op `resize`."""
+
+    mode: str
+    coordinate_mode: str = "half_pixel"
+    nearest_mode: str = "round_prefer_floor"
+    cubic_coefficient: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+    extrapolation_value: float = 0.0
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """Those of the op."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def is_cropped(self) -> bool:
+        """Whether a region of the image is what is resampled."""
+        return self.coordinate_mode == "tf_crop_and_resize"
+
+
+Scale = float | Tensor | None
+"""How many times longer an axis becomes: a number, a scalar of f64, or None for what its sizes say."""
+Number = float | Tensor
+
+
+def resampled(
+    e: NodeMaker,
+    x: Tensor,
+    sizes: Sequence[Dim],
+    scales: Sequence[Scale],
+    region: np.ndarray | Tensor | None,
+    how: Resampling,
+) -> Tensor:
+    """`x` resampled to `sizes`, by the op where it has a kernel for them.
+
+    Args:
+        e: writes the nodes.
+        x: the image.
+        sizes: of every axis of the result.
+        scales: of every axis; they decide where an element of the result lies in `x`.
+        region: of a cropped image, first all starts, then all ends, as shares of the axes.
+        how: the rest.
+    """
+    held = _numbers(scales)
+    if held is not False and not isinstance(region, Tensor):
+        attributes = how.attributes | {"sizes": tuple(sizes), "scales": held, "roi": region}
+        op = catalogue.lookup("resize")
+        if x.array is not None or op.supports([x.type], op.complete(attributes)):
+            return e.op("resize", x, **attributes)
+    if isinstance(region, np.ndarray):
+        region = e.constant(region.astype(np.float64))
+    return _Computed(e, how).image(x, sizes, scales, region)
+
+
+def _numbers(scales: Sequence[Scale]) -> np.ndarray | bool | None:
+    """The scales as numbers; None where sizes decide, False where they are no numbers."""
+    if all(s is None for s in scales):
+        return None
+    if any(s is None or isinstance(s, Tensor) for s in scales):
+        return False
+    return np.array(scales)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One axis: where the elements of the result lie, f64[count]; its size; how much longer it becomes."""
+
+    axis: int
+    place: Tensor
+    size: Dim
+    scale: Tensor
+
+
+@final
+class _Computed:
+    """Writes the nodes of one resampling."""
+
+    def __init__(self, e: NodeMaker, how: Resampling) -> None:
+        self.e: NodeMaker = e
+        self.how: Resampling = how
+
+    def image(
+        self,
+        x: Tensor,
+        sizes: Sequence[Dim],
+        scales: Sequence[Scale],
+        region: Tensor | None,
+    ) -> Tensor:
+        """All axes, one after another; rounded once."""
+        e, how = self.e, self.how
+        lines: list[_Line] = []
+        for axis, (count, scale) in enumerate(zip(sizes, scales, strict=True)):
+            same = count == x.shape[axis] and (scale is None or scale == 1.0)
+            if not same or how.is_cropped:
+                lines.append(self._line(x, axis, count, scale, region))
+        nearest = how.mode == "nearest"
+        wide = x if nearest else e.cast(x, _wide(x))
+        for line in lines:
+            wide = self._nearest(wide, line) if nearest else self._weighted(wide, line)
+        if how.is_cropped:
+            wide = self._extrapolated(wide, lines)
+        if wide.dtype != x.dtype and not x.dtype.is_float:
+            wide = e.op("round", wide)
+        return e.cast(wide, x.dtype)
+
+    # --- arithmetic in f64
+
+    def _f64(self, number: Number | Dim) -> Tensor:
+        if isinstance(number, Tensor):
+            return self.e.cast(number, f64)
+        if isinstance(number, int | float):
+            return self.e.scalar(number, f64)
+        return self.e.cast(self.e.dim(number), f64)
+
+    def _op(self, name: str, *operands: Number) -> Tensor:
+        return self.e.op(name, *map(self._f64, operands))
+
+    # --- coordinates
+
+    def _line(
+        self, x: Tensor, axis: int, count: Dim, scale: Scale, region: Tensor | None
+    ) -> _Line:
+        size = x.shape[axis]
+        if scale is None:
+            longest = self._op("max", self._f64(size), 1)
+            scale = self._op("div", self._f64(count), longest)
+        factor = self._f64(scale)
+        at = self.e.cast(self.e.iota((count,), 0), f64)
+        if region is not None:
+            place = self._cropped(at, size, count, region, axis)
+        else:
+            place = self._place(at, self._f64(size), self._f64(count), factor)
+        return _Line(axis, place, size, factor)
+
+    def _place(self, at: Tensor, size: Tensor, count: Tensor, scale: Tensor) -> Tensor:
+        op, mode = self._op, self.how.coordinate_mode
+        if mode == "asymmetric":
+            return op("div", at, scale)
+        if mode == "align_corners":
+            width = op("mul", scale, size)
+            last = op("sub", size, 1)
+            spread = op("div", op("mul", at, last), op("sub", width, 1))
+            return self.e.op("where", self._is_one(width), self._f64(0), spread)
+        centred = op("sub", op("div", op("add", at, 0.5), scale), 0.5)
+        if mode == "pytorch_half_pixel":
+            return self.e.op("where", self._is_one(count), self._f64(-0.5), centred)
+        if mode == "half_pixel_symmetric":
+            missing = op("sub", 1, op("div", count, op("mul", scale, size)))
+            return op("add", centred, op("mul", op("mul", size, 0.5), missing))
+        return centred
+
+    def _is_one(self, number: Tensor) -> Tensor:
+        return self.e.op("equal", number, self._f64(1))
+
+    def _cropped(
+        self, at: Tensor, size: Dim, count: Dim, region: Tensor, axis: int
+    ) -> Tensor:
+        e, op = self.e, self._op
+        half = region.shape[0]
+        assert isinstance(half, int), "a vector that was put together for all axes"
+        start, end = (
+            e.reshape(e.slice(region, 0, place, 1), ())
+            for place in (axis, axis + half // 2)
+        )
+        last = op("sub", self._f64(size), 1)
+        gaps = op("sub", self._f64(count), 1)
+        step = op("div", op("mul", op("sub", end, start), last), gaps)
+        spread = op("add", op("mul", start, last), op("mul", at, step))
+        middle = op("mul", op("mul", op("add", start, end), 0.5), last)
+        return e.op("where", self._is_one(self._f64(count)), middle, spread)
+
+    # --- elements
+
+    def _inside(self, place: Tensor, size: Dim) -> Tensor:
+        """Places as indices of an axis, those outside moved to its ends."""
+        last = self._op("sub", self._f64(size), 1)
+        return self.e.cast(self._op("max", self._op("min", place, last), 0), i64)
+
+    def _nearest(self, x: Tensor, line: _Line) -> Tensor:
+        op, rule, place = self._op, self.how.nearest_mode, line.place
+        if rule == "round_prefer_floor":
+            place = op("ceil", op("sub", place, 0.5))
+        elif rule == "round_prefer_ceil":
+            place = op("floor", op("add", place, 0.5))
+        else:
+            place = op(rule, place)
+        return self.e.op("gather", x, self._inside(place, line.size), axis=line.axis)
+
+    def _weighted(self, x: Tensor, line: _Line) -> Tensor:
+        if self.how.antialias:
+            return self._many_taps(x, line)
+        left = self._op("sub", self._op("ceil", line.place), 1)
+        offsets = (0, 1) if self.how.mode == "linear" else (-1, 0, 1, 2)
+        taps = [self._op("add", left, offset) for offset in offsets]
+        weights = [self._weight(tap, line.place, line.size, None) for tap in taps]
+        if self.how.exclude_outside:
+            whole = _total(weights, lambda a, b: self._op("add", a, b))
+            weights = [self._op("div", weight, whole) for weight in weights]
+        products = [
+            self._product(x, self._inside(tap, line.size), weight, line.axis)
+            for tap, weight in zip(taps, weights, strict=True)
+        ]
+        return _total(products, lambda a, b: self.e.op("add", a, b))
+
+    def _product(self, x: Tensor, places: Tensor, weights: Tensor, axis: int) -> Tensor:
+        """The elements at `places`, times their weights: vectors, or matrices with an axis for taps."""
+        e = self.e
+        taken = e.op("gather", x, places, axis=axis)
+        behind = range(places.rank, places.rank + x.rank - axis - 1)
+        return e.op("mul", taken, e.unsqueeze(e.cast(weights, x.dtype), behind))
+
+    def _many_taps(self, x: Tensor, line: _Line) -> Tensor:
+        """As many taps as the wider kernel of a smaller image has, which the scale decides."""
+        e, op = self.e, self._op
+        stretch = op("min", line.scale, 1)
+        radius = 1 if self.how.mode == "linear" else 2
+        start = op("add", op("floor", op("div", -radius, stretch)), 1)
+        most = e.cast(e.reshape(op("sub", 2, op("mul", start, 2)), (1,)), i64)
+        (count,) = _sizes(e, most, "taps")
+        offsets = op("add", start, e.cast(e.iota((1, count), 1), f64))
+        place = e.unsqueeze(line.place, (1,))
+        taps = op("add", op("sub", op("ceil", place), 1), offsets)
+        weights = self._weight(taps, place, line.size, stretch)
+        whole = e.op("reduce_sum", weights, axes=(1,), keepdims=True)
+        inside = self._inside(taps, line.size)
+        products = self._product(x, inside, op("div", weights, whole), line.axis)
+        return e.op("reduce_sum", products, axes=(line.axis + 1,), keepdims=False)
+
+    def _weight(
+        self, tap: Tensor, place: Tensor, size: Dim, stretch: Tensor | None
+    ) -> Tensor:
+        op, e = self._op, self.e
+        distance = op("abs", op("sub", tap, place))
+        if stretch is not None:
+            distance = op("mul", distance, stretch)
+        weight = self._kernel(distance)
+        if not self.how.exclude_outside:
+            return weight
+        zero = self._f64(0)
+        before = e.op("less", tap, zero)
+        behind = e.op("greater_equal", tap, self._f64(size))
+        return e.op("where", e.op("logical_or", before, behind), zero, weight)
+
+    def _kernel(self, distance: Tensor) -> Tensor:
+        """The weight of a tap so far from the wanted place."""
+        op, e, zero = self._op, self.e, self._f64(0)
+        if self.how.mode == "linear":
+            return op("max", op("sub", 1, distance), zero)
+        a = self.how.cubic_coefficient
+        near = self._polynomial(distance, (a + 2, -(a + 3), 0, 1))
+        far = self._polynomial(distance, (a, -5 * a, 8 * a, -4 * a))
+        outer = e.op("where", e.op("less", distance, self._f64(2)), far, zero)
+        return e.op("where", e.op("less_equal", distance, self._f64(1)), near, outer)
+
+    def _polynomial(self, x: Tensor, coefficients: Sequence[float]) -> Tensor:
+        total = self._f64(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = self._op("add", self._op("mul", total, x), coefficient)
+        return total
+
+    def _extrapolated(self, x: Tensor, lines: Sequence[_Line]) -> Tensor:
+        """The value for what lies outside of the image, along any axis."""
+        e = self.e
+        value = e.scalar(self.how.extrapolation_value, x.dtype)
+        for line in lines:
+            last = self._op("sub", self._f64(line.size), 1)
+            before = e.op("less", line.place, self._f64(0))
+            behind = e.op("greater", line.place, last)
+            outside = e.op("logical_or", before, behind)
+            lined = e.unsqueeze(outside, range(1, x.rank - line.axis))
+            x = e.op("where", lined, value, x)
+        return x
+
+
+_WIDE: Final = (dtypes.f16, dtypes.bf16, dtypes.f32)
+
+
+def _wide(x: Tensor) -> dtypes.DType:
+    """What is computed in: whole numbers need all bits of theirs."""
+    return dtypes.f32 if x.dtype in _WIDE else f64
+
+
+def _total(parts: Sequence[Tensor], add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = add(total, part)
+    return total
+
+
+def _sizes(e: NodeMaker, values: Tensor, stem: str) -> Sequence[Dim]:
+    """A vector of sizes: numbers where they are known."""
+    if values.array is not None:
+        found: Any = values.array.tolist()
+        return tuple(found)
+    return control.read_sizes(e, values, stem)

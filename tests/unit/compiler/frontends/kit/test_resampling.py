@@ -1,0 +1,119 @@
+"""Images resampled by computed sizes, scales and regions, beside the op whose tables are made of numbers."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import onnx_models
+from fakes.onnx_models import run_node
+
+RNG = np.random.default_rng(5)
+IMAGE = RNG.standard_normal((1, 2, 5, 7)).astype(np.float32)
+SCALES = np.array([1, 1, 1.8, 0.6], np.float32)
+COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_crop_and_resize", "tf_half_pixel_for_nn",
+)  # fmt: skip
+REGION = np.array([0, 0, 0.1, 0.4, 1, 1, 1.3, 0.9], np.float32)
+
+
+def both(
+    arrays: list[np.ndarray | None],
+    constants: list[int],
+    op: str = "Resize",
+    **options: object,
+) -> None:
+    """Check computed operands against the same operands as numbers."""
+    (expected,) = run_node(op, arrays, constants=constants, **options)
+    (actual,) = run_node(op, arrays, **options)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    tolerance = 0 if actual.dtype.kind in "iu" else 2e-5
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def region(coordinates: str) -> np.ndarray | None:
+    return REGION if coordinates == "tf_crop_and_resize" else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coordinates", COORDINATES)
+def test_computed_scales_and_regions_are_numbers_that_come_late(coordinates: str) -> None:
+    arrays = [IMAGE, region(coordinates), SCALES]
+    option = {"coordinate_transformation_mode": coordinates, "extrapolation_value": 7.5}
+    for mode in ("linear", "cubic"):
+        both(arrays, [1, 2], mode=mode, **option)
+        both(arrays, [1, 2], mode=mode, exclude_outside=1, **option)
+    for rule in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+        both(arrays, [1, 2], mode="nearest", nearest_mode=rule, **option)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("scales", [(0.3, 0.45), (1.7, 0.21), (2.0, 3.0)])
+def test_the_taps_of_a_smaller_image_are_counted_when_it_runs(
+    mode: str, scales: tuple[float, float]
+) -> None:
+    given = np.array([1, 1, *scales], np.float32)
+    for exclude in (0, 1):
+        both([IMAGE, None, given], [2], mode=mode, antialias=1, exclude_outside=exclude)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller", "stretch"])
+@pytest.mark.parametrize("sizes", [(7, 8), (3, 2), (1, 1), (5, 7)])
+def test_computed_sizes_keep_the_shape_of_an_image(
+    policy: str, sizes: tuple[int, int]
+) -> None:
+    arrays = [IMAGE, None, None, np.array(sizes)]
+    for mode in ("linear", "nearest"):
+        both(arrays, [3], axes=[3, 2], keep_aspect_ratio_policy=policy, mode=mode)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16, np.float64])
+def test_elements_of_other_types_are_rounded_once(dtype: type) -> None:
+    x = RNG.integers(0, 200, (3, 6)).astype(dtype)
+    for mode, scale in itertools.product(("linear", "cubic", "nearest"), (0.7, 1.9)):
+        both([x, None, np.array([1, scale], np.float32)], [2], mode=mode)
+
+
+def test_one_element_and_none() -> None:
+    both([IMAGE[..., :1], None, SCALES], [2], mode="linear")
+    both([IMAGE, None, None, np.array([1, 2, 0, 3])], [3], mode="linear")
+    both([IMAGE[:0], None, SCALES], [2], mode="cubic")
+
+
+def test_upsample_takes_computed_scales_too() -> None:
+    for mode in ("nearest", "linear"):
+        both(
+            [IMAGE, np.array([1, 1, 2.3, 3], np.float32)],
+            [1],
+            "Upsample",
+            opset=9,
+            mode=mode,
+        )
+
+
+def test_a_dynamic_image_is_resampled_by_kernels_alone() -> None:
+    model = onnx_models.parse("""graph (float[1,2,H,W] x, float[1,2,P,Q] like) => (float[1,2,P,Q] y) {
+      sizes = Shape (like)
+      y = Resize<mode = "linear"> (x, , , sizes)
+    }""")
+    compiled = tw.compile(
+        model
+    )  # a step on the host would be a warning, which is an error here
+    like = np.zeros((1, 2, 9, 4), np.float32)
+    (expected,) = run_node(
+        "Resize", [IMAGE, None, None, np.array(like.shape)], constants=[3], mode="linear"
+    )
+    np.testing.assert_allclose(compiled(IMAGE, like), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_scales_that_are_joined_of_numbers_and_data_leave_the_other_axes_alone() -> None:
+    model = onnx_models.parse("""graph (float[N,2,5,7] x, float[2] s) => (float[a,b,c,d] y) {
+      one = Constant<value_floats = [1.0, 1.0]> ()
+      scales = Concat<axis = 0> (one, s)
+      y = Resize<mode = "linear"> (x, , scales)
+    }""")
+    compiled = tw.compile(model)
+    (expected,) = run_node("Resize", [IMAGE, None, SCALES], constants=[2], mode="linear")
+    np.testing.assert_allclose(compiled(IMAGE, SCALES[2:]), expected, rtol=1e-5, atol=1e-5)
