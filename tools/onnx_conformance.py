@@ -10,13 +10,13 @@ machine code.  Why a case is not right stands in `tests/fakes/onnx_exclusions.py
 from __future__ import annotations
 
 import argparse
-import collections
 import fnmatch
 import runpy
 import time
 import unittest
 import unittest.mock
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import onnx
 from onnx.backend.base import Backend
-from onnx.defs import onnx_opset_version
+from onnx.defs import get_schema, onnx_opset_version
 
 import tilewright.onnx_backend as backend
 from tilewright.base.errors import TilewrightError
@@ -128,6 +128,20 @@ def run(kind: str, cases: Any, name: str) -> Outcome:
     return Outcome(kind, name, "right")
 
 
+def known_operands(model: backend.PreparedModel) -> str:
+    """The operands of a prepared model that had to be known, by operator; empty where none had to."""
+    found: list[str] = []
+    for node in model.model.graph.node:
+        schema = get_schema(node.op_type, domain=node.domain)
+        last = len(schema.inputs) - 1
+        found += [
+            f"{node.op_type}: {schema.inputs[min(place, last)].name}"
+            for place, name in enumerate(node.input)
+            if name in model.fixed_inputs
+        ]
+    return ", ".join(dict.fromkeys(found))
+
+
 def explained(outcome: Outcome) -> tuple[str, str]:
     """The pattern of cases that this one belongs to, and why they are not right."""
     for pattern, reason in EXCLUDED.items():
@@ -137,7 +151,7 @@ def explained(outcome: Outcome) -> tuple[str, str]:
     return (outcome.name, outcome.reason) if pattern is None else (pattern, NOISE)
 
 
-def page(outcomes: Sequence[Outcome], fixed: int, *, compiled: bool) -> str:
+def page(outcomes: Sequence[Outcome], fixed: Mapping[str, int], *, compiled: bool) -> str:
     """The page of results as Markdown."""
     how = (
         "compiled to machine code"
@@ -159,18 +173,23 @@ def page(outcomes: Sequence[Outcome], fixed: int, *, compiled: bool) -> str:
 | --- | --- | --- | --- | --- | --- |
 """
     lines = [table_line(kind, outcomes) for kind in KINDS.values()]
+    known = {name: count for name, count in fixed.items() if name}
     right = sum(o.word == "right" and o.kind == "node" for o in outcomes)
     middle = f"""
-Of the {right} node cases that are right, {fixed} are compiled for the values of some inputs (`PreparedModel.fixed_inputs`), and again for other
-values: an axis, a shape or a number that decides what is compiled.
+Every operand of an operator may be data, given or computed: shapes, sizes, axes, scales, steps, positions. Of the {right} node cases that are
+right, {sum(known.values())} are compiled for the values of some inputs (`PreparedModel.fixed_inputs`), and again for other values; `tilewright.compile` refuses such
+a model by name, and takes the values as `input_values`:
 
+| operands that have to be known | cases |
+| --- | --- |
+{"".join(f"| {name} | {count} |{chr(10)}" for name, count in sorted(known.items()))}
 A case that *differs* gives other numbers than those that it records, for a reason that is stated here; *wrong* would be one without.
 What is not right, and why (`tests/fakes/onnx_exclusions.py`):
 
 | cases | suite | count | outcome | why |
 | --- | --- | --- | --- | --- |
 """
-    groups: dict[tuple[str, str, str, str], int] = collections.Counter()
+    groups: dict[tuple[str, str, str, str], int] = Counter()
     for outcome in outcomes:
         if outcome.word != "right":
             pattern, reason = explained(outcome)
@@ -181,7 +200,7 @@ What is not right, and why (`tests/fakes/onnx_exclusions.py`):
 
 def table_line(kind: str, outcomes: Sequence[Outcome]) -> str:
     """One kind of cases."""
-    own = collections.Counter(o.word for o in outcomes if o.kind == kind)
+    own = Counter(o.word for o in outcomes if o.kind == kind)
     cells = [own.total(), *(own[word] for word in WORDS)]
     return f"| {kind} | {' | '.join(map(str, cells))} |\n"
 
@@ -194,10 +213,10 @@ def group_line(pattern: str, kind: str, word: str, reason: str, count: int) -> s
 
 def run_all(
     options: argparse.Namespace, found: Mapping[str, Any]
-) -> tuple[list[Outcome], int]:
-    """The outcomes, and how many right node cases are compiled for values."""
+) -> tuple[list[Outcome], Counter[str]]:
+    """The outcomes, and how many right node cases are compiled for the values of which operands."""
     outcomes: list[Outcome] = []
-    fixed = 0
+    fixed: Counter[str] = Counter()
     for kind, cases in found.items():
         if options.kind not in (None, kind):
             continue
@@ -208,8 +227,8 @@ def run_all(
             Recorded.prepared.clear()
             outcome = run(kind, cases, name)
             outcomes.append(outcome)
-            is_fixed = any(p.fixed_inputs for p in Recorded.prepared)
-            fixed += outcome.word == "right" and kind == "node" and is_fixed
+            if outcome.word == "right" and kind == "node":
+                fixed.update(set(map(known_operands, Recorded.prepared)))
             if outcome.word != "right":
                 print(f"{kind} {name}: {outcome.word}: {outcome.reason}", flush=True)
         print(f"{kind}: {time.perf_counter() - start:.0f} s", flush=True)
@@ -229,7 +248,7 @@ def main() -> None:
     else:
         with unittest.mock.patch.object(backend.api, "compile", Oracles):
             outcomes, fixed = run_all(options, suite())
-    print(dict(collections.Counter(o.word for o in outcomes)))
+    print(dict(Counter(o.word for o in outcomes)))
     if options.page is not None:
         options.page.write_text(page(outcomes, fixed, compiled=options.compiled), "utf-8")
 

@@ -426,16 +426,37 @@ def samplings() -> Iterator[Case]:
             spatial_scale=0.25,
             mode=mode,
         )
+    yield single(
+        "resize/max_roi_pool",
+        "MaxRoiPool",
+        x(1, 64, 50, 50),
+        roi_boxes(with_images=True),
+        pooled_shape=[7, 7],
+        spatial_scale=0.25,
+    )
+    yield single(
+        "resize/affine_grid",
+        "AffineGrid",
+        x(4, 2, 3),
+        ints(4, 3, 96, 100),
+        opset=20,
+    )
 
 
-def roi_boxes() -> Tensor:
+def roi_boxes(*, with_images: bool = False) -> Tensor:
     """Return thirty boxes of an image of 200 x 200."""
     values = tuple(
         float(number)
         for index in range(30)
-        for number in (3 * index, 2 * index, 3 * index + 60, 2 * index + 75)
+        for number in (
+            *((0,) if with_images else ()),
+            3 * index,
+            2 * index,
+            3 * index + 60,
+            2 * index + 75,
+        )
     )
-    return Tensor(shape=(30, 4), values=values)
+    return Tensor(shape=(30, 4 + with_images), values=values)
 
 
 def makers() -> Iterator[Case]:

@@ -141,6 +141,11 @@ class PreparedModel(BackendRep):
         return len(self._variants)
 
     @property
+    def model(self) -> ModelProto:
+        """The model as it was given."""
+        return self._model
+
+    @property
     def fixed_inputs(self) -> tuple[str, ...]:
         """The inputs whose values the model is compiled for; a call with others compiles it again."""
         return self._fixed

@@ -182,6 +182,7 @@ mod: Final = declare(
     evaluate=lambda x, y, *, fmod: _oracle("mod" if fmod else "floormod")(x, y),
     body=pointwise(_mod_body, use_attributes=True),
     contents=contents.remainder,
+    ranges=ranges.remainder,
     cases=(*_ARITHMETIC_CASES, "[3,5] [3,5]; fmod=True"),
     source="ONNX Mod, opset 13",
 )

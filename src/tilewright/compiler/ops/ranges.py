@@ -124,6 +124,15 @@ def product(asked: Asked) -> Range:
     return _unwrapped(asked, Range(0, high))
 
 
+def remainder(asked: Asked) -> Range:
+    """The remainder of whole numbers by a divisor that is positive."""
+    divisor = asked.of(1)
+    has_sign = asked.attributes["fmod"] and not is_at_least(asked.of(0).low, 0)
+    if not asked.result.dtype.is_integer or has_sign or not is_at_least(divisor.low, 1):
+        return UNKNOWN
+    return Range(0, None if divisor.high is None else divisor.high - 1)
+
+
 def _sum(a: Range, b: Range) -> Range:
     low = None if a.low is None or b.low is None else a.low + b.low
     high = None if a.high is None or b.high is None else a.high + b.high

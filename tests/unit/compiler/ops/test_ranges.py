@@ -95,3 +95,21 @@ def test_a_column_is_followed_through_a_reshape():
         )  # fmt: skip
         assert row.ranges(asked) == Range(0, 1)
     assert columns == [None, 2]
+
+
+def test_a_remainder_is_less_than_a_divisor_that_is_positive():
+    whole = TensorType(i64, (3,))
+    signed, positive = (whole, Range(-5, 5)), (whole, Range(1, N))
+
+    def found(dtype, dividend, divisor, *, fmod: bool) -> Range:
+        ranges_of = (dividend[1], divisor[1])
+        types = [dividend[0], divisor[0]]
+        result = TensorType(dtype, (3,))
+        asked = Asked(types, {"fmod": fmod}, result, None, lambda i, _: ranges_of[i])
+        return ranges.remainder(asked)
+
+    assert found(i64, signed, positive, fmod=False) == Range(0, N - 1)
+    assert found(i64, signed, positive, fmod=True) == UNKNOWN
+    assert found(i64, (whole, Range(0, 9)), positive, fmod=True) == Range(0, N - 1)
+    assert found(i64, signed, (whole, Range(0, N)), fmod=False) == UNKNOWN
+    assert found(f32, signed, positive, fmod=False) == UNKNOWN

@@ -168,6 +168,23 @@ def refuse_inner_sizes(inner: Collection[str], types: Sequence[TensorType]) -> N
             )
 
 
+def as_declared(e: NodeMaker, result: Tensor, declared: TensorType | None) -> Tensor:
+    """A result of a region whose sizes data decides in there, as of the sizes that its model declares for it.
+
+    A run that has others fails.  What the region does not decide is left as it is.
+    """
+    if declared is None or not e.is_inside or declared.rank != result.rank:
+        return result
+    inner = bound_names(e.graph)
+    sizes: list[Dim] = list(result.shape)
+    for axis, (own, said) in enumerate(zip(result.shape, declared.shape, strict=True)):
+        if isinstance(said, int) and any(s.name in inner for s in symbols(own)):
+            held = e.reshape(e.dim(own), (1,))
+            e.bind_sizes(held, [fresh_symbol(e, "declared", said, said)])
+            sizes[axis] = said
+    return e.as_type(result, TensorType(result.dtype, tuple(sizes)))
+
+
 def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None) -> Dim:
     """A symbol that no other size of the model is called."""
     return symbol(e.fresh_name(stem), low, high)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from onnx import GraphProto, NodeProto, TensorProto
 
@@ -37,6 +37,10 @@ from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.compiler.ops.shapes import normal_axis
 
 T = TypeVar("T")
+KNOWN: Final = (
+    "make it a constant of the model, or give the inputs that decide it with input_values; "
+    "tilewright.onnx_backend compiles for the values of a call"
+)
 # Imports a subgraph of the current node with these inputs; returns its outputs.
 Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
 
@@ -182,7 +186,8 @@ class Call:
         if found is None:
             self.maker.need(tensor)
             raise UnsupportedError(
-                f"{subject} depends on data: operand {index + 1} is computed"
+                f"{subject} depends on data: operand {index + 1} is computed",
+                hint=KNOWN,
             )
         return found
 
@@ -233,7 +238,8 @@ class Call:
         if tensor.array is None:
             self.maker.need(tensor)
             raise UnsupportedError(
-                f"{subject} is not constant: operand {index + 1} is computed"
+                f"{subject} is not constant: operand {index + 1} is computed",
+                hint=KNOWN,
             )
         return tensor.array
 

@@ -27,6 +27,7 @@ import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.assumptions import Assumptions
 from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -437,7 +438,14 @@ class Importer:
         for node in graph.node:
             self._node(node, inner)
         self.maker.location = location
-        return [self._result(inner, text_of(v.name)) for v in graph.output]
+        found = [self._result(inner, text_of(v.name)) for v in graph.output]
+        declared = (described(v.type) for v in graph.output)
+        return [
+            control.as_declared(self.maker, held, type_)
+            if isinstance(held, Tensor)
+            else held
+            for held, type_ in zip(found, declared, strict=True)
+        ]
 
     def _result(self, scope: Scope, name: str) -> Held:
         held = scope.lookup(name)

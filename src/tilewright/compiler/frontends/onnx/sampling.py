@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -230,12 +231,16 @@ def _roi_align(call: Call) -> Tensor:
 def _col2im(call: Call) -> Tensor:
     """Blocks added up where they overlap."""
     e, x = call.maker, call.tensor(0)
-    image = call.numbers(1, "the shape of the image")
-    block = call.numbers(2, "the shape of a block")
+    image = call.sized(1, "the shape of the image")
+    block = call.sized(2, "the shape of a block")
     rank = len(image)
     dilations = call.integers("dilations", (1,) * rank)
     strides = call.integers("strides", (1,) * rank)
     pads = call.integers("pads", (0,) * (2 * rank))
+    if not all(isinstance(d, int) for d in (*image, *block)):
+        if not len(block) == len(dilations) == len(strides) == len(pads) // 2 == rank:
+            raise ModelError(f"blocks of rank {len(block)} of an image of rank {rank}")
+        return _added_up(e, x, image, block, strides, pads, dilations)
     return e.op(
         "col2im",
         x,
@@ -245,6 +250,165 @@ def _col2im(call: Call) -> Tensor:
         pads=pads,
         dilations=dilations,
     )
+
+
+def _added_up(
+    e: NodeMaker,
+    x: Tensor,
+    image: Sequence[Dim],
+    block: Sequence[Dim],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Tensor:
+    """Blocks of an image whose sizes are data: each element has a place in the image with its border."""
+    rank = len(image)
+    padded = [size + pads[i] + pads[rank + i] for i, size in enumerate(image)]
+    counts = [
+        symbolic.floordiv(room - dilation * (size - 1) - 1, stride) + 1
+        for room, dilation, size, stride in zip(
+            padded, dilations, block, strides, strict=True
+        )
+    ]
+    index = e.scalar(0, dtypes.i64)
+    for axis in range(rank):
+        inner = [block[axis] if i == axis else 1 for i in range(2 * rank)]
+        outer = [counts[axis] if i == rank + axis else 1 for i in range(2 * rank)]
+        within = e.op("mul", e.iota(inner, axis), e.dim(dilations[axis]))
+        begin = e.op("mul", e.iota(outer, rank + axis), e.dim(strides[axis]))
+        place = e.op("add", within, begin)
+        index = e.op("add", e.op("mul", index, e.dim(padded[axis])), place)
+    each = element_count(block)
+    channels = symbolic.floordiv(x.shape[1], each)
+    elements = element_count((*block, *counts))
+    whole = (x.shape[0], channels, elements)
+    index = e.broadcast_to(e.reshape(index, (1, 1, elements)), whole)
+    room = e.full(0, x.dtype, (*whole[:2], element_count(padded)))
+    parts = e.reshape(x, whole)
+    summed = e.op("scatter_elements", room, index, parts, axis=2, reduction="add")
+    result = e.reshape(summed, (*whole[:2], *padded))
+    for axis, size in enumerate(image):
+        result = e.slice(result, 2 + axis, pads[axis], size)
+    return result
+
+
+# --- maxima of regions
+
+
+def _max_roi_pool(call: Call) -> Tensor:
+    """The largest element of each part of a region, along an axis, then along the other; one with no element is 0.
+
+    Pixels are read whole: their channels lie side by side.
+    """
+    e, x, regions = call.maker, call.tensor(0), call.tensor(1)
+    rows, columns = call.integers("pooled_shape")
+    scale = _number(e, call.float("spatial_scale", 1.0), regions)
+    edges = e.op("mul", regions, scale)
+    batch, depth, height, width = x.shape
+    count = regions.shape[0]
+    image = e.cast(e.slice(regions, 1, 0, 1), dtypes.i64)
+    down, no_row = _elements_of_parts(e, edges, (2, 4), rows, height)
+    line = e.op("add", e.op("mul", e.unsqueeze(image, (2,)), e.dim(height)), down)
+    lines = e.reshape(e.transpose(x, (0, 2, 3, 1)), (batch * height, width * depth))
+    tall = e.op("gather", lines, line, axis=0)
+    tall = e.op("reduce_max", tall, axes=(2,), keepdims=False)
+    across, no_column = _elements_of_parts(e, edges, (1, 3), columns, width)
+    first = e.op("mul", e.iota((count * rows, 1), 0), e.dim(width))
+    first = e.reshape(first, (count, rows, 1, 1))
+    pixel = e.op("add", first, e.unsqueeze(across, (1,)))
+    pixels = e.reshape(tall, (count * rows * width, depth))
+    found = e.op("gather", pixels, pixel, axis=0)
+    found = e.op("reduce_max", found, axes=(3,), keepdims=False)
+    empty = e.op("logical_or", e.unsqueeze(no_row, (2,)), e.unsqueeze(no_column, (1,)))
+    found = e.op("where", e.unsqueeze(empty, (3,)), _number(e, 0, x), found)
+    return e.transpose(found, (0, 3, 1, 2))
+
+
+def _elements_of_parts(
+    e: NodeMaker, edges: Tensor, sides: tuple[int, int], count: int, size: Dim
+) -> tuple[Tensor, Tensor]:
+    """The positions on an axis in each of `count` parts of regions, `[N, count, longest]`; which parts have none.
+
+    The last position of a shorter part comes several times.
+    """
+    first, last = (_away_from_zero(e, e.slice(edges, 1, side, 1)) for side in sides)
+    start, end = _parts_of(e, first, last, count, size)
+    empty = e.op("less_equal", end, start)
+    lengths = e.op("sub", end, start)
+    longest = e.op("reduce_max", lengths, axes=(0, 1), keepdims=False)
+    longest = e.op("max", longest, _number(e, 1, longest))
+    (steps,) = control.read_sizes(e, e.cast(e.reshape(longest, (1,)), dtypes.i64), "part")
+    start, end = (e.unsqueeze(e.cast(t, dtypes.i64), (2,)) for t in (start, end))
+    places = e.op("add", start, e.iota((steps,), 0))
+    one = e.scalar(1, dtypes.i64)
+    places = e.op("min", places, e.op("sub", end, one))
+    places = e.op("max", places, e.scalar(0, dtypes.i64))
+    return e.op("min", places, e.op("sub", e.dim(size), one)), empty
+
+
+def _away_from_zero(e: NodeMaker, x: Tensor) -> Tensor:
+    """The nearest whole number; halves go away from zero."""
+    size = e.op("floor", e.op("add", e.op("abs", x), _number(e, 0.5, x)))
+    return e.op("where", e.op("less", x, _number(e, 0, x)), e.op("neg", size), size)
+
+
+def _parts_of(
+    e: NodeMaker, first: Tensor, last: Tensor, count: int, size: Dim
+) -> tuple[Tensor, Tensor]:
+    """Where `count` parts of regions `[N, 1]` begin and end on an axis: `[N, count]`, whole numbers."""
+    one, zero = _number(e, 1, first), _number(e, 0, first)
+    length = e.op("max", e.op("add", e.op("sub", last, first), one), one)
+    each = e.op("div", length, _number(e, count, first))
+    index = e.cast(e.iota((count,), 0), first.dtype)
+    start = e.op("floor", e.op("mul", index, each))
+    end = e.op("ceil", e.op("mul", e.op("add", index, one), each))
+    limit = e.cast(e.dim(size), first.dtype)
+
+    def inside(place: Tensor) -> Tensor:
+        return e.op("min", e.op("max", e.op("add", place, first), zero), limit)
+
+    return inside(start), inside(end)
+
+
+# --- grids
+
+
+def _affine_grid(call: Call) -> Tensor:
+    """Positions spread evenly over an image, moved by a matrix per image: `[N, H, W, 2]` or `[N, D, H, W, 3]`."""
+    e, theta = call.maker, call.tensor(0)
+    _, _, *sizes = call.sized(1, "the size")
+    rank = len(sizes)
+    if rank not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
+        raise ModelError(f"matrices of type {theta.type} for an image of rank {rank}")
+    corners = call.flag("align_corners")
+    wide = theta.dtype if theta.dtype == dtypes.f64 else dtypes.f32
+    matrix = e.cast(theta, wide)
+    line = (theta.shape[0], *(1 for _ in sizes), rank)
+
+    def column(index: int) -> Tensor:
+        return e.reshape(e.slice(matrix, 2, index, 1), line)
+
+    total = column(rank)
+    for axis, size in enumerate(sizes):
+        place = e.cast(_spread(e, size, corners=corners), wide)
+        place = e.unsqueeze(place, (0, *(1 + i for i in range(rank + 1) if i != axis)))
+        product = e.op("mul", column(rank - 1 - axis), place)
+        total = e.op("add", total, product)
+    return e.cast(total, theta.dtype)
+
+
+def _spread(e: NodeMaker, size: Dim, *, corners: bool) -> Tensor:
+    """Positions from -1 to 1, f64: the centres of pixels, or as far as their outer edges with `corners`."""
+    at = e.cast(e.iota((size,), 0), dtypes.f64)
+    count = e.cast(e.dim(size), dtypes.f64)
+    one, two = e.scalar(1, dtypes.f64), e.scalar(2, dtypes.f64)
+    double = e.op("mul", at, two)
+    if not corners:
+        return e.op("sub", e.op("div", e.op("add", double, one), count), one)
+    gaps = e.op("max", e.op("sub", count, one), one)
+    spread = e.op("sub", e.op("div", double, gaps), one)
+    # One pixel is both corners; onnxruntime takes the last.
+    return e.op("where", e.op("equal", count, one), one, spread)
 
 
 # --- deformable convolution
@@ -352,9 +516,11 @@ def _deform_product(e: NodeMaker, gathered: Tensor, w: Tensor, groups: int) -> T
 
 
 ROWS: Final[tuple[Row, ...]] = (
+    row("AffineGrid", _affine_grid),
     row("Col2Im", _col2im),
     row("DeformConv", _deform_conv),
     row("GridSample", _grid_sample),
+    row("MaxRoiPool", _max_roi_pool),
     row("RoiAlign", _roi_align),
     row("GridSample", _grid_sample, domain=MICROSOFT),
 )

@@ -16,13 +16,16 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import KNOWN, Call
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
 from tilewright.compiler.ops.shapes import normal_axis
+
+_MOST_ITEMS: Final = 64
 
 
 def _construct(call: Call) -> TensorSequence:
@@ -35,34 +38,105 @@ def _empty(call: Call) -> TensorSequence:
     return TensorSequence(())
 
 
-def _position(call: Call, index: int, count: int) -> int:
-    place = call.number(index, "the position in the sequence")
-    if not -count <= place < count:
-        raise ModelError(f"position {place} is out of range for {count} items")
-    return place % count
+def _position(call: Call, index: int, count: int) -> int | Tensor:
+    """A position among `count` places, counted from the front: a number, or data, which is checked in the call."""
+    if call.is_known(index):
+        place = call.number(index, "the position in the sequence")
+        if not -count <= place < count:
+            raise ModelError(f"position {place} is out of range for {count} items")
+        return place % count
+    e = call.maker
+    given = e.reshape(e.cast(call.tensor(index), dtypes.i64), ())
+    size, zero = e.scalar(count, dtypes.i64), e.scalar(0, dtypes.i64)
+    is_negative = e.op("less", given, zero)
+    place = e.op("where", is_negative, e.op("add", given, size), given)
+    inside = e.op("logical_and", e.op("less_equal", zero, place), e.op("less", place, size))
+    found = e.reshape(e.cast(inside, dtypes.i64), (1,))
+    e.bind_sizes(found, [control.fresh_symbol(e, "known", 1, 1)])
+    return place
+
+
+def _chosen(call: Call, place: Tensor, first: int, items: Sequence[Tensor]) -> Tensor:
+    """The item that a position says, the first of them for `first` or less, the last for what is beyond."""
+    e = call.maker
+    if len(items) == 1:
+        return items[0]
+    if any(t.type != items[0].type for t in items):
+        behind = e.op("sub", place, e.scalar(first, dtypes.i64))
+        code = e.op("max", behind, e.scalar(0, dtypes.i64))
+        code = e.op("min", code, e.scalar(len(items) - 1, dtypes.i64))
+        (found,) = control.switch(e, code, range(len(items)), lambda i: [items[i]])
+        return found
+    at_front = e.op("less_equal", place, e.scalar(first, dtypes.i64))
+    (found,) = control.conditional(
+        e,
+        at_front,
+        lambda: [items[0]],
+        lambda: [_chosen(call, place, first + 1, items[1:])],
+    )
+    return found
 
 
 def _insert(call: Call) -> TensorSequence:
-    items = list(call.sequence(0).items)
-    place = len(items)
-    if not call.is_nothing(2):
+    items, x = list(call.sequence(0).items), call.tensor(1)
+    count = len(items)
+    if call.is_nothing(2):
+        items.append(x)
+    elif call.is_known(2):
         place = call.number(2, "the position in the sequence")
-        if not -len(items) <= place <= len(items):
-            raise ModelError(f"position {place} is out of range for {len(items)} items")
-        place += len(items) if place < 0 else 0
-    items.insert(place, call.tensor(1))
-    return TensorSequence(tuple(items), call.tensor(1).dtype)
+        if not -count <= place <= count:
+            raise ModelError(f"position {place} is out of range for {count} items")
+        items.insert(place + (count if place < 0 else 0), x)
+    else:
+        items = _inserted(call, items, x)
+    return TensorSequence(tuple(items), x.dtype)
+
+
+def _inserted(call: Call, items: list[Tensor], x: Tensor) -> list[Tensor]:
+    """The items with one more, at a place that data decides; behind the last one is a place, too."""
+    e, count = call.maker, len(items)
+    given = e.reshape(e.cast(call.tensor(2), dtypes.i64), ())
+    zero, last = e.scalar(0, dtypes.i64), e.scalar(count, dtypes.i64)
+    counted = e.op("where", e.op("less", given, zero), e.op("add", given, last), given)
+    inside = e.op(
+        "logical_and", e.op("less_equal", zero, counted), e.op("less_equal", counted, last)
+    )
+    found = e.reshape(e.cast(inside, dtypes.i64), (1,))
+    e.bind_sizes(found, [control.fresh_symbol(e, "known", 1, 1)])
+    made: list[Tensor] = []
+    for place in range(count + 1):
+        # A place in front of it: the items moved on by one; it; a place behind it: the item that was here.
+        choices = [*items[max(place - 1, 0) : place], x, *items[place : place + 1]]
+        first = place - 1 if place else 0
+        made.append(_chosen(call, counted, first, choices))
+    return made
 
 
 def _erase(call: Call) -> TensorSequence:
     items = list(call.sequence(0).items)
-    del items[len(items) - 1 if call.is_nothing(1) else _position(call, 1, len(items))]
+    place = len(items) - 1 if call.is_nothing(1) else _position(call, 1, len(items))
+    if isinstance(place, int):
+        del items[place]
+    else:
+        pairs = enumerate(zip(items[1:], items[:-1], strict=True))
+        items = [_chosen(call, place, index, pair) for index, pair in pairs]
     return TensorSequence(tuple(items), call.sequence(0).dtype)
 
 
 def _at(call: Call) -> Tensor:
     items = call.sequence(0).items
-    return items[_position(call, 1, len(items))]
+    place = _position(call, 1, len(items))
+    if isinstance(place, int):
+        return items[place]
+    e = call.maker
+    if all(t.type == items[0].type for t in items):
+        return e.op(
+            "gather", e.concat([e.unsqueeze(t, (0,)) for t in items], 0), place, axis=0
+        )
+    if len(items) > _MOST_ITEMS:
+        raise UnsupportedError(f"one of {len(items)} items of several types, by data")
+    (found,) = control.switch(e, place, range(len(items)), lambda i: [items[i]])
+    return found
 
 
 def _length(call: Call) -> Tensor:
@@ -85,6 +159,9 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     elif call.tensor(1).rank == 1:
         return call.sized(1, "the sizes")
     else:
+        if not call.is_known(1):
+            call.maker.need(call.tensor(1))
+            raise UnsupportedError("the number of pieces depends on data", hint=KNOWN)
         part = call.number(1, "the size")
     if not isinstance(dim, int):
         raise UnsupportedError("a sequence of dynamic length is not supported")

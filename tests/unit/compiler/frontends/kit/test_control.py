@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes import flow_models, onnx_models
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, TilewrightError
 from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.control import worth_unrolling
 from tilewright.compiler.frontends.onnx import load
@@ -135,3 +135,29 @@ def test_short_loops_of_few_nodes_are_written_out() -> None:
     assert worth_unrolling(1, 10_000)
     assert worth_unrolling(16, 16)
     assert not worth_unrolling(17, 16)
+
+
+DECLARED = """graph (int64 n, float[5] x, float[1] z) => (float[1] y, float[K, 1] rows) {
+  y, rows = Loop (n, , z) <body = b (int64 i, bool c, float[1] s) => (bool d, float[1] t, float[1] r) {
+    d = Identity (c)
+    one = Constant<value_ints = [1]> ()
+    first = Reshape (i, one)
+    end = Add (first, one)
+    piece = Slice (x, first, end)
+    t = Add (s, piece)
+    r = Identity (t)
+  }>
+}"""
+
+
+def test_a_loop_takes_sizes_that_its_body_declares_from_the_declaration() -> None:
+    model = onnx_models.parse(DECLARED)
+    x, zero = np.arange(5, dtype=np.float32), np.zeros(1, np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for trips in (0, 1, 5):
+        wanted = session.run(None, {"n": np.array(trips), "x": x, "z": zero})
+        found = evaluate(load(model), [np.array(trips), x, zero])
+        for actual, expected in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+    with pytest.raises(TilewrightError, match="expected at least 1"):
+        evaluate(load(model), [np.array(7), x, zero])

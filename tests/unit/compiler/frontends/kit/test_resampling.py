@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from fakes import onnx_models
+from fakes.computed_operands import both
 from fakes.onnx_models import run_node
 
 RNG = np.random.default_rng(5)
@@ -19,20 +20,6 @@ COORDINATES = (
 REGION = np.array([0, 0, 0.1, 0.4, 1, 1, 1.3, 0.9], np.float32)
 
 
-def both(
-    arrays: list[np.ndarray | None],
-    constants: list[int],
-    op: str = "Resize",
-    **options: object,
-) -> None:
-    """Check computed operands against the same operands as numbers."""
-    (expected,) = run_node(op, arrays, constants=constants, **options)
-    (actual,) = run_node(op, arrays, **options)
-    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-    tolerance = 0 if actual.dtype.kind in "iu" else 2e-5
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
 def region(coordinates: str) -> np.ndarray | None:
     return REGION if coordinates == "tf_crop_and_resize" else None
 
@@ -43,10 +30,10 @@ def test_computed_scales_and_regions_are_numbers_that_come_late(coordinates: str
     arrays = [IMAGE, region(coordinates), SCALES]
     option = {"coordinate_transformation_mode": coordinates, "extrapolation_value": 7.5}
     for mode in ("linear", "cubic"):
-        both(arrays, [1, 2], mode=mode, **option)
-        both(arrays, [1, 2], mode=mode, exclude_outside=1, **option)
+        both("Resize", arrays, [1, 2], mode=mode, **option)
+        both("Resize", arrays, [1, 2], mode=mode, exclude_outside=1, **option)
     for rule in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
-        both(arrays, [1, 2], mode="nearest", nearest_mode=rule, **option)
+        both("Resize", arrays, [1, 2], mode="nearest", nearest_mode=rule, **option)
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
@@ -56,7 +43,14 @@ def test_the_taps_of_a_smaller_image_are_counted_when_it_runs(
 ) -> None:
     given = np.array([1, 1, *scales], np.float32)
     for exclude in (0, 1):
-        both([IMAGE, None, given], [2], mode=mode, antialias=1, exclude_outside=exclude)
+        both(
+            "Resize",
+            [IMAGE, None, given],
+            [2],
+            mode=mode,
+            antialias=1,
+            exclude_outside=exclude,
+        )
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller", "stretch"])
@@ -66,28 +60,28 @@ def test_computed_sizes_keep_the_shape_of_an_image(
 ) -> None:
     arrays = [IMAGE, None, None, np.array(sizes)]
     for mode in ("linear", "nearest"):
-        both(arrays, [3], axes=[3, 2], keep_aspect_ratio_policy=policy, mode=mode)
+        both("Resize", arrays, [3], axes=[3, 2], keep_aspect_ratio_policy=policy, mode=mode)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16, np.float64])
 def test_elements_of_other_types_are_rounded_once(dtype: type) -> None:
     x = RNG.integers(0, 200, (3, 6)).astype(dtype)
     for mode, scale in itertools.product(("linear", "cubic", "nearest"), (0.7, 1.9)):
-        both([x, None, np.array([1, scale], np.float32)], [2], mode=mode)
+        both("Resize", [x, None, np.array([1, scale], np.float32)], [2], mode=mode)
 
 
 def test_one_element_and_none() -> None:
-    both([IMAGE[..., :1], None, SCALES], [2], mode="linear")
-    both([IMAGE, None, None, np.array([1, 2, 0, 3])], [3], mode="linear")
-    both([IMAGE[:0], None, SCALES], [2], mode="cubic")
+    both("Resize", [IMAGE[..., :1], None, SCALES], [2], mode="linear")
+    both("Resize", [IMAGE, None, None, np.array([1, 2, 0, 3])], [3], mode="linear")
+    both("Resize", [IMAGE[:0], None, SCALES], [2], mode="cubic")
 
 
 def test_upsample_takes_computed_scales_too() -> None:
     for mode in ("nearest", "linear"):
         both(
+            "Upsample",
             [IMAGE, np.array([1, 1, 2.3, 3], np.float32)],
             [1],
-            "Upsample",
             opset=9,
             mode=mode,
         )
