@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -200,6 +201,16 @@ def onnx_page() -> str:
         title = domain or "ai.onnx"
         names = ", ".join(f"`{name}`" for name in table.names(domain))
         parts.append(f"## {title}\n\n{names}")
+    lists = runpy.run_path(str(DOCS.parent / "tests" / "fakes" / "onnx_exclusions.py"))
+    missing: dict[str, list[str]] = {}
+    for name, reason in lists["CONTRIBUTED"].items():
+        missing.setdefault(reason, []).append(f"`{name}`")
+    rows = "".join(
+        f"| {', '.join(names)} | {reason} |\n" for reason, names in missing.items()
+    )
+    parts.append(
+        f"## com.microsoft: what is not supported\n\n| operators | why |\n| --- | --- |\n{rows}"
+    )
     return f"""{NOTE}
 # ONNX operators
 

@@ -22,3 +22,76 @@ NOISY = (
     "test_attention_4d_causal_fp16*",
     "test_dft_inverse*",
 )
+
+GPU = "a kernel for GPUs alone: onnxruntime computes it on no CPU, so there is nothing to hold results against"
+SEARCH = (
+    "a search with the model as its body: compile the decoder alone, and search around it"
+)
+FOREIGN = "code that was compiled for another accelerator, in a node"
+RARE = "no exporter or optimizer that we know writes it"
+PACKED = "weights packed for one library of kernels"
+SPECULATION = "bookkeeping of a server that decodes speculatively"
+
+# Schemas of onnxruntime's own domain that have no row, and why; the test holds it against onnxruntime, both ways.
+CONTRIBUTED = {
+    "AttnLSTM": RARE,
+    "BeamSearch": SEARCH,
+    "BifurcationDetector": SPECULATION,
+    "BitmaskBiasDropout": GPU,
+    "BitmaskDropout": GPU,
+    "ConvStateReplay": GPU,
+    "DecoderAttention": GPU,
+    "DecoderMaskedSelfAttention": GPU,
+    "DequantizeBFP": GPU,
+    "DequantizeWithOrder": GPU,
+    "DynamicSparseAttention": GPU,
+    "DynamicTimeWarping": "the length of the path that it finds depends on data, step by step: a dynamic program",
+    "EPContext": FOREIGN,
+    "EngramGate": RARE,
+    "GatedDeltaNet": "packed sequences of several lengths; `LinearAttention` is the form of one length",
+    "GatedDeltaNetStateReplay": GPU,
+    "GatherPacked": PACKED,
+    "GemmFloat8": GPU,
+    "GreedySearch": SEARCH,
+    "HyperConnectionLowRankMix": GPU,
+    "HyperConnectionPostMix": RARE,
+    "HyperConnectionPreMix": RARE,
+    "LongformerAttention": GPU,
+    "Mamba2Verify": GPU,
+    "MatMulBlockQuantizedFp4Weight": GPU,
+    "MatMulBlockQuantizedFp8Weight": GPU,
+    "MatMulFpQ4": PACKED,
+    "MatMulNBitsMlp": GPU,
+    "MatMulNBitsQLoRA": GPU,
+    "MatMulNBitsQkv": GPU,
+    "MatMulPacked": GPU,
+    "MaxpoolWithMask": RARE,
+    "MoEGroupRouter": RARE,
+    "MoEPacked": GPU,
+    "NGramHashMapping": RARE,
+    "PackedSparseAttentionIndexer": GPU,
+    "PackedSparseAttentionIndexerMerge": GPU,
+    "PagedAttention": GPU,
+    "QOrderedAttention": GPU,
+    "QOrderedGelu": GPU,
+    "QOrderedLayerNormalization": GPU,
+    "QOrderedLongformerAttention": GPU,
+    "QOrderedMatMul": GPU,
+    "QuantizeBFP": GPU,
+    "QuantizeWithOrder": GPU,
+    "RMSNormRotary": GPU,
+    "RouterGateUpProj": GPU,
+    "SampleOp": "an example of how onnxruntime is extended",
+    "Sampling": SEARCH,
+    "Snpe": FOREIGN,
+    "SparseAttention": "a mask of blocks of which every head has its own",
+    "SparseAttentionIndexer": GPU,
+    "SparsePagedAttention": GPU,
+    "SparseToDenseMatMul": "its operand is a sparse tensor, which the graph has not",
+    "SpeculativePrefixCommit": GPU,
+    "Tokenizer": "splits strings into tokens: work of the host in front of a model",
+    "VarlenCausalConvWithState": "packed sequences of several lengths; `CausalConvWithState` is the form of one length",
+    "VarlenNGramHashMapping": RARE,
+    "WhisperBeamSearch": SEARCH,
+    "WordConvEmbedding": RARE,
+}

@@ -3,12 +3,14 @@
 What is stored becomes one integer per element and a `dequantize_linear`; that products read the integers as
 they lie is for later passes to see.
 
-Source: onnxruntime's contrib operators (MatMulNBits, GatherBlockQuantized).
+Source: onnxruntime's contrib operators (MatMulNBits, MatMulBnb4, GatherBlockQuantized).
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
@@ -81,6 +83,46 @@ def _real_weights(
     return e.op("mul", shifted, _of_every_element(e, scale, values, block, group))
 
 
+# What four bits stand for, as shares of the largest magnitude of a block: floats of one exponent and mantissa bit
+# more, and quantiles of a normal distribution (Dettmers et al., QLoRA, appendix E).
+_FP4: Final = (0.0, 0.0625 / 12, 8 / 12, 1.0, 4 / 12, 0.5, 2 / 12, 0.25)
+_NF4: Final = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+def _mat_mul_bnb4(call: Call) -> Tensor:
+    e, a, stored, scale = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
+    _, block = _bits_and_block(call)
+    depth, columns, kind = call.integer("K"), call.integer("N"), call.integer("quant_type")
+    call.integer("training_mode", 0)
+    count = columns * depth
+    blocks = -(-count // block)
+    if kind not in (0, 1):
+        raise ModelError(f"attribute 'quant_type' is {kind}, expected 0 or 1")
+    if stored.shape != ((count + 1) // 2,) or scale.type.element_count != blocks:
+        raise ModelError(
+            f"weights {stored.type} and scales {scale.type} of {columns} x {depth}"
+        )
+    shares = _NF4 if kind else (*_FP4, *(-x for x in _FP4))
+    table = e.constant(np.array(shares, np.float32))
+    # The first of two elements stands in the higher bits.
+    pairs = e.reshape(unpacked(e, stored, 4), ((count + 1) // 2, 2))
+    codes = e.concat([e.slice(pairs, 1, 1, 1), e.slice(pairs, 1, 0, 1)], 1)
+    codes = e.slice(e.reshape(codes, ((count + 1) // 2 * 2,)), 0, 0, count)
+    values = e.op("gather", table, e.cast(codes, dtypes.i64), axis=0)
+    wide = e.unsqueeze(e.reshape(e.cast(scale, dtypes.f32), (blocks,)), (1,))
+    wide = e.reshape(e.broadcast_to(wide, (blocks, block)), (blocks * block,))
+    numbers = e.op("mul", values, e.slice(wide, 0, 0, count))
+    weights = e.cast(e.reshape(numbers, (columns, depth)), a.dtype)
+    if call.flag("transB", default=True):
+        weights = e.transpose(weights, (1, 0))
+    return matmul(e, a, weights)
+
+
 def _shaped(call: Call, index: int, shape: tuple[int, int]) -> Tensor:
     """Operand `index` in a shape; some models have it flat.  Raises: ModelError if it is not as large."""
     found = call.tensor(index)
@@ -146,5 +188,6 @@ def _packed_zero(
 
 ROWS: Final[tuple[Row, ...]] = (
     row("GatherBlockQuantized", _gather_block_quantized, domain=MICROSOFT),
+    row("MatMulBnb4", _mat_mul_bnb4, domain=MICROSOFT),
     row("MatMulNBits", _mat_mul_n_bits, domain=MICROSOFT),
 )

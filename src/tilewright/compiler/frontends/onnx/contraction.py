@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -272,8 +273,26 @@ def _minor(
     return total
 
 
+def _inverse(call: Call) -> Tensor:
+    """Of square matrices, by elimination; one that has none gives infinities or NaN."""
+    e, x = call.maker, call.tensor(0)
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise ModelError(f"operand 1 has type {x.type}, expected square matrices")
+    wide = x if x.dtype == dtypes.f64 else e.cast(x, dtypes.f32)
+    factors, pivots, _ = e.ops("lu", wide)
+    *batch, size, _ = x.shape
+    order = e.op("exchanged_rows", pivots, rows=(size,))
+    places = e.iota((*batch, size, size), len(batch) + 1)
+    moved = e.op("equal", e.unsqueeze(order, (order.rank,)), places)
+    part = e.op(
+        "triangular_solve", factors, e.cast(moved, wide.dtype), lower=True, unit=True
+    )
+    return e.cast(e.op("triangular_solve", factors, part, lower=False), x.dtype)
+
+
 ROWS: Final[tuple[Row, ...]] = (
     row("Det", _determinant),
+    row("Inverse", _inverse, domain=MICROSOFT),
     row("Einsum", _einsum),
     row("Gemm", _gemm),
     row("MatMul", _matmul),

@@ -9,7 +9,7 @@ Source: ONNX operator reference (RNN, GRU, LSTM: equations, gate order iofc and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.base import dtypes
@@ -22,7 +22,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.activations import ACTIVATIONS, Function, activation
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
-from tilewright.compiler.frontends.onnx.row import Build, Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Result, Row, row
 
 _STEP_NODES: Final = 12
 """What a step is made of, roughly: few steps are written out."""
@@ -342,11 +342,38 @@ def _outputs(
     return [y, *states]
 
 
+_LSTM: Final = _Kind(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, has_state=True)
+
+
+def _quantized_lstm(call: Call) -> Result:
+    """With the numbers that weights of bytes stand for: quantizing inputs on the fly only loses precision."""
+    given: list[Tensor | None] = [call.optional(i) for i in range(8)]
+    for place, scale in ((1, 8), (2, 10)):
+        weights = call.tensor(place), call.tensor(scale), call.tensor(scale + 1)
+        given[place] = _numbers(call.maker, *weights)
+    return _recurrent(_LSTM)(replace(call, inputs=given))
+
+
+def _numbers(e: NodeMaker, weights: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """Bytes [directions, depth, columns] as numbers [directions, columns, depth]; a scale for all, or per column."""
+    directions = weights.shape[0]
+    if not isinstance(directions, int):
+        raise UnsupportedError("weights of a dynamic number of directions")
+    found: list[Tensor] = []
+    for d in range(directions):
+        own = [_need(_pick(e, x, d)) for x in (weights, scale, zero)]
+        own[1:] = [e.reshape(x, ()) if x.shape == (1,) else x for x in own[1:]]
+        plain = e.op("dequantize_linear", *own, axis=1)
+        found.append(e.unsqueeze(swap_last(e, plain), (0,)))
+    return e.concat(found, 0)
+
+
 ROWS: Final[tuple[Row, ...]] = (
     row("GRU", _recurrent(_Kind(3, ("Sigmoid", "Tanh"), _gru_step))),
     row(
         "LSTM",
-        _recurrent(_Kind(4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step, has_state=True)),
+        _recurrent(_LSTM),
     ),
     row("RNN", _recurrent(_Kind(1, ("Tanh",), _rnn_step))),
+    row("DynamicQuantizeLSTM", _quantized_lstm, domain=MICROSOFT),
 )

@@ -370,6 +370,61 @@ def _parts_of(
     return inside(start), inside(end)
 
 
+# --- crops
+
+
+def _crop_and_resize(call: Call) -> Tensor:
+    """Regions of images, each resized to one size; what lies outside of its image has a value of its own."""
+    e, x, regions = call.maker, call.tensor(0), call.tensor(1)
+    mode = call.choice("mode", "bilinear", ("bilinear", "nearest"))
+    sizes = call.sized(3, "the size of a crop")
+    if x.rank != 4 or len(sizes) != 2:
+        raise ModelError(f"crops of rank {len(sizes)} of {x.type}")
+    batch, depth, *image = x.shape
+    lines = [
+        _crop_places(e, regions, axis, count, size)
+        for axis, (count, size) in enumerate(zip(sizes, image, strict=True))
+    ]
+    places = [e.unsqueeze(line, (2 - axis,)) for axis, line in enumerate(lines)]
+    pixels = e.reshape(
+        e.transpose(x, (0, 2, 3, 1)), (element_count((batch, *image)), depth)
+    )
+    first = e.unsqueeze(e.cast(call.tensor(2), dtypes.i64), (1, 2))
+    total: Tensor | None = None
+    nearest = mode == "nearest"
+    kinds = [
+        [(_away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear")
+        for p in places
+    ]
+    for taps in itertools.product(*kinds):
+        index = first
+        for (place, _), size in zip(taps, image, strict=True):
+            whole = e.cast(_clamped(e, place, size), dtypes.i64)
+            index = e.op("add", e.op("mul", index, e.dim(size)), whole)
+        value = e.op("gather", pixels, index, axis=0)
+        for _, weight in taps:
+            if weight is not None:
+                value = e.op("mul", value, e.unsqueeze(weight, (3,)))
+        total = value if total is None else e.op("add", total, value)
+    inside = e.unsqueeze(_inside(e, places, image), (3,))
+    outside = _number(e, call.float("extrapolation_value", 0.0), x)
+    return e.transpose(e.op("where", inside, _need(total), outside), (0, 3, 1, 2))
+
+
+def _crop_places(e: NodeMaker, regions: Tensor, axis: int, count: Dim, size: Dim) -> Tensor:
+    """Positions in an image, `[N, count]`: from the start of a region to its end, or its middle if there is one."""
+    start, end = (e.slice(regions, 1, side, 1) for side in (axis, axis + 2))
+    last = _limit(e, size, regions, -1)
+    one = _number(e, 1, regions)
+    gaps = e.op("sub", e.cast(e.dim(count), regions.dtype), one)
+    step = e.op("div", e.op("mul", e.op("sub", end, start), last), e.op("max", gaps, one))
+    index = e.cast(e.iota((1, count), 1), regions.dtype)
+    spread = e.op("add", e.op("mul", start, last), e.op("mul", index, step))
+    both = e.op("mul", e.op("add", start, end), _number(e, 0.5, regions))
+    is_one = e.op("less", gaps, one)
+    return e.op("where", is_one, e.op("mul", both, last), spread)
+
+
 # --- grids
 
 
@@ -522,5 +577,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("GridSample", _grid_sample),
     row("MaxRoiPool", _max_roi_pool),
     row("RoiAlign", _roi_align),
+    row("CropAndResize", _crop_and_resize, domain=MICROSOFT),
     row("GridSample", _grid_sample, domain=MICROSOFT),
 )

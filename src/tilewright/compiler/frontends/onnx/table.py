@@ -20,6 +20,8 @@ from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
+from tilewright.compiler.frontends.onnx.hashing import ROWS as HASHING
+from tilewright.compiler.frontends.onnx.linear_attention import ROWS as LINEAR_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
@@ -52,6 +54,8 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     EXPERTS,
     FUSED,
     GROUPED_ATTENTION,
+    HASHING,
+    LINEAR_ATTENTION,
     LINEAR_QUANTIZED,
     MOVEMENT,
     NORMALIZATION,

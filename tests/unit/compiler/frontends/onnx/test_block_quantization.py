@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fakes import onnx_models
+from fakes.contributed import ours
 from fakes.onnx_models import run_node
 from tilewright.base.errors import ModelError
 
@@ -100,3 +101,24 @@ def test_weights_that_do_not_fit_are_refused() -> None:
         run_node("MatMulNBits", arrays, domain="com.microsoft", K=32, N=3, block_size=32)
     with pytest.raises(ModelError, match="blocks of 24"):
         run_node("MatMulNBits", arrays, domain="com.microsoft", K=32, N=3, block_size=24)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize(
+    ("depth", "columns", "block"), [(32, 5, 16), (64, 3, 32), (16, 1, 16)]
+)
+def test_weights_of_bitsandbytes_beside_onnxruntime(
+    kind: int, depth: int, columns: int, block: int
+) -> None:
+    rng = np.random.default_rng(depth)
+    stored = rng.integers(0, 256, (columns * depth + 1) // 2).astype(np.uint8)
+    scales = rng.uniform(0.1, 2, -(-columns * depth // block)).astype(np.float32)
+    x = rng.standard_normal((2, 3, depth)).astype(np.float32)
+    options = {"K": depth, "N": columns, "block_size": block, "quant_type": kind}
+    agrees("MatMulBnb4", [x, stored, scales], constants=[1, 2], **options)
+    turned = rng.standard_normal((4, columns)).astype(np.float32)
+    weights = ours(
+        "MatMulBnb4", [np.eye(depth, dtype=np.float32), stored, scales], **options
+    )[0]
+    (found,) = ours("MatMulBnb4", [turned, stored, scales], transB=0, **options)
+    np.testing.assert_allclose(found, turned @ weights.T, rtol=1e-4, atol=1e-5)

@@ -110,3 +110,37 @@ def test_convolutions_are_activated(name: str, numbers: list[float]) -> None:
 def test_padding_of_a_transposed_convolution_is_an_operand() -> None:
     arrays = [floats(1, 3, 5, 4), floats(3, 2, 3, 3), np.array([1, 0, 1, 2])]
     agrees("ConvTransposeWithDynamicPads", arrays, constants=[2], strides=[2, 2])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_regions_of_images_are_resized_to_one_size(mode: str) -> None:
+    x = floats(2, 3, 7, 6)
+    regions = np.array(
+        [[0, 0, 1, 1], [0.2, 0.1, 0.7, 0.9], [0.8, 0.6, 0.1, 0.3], [-0.3, 0.5, 1.4, 0.5]], np.float32
+    )  # fmt: skip
+    images = np.array([0, 1, 1, 0], np.int32)
+    for size in ((4, 5), (1, 3), (1, 1)):
+        arrays = [x, regions, images, np.array(size, np.int32)]
+        agrees("CropAndResize", arrays, mode=mode, extrapolation_value=7.5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 3, 5, 5), (0, 2, 2)])
+def test_matrices_are_inverted(shape: tuple[int, ...]) -> None:
+    x = floats(*shape) + 3 * np.eye(shape[-1], dtype=np.float32)
+    (found,) = ours("Inverse", [x])
+    np.testing.assert_allclose(found, np.linalg.inv(x), rtol=1e-4, atol=1e-4)
+    if x.size:
+        agrees("Inverse", [x], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64]
+)
+def test_numbers_are_hashed(dtype: type) -> None:
+    x = np.array([[0, 1, 2], [77, 250, 3]], dtype)
+    if np.issubdtype(dtype, np.signedinteger):
+        x[0, 0] = -5
+    for seed, positive in ((0, 1), (42, 0)):
+        agrees("MurmurHash3", [x], seed=seed, positive=positive, atol=0, rtol=0)
+    with pytest.raises(ModelError, match="32 or 64 bits"):
+        ours("MurmurHash3", [x.astype(np.int8)])

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
+from fakes.contributed import agrees
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -238,3 +239,30 @@ def test_values_that_are_not_numbers_pass_through_the_loop() -> None:
     for state in states:
         assert np.isnan(state[0, 0]).all()
         assert np.isfinite(state[0, 1]).all()
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("by_column", [False, True])
+def test_a_network_with_weights_of_bytes(direction: str, by_column: bool) -> None:
+    rng = np.random.default_rng(6)
+    count, depth, hidden, steps = 2 if direction == "bidirectional" else 1, 5, 3, 4
+    x = rng.standard_normal((steps, 2, depth)).astype(np.float32)
+    weights = [rng.integers(-90, 90, (count, rows, 4 * hidden)) for rows in (depth, hidden)]
+    arrays: list[np.ndarray | None] = [
+        x,
+        *(w.astype(np.int8) for w in weights),
+        rng.standard_normal((count, 8 * hidden)).astype(np.float32),
+        None,
+        None,
+        None,
+        None,
+    ]
+    for _ in range(2):
+        shape = (count, 4 * hidden) if by_column else (count,)
+        arrays.append(rng.uniform(0.003, 0.006, shape).astype(np.float32))
+        arrays.append(np.zeros(shape, np.int8))
+    constants = [1, 2, 8, 9, 10, 11]
+    agrees(
+        "DynamicQuantizeLSTM", arrays, outputs=3, hidden_size=hidden, direction=direction,
+        constants=constants, atol=0.02, rtol=0.02,
+    )  # fmt: skip
