@@ -7,7 +7,7 @@ operator appends a node through the maker.  Called by the families of functions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+
+# A number times this, less itself, keeps the upper 26 of its 53 bits.
+_HALF_OF_THE_BITS: Final = 134217729.0
 
 
 @final
@@ -153,6 +156,27 @@ def polynomial(x: Wide, coefficients: tuple[float, ...]) -> Wide:
     for coefficient in rest:
         found = found * x + coefficient
     return found
+
+
+def exact_sum(x: Wide, y: Wide) -> tuple[Wide, Wide]:
+    """A rounded sum and what its rounding took (Knuth)."""
+    total = x + y
+    of_y = total - x
+    return total, (x - (total - of_y)) + (y - of_y)
+
+
+def exact_product(x: Wide, y: Wide) -> tuple[Wide, Wide]:
+    """A rounded product and what its rounding took, of halves whose products are exact (Dekker)."""
+    product = x * y
+    (high_x, low_x), (high_y, low_y) = _halves(x), _halves(y)
+    rest = high_x * high_y - product + high_x * low_y + low_x * high_y
+    return product, rest + low_x * low_y
+
+
+def _halves(x: Wide) -> tuple[Wide, Wide]:
+    scaled = x * _HALF_OF_THE_BITS
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def log_plus_one(x: Wide) -> Wide:

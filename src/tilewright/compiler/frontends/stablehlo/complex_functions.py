@@ -19,6 +19,8 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import (
     Wide,
     angle,
+    exact_product,
+    exact_sum,
     exp_minus_one,
     log_plus_one,
 )
@@ -27,6 +29,8 @@ from tilewright.compiler.frontends.stablehlo.held import Complex
 # Beyond it, tanh is one to the last digit of f64.
 _SATURATED: Final = 20.0
 _LARGEST_EXPONENT: Final = 709.0
+# Above it, one plus a square is the square, and the square of a larger one is no number of f64.
+_SQUARES_OVERFLOW: Final = 1e150
 
 
 @final
@@ -55,6 +59,10 @@ class Pair:
         found = long.where(long.equal(0.0), found)
         either = long.maker.op("logical_or", a.is_inf(), b.is_inf())
         return long.number(math.inf).where(either, found)
+
+    def square(self) -> Wide:
+        """The square of the magnitude, where it is a number of f64."""
+        return self.x * self.x + self.y * self.y
 
     def scaled(self, factor: Wide) -> Pair:
         """Both parts times a real number."""
@@ -120,7 +128,7 @@ def logarithm(z: Pair) -> Pair:
     """Log z, whose real part keeps its digits where the magnitude is near one."""
     a, b = abs(z.x), abs(z.y)
     long, short = a.larger(b), a.smaller(b)
-    near = log_plus_one((long - 1.0) * (long + 1.0) + short * short) * 0.5
+    near = log_plus_one(_with_squares(long.number(-1.0), long, short)) * 0.5
     far = _log_of_size(long, short)
     e = long.maker
     is_near = e.op("logical_and", long.less(2.0), long.number(0.5).less(long))
@@ -135,9 +143,17 @@ def _log_of_size(long: Wide, short: Wide) -> Wide:
     return long.apply("log").where(special, found)
 
 
+def _with_squares(first: Wide, x: Wide, y: Wide) -> Wide:
+    """First + x^2 + y^2, rounded about once, also where the three nearly cancel."""
+    (square, lost_x), (other, lost_y) = exact_product(x, x), exact_product(y, y)
+    total, rest = exact_sum(first, square)
+    total, more = exact_sum(total, other)
+    return total + (rest + more + (lost_x + lost_y))
+
+
 def _log_plus_one(z: Pair) -> Pair:
     moved = Pair(z.x + 1.0, z.y)
-    near = log_plus_one(z.x * (z.x + 2.0) + z.y * z.y) * 0.5
+    near = log_plus_one(_with_squares(z.x * 2.0, z.x, z.y)) * 0.5
     far = _log_of_size(abs(moved.x).larger(abs(z.y)), abs(moved.x).smaller(abs(z.y)))
     size = abs(z.x).larger(abs(z.y))
     return Pair(near.where(size.less(4.0), far), angle(z.y, moved.x))
@@ -243,11 +259,14 @@ def _area_cosine(z: Pair) -> Pair:
 
 
 def _area_tangent(z: Pair) -> Pair:
-    square = z.y * z.y
-    left = 1.0 - z.x
-    real = log_plus_one(z.x * 4.0 / (left * left + square)) * 0.25
-    imaginary = angle(z.y * 2.0, left * (z.x + 1.0) - square) * 0.5
-    return Pair(real, imaginary)
+    """On the right, where the logarithm is that of more than one; the function is odd."""
+    x, square = abs(z.x), z.y * z.y
+    left = 1.0 - x
+    real = log_plus_one(x * 4.0 / (left * left + square)) * 0.25
+    far = divide(Pair(z.x.number(1.0), z.x.number(0.0)), Pair(x, z.y)).x
+    real = far.where(x.number(_SQUARES_OVERFLOW).less(x.larger(abs(z.y))), real)
+    imaginary = angle(z.y * 2.0, left * (x + 1.0) - square) * 0.5
+    return Pair(real.signed_as(z.x), imaginary)
 
 
 FUNCTIONS: Final[dict[str, Callable[[Pair], Pair]]] = {
@@ -282,6 +301,9 @@ def power(z: Pair, w: Pair) -> Pair:
     size = z.size()
     log = logarithm(z).x
     grown = size.power(w.x) * (-(w.y * turn)).apply("exp")
+    # One factor may overflow where the other one vanishes.
+    together = (w.x * log - w.y * turn).apply("exp")
+    grown = together.where(grown.is_nan(), grown)
     phase = w.x * turn + _unless_zero(w.y, w.y * log, w.y)
     found = Pair(grown * phase.apply("cos"), grown * phase.apply("sin"))
     e, zero = size.maker, size.number(0.0)
@@ -291,10 +313,32 @@ def power(z: Pair, w: Pair) -> Pair:
 
 
 def arc_tangent_of_two(y: Pair, x: Pair) -> Pair:
-    """-i log((x + i y) / sqrt(x^2 + y^2))."""
+    """-i log((x + i y) / sqrt(x^2 + y^2)).
+
+    The quotient says the branch only.  Its angle is half that of (x + i y) over (x - i y), its magnitude the
+    root of that of theirs; the parts of that quotient are sums of two products, which lose no digits.
+    """
     turned = y.turned()
     above = Pair(x.x + turned.x, x.y + turned.y)
+    below = Pair(x.x - turned.x, x.y - turned.y)
     squares = Pair(
         x.x * x.x - x.y * x.y + y.x * y.x - y.y * y.y, (x.x * x.y + y.x * y.y) * 2.0
     )
-    return logarithm(divide(above, square_root(squares))).turned_back()
+    found = logarithm(divide(above, square_root(squares))).turned_back()
+    across = _of_products(x.x, y.x, x.y, y.y)
+    half = angle(across * 2.0, (x.size() - y.size()) * (x.size() + y.size())) * 0.5
+    turns = ((found.x - half) * (1 / math.pi)).apply("round")
+    area = _of_products(y.x, x.y, -y.y, x.x)
+    shorter = above.square().smaller(below.square())
+    ratio = abs(area) * 4.0 / shorter
+    height = (log_plus_one(ratio) * 0.25).signed_as(-area)
+    is_right = ratio.is_finite()
+    real = (half + turns * math.pi).where(is_right, found.x)
+    return Pair(real, height.where(is_right, found.y))
+
+
+def _of_products(a: Wide, b: Wide, c: Wide, d: Wide) -> Wide:
+    """A b + c d, rounded about once."""
+    (product, lost), (other, more) = exact_product(a, b), exact_product(c, d)
+    total, rest = exact_sum(product, other)
+    return total + (rest + lost + more)

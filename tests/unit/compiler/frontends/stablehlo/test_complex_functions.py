@@ -1,5 +1,7 @@
 """Functions of complex numbers, against numpy's in twice the precision."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,57 @@ def test_a_function_of_two_keeps_its_digits(name: str, function: np.ufunc) -> No
     w = z[::-1].copy()
     expected = function(z.astype(np.clongdouble), w.astype(np.clongdouble))
     assert distance(apply(name, z, w), expected) < 1e-14
+
+
+CANCELLING = {
+    "chlo.atanh": np.array([-1.34 + 0.215j, -1.494 + 0.036j, 1.494 - 0.036j]),
+    "chlo.atan": np.array([-0.23 + 0.9187j, 0.036 + 1.494j, 0.036 - 1.494j]),
+    "stablehlo.log": np.array([0.8 + 0.6000001j, -0.6 + 0.8000001j, 0.99999 + 0.0044721j]),
+}
+
+
+def units(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest error of a part, in units in the last place of that part."""
+    return float(np.max(abs(found - expected) / np.spacing(abs(expected).astype(float))))
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_each_part_keeps_its_digits_where_terms_cancel(name: str) -> None:
+    z = CANCELLING[name]
+    expected = NAMES[name](z.astype(np.clongdouble))
+    found = apply(name, z)
+    assert units(found.real, expected.real) < 3
+    assert units(found.imag, expected.imag) < 3
+
+
+def test_the_logarithm_beside_one_keeps_its_digits_where_terms_cancel() -> None:
+    z = np.array([-0.0003626 + 0.0266j, -0.2 + 0.6000001j, -1.6 + 0.8000001j])
+    exact = [(Fraction(part.real), Fraction(part.imag)) for part in z]
+    squares = np.array([float(x * (x + 2) + y * y) for x, y in exact])
+    found = apply("stablehlo.log_plus_one", z)
+    assert units(found.real, np.log1p(squares) / 2) < 3
+
+
+def test_far_out_the_area_tangent_is_what_its_series_says() -> None:
+    z = np.array([1e200 + 1e200j, -1e200 + 1j, 1 - 1e200j, 3e160 + 1e150j])
+    found = apply("chlo.atanh", z)
+    np.testing.assert_allclose(found.real, (1 / z).real, rtol=1e-14)
+    np.testing.assert_allclose(found.imag, np.where(z.imag < 0, -1, 1) * np.pi / 2)
+
+
+def test_a_power_vanishes_where_one_of_its_factors_overflows() -> None:
+    z, w = np.array([-5.25 - 1.6j]), np.array([-14082 + 3486j])
+    np.testing.assert_array_equal(apply("stablehlo.power", z, w), [0])
+
+
+def test_the_angle_of_two_complex_numbers_keeps_its_digits() -> None:
+    y = np.array([254.7 - 3638.1j, 0.122 + 0.1466j, 1e-9 + 1e-12j, 3 - 2j])
+    x = np.array([0.0031 + 0.00606j, 5301.4 + 650.3j, 2 + 1j, 4 + 5j])
+    found = apply("stablehlo.atan2", y, x)
+    expected = np.arctan(y.astype(np.clongdouble) / x.astype(np.clongdouble))
+    turns = np.round((found.real - expected.real) / np.pi)
+    assert units(found.real, expected.real + turns * np.pi) < 4
+    assert units(found.imag, expected.imag) < 4
 
 
 def test_the_angle_of_two_complex_numbers_is_that_of_their_quotient() -> None:
