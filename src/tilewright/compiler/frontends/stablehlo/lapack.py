@@ -1,7 +1,7 @@
 """Custom calls of LAPACK's routines, which JAX writes for factors of matrices on CPUs.
 
-Those of real numbers are ops of the graph; systems of complex ones are solved as StableHLO's own operations are.
-A routine that is not here is refused by its name.
+Each is an op of the graph; those of complex numbers take and give both parts.  A routine that is not here is
+refused by its name.
 
 Source: LAPACK Users' Guide; JAX, `jax.lax.linalg`, for the order of operands, results and attributes.
 """
@@ -78,46 +78,141 @@ def _trsm(call: Call) -> list[Held]:
     return [found]
 
 
+def _pair(call: Call, index: int = 0) -> tuple[Tensor, Tensor]:
+    """Both parts of an operand; those of real numbers have zeros."""
+    held = call.held(index)
+    if isinstance(held, Complex):
+        return held.real, held.imaginary
+    x = real(held)
+    return x, call.maker.full(0, x.dtype, x.shape)
+
+
+def _in_pairs(call: Call, found: Sequence[Tensor]) -> list[Held]:
+    """Results by their parts as values of the kind that the first operand is."""
+    parts = zip(found[::2], found[1::2], strict=True)
+    if isinstance(call.held(0), Complex):
+        return [Complex(*pair) for pair in parts]
+    return [x for x, _ in parts]
+
+
 def _getrf(call: Call) -> list[Held]:
-    return list(call.maker.ops("lu", _real(call)))
+    if not isinstance(call.held(0), Complex):
+        return list(call.maker.ops("lu", _real(call)))
+    *parts, pivots, info = call.maker.ops("complex_lu", *_pair(call))
+    return [*_in_pairs(call, parts), pivots, info]
 
 
 def _geqrf(call: Call) -> list[Held]:
-    return list(call.maker.ops("reflectors", _real(call)))
+    if not isinstance(call.held(0), Complex):
+        return list(call.maker.ops("reflectors", _real(call)))
+    return _in_pairs(call, call.maker.ops("complex_reflectors", *_pair(call)))
+
+
+def _geqp3(call: Call) -> list[Held]:
+    """Factors, which column stands where, and scales."""
+    found = call.maker.ops("pivoted_reflectors", *_pair(call), call.tensor(1))
+    factors, scales = _in_pairs(call, (*found[:2], *found[3:]))
+    return [factors, found[2], scales]
 
 
 def _orgqr(call: Call) -> list[Held]:
-    return [call.maker.op("reflected", _real(call), _real(call, 1))]
+    e = call.maker
+    if not isinstance(call.held(0), Complex):
+        return [e.op("reflected", _real(call), _real(call, 1))]
+    vectors, scales = _pair(call), _pair(call, 1)
+    shape = vectors[0].shape
+    rows, columns = (e.iota(shape, len(shape) - axis) for axis in (2, 1))
+    eye = e.cast(e.op("equal", rows, columns), vectors[0].dtype)
+    nothing = e.full(0, eye.dtype, shape)
+    found = e.ops("complex_reflected", *vectors, *scales, eye, nothing)
+    return _in_pairs(call, found)
+
+
+def _ormqr(call: Call) -> list[Held]:
+    """A matrix times the product of reflections, or times its adjoint."""
+    config = config_of(call)
+    sides = {
+        name: config.get(given) is True
+        for name, given in (("left", "left"), ("adjoint", "transpose"))
+    }
+    pairs = [part for index in range(3) for part in _pair(call, index)]
+    return _in_pairs(call, call.maker.ops("complex_reflected", *pairs, **sides))
+
+
+def _gehrd(call: Call) -> list[Held]:
+    config = config_of(call)
+    low, high = (integer_of(name, config.get(name)) for name in ("low", "high"))
+    count = dims_of(call.held(0))[-1]
+    if low < 1 or (isinstance(count, int) and high > count):
+        raise ModelError(f"{count} rows have no rows {low} to {high}")
+    found = call.maker.ops("hessenberg", *_pair(call), low=low, high=high)
+    return [*_in_pairs(call, found), _no_problem(call.maker, call.held(0))]
+
+
+def _sytrd(call: Call) -> list[Held]:
+    """Vectors, both diagonals, and scales."""
+    e, lower = call.maker, _letter(call, "uplo") == "L"
+    found = e.ops("tridiagonal", *_pair(call), lower=lower)
+    factors, scales = _in_pairs(call, (*found[:2], *found[4:]))
+    return [factors, *found[2:4], scales, _no_problem(e, call.held(0))]
+
+
+def _gees(call: Call) -> list[Held]:
+    """The triangular form, vectors, eigenvalues, how many were put in front (none), and what was not found."""
+    e = call.maker
+    if _letter(call, "sort") != "N":
+        raise UnsupportedError("eigenvalues in another order are not supported")
+    if not isinstance(call.held(0), Complex):
+        raise UnsupportedError("Schur's form of real matrices is not supported")
+    *parts, info = e.ops("schur", *_pair(call))
+    form, vectors = _in_pairs(call, parts)
+    values = Complex(*(_diagonal(e, x) for x in parts[:2]))
+    return [form, vectors, values, _no_problem(e, form), info]
+
+
+def _diagonal(e: NodeMaker, x: Tensor) -> Tensor:
+    rows, columns = (e.iota(x.shape, x.rank - axis) for axis in (2, 1))
+    kept = e.op("where", e.op("equal", rows, columns), x, e.scalar(0, x.dtype))
+    return e.op("reduce_sum", kept, axes=(x.rank - 1,), keepdims=False)
 
 
 def _syevd(call: Call) -> list[Held]:
-    e, x = call.maker, _real(call)
-    values, vectors = e.ops("eigh", x, lower=_letter(call, "uplo") == "L")
-    return [vectors, values, _no_problem(e, x)]
+    e, lower = call.maker, _letter(call, "uplo") == "L"
+    if isinstance(call.held(0), Complex):
+        values, *parts = e.ops("complex_eigh", *_pair(call), lower=lower)
+        vectors: Held = Complex(*parts)
+    else:
+        values, vectors = e.ops("eigh", _real(call), lower=lower)
+    return [vectors, values, _no_problem(e, vectors)]
 
 
 def _gesdd(call: Call) -> list[Held]:
     """The operand, which nobody reads, the singular values and both sides."""
-    e, x, mode = call.maker, _real(call), _letter(call, "mode")
+    e, held, mode = call.maker, call.held(0), _letter(call, "mode")
     if mode not in ("A", "S", "N"):
         raise ModelError(f"mode '{mode}' is unknown")
     # Where no sides are asked for, their results are of either shape, and nobody reads them.
     sides = (call.stated(2)[-1], call.stated(3)[-2])
-    full = mode == "A" or (mode == "N" and sides == x.shape[-2:])
-    left, values, right = e.ops("svd", x, full=full)
-    return [x, values, left, right, _no_problem(e, x)]
+    full = mode == "A" or (mode == "N" and sides == dims_of(held)[-2:])
+    if isinstance(held, Complex):
+        a, b, values, c, d = e.ops("complex_svd", *_pair(call), full=full)
+        return [held, values, Complex(a, b), Complex(c, d), _no_problem(e, held)]
+    left, values, right = e.ops("svd", real(held), full=full)
+    return [held, values, left, right, _no_problem(e, held)]
 
 
 def _geev(call: Call) -> list[Held]:
-    """Eigenvalues by their parts, eigenvectors from the left and from the right."""
-    e, x = call.maker, _real(call)
-    asked = {side: _letter(call, f"compute_{side}") == "V" for side in ("left", "right")}
-    if asked["left"]:
-        raise UnsupportedError("eigenvectors from the left are not supported")
-    *values, real_part, imaginary_part = e.ops("eig", x)
-    zero = e.full(0, x.dtype, x.shape)
-    vectors = Complex(real_part, imaginary_part)
-    return [*values, Complex(zero, zero), vectors, _no_problem(e, x)]
+    """Eigenvalues (of real matrices their parts are results of their own), eigenvectors from the left and the right."""
+    e, held = call.maker, call.held(0)
+    is_complex = isinstance(held, Complex)
+    parts = e.ops("complex_eig", *_pair(call)) if is_complex else e.ops("eig", real(held))
+    *values, real_part, imaginary_part = parts
+    zero = e.full(0, real_part.dtype, real_part.shape)
+    left = Complex(zero, zero)
+    if _letter(call, "compute_left") == "V":
+        left = Complex(*e.ops("left_eigenvectors", *_pair(call), *values))
+    shown: list[Held] = [Complex(*values)] if is_complex else [*values]
+    return [*shown, left, Complex(real_part, imaginary_part), _no_problem(e, held)]
 
 
 def _gtsv(call: Call) -> list[Held]:
@@ -143,19 +238,36 @@ def _gtsv(call: Call) -> list[Held]:
 
 _ROUTINES: Final[dict[str, Build]] = {
     "geev": _geev,
+    "gees": _gees,
+    "gehrd": _gehrd,
+    "geqp3": _geqp3,
     "geqrf": _geqrf,
     "gesdd": _gesdd,
     "gesvd": _gesdd,
     "getrf": _getrf,
     "gtsv": _gtsv,
     "orgqr": _orgqr,
+    "ormqr": _ormqr,
     "potrf": _potrf,
     "syevd": _syevd,
+    "sytrd": _sytrd,
     "trsm": _trsm,
 }
-_OF_COMPLEX: Final = ("potrf", "trsm")
+_OF_COMPLEX: Final = {
+    "orgqr": "ungqr",
+    "ormqr": "unmqr",
+    "syevd": "heevd",
+    "sytrd": "hetrd",
+}
+"""Names that routines of complex numbers have of their own."""
+
+
+def _names(routine: str) -> list[str]:
+    own = _OF_COMPLEX.get(routine, routine)
+    named = [f"s{routine}", f"d{routine}", f"c{own}", f"z{own}"]
+    return [f"lapack_{name}_ffi" for name in named]
+
+
 CALLS: Final[dict[str, Build]] = {
-    f"lapack_{letter}{name}_ffi": build
-    for name, build in _ROUTINES.items()
-    for letter in ("sdcz" if name in _OF_COMPLEX else "sd")
+    name: build for routine, build in _ROUTINES.items() for name in _names(routine)
 }

@@ -13,7 +13,6 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.stablehlo.call import Call, real
 from tilewright.compiler.frontends.stablehlo.complex_functions import Pair, divide
 from tilewright.compiler.frontends.stablehlo.elementwise import product_of
@@ -28,9 +27,8 @@ from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
-# Every row is a few operations of its own; larger matrices of real numbers are factored by the host.
+# Every row is a few operations of its own; larger matrices are factored by the host.
 FEW_ROWS: Final = 24
-MAX_ROWS: Final = 128
 
 
 def _flipped(e: NodeMaker, held: Held) -> Held:
@@ -83,27 +81,22 @@ def solved(
     a = _flipped(e, a) if turned else a
     right = b if left else _flipped(e, b)
     lower = lower != turned
-    if isinstance(a, Complex) or _is_small(dims_of(a)[-1]):
-        found = _substituted(e, a, right, lower=lower, unit=unit)
+    count = dims_of(a)[-1]
+    if isinstance(count, int) and count <= FEW_ROWS:
+        found = _substituted(e, a, right, count, lower=lower, unit=unit)
     else:
-        found = e.op("triangular_solve", real(a), real(right), lower=lower, unit=unit)
+        found = _solved_by_host(e, a, right, lower=lower, unit=unit)
     found = found if left else _flipped(e, found)
     dtype = _dtype_of(given)
     return on_parts(lambda x: e.cast(x, dtype), found)
 
 
-def _is_small(count: Dim) -> bool:
-    """Whether rows are written out as operations of their own."""
-    return isinstance(count, int) and count <= FEW_ROWS
-
-
-def _fixed(count: Dim) -> int:
-    """Rows that are written out.  Raises: UnsupportedError for too many."""
-    if not isinstance(count, int) or count > MAX_ROWS:
-        raise UnsupportedError(
-            f"{count} rows of complex numbers are not supported, at most {MAX_ROWS}"
-        )
-    return count
+def _solved_by_host(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
+    if isinstance(a, Complex) and isinstance(b, Complex):
+        parts = (a.real, a.imaginary, b.real, b.imaginary)
+        found = e.ops("complex_triangular_solve", *parts, lower=lower, unit=unit)
+        return Complex(*found)
+    return e.op("triangular_solve", real(a), real(b), lower=lower, unit=unit)
 
 
 def _dtype_of(held: Held) -> DType:
@@ -120,9 +113,11 @@ def _check_equations(
         raise ModelError(f"{list(a)} and {list(b)} are no equations")
 
 
-def _substituted(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
+def _substituted(
+    e: NodeMaker, a: Held, b: Held, count: int, *, lower: bool, unit: bool
+) -> Held:
     """X of `a x = b`, from the row with one unknown on."""
-    rank, count = len(dims_of(a)), _fixed(dims_of(a)[-1])
+    rank = len(dims_of(a))
     rows, columns = rank - 2, rank - 1
     found: dict[int, Held] = {}
     for index in range(count) if lower else reversed(range(count)):
@@ -166,8 +161,11 @@ def cholesky(e: NodeMaker, held: Held, *, lower: bool) -> Held:
         return held
     if not lower:
         given = _conjugated(e, _flipped(e, given))
-    if isinstance(given, Complex) or _is_small(sizes[-1]):
-        found = _factored(e, given, sizes)
+    count = sizes[-1]
+    if isinstance(count, int) and count <= FEW_ROWS:
+        found = _factored(e, given, len(sizes), count)
+    elif isinstance(given, Complex):
+        found = Complex(*e.ops("complex_cholesky", given.real, given.imaginary)[:2])
     else:
         found = e.ops("cholesky", real(given))[0]
     if not lower:
@@ -182,9 +180,9 @@ def _conjugated(e: NodeMaker, held: Held) -> Held:
     return Complex(held.real, e.op("neg", held.imaginary))
 
 
-def _factored(e: NodeMaker, a: Held, sizes: Sequence[Dim]) -> Held:
+def _factored(e: NodeMaker, a: Held, rank: int, count: int) -> Held:
     """The lower factor; entries above the diagonal are zero."""
-    rows, columns, count = len(sizes) - 2, len(sizes) - 1, _fixed(sizes[-1])
+    rows, columns = rank - 2, rank - 1
     lines: list[list[Held]] = []
     for i in range(count):
         line: list[Held] = []

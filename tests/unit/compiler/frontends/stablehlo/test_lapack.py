@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import run, type_of
+from fakes.stablehlo_text import joined, run, type_of
 from tilewright.base.errors import ModelError
 
 CHOOSE = np.random.default_rng(7)
@@ -163,13 +163,157 @@ def test_systems_of_three_diagonals_are_solved(count: int) -> None:
     np.testing.assert_allclose(matrix @ x, b, atol=1e-12)
 
 
+def complex_matrices(*shape: int) -> np.ndarray:
+    return CHOOSE.normal(size=shape) + 1j * CHOOSE.normal(size=shape)
+
+
+def adjoint(x: np.ndarray) -> np.ndarray:
+    return x.swapaxes(-1, -2).conj()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 4), (3, 4)])
+def test_complex_reflections_make_a_unitary_factor(shape: tuple[int, ...]) -> None:
+    x = complex_matrices(*shape)
+    count = min(shape[-2:])
+    scales = np.zeros((*shape[:-2], count), complex)
+    parts = lapack("zgeqrf", "", [type_of(x), type_of(scales)], x)
+    packed, taus = joined(*parts[:2]), joined(*parts[2:])
+    narrow = packed[..., :count].copy()
+    q = joined(*lapack("zungqr", "", [type_of(narrow)], narrow, taus))
+    np.testing.assert_allclose(q @ np.triu(packed)[..., :count, :], x, atol=1e-12)
+    c = complex_matrices(*shape)
+    config = "left = true, transpose = true"
+    found = joined(*lapack("zunmqr", config, [type_of(c)], narrow, taus, c))
+    np.testing.assert_allclose(found[..., :count, :], adjoint(q) @ c, atol=1e-12)
+    c = adjoint(c).copy()
+    config = "left = false, transpose = false"
+    found = joined(*lapack("zunmqr", config, [type_of(c)], narrow, taus, c))
+    np.testing.assert_allclose(found[..., :count], c @ q, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["d", "z"])
+def test_the_longest_columns_come_first(kind: str) -> None:
+    x = complex_matrices(4, 5)
+    x = x.real.copy() if kind == "d" else x
+    places, scales = np.zeros(5, np.int32), np.zeros(4, x.dtype)
+    results = [type_of(x), type_of(places), type_of(scales)]
+    found = lapack(f"{kind}geqp3", "", results, x, places)
+    packed = found[0] if kind == "d" else joined(*found[:2])
+    order = found[1] if kind == "d" else found[2]
+    taus = found[2] if kind == "d" else joined(*found[3:])
+    r = np.triu(packed)
+    config = "left = true, transpose = false"
+    name = "dormqr" if kind == "d" else "zunmqr"
+    parts = lapack(name, config, [type_of(x)], packed[:, :4].copy(), taus, r)
+    product = parts[0] if kind == "d" else joined(*parts)
+    np.testing.assert_allclose(product, x[:, order - 1], atol=1e-12)
+    assert np.all(np.diff(abs(np.diag(r))) <= 0)
+
+
+@pytest.mark.parametrize("kind", ["d", "z"])
+def test_forms_with_few_diagonals_keep_the_eigenvalues(kind: str) -> None:
+    x = complex_matrices(5, 5)
+    x = x + adjoint(x)
+    x = x.real.copy() if kind == "d" else x
+    scales = type_of(np.zeros(4, x.dtype))
+    config = "low = 1 : i32, high = 5 : i32"
+    found = lapack(f"{kind}gehrd", config, [type_of(x), scales, "tensor<i32>"], x)
+    h = np.triu(found[0] if kind == "d" else joined(*found[:2]), -1)
+    expected = np.linalg.eigvalsh(x)
+    np.testing.assert_allclose(np.sort(np.linalg.eigvals(h).real), expected, atol=1e-11)
+    real = [type_of(np.zeros(n)) for n in (5, 4)]
+    name = "dsytrd" if kind == "d" else "zhetrd"
+    results = [type_of(x), *real, scales, "tensor<i32>"]
+    found = lapack(name, letters(uplo="U"), results, x)
+    diagonal, beside = found[1:3] if kind == "d" else found[2:4]
+    t = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    np.testing.assert_allclose(np.linalg.eigvalsh(t), expected, atol=1e-11)
+
+
+def test_a_complex_matrix_is_similar_to_a_triangular_one() -> None:
+    x = complex_matrices(6, 6)
+    results = [type_of(x), type_of(x), type_of(x[0]), "tensor<i32>", "tensor<i32>"]
+    found = lapack("zgees", letters(mode="V", sort="N"), results, x)
+    t, q, values = (joined(*found[k : k + 2]) for k in (0, 2, 4))
+    np.testing.assert_allclose(q @ t @ adjoint(q), x, atol=1e-12)
+    np.testing.assert_array_equal(values, np.diag(t))
+
+
+@pytest.mark.parametrize("lower", ["L", "U"])
+@pytest.mark.parametrize("count", [5, 40])
+def test_complex_positive_definite_matrices_have_a_factor(lower: str, count: int) -> None:
+    root = complex_matrices(2, count, count)
+    x = root @ adjoint(root) + count * np.eye(count)
+    found = lapack("zpotrf", letters(uplo=lower), [type_of(x), "tensor<2xi32>"], x)
+    factor = joined(*found[:2])
+    product = factor @ adjoint(factor) if lower == "L" else adjoint(factor) @ factor
+    np.testing.assert_allclose(product, x, rtol=1e-9, atol=1e-9)
+    assert not found[2].any()
+
+
+@pytest.mark.parametrize("turned", ["N", "T", "C"])
+def test_large_complex_systems_are_solved(turned: str) -> None:
+    a = complex_matrices(150, 150) / 50 + 3 * np.eye(150)
+    b = complex_matrices(150, 2)
+    config = letters(side="L", uplo="L", trans_x=turned, diag="N")
+    x = joined(*lapack("ztrsm", config, [type_of(b)], a, b))
+    matrix = {"N": np.tril(a), "T": np.tril(a).T, "C": adjoint(np.tril(a))}[turned]
+    np.testing.assert_allclose(matrix @ x, b, atol=1e-10)
+
+
+def test_complex_matrices_have_factors_eigenvalues_and_singular_values() -> None:
+    x = complex_matrices(2, 4, 4)
+    line, info_ = type_of(x[..., 0]), info(x)
+    real_line = type_of(x[..., 0].real)
+    *parts, pivots, _ = lapack("zgetrf", "", [type_of(x), "tensor<2x4xi32>", info_], x)
+    packed = joined(*parts)
+    sign = np.where(pivots != np.arange(1, 5), -1, 1).prod(-1)
+    found = np.diagonal(packed, axis1=-2, axis2=-1).prod(-1) * sign
+    np.testing.assert_allclose(found, np.linalg.det(x), rtol=1e-12)
+    config = letters(compute_left="V", compute_right="V")
+    results = [line, type_of(x), type_of(x), info_]
+    parts = lapack("zgeev", config, results, x)
+    values, left, right = (joined(*parts[k : k + 2]) for k in (0, 2, 4))
+    np.testing.assert_allclose(x @ right, right * values[..., None, :], atol=1e-12)
+    np.testing.assert_allclose(
+        adjoint(left) @ x, values[..., None] * adjoint(left), atol=1e-12
+    )
+    whole = x + adjoint(x)
+    results = [type_of(x), real_line, info_]
+    *parts, values, _ = lapack("zheevd", letters(mode="V", uplo="L"), results, whole)
+    vectors = joined(*parts)
+    np.testing.assert_allclose(whole @ vectors, vectors * values[..., None, :], atol=1e-12)
+    results = [type_of(x), real_line, type_of(x), type_of(x), info_]
+    parts = lapack("zgesdd", letters(mode="A"), results, x)
+    u, s, v = joined(*parts[3:5]), parts[2], joined(*parts[5:7])
+    np.testing.assert_allclose((u * s[..., None, :]) @ v, x, atol=1e-12)
+
+
 def test_another_routine_is_refused_by_name() -> None:
     x = np.zeros((3, 3))
-    with pytest.raises(ModelError, match="custom call 'lapack_dgees_ffi' is not supported"):
-        lapack("dgees", "", [type_of(x)], x)
+    with pytest.raises(ModelError, match="custom call 'lapack_dgges_ffi' is not supported"):
+        lapack("dgges", "", [type_of(x)], x)
 
 
-def test_eigenvectors_from_the_left_are_refused() -> None:
+def test_real_matrices_have_no_schur_form_yet() -> None:
+    x = np.eye(3)
+    with pytest.raises(ModelError, match="Schur's form of real matrices"):
+        lapack("dgees", letters(mode="V", sort="N"), [type_of(x)], x)
+
+
+def test_rows_that_are_not_there_are_refused() -> None:
+    config = "low = 1 : i32, high = 4 : i32"
+    with pytest.raises(ModelError, match="3 rows have no rows 1 to 4"):
+        lapack("dgehrd", config, ["tensor<3x3xf64>"], np.eye(3))
+
+
+def test_real_matrices_have_eigenvectors_from_the_left() -> None:
+    x = CHOOSE.normal(size=(5, 5))
     config = letters(compute_left="V", compute_right="N")
-    with pytest.raises(ModelError, match="eigenvectors from the left"):
-        lapack("dgeev", config, ["tensor<2xf64>"], np.eye(2))
+    complex_ = "tensor<5x5xcomplex<f64>>"
+    results = ["tensor<5xf64>", "tensor<5xf64>", complex_, complex_, "tensor<i32>"]
+    re, im, left_re, left_im, *_ = lapack("dgeev", config, results, x)
+    left, values = joined(left_re, left_im), joined(re, im)
+    np.testing.assert_allclose(
+        adjoint(left) @ x, values[:, None] * adjoint(left), atol=1e-12
+    )

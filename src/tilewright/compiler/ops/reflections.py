@@ -1,0 +1,193 @@
+"""Householder's reflections of one complex matrix, and what factors are made with them.
+
+Numpy on the host, in complex128; matrices of real numbers stay real.  A reflection is I - tau v v*, where v
+begins with one; its other elements are kept below the entry that they made zero.  Called by the oracles of
+`complex_linear_algebra`.
+
+Source: LAPACK Users' Guide, section "QR Factorization"; routines larfg, geqp3, gehrd, hetrd, unmqr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+_TRIPS_PER_ROW = 30
+
+
+def reflection(line: np.ndarray) -> tuple[float, complex]:
+    """Let `line` become v; what its first element is after the reflection's adjoint, and tau."""
+    first = complex(line[0])
+    rest = float(np.linalg.norm(line[1:]))
+    line[0] = 1
+    if rest == 0 and first.imag == 0:
+        line[1:] = 0
+        return first.real, 0j
+    beta = -float(np.copysign(np.linalg.norm((abs(first), rest)), first.real))
+    line[1:] /= first - beta
+    return beta, complex((beta - first.real) / beta, -first.imag / beta)
+
+
+def reflect_rows(x: np.ndarray, vector: np.ndarray, tau: complex) -> None:
+    """Let x become (I - tau v v*) x."""
+    x -= tau * np.outer(vector, vector.conj() @ x)
+
+
+def reflect_columns(x: np.ndarray, vector: np.ndarray, tau: complex) -> None:
+    """Let x become x (I - tau v v*)."""
+    x -= tau * np.outer(x @ vector, vector.conj())
+
+
+def reflected(
+    vectors: np.ndarray, scales: np.ndarray, x: np.ndarray, *, left: bool, adjoint: bool
+) -> np.ndarray:
+    """Q x, or x Q, or the same with Q's adjoint, of Q that is the product of reflections in their order."""
+    found = x.copy()
+    order: Iterable[int] = range(len(scales))
+    for k in reversed(list(order)) if left != adjoint else order:
+        vector = vectors[k:, k].copy()
+        vector[0] = 1
+        tau = np.conj(scales[k]) if adjoint else scales[k]
+        if left:
+            reflect_rows(found[k:], vector, tau)
+        else:
+            reflect_columns(found[:, k:], vector, tau)
+    return found
+
+
+def pivoted(x: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """R, vectors and scales of x with its columns exchanged, the longest one first; which column stands where, from 1.
+
+    Columns whose `places` are not zero stay in front.
+    """
+    a, (rows, columns) = x.copy(), x.shape
+    order = np.arange(columns)
+    fixed: list[int] = np.flatnonzero(places).tolist()
+    for to, place in enumerate(fixed):
+        a[:, [to, place]] = a[:, [place, to]]
+        order[[to, place]] = order[[place, to]]
+    scales = np.zeros(min(rows, columns), np.complex128)
+    for k in range(len(scales)):
+        if k >= len(fixed):
+            longest = k + int(np.argmax(np.linalg.norm(a[k:, k:], axis=0)))
+            a[:, [k, longest]] = a[:, [longest, k]]
+            order[[k, longest]] = order[[longest, k]]
+        vector = a[k:, k].copy()
+        beta, scales[k] = reflection(vector)
+        reflect_rows(a[k:, k + 1 :], vector, np.conj(scales[k]))
+        a[k, k], a[k + 1 :, k] = beta, vector[1:]
+    return a, (order + 1).astype(np.int32), scales
+
+
+def hessenberg(x: np.ndarray, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+    """A similar matrix without entries below the one under the diagonal, with vectors there; and their scales.
+
+    Only rows and columns `low .. high`, counted from 1, are not yet in that form.
+    """
+    a = x.copy()
+    scales = np.zeros(max(len(a) - 1, 0), np.complex128)
+    for k in range(low - 1, high - 1):
+        vector = a[k + 1 : high, k].copy()
+        beta, scales[k] = reflection(vector)
+        reflect_columns(a[:high, k + 1 : high], vector, scales[k])
+        reflect_rows(a[k + 1 : high, k + 1 :], vector, np.conj(scales[k]))
+        a[k + 1, k], a[k + 2 : high, k] = beta, vector[1:]
+    return a, scales
+
+
+def _hermitian(beside: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The whole matrix of one side of its diagonal, which is real."""
+    return beside + beside.conj().T + np.diag(np.real(np.diag(x)))
+
+
+def tridiagonal(x: np.ndarray, *, lower: bool) -> tuple[np.ndarray, ...]:
+    """Vectors, diagonal, the diagonal beside it and scales of a Hermitian matrix of which one triangle is read."""
+    if not lower:
+        return _tridiagonal_above(x)
+    a = _hermitian(np.tril(x, -1), x)
+    packed, count = x.copy(), len(x)
+    beside, scales = np.zeros(max(count - 1, 0)), np.zeros(max(count - 1, 0), np.complex128)
+    for k in range(count - 1):
+        vector = a[k + 1 :, k].copy()
+        beside[k], scales[k] = reflection(vector)
+        reflect_rows(a[k + 1 :, k + 1 :], vector, np.conj(scales[k]))
+        reflect_columns(a[k + 1 :, k + 1 :], vector, scales[k])
+        packed[k + 1, k], packed[k + 2 :, k] = beside[k], vector[1:]
+    diagonal = np.real(np.diag(a)).copy()
+    np.fill_diagonal(packed, diagonal)
+    return packed, diagonal, beside, scales
+
+
+def _tridiagonal_above(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """As `tridiagonal`, from the last column on; vectors end with one."""
+    a = _hermitian(np.triu(x, 1), x)
+    packed, count = x.copy(), len(x)
+    beside, scales = np.zeros(max(count - 1, 0)), np.zeros(max(count - 1, 0), np.complex128)
+    for k in reversed(range(count - 1)):
+        turned = a[k::-1, k + 1].copy()
+        beside[k], scales[k] = reflection(turned)
+        vector = turned[::-1]
+        reflect_rows(a[: k + 1, : k + 1], vector, np.conj(scales[k]))
+        reflect_columns(a[: k + 1, : k + 1], vector, scales[k])
+        packed[k, k + 1], packed[:k, k + 1] = beside[k], vector[:-1]
+    diagonal = np.real(np.diag(a)).copy()
+    np.fill_diagonal(packed, diagonal)
+    return packed, diagonal, beside, scales
+
+
+def schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Upper triangular T and unitary Q of x = Q T Q*, and how many eigenvalues were not found.
+
+    Steps of QR on a Hessenberg matrix, each shifted by an eigenvalue of its last two rows.
+    """
+    count = len(x)
+    if not np.isfinite(x).all():
+        return np.full_like(x, np.nan), np.full_like(x, np.nan), count
+    t, scales = hessenberg(x, 1, count)
+    q = np.eye(count, dtype=np.complex128)
+    q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
+    t = np.triu(t, -1)
+    last, trips = count - 1, 0
+    while last > 0 and trips < _TRIPS_PER_ROW * count:
+        start = _undivided(t, last)
+        if start == last:
+            last, trips = last - 1, 0
+            continue
+        trips += 1
+        _shifted_step(t, q, start, last, exceptional=trips % 10 == 0)
+    return np.triu(t), q, max(last, 0)
+
+
+def _undivided(t: np.ndarray, last: int) -> int:
+    """Where the rows up to `last` begin that no zero under the diagonal parts; what vanishes becomes zero."""
+    for k in range(last, 0, -1):
+        beside = abs(t[k - 1, k - 1]) + abs(t[k, k])
+        limit = np.finfo(np.float64).eps * (beside or float(np.linalg.norm(t)))
+        if abs(t[k, k - 1]) <= limit:
+            t[k, k - 1] = 0
+            return k
+    return 0
+
+
+def _shifted_step(
+    t: np.ndarray, q: np.ndarray, start: int, last: int, *, exceptional: bool
+) -> None:
+    corner = t[last - 1 : last + 1, last - 1 : last + 1]
+    values = np.linalg.eigvals(corner)
+    shift = values[np.argmin(abs(values - corner[1, 1]))]
+    if exceptional:
+        shift = shift + abs(corner[1, 0])
+    rotations: list[np.ndarray] = []
+    diagonal = np.arange(start, last + 1)
+    t[diagonal, diagonal] -= shift
+    for k in range(start, last):
+        a, b = t[k, k], t[k + 1, k]
+        size = np.hypot(abs(a), abs(b)) or 1.0
+        turn = np.array([[np.conj(a), np.conj(b)], [-b, a]]) / size
+        t[k : k + 2, k:] = turn @ t[k : k + 2, k:]
+        rotations.append(turn.conj().T)
+    for k, turn in enumerate(rotations, start):
+        t[: k + 2, k : k + 2] = t[: k + 2, k : k + 2] @ turn
+        q[:, k : k + 2] = q[:, k : k + 2] @ turn
+    t[diagonal, diagonal] += shift
