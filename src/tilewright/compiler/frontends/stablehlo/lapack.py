@@ -217,9 +217,28 @@ def _geev(call: Call) -> list[Held]:
 
 def _gtsv(call: Call) -> list[Held]:
     """Systems of three diagonals, by the factors of their matrix."""
-    below, on, above, b = (_real(call, index) for index in range(4))
-    e, count = call.maker, on.shape[-1]
-    shape = (*on.shape, count)
+    e, given = call.maker, [_pair(call, index) for index in range(4)]
+    *diagonals, b = given
+    matrix = [_banded(e, *lines) for lines in zip(*diagonals, strict=True)]
+    if isinstance(call.held(0), Complex):
+        *factors, pivots, info = e.ops("complex_lu", *matrix)
+        found = _ordered(e, pivots, b)
+        for lower in (True, False):
+            found = e.ops(
+                "complex_triangular_solve", *factors, *found, lower=lower, unit=lower
+            )
+        solution: Held = Complex(*found)
+    else:
+        factors, pivots, info = e.ops("lu", matrix[0])
+        (solution,) = _ordered(e, pivots, b[:1])
+        for lower in (True, False):
+            solution = e.op("triangular_solve", factors, solution, lower=lower, unit=lower)
+    return [*call.operands[:3], solution, info]
+
+
+def _banded(e: NodeMaker, below: Tensor, on: Tensor, above: Tensor) -> Tensor:
+    """The matrix of three diagonals."""
+    shape = (*on.shape, on.shape[-1])
     rows, columns = (e.iota(shape, len(shape) - 2 + axis) for axis in (0, 1))
     matrix = e.full(0, on.dtype, shape)
     offset = e.op("sub", columns, rows)
@@ -227,13 +246,17 @@ def _gtsv(call: Call) -> list[Held]:
         here = e.op("equal", offset, e.scalar(place, dtypes.i64))
         spread = e.broadcast_to(e.unsqueeze(diagonal, (diagonal.rank,)), shape)
         matrix = e.op("where", here, spread, matrix)
-    factors, pivots, info = e.ops("lu", matrix)
-    order = e.op("exchanged_rows", pivots, rows=(count,))
-    places = e.broadcast_to(e.unsqueeze(order, (order.rank,)), b.shape)
-    ordered = e.op("gather_elements", b, places, axis=b.rank - 2)
-    half = e.op("triangular_solve", factors, ordered, lower=True, unit=True)
-    found = e.op("triangular_solve", factors, half, lower=False)
-    return [below, on, above, found, info]
+    return matrix
+
+
+def _ordered(e: NodeMaker, pivots: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
+    """Rows of both sides as elimination exchanged them."""
+    order = e.op("exchanged_rows", pivots, rows=(parts[0].shape[-2],))
+    order = e.unsqueeze(order, (order.rank,))
+    return [
+        e.op("gather_elements", x, e.broadcast_to(order, x.shape), axis=x.rank - 2)
+        for x in parts
+    ]
 
 
 _ROUTINES: Final[dict[str, Build]] = {

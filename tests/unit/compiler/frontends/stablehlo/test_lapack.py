@@ -152,13 +152,16 @@ def test_any_square_matrix_has_eigenvalues() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])
-def test_systems_of_three_diagonals_are_solved(count: int) -> None:
-    below, on, above = CHOOSE.normal(size=(3, count))
+@pytest.mark.parametrize("kind", ["d", "z"])
+def test_systems_of_three_diagonals_are_solved(count: int, kind: str) -> None:
+    lines, b = complex_matrices(3, count), complex_matrices(count, 2)
+    lines, b = (lines, b) if kind == "z" else (lines.real.copy(), b.real.copy())
+    below, on, above = lines
     on += 3
-    b = CHOOSE.normal(size=(count, 2))
     line = type_of(on)
     results = [line, line, line, type_of(b), "tensor<i32>"]
-    *_, x, _ = lapack("dgtsv", "", results, below, on, above, b)
+    found = lapack(f"{kind}gtsv", "", results, below, on, above, b)
+    x = found[3] if kind == "d" else joined(*found[6:8])
     matrix = np.diag(on) + np.diag(below[1:], -1) + np.diag(above[:-1], 1)
     np.testing.assert_allclose(matrix @ x, b, atol=1e-12)
 
