@@ -10,13 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, maximum
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, on_parts
+from tilewright.compiler.frontends.stablehlo.held import (
+    Complex,
+    Held,
+    dims_of,
+    flattened,
+    on_parts,
+    restored,
+)
 from tilewright.compiler.frontends.stablehlo.movement import assumed_equal, pad, reverse
 from tilewright.compiler.frontends.stablehlo.reduction import inputs_and_starts, lifted
 from tilewright.compiler.frontends.stablehlo.regions import combination
@@ -107,10 +116,7 @@ def _reduce_window(call: Call) -> list[Held]:
 
 
 def reduced_windows(call: Call, window: Window, region: Region) -> list[Held]:
-    """The elements of every window combined by a region, whose order the specification leaves open.
-
-    Raises: UnsupportedError for windows whose size a call decides, unless they are running sums.
-    """
+    """The elements of every window combined by a region, whose order the specification leaves open."""
     inputs, starts = inputs_and_starts(call)
     e, dims = call.maker, dims_of(inputs[0])
     shape = window.counts(dims)
@@ -126,11 +132,10 @@ def reduced_windows(call: Call, window: Window, region: Region) -> list[Held]:
     running = _running(e, inputs, dims, window, region)
     if running is not None:
         return lifted(call, [*total, running], region)
-    if window.places is None:
-        raise UnsupportedError("windows whose size a call decides are not supported")
     found = [_padded(e, window, x, s) for x, s in zip(inputs, starts, strict=True)]
-    for axis in range(len(shape)):
-        found = _along(call, window, found, axis, shape[axis], region)
+    for axis, size in enumerate(window.sizes):
+        combine = _along if isinstance(size, int) else _along_open
+        found = combine(call, window, found, axis, shape[axis], region)
     return lifted(call, [*total, *found], region)
 
 
@@ -194,6 +199,56 @@ def _along(
             power, have = beside(power, power, have * step), 2 * have
     assert found is not None, "a window has a place"
     return cut(found, 0, count, window.strides[axis])
+
+
+def _along_open(
+    call: Call,
+    window: Window,
+    held: Sequence[Held],
+    axis: int,
+    count: Dim,
+    region: Region,
+) -> list[Held]:
+    """As `_along`, of a size that a call decides: a loop over the powers of two that it is a sum of."""
+    e, step = call.maker, window.dilations[axis]
+    size = e.dim(window.sizes[axis])
+    zero, one, two = (e.scalar(n, dtypes.i64) for n in (0, 1, 2))
+    forms, number = list(held), len(flattened(held))
+    last = e.dim(dims_of(held[0])[axis] - 1)
+    line = e.iota((dims_of(held[0])[axis],), 0)
+
+    def beside(
+        left: Sequence[Tensor], right: Sequence[Tensor], distance: Tensor
+    ) -> list[Tensor]:
+        """What begins at every place, and `distance` places further on; nobody reads what would lie behind the end."""
+        moved = e.op("add", line, e.op("mul", distance, e.scalar(step, dtypes.i64)))
+        places = e.op("min", moved, last)
+        further = [e.op("gather", x, places, axis=axis) for x in right]
+        pair = [*restored(forms, left), *restored(forms, further)]
+        return flattened(lifted(call, pair, region))
+
+    def go_on(state: list[Tensor]) -> Tensor:
+        return e.op("less_equal", state[0], size)
+
+    def trip(state: list[Tensor]) -> list[Tensor]:
+        have, done, *parts = state
+        power, found = parts[:number], parts[number:]
+        taken = e.op("equal", e.op("mod", e.op("div", size, have), two), one)
+        is_first = e.op("equal", done, zero)
+        longer = beside(found, power, done)
+        chosen = [
+            e.op("where", taken, e.op("where", is_first, x, y), z)
+            for x, y, z in zip(power, longer, found, strict=True)
+        ]
+        counted = e.op("where", taken, e.op("add", done, have), done)
+        doubled = beside(power, power, have)
+        return [e.op("mul", have, two), counted, *doubled, *chosen]
+
+    tensors = flattened(held)
+    state = control.loop(e, [one, zero, *tensors, *tensors], go_on, trip)
+    found = restored(forms, state[2 + number :])
+    stride = window.strides[axis]
+    return [on_parts(lambda x: e.slice(x, axis, 0, count, stride), h) for h in found]
 
 
 def _padded(e: NodeMaker, window: Window, x: Held, start: Held) -> Held:

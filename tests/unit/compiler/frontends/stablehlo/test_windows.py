@@ -1,10 +1,14 @@
 """Reductions of windows, long ones in rounds, against sums of slices in numpy."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from fakes.stablehlo_text import run, type_of
+from tilewright.compiler.frontends.stablehlo import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 CHOOSE = np.random.default_rng(4)
 LAST = "stablehlo.return %b : tensor<f32>"
@@ -91,3 +95,60 @@ def test_windows_between_which_nothing_fits_give_nothing() -> None:
         applied("add"), x, 0.0, (0, 2), window_dimensions="array<i64: 5, 1>"
     )
     assert found.shape == (0, 2)
+
+
+OPEN = """
+func.func private @combined(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {{
+  {region}
+}}
+func.func @main(%x: tensor<2x?xf32>) -> tensor<2x?xf32> {{
+  %n = stablehlo.get_dimension_size %x, dim = 1 : (tensor<2x?xf32>) -> tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %w = {window} : tensor<i32>
+  %low = stablehlo.subtract %w, %one : tensor<i32>
+  %one1 = stablehlo.reshape %one : (tensor<i32>) -> tensor<1xi32>
+  %w1 = stablehlo.reshape %w : (tensor<i32>) -> tensor<1xi32>
+  %low1 = stablehlo.reshape %low : (tensor<i32>) -> tensor<1xi32>
+  %sizes = stablehlo.concatenate %one1, %w1, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %ones = stablehlo.constant dense<1> : tensor<2xi32>
+  %zeros = stablehlo.constant dense<0> : tensor<3xi32>
+  %edges4 = stablehlo.concatenate %zeros, %low1, dim = 0 : (tensor<3xi32>, tensor<1xi32>) -> tensor<4xi32>
+  %edges = stablehlo.reshape %edges4 : (tensor<4xi32>) -> tensor<2x2xi32>
+  %s = stablehlo.constant dense<{start}> : tensor<f32>
+  %r = stablehlo.custom_call @stablehlo.dynamic_reduce_window(%x, %s, %sizes, %ones, %ones, %ones, %edges) {{called_computations = [@combined]}} : (tensor<2x?xf32>, tensor<f32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2x2xi32>) -> tensor<2x?xf32>
+  return %r : tensor<2x?xf32>
+}}"""
+MIXED = """%c = stablehlo.multiply %a, %b : tensor<f32>
+  %d = stablehlo.add %a, %b : tensor<f32>
+  %e = stablehlo.add %c, %d : tensor<f32>
+  return %e : tensor<f32>"""
+
+
+@pytest.mark.parametrize(
+    ("window", "length"),
+    [
+        ("stablehlo.add %n, %two", lambda n: n + 2),
+        ("stablehlo.maximum %n, %n", lambda n: n),
+        ("stablehlo.divide %n, %two", lambda n: n // 2),
+    ],
+)
+def test_the_size_of_a_window_may_be_that_of_a_call(
+    window: str, length: Callable[[int], int]
+) -> None:
+    largest = applied("maximum").replace("stablehlo.return", "return")
+    for region, start, function in (
+        (largest, "0xFF800000", lambda seen: seen.max(-1)),
+        # a b + a + b is one less than the product of a + 1 and b + 1
+        (MIXED, "0.0", lambda seen: (seen + 1).prod(-1) - 1),
+    ):
+        text = OPEN.format(region=region, window=window, start=start)
+        graph = load(text.encode()).graph
+        for count in (2, 3, 7, 64, 100):
+            x = CHOOSE.uniform(-0.1, 0.1, (2, count)).astype(np.float32)
+            size = length(count)
+            edge = -np.inf if region is largest else 0
+            wide = np.pad(x, ((0, 0), (0, size - 1)), constant_values=edge)
+            expected = function(sliding_window_view(wide, size, axis=1))
+            (found,) = evaluate(graph, [x])
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
