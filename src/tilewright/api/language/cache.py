@@ -6,6 +6,9 @@ again (.safetensors), for long prompts that stay.  Called by `language_model`.
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
@@ -41,8 +44,7 @@ class Cache:
         self._model: bytes = model
         # Zeros: places that nobody has written are hidden, but multiplied.
         self.arrays: Final[Mapping[str, Floats]] = {
-            spec.name: np.zeros((1, _size(spec, 1), room, _size(spec, 3)), np.float32)
-            for spec in specs
+            spec.name: _zeros((1, _size(spec, 1), room, _size(spec, 3))) for spec in specs
         }
 
     def keep(self, tokens: Sequence[int]) -> int:
@@ -91,6 +93,20 @@ class Cache:
                 raise ArchiveError(f"has no '{name}' that fits", location=path)
             wanted[...] = kept
         self.tokens = tokens.tolist()
+
+
+def _zeros(shape: tuple[int, ...]) -> Floats:
+    """Zeros that take memory where something is written, and no more.
+
+    numpy asks for pages of 2 MiB, of which the first token would touch one for every head of every layer.
+    """
+    if not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.zeros(shape, np.float32)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    held = mmap.mmap(-1, max(4 * math.prod(shape), 1), flags=flags)
+    with contextlib.suppress(OSError):  # of a kernel that knows no such pages
+        held.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(held, np.float32, math.prod(shape)).reshape(shape)
 
 
 def _size(spec: TensorSpec, axis: int) -> int:
