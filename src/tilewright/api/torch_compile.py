@@ -117,7 +117,8 @@ def _compiled(
     problems = import_program(program, "<graph>").problems
     if not problems:
         return _graph(program, graph_module, held, options).boxed
-    names = {problem.node.partition(" at ")[0] for problem in problems}
+    # An operator in a branch or a loop takes the whole of it along.
+    names = {problem.node.partition(" at ")[0].partition("/")[0] for problem in problems}
     named = sorted({p.op_type or p.reason for p in problems})
     warnings.warn(
         f"tilewright: {', '.join(named)} run in eager mode, which cuts the graph into parts",
@@ -292,6 +293,10 @@ class _Supported:
     def is_node_supported(self, submodules: Any, node: Any) -> bool:
         """Whether a node may become part of a compiled graph."""
         del submodules
+        if node.op == "get_attr":
+            # A graph that an operator runs goes where the operator goes.
+            users = list(node.users)
+            return len(users) == 1 and self.is_node_supported({}, users[0])
         return node.op == "call_function" and node.name not in self._names
 
 
@@ -307,15 +312,17 @@ def _partitioned(
     for node in list(fused.graph.nodes):
         if node.op == "call_module" and str(node.target).startswith("fused_"):
             part = fused.get_submodule(node.target)
-            node.op, node.target = "call_function", _part(part, node, held, options)
+            compiled = _part(part, node, held, options)
+            if compiled is not None:
+                node.op, node.target = "call_function", compiled
     fused.recompile()
     return _boxed(fused.forward)
 
 
 def _part(
     part: Any, node: Any, held: Mapping[str, Any], options: Mapping[str, Any]
-) -> Callable[..., Any]:
-    """One part, compiled; in eager mode if that turns out to be impossible."""
+) -> Callable[..., Any] | None:
+    """One part, compiled; None if that turns out to be impossible, and it runs in eager mode."""
     inputs = [inner for inner in part.graph.nodes if inner.op == "placeholder"]
     weights = {
         inner.name: held[outer.name]
@@ -326,7 +333,7 @@ def _part(
         program = read_traced(part, "graph", weights)
         boxed = _graph(program, part, weights, options).boxed
     except TilewrightError:
-        return part.forward
+        return None
     (last,) = (inner for inner in part.graph.nodes if inner.op == "output")
     is_single = not isinstance(last.args[0], list | tuple)
 

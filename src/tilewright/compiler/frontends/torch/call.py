@@ -67,6 +67,11 @@ class Call:
             raise UnsupportedError("random numbers are not supported here")
         return self._draws
 
+    @property
+    def can_draw(self) -> bool:
+        """Whether the program counts its calls, and so may draw random numbers."""
+        return self._draws is not None
+
     # --- results
 
     def result(self, index: int = 0) -> TensorType:
@@ -118,6 +123,10 @@ class Call:
         if not isinstance(found, Ref):
             raise UnsupportedError(f"argument '{name}' is no tensor")
         return self._hold(found)
+
+    def hold(self, reference: Ref) -> Tensor | Complex:
+        """The tensor of a reference, or the parts of a complex one."""
+        return self._hold(reference)
 
     def is_complex(self, index: int = 0) -> bool:
         """Whether a result is complex; its type is that of the parts."""

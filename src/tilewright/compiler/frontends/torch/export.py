@@ -16,6 +16,7 @@ import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
+from tilewright.compiler.frontends.torch.hoist import hoisted
 
 _LINES: Final = 12
 
@@ -71,8 +72,7 @@ def export(captured: Captured) -> Any:
         # that a write to one is a write to the other.
         return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
-        text = "\n".join(str(error).strip().splitlines()[:_LINES])
-        message = f"torch cannot export it: {type(error).__name__}: {text}"
+        message = f"torch cannot export it: {_first_lines(error)}"
         raise ModelError(message, location=name) from error
 
 
@@ -120,14 +120,25 @@ def _is_split(exported: Any) -> bool:
 
 
 def resolve(exported: Any) -> Any:
-    """The program without side effects, taken apart where it has operators without a row."""
+    """The program without side effects, taken apart where it has operators without a row.
+
+    Raises: ModelError for what torch cannot take apart.
+    """
     if all(_stands(node) for node in exported.graph.nodes):
         return exported
-    # Else parameters that ask for gradients make torch trace what a training step needs.
-    with border.load().no_grad():
-        return exported.run_decompositions(
-            decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
-        )
+    try:
+        # Else parameters that ask for gradients make torch trace what a training step needs.
+        with border.load().no_grad():
+            return hoisted(exported).run_decompositions(
+                decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
+            )
+    except Exception as error:
+        raise ModelError(f"torch cannot take it apart: {_first_lines(error)}") from error
+
+
+def _first_lines(error: Exception) -> str:
+    text = "\n".join(str(error).strip().splitlines()[:_LINES])
+    return f"{type(error).__name__}: {text}"
 
 
 def keeps_batch_norm(graph: Any) -> bool:
@@ -142,6 +153,8 @@ def _learns(node: Any) -> bool:
     return bool(node.args[5]) and node.args[3] is not None
 
 
+_ARITHMETIC: Final = ("_operator", "math", "builtins", "torch")
+"""Modules of functions that graphs call beside operators: they compute sizes, or take lists apart."""
 _LEARNERS: Final = ("aten.batch_norm.default", "aten.instance_norm.default")
 
 
@@ -149,7 +162,7 @@ def _stands(node: Any) -> bool:
     if node.op != "call_function":
         return True
     if not border.is_instance(node.target, "_ops.OpOverload"):
-        return not border.is_instance(node.target, "_ops.HigherOrderOperator")
+        return getattr(node.target, "__module__", "") in _ARITHMETIC
     if _learns(node) or node.target._schema.is_mutable:
         return False
     return str(node.target) in table.names()

@@ -13,8 +13,10 @@ from typing import Final, final
 import numpy as np
 
 import tilewright.compiler.frontends.torch.complex_numbers as complex_numbers
+import tilewright.compiler.frontends.torch.control as control
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base import symbolic
+from tilewright.base.dtypes import bool_
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.complex_parts import Complex
@@ -32,12 +34,14 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.program import (
     Argument,
+    Body,
     Input,
     Opaque,
     Operation,
     Output,
     Program,
     Ref,
+    Relation,
     Role,
 )
 from tilewright.compiler.frontends.torch.row import Row
@@ -74,6 +78,7 @@ class Importer:
         self.problems: list[Problem] = []
         self.records: list[Record] = []
         self._values: dict[str, Held | None] = {}
+        self._prefix: str = ""
         self._constants: dict[int, Tensor] = {}
         self._bound: set[Dim] = set()
         self._draws: Draws | None = Draws() if program.counter else None
@@ -93,6 +98,9 @@ class Importer:
                 self._operations()
         for position, output in enumerate(self.program.outputs):
             self._output(position, output)
+        # A graph that an operator runs may be imported more than once.
+        self.problems = list(dict.fromkeys(self.problems))
+        self.records = list({record.node: record for record in self.records}.values())
 
     def _operations(self) -> None:
         for operation in self.program.operations:
@@ -181,7 +189,9 @@ class Importer:
         return held
 
     def _hold(self, reference: Ref) -> Whole:
-        held = self._values.get(reference.name)
+        if reference.name not in self._values:
+            raise ModelError(f"the value '{reference.name}' is not in the program")
+        held = self._values[reference.name]
         if held is None:
             raise SkipNodeError("an operand is unknown")
         if not isinstance(held, Tensor | Complex):
@@ -190,7 +200,7 @@ class Importer:
 
     def _operation(self, operation: Operation) -> None:
         place = f" at {operation.place}" if operation.place else ""
-        name = f"{operation.name}{place}"
+        name = f"{self._prefix}{operation.name}{place}"
         self.maker.location = Location(self.file, name)
         record = Record(operation.target, "", name)
         outer, self.maker.emitted = self.maker.emitted, record.emitted
@@ -218,7 +228,12 @@ class Importer:
     def _import(self, operation: Operation, record: Record) -> Held:
         if operation.target == "getitem":
             return self._item(operation)
-        found = table.find(operation.target)
+        found, build = table.find(operation.target), control.ROWS.get(operation.target)
+        if found is None and build is None and operation.target not in complex_numbers.ROWS:
+            raise UnsupportedError(f"operator '{operation.target}' is not supported")
+        self._refuse_unknown(operation)
+        if build is not None:
+            return self._import_flow(operation, build)
         if self._is_complex(operation):
             return self._import_complex(operation, found)
         if found is None:
@@ -226,15 +241,77 @@ class Importer:
         if operation.reason:
             raise UnsupportedError(operation.reason)
         call = Call(operation, self.maker, self._find, self._draws)
-        for argument in operation.arguments.values():
-            for name in _references(argument):
-                if self._values.get(name) is None:
-                    raise SkipNodeError("an operand is unknown")
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
         made = found.build(call)
         self._check_sizes(operation)
         _check_arguments(operation, call, found.ignores)
         return self._agreed(operation, made)
+
+    def _refuse_unknown(self, operation: Operation) -> None:
+        """Raise SkipNodeError for an operand whose problem is reported; UnsupportedError for one that nobody made."""
+        for argument in operation.arguments.values():
+            for name in _references(argument):
+                if name not in self._values:
+                    raise UnsupportedError(f"the value '{name}' is not in the program")
+                if self._values[name] is None:
+                    raise SkipNodeError("an operand is unknown")
+
+    def _import_flow(self, operation: Operation, build: control.Build) -> Held:
+        if operation.reason:
+            raise UnsupportedError(operation.reason)
+
+        def inline(body: Body, given: Sequence[control.Given]) -> list[Whole | None]:
+            return self._inline(operation, body, given)
+
+        call = Call(operation, self.maker, self._find, self._draws, self._hold)
+        made = build(control.Flow(call, inline))
+        self._check_sizes(operation)
+        _check_arguments(operation, call, ())
+        return self._agreed(operation, made)
+
+    def _inline(
+        self, operation: Operation, body: Body, given: Sequence[control.Given]
+    ) -> list[Whole | None]:
+        """What a graph that an operator runs gives, imported where nodes go now; it sees nothing but what it is given."""
+        outer, prefix, location = self._values, self._prefix, self.maker.location
+        self._values = {}
+        self._prefix = f"{prefix}{operation.name}/"
+        try:
+            self._parameters(body, given)
+            for entry in body.constants:
+                self._input(entry, is_used=True)
+            for inner in body.operations:
+                self._operation(inner)
+            self.maker.location = location
+            return [self._result(result) for result in body.results]
+        finally:
+            self._values, self._prefix = outer, prefix
+            self.maker.location = location
+
+    def _parameters(self, body: Body, given: Sequence[control.Given]) -> None:
+        if len(given) != len(body.parameters):
+            raise ModelError(
+                f"graph '{body.name}' takes {len(body.parameters)} values, not {len(given)}"
+            )
+        for (name, size), held in zip(body.parameters, given, strict=True):
+            if size is None:
+                whole = isinstance(held, Tensor | Complex)
+                self._values[name] = held if whole else self.maker.dim(held)
+            elif isinstance(held, Tensor):
+                self.maker.bind_sizes(self.maker.reshape(held, (1,)), (size,))
+            elif isinstance(held, Complex) or not symbolic.proves_equal(size, held):
+                raise UnsupportedError(f"a graph that knows the size {held} as {size}")
+
+    def _result(self, value: Argument) -> Whole | None:
+        if value is None:
+            return None
+        if isinstance(value, Relation):
+            return control.condition_of(self.maker, value)
+        if isinstance(value, bool):
+            return self.maker.scalar(value, bool_)
+        if isinstance(value, int):
+            return self.maker.dim(value)
+        return self._returned(value)
 
     def _is_complex(self, operation: Operation) -> bool:
         """Whether an operand or a result is complex."""

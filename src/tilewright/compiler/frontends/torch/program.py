@@ -33,8 +33,53 @@ class Opaque:
     text: str
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Whether something holds of sizes that a call decides.
+
+    Attributes:
+        op: of the graph IR: `less`, `equal`, `logical_and` and their like.
+        parts: what it compares, or combines.
+    """
+
+    op: str
+    parts: tuple[Dim | Relation, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """A graph that an operation runs: a branch, a trip of a loop.  It sees nothing but what it is given.
+
+    Attributes:
+        name: what the module calls it.
+        parameters: the names of what it is given; a number has a size.
+        constants: weights that stand in it.
+        operations: in order.
+        results: what it returns.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Dim | None], ...]
+    constants: tuple[Input, ...]
+    operations: tuple[Operation, ...]
+    results: tuple[Argument, ...]
+
+
 Argument = (
-    Ref | Dim | float | complex | bool | str | DType | Opaque | None | Sequence["Argument"]
+    Ref
+    | Dim
+    | float
+    | complex
+    | bool
+    | str
+    | DType
+    | Opaque
+    | Relation
+    | Body
+    | None
+    | Sequence["Argument"]
 )
 
 
@@ -84,6 +129,7 @@ class Operation:
         place: where in the program of the user it stands; empty if unknown.
         reason: why it cannot be compiled, whatever the rows say; empty if nothing is known.
         complex_results: positions of results whose types are those of their two parts.
+        numbers: results that are numbers, as the sizes that others know them by.
     """
 
     name: str
@@ -94,6 +140,7 @@ class Operation:
     place: str = ""
     reason: str = ""
     complex_results: frozenset[int] = frozenset()
+    numbers: Mapping[int, Dim] = field(default_factory=dict[int, Dim])
 
 
 @final

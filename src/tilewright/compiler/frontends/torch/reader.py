@@ -6,6 +6,7 @@ arithmetic of sizes vanishes.  Called by `load` and by who compiles graphs of to
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,9 +18,11 @@ import numpy as np
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base.dtypes import i64
 from tilewright.base.errors import TilewrightError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.program import (
     Argument,
+    Body,
     Input,
     Opaque,
     Operation,
@@ -82,6 +85,7 @@ def read_exported(exported: Any, name: str) -> Program:
         for node in graph.nodes
         if node.op == "placeholder"
     )
+    inputs += reader.constants()
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
     values = reader.returned()
     complexes = reader.complex_values()
@@ -102,7 +106,20 @@ def read_exported(exported: Any, name: str) -> Program:
     found = Program(
         name, inputs, reader.operations(), tuple(outputs), tuple(reasons), (), sizes.symbols
     )
-    return _counting(found) if any(map(draws, found.operations)) else found
+    return _counting(found) if _any_draws(found.operations) else found
+
+
+def _any_draws(operations: Sequence[Operation]) -> bool:
+    """Whether random numbers are drawn, in branches and loops, too."""
+    return any(
+        draws(operation)
+        or any(
+            _any_draws(argument.operations)
+            for argument in operation.arguments.values()
+            if isinstance(argument, Body)
+        )
+        for operation in operations
+    )
 
 
 def _counting(program: Program) -> Program:
@@ -176,7 +193,9 @@ class Reader:
 
     def __init__(self, graph: Any, sizes: Sizes) -> None:
         self._graph: Any = graph
+        self._module: Any = graph.owning_module
         self._sizes: Sizes = sizes
+        self._bodies: dict[str, Body] = {}
 
     def type_of(self, value: Any) -> TensorType | None:
         """The type of a tensor, or of the parts of a complex one; None for what is none.  Raises: UnsupportedError for a type that is not ours."""
@@ -198,6 +217,56 @@ class Reader:
             if node.op == "call_function"
             and (operation := self._operation(node)) is not None
         )
+
+    def constants(self) -> tuple[Input, ...]:
+        """The tensors that stand in the graph, as weights of the names of their nodes."""
+        found: list[Input] = []
+        for node in self._graph.nodes:
+            held = self._attribute(node) if node.op == "get_attr" else None
+            if not border.is_instance(held, "Tensor"):
+                continue
+            try:
+                type_, array = self.type_of(held), border.to_array(held)
+            except (TilewrightError, RuntimeError, TypeError) as error:
+                reason = str(error).split("\n", maxsplit=1)[0]
+                found.append(Input(node.name, Role.WEIGHT, None, None, reason))
+                continue
+            found.append(
+                Input(node.name, Role.WEIGHT, type_, array, is_complex=is_complex(held))
+            )
+        return tuple(found)
+
+    def _attribute(self, node: Any) -> Any:
+        """What a node takes from the module of its graph: a graph that an operator runs, or a constant."""
+        held = self._module
+        for part in str(node.target).split("."):
+            held = getattr(held, part)
+        return held
+
+    def _body(self, node: Any) -> Body:
+        """The graph that a node names, which operators run."""
+        name = str(node.target)
+        if name not in self._bodies:
+            graph = self._attribute(node).graph
+            inner = Reader(graph, self._sizes)
+            parameters = tuple(
+                (entry.name, inner.number(entry))
+                for entry in graph.nodes
+                if entry.op == "placeholder"
+            )
+            self._bodies[name] = Body(
+                name,
+                parameters,
+                inner.constants(),
+                inner.operations(),
+                tuple(inner.returned()),
+            )
+        return self._bodies[name]
+
+    def number(self, node: Any) -> Dim | None:
+        """The size that a number is known by; None for what is no whole number."""
+        held = node.meta.get("val")
+        return self._sizes.size(held) if _is_whole(held) else None
 
     def complex_values(self) -> frozenset[str]:
         """The values that are complex tensors."""
@@ -241,9 +310,13 @@ class Reader:
             reason = reason or "strides of a tensor that is itself a view are not supported"
         values = value if isinstance(value, list | tuple) else (value,)
         complexes = frozenset(i for i, held in enumerate(values) if is_complex(held))
+        numbers = {
+            i: self._sizes.size(held) for i, held in enumerate(values) if _is_whole(held)
+        }
         return Operation(
-            node.name, title, arguments, results, is_list, place_of(node), reason, complexes
-        )
+            node.name, title, arguments, results, is_list, place_of(node), reason, complexes,
+            numbers,
+        )  # fmt: skip
 
     def _read_number(self, node: Any, value: Any, title: str) -> Operation:
         """A whole number of the data that sizes follow from."""
@@ -252,6 +325,8 @@ class Reader:
 
     def _arguments(self, node: Any) -> dict[str, Argument]:
         schema = getattr(node.target, "_schema", None)
+        if border.is_instance(node.target, "_ops.HigherOrderOperator"):
+            return self._arguments_of_higher_order(node)
         if schema is None:
             names = ["self", "index", *(f"argument_{i}" for i in range(2, len(node.args)))]
             held = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
@@ -266,6 +341,14 @@ class Reader:
                 found[parameter.name] = self.argument(parameter.default_value)
         return found
 
+    def _arguments_of_higher_order(self, node: Any) -> dict[str, Argument]:
+        """By the names that the operator's Python signature has for them."""
+        names = list(inspect.signature(type(node.target).__call__).parameters)[1:]
+        held = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        if len(node.args) > len(names) or "args" in held:
+            held = {f"argument_{i}": value for i, value in enumerate(node.args)}
+        return {name: self.argument(value) for name, value in held.items()}
+
     def argument(self, value: Any) -> Argument:
         """One argument.  Raises: UnsupportedError for a size that data decides."""
         if value is None or isinstance(value, bool | int | float | complex | str):
@@ -273,20 +356,30 @@ class Reader:
         if isinstance(value, list | tuple):
             return tuple(map(self.argument, value))
         if border.is_instance(value, "fx.Node"):
-            token, held = _token_of(value), value.meta.get("val")
-            if token is not None:
-                return self.argument(token)
-            if not _is_number(held):
-                return Ref(value.name)
-            value = held
-            if isinstance(value, bool | int | float):
-                return value
-        if border.is_instance(value, "SymInt"):
-            return self._sizes.size(value)
-        if border.is_instance(value, "SymFloat", "SymBool"):
-            raise UnsupportedError("numbers that follow from sizes are not supported here")
+            return self._of_node(value)
         if border.is_instance(value, "dtype"):
             return border.dtype_of(value) or Opaque(str(value))
+        return self._number_of_size(value)
+
+    def _of_node(self, node: Any) -> Argument:
+        """What a node stands for: its value, a graph, or a number that is known."""
+        if node.op == "get_attr" and hasattr(self._attribute(node), "graph"):
+            return self._body(node)
+        token, held = _token_of(node), node.meta.get("val")
+        if token is not None:
+            return self.argument(token)
+        if not _is_number(held):
+            return Ref(node.name)
+        return held if isinstance(held, bool | int | float) else self._number_of_size(held)
+
+    def _number_of_size(self, value: Any) -> Argument:
+        """A number or a condition that follows from sizes; anything else is what it is called."""
+        if border.is_instance(value, "SymInt"):
+            return self._sizes.size(value)
+        if border.is_instance(value, "SymBool"):
+            return self._sizes.truth(value)
+        if border.is_instance(value, "SymFloat"):
+            raise UnsupportedError("numbers that follow from sizes are not supported here")
         return Opaque(str(value))
 
 
@@ -299,6 +392,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, bool | int | float) or border.is_instance(
         value, "SymInt", "SymFloat", "SymBool"
     )
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is a whole number that stands beside tensors."""
+    is_plain = isinstance(value, int) and not isinstance(value, bool)
+    return is_plain or border.is_instance(value, "SymInt")
 
 
 def _is_dense(node: Any) -> bool:
@@ -363,6 +462,7 @@ def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Pro
         for node in graph.nodes
         if node.op == "placeholder"
     )
+    inputs += reader.constants()
     complexes = reader.complex_values()
     outputs = tuple(
         Output(Opaque("complex results are not supported") if _in(v, complexes) else v)

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.torch.program import Relation
 
 _LARGEST: Final = 1 << 48
 _DATA: Final = "data$"
@@ -56,6 +57,23 @@ class Sizes:
         if build is None:
             raise UnsupportedError(f"the size '{expression}' is not supported")
         return build([self.expression(argument) for argument in expression.args])
+
+    def truth(self, value: Any) -> bool | Relation:
+        """Whether something holds of sizes (`SymBool`).  Raises: UnsupportedError as `expression`."""
+        known = value.node.maybe_as_bool()
+        return bool(known) if known is not None else self._relation(value.node.expr)
+
+    def _relation(self, expression: Any) -> bool | Relation:
+        name = type(expression).__name__
+        if name in ("BooleanTrue", "BooleanFalse"):
+            return bool(expression)
+        if name in _RELATIONS:
+            sides = tuple(self.expression(side) for side in expression.args)
+            return Relation(_RELATIONS[name], sides)
+        if name in _CONNECTIVES:
+            parts = tuple(self._relation(part) for part in expression.args)
+            return Relation(_CONNECTIVES[name], parts)
+        raise UnsupportedError(f"the condition '{expression}' is not supported")
 
     def _symbol(self, symbol: Any) -> Dim:
         name = str(symbol)
@@ -129,6 +147,13 @@ _OPERATIONS: Final[dict[str, Callable[[list[Dim]], Dim]]] = {
     "Pow": _power,
     "PythonMod": _fold(symbolic.mod),
 }
+
+
+_RELATIONS: Final = {
+    "Equality": "equal", "Unequality": "not_equal", "StrictLessThan": "less",
+    "StrictGreaterThan": "greater", "LessThan": "less_equal", "GreaterThan": "greater_equal",
+}  # fmt: skip
+_CONNECTIVES: Final = {"And": "logical_and", "Or": "logical_or", "Not": "logical_not"}
 
 
 def is_symbolic(value: object) -> bool:
