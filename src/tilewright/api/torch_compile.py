@@ -119,7 +119,9 @@ def _compiled(
         return _graph(program, graph_module, held, options).boxed
     # An operator in a branch or a loop takes the whole of it along.
     names = {problem.node.partition(" at ")[0].partition("/")[0] for problem in problems}
-    named = sorted({p.op_type or p.reason for p in problems})
+    named = sorted(
+        {f"{p.op_type} ({p.reason})" if p.op_type else p.reason for p in problems}
+    )
     warnings.warn(
         f"tilewright: {', '.join(named)} run in eager mode, which cuts the graph into parts",
         RuntimeWarning,

@@ -6,9 +6,11 @@ out, longer by what was read: its length is a named size.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
+from tests.conformance.frontends.test_torch_compile import entry
 
 import tilewright as tw
 
@@ -118,3 +120,25 @@ def test_a_dynamic_cache_grows_by_what_is_read(family: str) -> None:
     assert tokens == wanted
     assert past[0].shape[2] == len(tokens) - 1
     assert len(set(tokens[len(PROMPT) :])) > 2
+
+
+@pytest.mark.parametrize(("family", "cache"), [("llama", "static"), ("gpt2", None)])
+def test_transformers_own_generate_runs_on_a_compiled_forward(
+    family: str, cache: str | None
+) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = decoder(family)
+    wanted = eager(model)
+    options = {"cache_implementation": cache} if cache else {}
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        model.forward = torch.compile(model.forward, backend=entry())
+        found = model.generate(
+            torch.tensor([PROMPT]), max_new_tokens=COUNT, do_sample=False, pad_token_id=0,
+            eos_token_id=None, **options,
+        )  # fmt: skip
+    assert found[0].tolist() == wanted
+    assert not [w for w in caught if "eager mode" in str(w.message)]
+    # The prompt, a token with sizes that are known, and one for every length.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 8

@@ -19,11 +19,15 @@ from tilewright.compiler.frontends.torch.row import Row, row
 
 
 def _attention(call: Call) -> Tensor:
+    return _attended(call, shares=call.flag("enable_gqa"))
+
+
+def _attended(call: Call, *, shares: bool) -> Tensor:
+    """Attention; with `shares` several heads of queries may have one head of keys and values."""
     e, dtype = call.maker, call.dtype()
     q, k, v = (call.operand(name, dtype) for name in ("query", "key", "value"))
     if call.number("dropout_p", 0.0):
         raise UnsupportedError("dropout draws random numbers")
-    shares = call.flag("enable_gqa")
     size = q.shape[-1]
     scale = call.number("scale") if call.has("scale") else _scale(size)
     mask = call.optional("attn_mask")
@@ -83,7 +87,8 @@ def _split_mask(
 
 
 def _attention_for_cpu(call: Call) -> Sequence[Tensor | None]:
-    return _attention(call), None
+    """The kernel that torch picks here shares heads without being asked; what only gradients need is nobody's."""
+    return _attended(call, shares=True), None
 
 
 ROWS: Final[tuple[Row, ...]] = (
