@@ -17,6 +17,7 @@ import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.hoist import hoisted
+from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 
 _LINES: Final = 12
 
@@ -93,7 +94,7 @@ def _traced(captured: Captured, *, strict: bool) -> Any:
     args = captured.args
     if border.is_instance(args, "Tensor"):
         args = (args,)
-    with torch.no_grad():
+    with torch.no_grad(), whole_recurrences():
         return torch.export.export(
             captured.model,
             tuple(args or ()),

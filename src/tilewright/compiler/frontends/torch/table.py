@@ -25,6 +25,7 @@ from tilewright.compiler.frontends.torch.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.torch.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.torch.pooling import ROWS as POOLING
 from tilewright.compiler.frontends.torch.random_numbers import ROWS as RANDOM_NUMBERS
+from tilewright.compiler.frontends.torch.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.torch.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.selection import ROWS as SELECTION
@@ -45,6 +46,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     NORMALIZATION,
     POOLING,
     RANDOM_NUMBERS,
+    RECURRENT,
     REDUCTION,
     SELECTION,
     SPECIAL,
