@@ -50,6 +50,7 @@ from tilewright.compiler.frontends.onnx.model import (
     normal_domain,
     opset_versions,
 )
+from tilewright.compiler.frontends.onnx.order import ordered
 from tilewright.compiler.frontends.onnx.row import Result, Row
 from tilewright.compiler.frontends.onnx.schemas import (
     is_unchanged,
@@ -133,7 +134,7 @@ class Importer:
         scope = Scope(opset_versions(self.model.proto))
         self._initializers(proto, scope)
         self._inputs(proto, scope)
-        for node in proto.node:
+        for node in ordered(proto.node):
             self._node(node, scope)
         self._outputs(proto, scope)
 
@@ -435,7 +436,7 @@ class Importer:
             inner.names[text_of(value.name)] = held
         location = self.maker.location
         self._initializers(graph, inner)
-        for node in graph.node:
+        for node in ordered(graph.node):
             self._node(node, inner)
         self.maker.location = location
         found = [self._result(inner, text_of(v.name)) for v in graph.output]
@@ -482,7 +483,7 @@ class Importer:
             if held is not None:
                 scope.names[text_of(raw)] = held
         absent = {text_of(n) for n in function.input} - scope.names.keys()
-        for node in function.node:
+        for node in ordered(function.node):
             self._node(_without(node, absent), scope)
         return [
             self._result(scope, text_of(raw))
