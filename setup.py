@@ -8,6 +8,7 @@ the wheel is built without the core: `tilewright.runtime.native` then uses its P
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import shutil
 import sys
@@ -18,16 +19,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-SOURCES = sorted(
-    path.as_posix()
-    for folder in ("native/src", "native/src/python", "native/src/relax")
-    for path in Path(folder).glob("*.c")
-)
-HEADERS = sorted(
-    path.as_posix()
-    for folder in ("native/include", "native/src", "native/src/python", "native/src/relax")
-    for path in Path(folder).glob("*.h")
-)
+# Of the one file that both sides know; the package itself cannot be imported before it is built.
+CORE = runpy.run_path("src/tilewright/runtime/native/core_sources.py")
+FILES = [path.as_posix() for path in CORE["files_of_core"](Path("native"))]
+SOURCES = [name for name in FILES if name.endswith(".c")]
+HEADERS = [name for name in FILES if name.endswith(".h")]
+MARK = CORE["mark_of"](Path("native"))
 ZIG = [sys.executable, "-m", "ziglang", "cc"]
 
 
@@ -50,16 +47,26 @@ class BuildCore(build_ext):
             )
         super().build_extensions()
 
+    def build_extension(self, ext: Extension) -> None:
+        """Build it again, too, where what is there was made of other files, though of none that is newer."""
+        built = Path(self.get_ext_fullpath(ext.name))
+        if built.is_file() and MARK.encode() not in built.read_bytes():
+            self.force = True
+        super().build_extension(ext)
+
 
 class PackageCore(build_py):
-    """Puts the C core beside the package that exports libraries: it travels with every one of them."""
+    """Puts the C core beside the package that exports libraries, and its mark beside the package that loads it."""
 
     def run(self) -> None:
-        """Copy `native/include` and `native/src`, without what is Python's."""
+        """Copy `native/include` and `native/src`, without what is Python's; write the mark."""
         super().run()
         if self.editable_mode:
             return  # a checkout has `native/`
         target = Path(self.build_lib, "tilewright/compiler/packaging/library/core")
+        place = Path(self.build_lib, "tilewright/runtime/native")
+        self.mkpath(str(place))
+        (place / CORE["MARK_FILE"]).write_text(MARK)
         for folder in ("include", "src", "src/library"):
             for path in sorted(Path("native", folder).glob("*.[ch]")):
                 self.mkpath(str(target / folder))
@@ -73,7 +80,11 @@ setup(
             sources=SOURCES,
             depends=HEADERS,
             include_dirs=["native/include", "native/src"],
-            define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", "1")],
+            define_macros=[
+                ("Py_LIMITED_API", "0x030B0000"),
+                ("_GNU_SOURCE", "1"),
+                ("TW_SOURCES", f'"{MARK}"'),
+            ],
             extra_compile_args=[
                 "-std=c11",
                 "-O2",

@@ -32,18 +32,29 @@ static PyObject* list_sizes(tw_heap_t* heap) {
   return list;
 }
 
-// Imported when something failed: its package is not complete while this module is made.
-static void raise_refusal(tw_heap_t* heap, const tw_refusal_t* refusal, tw_memory_use_t use) {
-  PyObject* module = PyImport_ImportModule("tilewright.runtime.native.memory_report");
+// Imported when something failed: its package is not complete while this module is made. Takes `wanted` over, which is
+// NULL where another error came first.
+static void raise_refusal(tw_heap_t* heap, PyObject* wanted, const tw_refusal_t* refusal, tw_memory_use_t use) {
+  PyObject* module = wanted == NULL ? NULL : PyImport_ImportModule("tilewright.runtime.native.memory_report");
   PyObject* sizes = module == NULL ? NULL : list_sizes(heap);
-  PyObject* result = sizes == NULL
-                         ? NULL
-                         : PyObject_CallMethod(module, "raise_refusal", "nnniO", (Py_ssize_t)refusal->size_bytes,
-                                               (Py_ssize_t)refusal->in_use_bytes,
-                                               (Py_ssize_t)refusal->capacity_bytes, (int)use, sizes);
+  PyObject* result = sizes == NULL ? NULL
+                                   : PyObject_CallMethod(module, "raise_refusal", "OnniO", wanted,
+                                                         (Py_ssize_t)refusal->in_use_bytes,
+                                                         (Py_ssize_t)refusal->capacity_bytes, (int)use, sizes);
   Py_XDECREF(result);
   Py_XDECREF(sizes);
   Py_XDECREF(module);
+  Py_XDECREF(wanted);
+}
+
+// For more than an address space has.
+static void refuse_size(tw_heap_t* heap, PyObject* wanted, tw_memory_use_t use) {
+  tw_heap_report_t report;
+  tw_heap_report(heap, &report);
+  tw_refusal_t refusal = {.capacity_bytes = tw_heap_capacity(heap)};
+  if (refusal.capacity_bytes == SIZE_MAX) refusal.capacity_bytes = 0;
+  for (int i = 0; i < TW_MEMORY_USE_COUNT; ++i) refusal.in_use_bytes += report.in_use_bytes[i];
+  raise_refusal(heap, Py_NewRef(wanted), &refusal, use);
 }
 
 int tw_lease_take(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t* out_lease) {
@@ -53,7 +64,7 @@ int tw_lease_take(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t
     return -1;
   }
   if (tw_heap_lease(heap, request, out_lease, &refusal) == TW_STATUS_OK) return 0;
-  raise_refusal(heap, &refusal, request->use);
+  raise_refusal(heap, PyLong_FromSize_t(refusal.size_bytes), &refusal, request->use);
   return -1;
 }
 
@@ -90,12 +101,22 @@ static void heap_dealloc(PyObject* object) {
 }
 
 static PyObject* heap_lease(PyObject* object, PyObject* arguments) {
-  Py_ssize_t size_bytes = 0;
+  tw_heap_t* heap = ((tw_heap_object_t*)object)->heap;
+  PyObject* wanted = NULL;
   int use = TW_MEMORY_TRANSIENT;
-  if (!PyArg_ParseTuple(arguments, "n|i:lease", &size_bytes, &use)) return NULL;
-  if (size_bytes < 0 || use < 0 || use >= TW_MEMORY_USE_COUNT) {
-    return PyErr_Format(PyExc_ValueError, "size_bytes is %zd, expected at least 0; use is %d, expected 0 to 2",
-                        size_bytes, use);
+  if (!PyArg_ParseTuple(arguments, "O|i:lease", &wanted, &use)) return NULL;
+  int overflow = 0;
+  const long long size_bytes = PyLong_AsLongLongAndOverflow(wanted, &overflow);
+  if (size_bytes == -1 && overflow == 0 && PyErr_Occurred()) return NULL;
+  if (size_bytes < 0 && overflow <= 0) {
+    return PyErr_Format(PyExc_ValueError, "size_bytes is %S, expected at least 0", wanted);
+  }
+  if (use < 0 || use >= TW_MEMORY_USE_COUNT) {
+    return PyErr_Format(PyExc_ValueError, "use is %d, expected 0 to 2", use);
+  }
+  if (overflow > 0 || size_bytes > PY_SSIZE_T_MAX) {
+    refuse_size(heap, wanted, (tw_memory_use_t)use);
+    return NULL;
   }
   const tw_lease_request_t request = {.size_bytes = (size_t)size_bytes, .use = (tw_memory_use_t)use};
   return tw_memory_lease(object, &request);

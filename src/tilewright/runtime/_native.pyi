@@ -4,6 +4,8 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer
 
+SOURCES: str
+
 @final
 class Memory(Buffer):
     def __new__(cls, size_bytes: int) -> Self: ...

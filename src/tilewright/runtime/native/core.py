@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from tilewright.base import knobs
+from tilewright.base.errors import UserError
+from tilewright.runtime.native.core_sources import expected_mark
 
 
 def _find_extension() -> ModuleType | None:
@@ -17,9 +19,32 @@ def _find_extension() -> ModuleType | None:
     if not knobs.NATIVE.get():
         return None
     try:
-        return import_module("tilewright.runtime._native")
+        extension = import_module("tilewright.runtime._native")
     except ModuleNotFoundError:
         return None
+    check_core(getattr(extension, "SOURCES", None), expected_mark())
+    return extension
+
+
+def check_core(built_from: str | None, expected: str | None) -> None:
+    """Refuse a core that was built from other sources than those beside this Python.
+
+    What it would take for arguments and records is then not what it is given.
+
+    Args:
+        built_from: the mark that the core has; None: it is older than marks.
+        expected: that of the sources; None: there are none to compare with.
+
+    Raises: UserError.
+    """
+    if expected is None or built_from == expected:
+        return
+    raise UserError(
+        "the C core was built from other sources than those of this Tilewright "
+        f"(built from {built_from or 'older ones, without a mark'}, expected {expected})",
+        location="tilewright.runtime._native",
+        hint="build it again: 'make native' in the checkout, or 'pip install --force-reinstall' of the wheel",
+    )
 
 
 EXTENSION: Final = _find_extension()

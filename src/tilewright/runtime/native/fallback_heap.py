@@ -60,10 +60,10 @@ class Heap:
 
     def lease(self, size_bytes: int, use: int = MemoryUse.TRANSIENT) -> Memory:
         """A block, for as long as the object lives."""
-        if size_bytes < 0 or use not in range(len(MemoryUse)):
-            raise ValueError(
-                f"size_bytes is {size_bytes}, expected at least 0; use is {use}, expected 0 to 2"
-            )
+        if size_bytes < 0:
+            raise ValueError(f"size_bytes is {size_bytes}, expected at least 0")
+        if use not in range(len(MemoryUse)):
+            raise ValueError(f"use is {use}, expected 0 to 2")
         size = -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         self._take(size, use)
         try:

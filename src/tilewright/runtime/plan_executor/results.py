@@ -13,6 +13,7 @@ from typing import Final, cast
 
 import numpy as np
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.tensors import Array
 
@@ -27,9 +28,26 @@ def result_array(
 
     It holds its block, as does every view of it; the block goes back with the last of them.  A heap with a cap
     gives none: its caller counts outputs only until the call returns.
+
+    Raises: DeviceError (RESOURCE_EXHAUSTED) for more than the heap or the system has.
     """
     size_bytes = math.prod(shape) * dtype.itemsize
-    if heap is None or heap.capacity_bytes is not None or size_bytes < _LEAST_BYTES:
-        return np.empty(shape, dtype)
+    capacity_bytes = None if heap is None else heap.capacity_bytes
+    if heap is None or size_bytes < _LEAST_BYTES:
+        return _array(shape, dtype)
+    if capacity_bytes is not None and size_bytes <= capacity_bytes:
+        return _array(shape, dtype)
     block = heap.lease(size_bytes, native.MemoryUse.TRANSIENT)
     return cast("Array", np.ndarray(shape, dtype, memoryview(block)))
+
+
+def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+    """One of numpy's own, which refuses some shapes of no elements, too."""
+    try:
+        return np.empty(shape, dtype)
+    except (ValueError, MemoryError) as error:
+        raise failure(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"no memory for a result of shape {list(shape)}: {error}",
+            hint="look at the inputs that decide its size",
+        ) from error

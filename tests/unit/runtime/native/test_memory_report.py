@@ -54,7 +54,7 @@ def test_a_refusal_names_the_cap_and_who_holds_what(core: ModuleType) -> None:
 
 
 def test_more_than_the_system_has_is_an_error(core: ModuleType) -> None:
-    for size in (1 << 45, (1 << 63) - 1):
+    for size in (1 << 45, (1 << 63) - 1, 1 << 63, 1 << 64, 3 << 90):
         with pytest.raises(DeviceError, match=r"no memory for \d+ bytes: the system"):
             core.Heap().lease(size)
         with pytest.raises(
@@ -68,6 +68,8 @@ def test_nonsense_is_refused(core: ModuleType) -> None:
         core.Heap(-1)
     with pytest.raises(ValueError, match="size_bytes is -1"):
         core.Heap().lease(-1)
+    with pytest.raises(ValueError, match=f"size_bytes is {-(1 << 80)}"):
+        core.Heap().lease(-(1 << 80))
     with pytest.raises(ValueError, match="use is 3"):
         core.Heap().lease(1, 3)
 

@@ -12,7 +12,7 @@ import tilewright as tw
 from fakes.graphs import parse
 from fakes.plans import block_plan, flow_plan
 from tilewright.base import dtypes
-from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
 from tilewright.runtime.plan_executor import flow
@@ -115,6 +115,44 @@ def test_a_size_is_used_behind_its_read_only() -> None:
     late = replace(plan, steps=(plan.steps[1], plan.steps[0], plan.steps[2]))
     with pytest.raises(ArchiveError, match="size 'S' is used before it is read"):
         ask(PlanExecutor(late, None, []), 2)
+
+
+def test_memory_is_used_behind_the_read_of_its_size_only() -> None:
+    """Also by a step whose own part of it has a size that is known."""
+    plan = reading_plan()
+    entries = (*plan.entries, Entry(5, dtypes.f32, (0, 2)), Entry(3, dtypes.f32, (0, 2)))
+    early = Step("copy", "early", "", (7, 8), 1)
+    moved = (*plan.storages[:5], replace(plan.storages[5], first=0))
+    late = replace(
+        plan, storages=moved, entries=entries, steps=(early, *plan.steps[:2], plan.steps[2])
+    )
+    with pytest.raises(ArchiveError, match="is used before"):
+        ask(PlanExecutor(late, None, []), 2)
+
+
+def test_a_branch_reads_memory_behind_the_read_of_its_size_only() -> None:
+    plan = reading_plan()
+    entries = (*plan.entries, Entry(5, dtypes.bool_, ()))
+    flow_steps = (
+        Step("branch", "early", "", (7,), 0, goto=2),
+        plan.steps[0],
+        Step("label", "end", "", (), 0),
+    )
+    storages = (*plan.storages[:5], replace(plan.storages[5], first=0))
+    early = replace(
+        plan, storages=storages, entries=entries, steps=(*flow_steps, *plan.steps[1:])
+    )
+    with pytest.raises(ArchiveError, match="is used before"):
+        ask(PlanExecutor(early, None, []), 2)
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 62])
+def test_a_size_beyond_all_memory_is_an_error_of_the_device(size: int) -> None:
+    plan = reading_plan()
+    read = replace(plan.steps[0], sizes=(SizeRange("S", 0, None),))
+    executor = PlanExecutor(replace(plan, steps=(read, *plan.steps[1:])), None, [])
+    with pytest.raises(DeviceError, match=r"no memory for \d+ bytes"):
+        ask(executor, size)
 
 
 def test_recorded_sizes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

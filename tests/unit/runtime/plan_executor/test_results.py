@@ -7,6 +7,8 @@ import pytest
 
 import tilewright as tw
 from fakes import onnx_models
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.results import result_array
 
@@ -31,6 +33,18 @@ def test_a_result_is_a_dense_array_for_writing(shape: tuple[int, ...]) -> None:
     assert array.flags.writeable
     array[...] = 2.5
     assert array.sum() == 2.5 * array.size
+
+
+@pytest.mark.parametrize("capacity", [None, 1 << 20])
+@pytest.mark.parametrize(
+    "shape", [(1 << 46,), (1 << 62, 1 << 62), (3, 1 << 61), (0, 1 << 62, 1 << 62)]
+)
+def test_a_result_that_nobody_has_the_memory_for_is_an_error(
+    shape: tuple[int, ...], capacity: int | None
+) -> None:
+    with pytest.raises(DeviceError, match=r"no (memory|room) for") as caught:
+        result_array(native.Heap(capacity), shape, F32)
+    assert caught.value.code == StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("dtype", ["?", "u1", "u2", "f2", "i4", "f8"])
