@@ -260,6 +260,11 @@ def _check_index_checks(plan: Plan) -> None:
     fits = storage.kind == "transient" and storage.size_bytes == wanted
     _require(fits, f"storage of the checks: not {wanted} bytes of kind 'transient'")
     _require(storage.last >= len(plan.steps) - 1, "storage of the checks: ends too early")
+    for index, entry in enumerate(plan.entries):
+        if entry.storage == plan.check_storage:
+            at = entry.offset_bytes
+            is_record = isinstance(at, int) and at < wanted and at % CHECK_BYTES == 0
+            _require(is_record, f"entry {index}: is no record of a check")
 
 
 def _check_arena(plan: Plan) -> None:

@@ -104,6 +104,17 @@ def test_what_is_wrong_is_named(edit: Callable[[Plan], Plan], message: str) -> N
     assert str(caught.value) == f"plan: {message}"
 
 
+def record_at(offset: int, shape: tuple[int, ...]) -> Callable[[Plan], Plan]:
+    """A plan with another tensor in the storage of its checks."""
+    entry = Entry(5, dtypes.i64, shape, offset)
+    return lambda plan: replace(plan, entries=(*plan.entries, entry))
+
+
+def test_a_record_may_be_seen_whole_or_in_part() -> None:
+    for shape in ((), (8,)):
+        assert complaint_of(verify_plan, record_at(0, shape)(checking_plan())) == ""
+
+
 CHECKING: list[tuple[Callable[[Plan], Plan], str]] = [
     (lambda p: replace(p, check_storage=9), "storage of the checks out of range"),
     (lambda p: replace(p, check_storage=-1), "storage of the checks out of range"),
@@ -111,6 +122,8 @@ CHECKING: list[tuple[Callable[[Plan], Plan], str]] = [
     (lambda p: replace(p, check_storage=2), "storage of the checks: not 64 bytes of kind 'transient'"),
     (changed("storages", 5, last=1), "storage of the checks: ends too early"),
     (changed("checks", 0, size=symbol("N")), "dimensions ['N'] have no value"),
+    (record_at(8, (7,)), "entry 7: is no record of a check"),
+    (record_at(64, (0,)), "entry 7: is no record of a check"),
 ]  # fmt: skip
 
 
