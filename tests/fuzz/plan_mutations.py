@@ -60,6 +60,10 @@ MODELS = (
     "rows of a loop that reads sizes and may end early",
     "shape from data",
     "pieces from data",
+    "what a loop carries grows",
+    "what loops carry grows and shrinks in loops",
+    "what loops carry changes places",
+    "branches whose results have sizes of their own",
 )
 NUMBERS = (
     -1,
@@ -101,7 +105,7 @@ _ROWS = (
 )
 
 
-class _CircleError(Exception):
+class CircleError(Exception):
     """The plan goes in circles; Ctrl-C ends such a call."""
 
 
@@ -196,8 +200,30 @@ def _word(plan: dict[str, Any], old: str, chooser: random.Random) -> Any:
     """A word of the same kind that stands elsewhere, or a number where a size may stand."""
     rows = _some_rows(plan, chooser)
     found = [h[k] for row in rows for h, k in _leaves(row) if isinstance(h[k], str)]
-    kinds = ["input", "output", "constant", "transient", "row", "i64", "bool", "f32", "u8"]
-    kinds += ["copy", "label", "branch", "jump", "read", "host", "dispatch", "call"]
+    kinds = [
+        "input",
+        "output",
+        "constant",
+        "transient",
+        "row",
+        "block",
+        "i64",
+        "bool",
+        "f32",
+        "u8",
+    ]
+    kinds += [
+        "copy",
+        "label",
+        "branch",
+        "jump",
+        "read",
+        "host",
+        "dispatch",
+        "call",
+        "allocate",
+        "rebind",
+    ]
     if chooser.random() < 0.1 or old.isdigit():
         return _number(plan, 0, chooser)
     return chooser.choice((chooser.choice([*found, old]), chooser.choice(kinds)))
@@ -287,7 +313,7 @@ def circles_end() -> Iterator[None]:
     """A call that goes in circles hears a signal, as it would hear Ctrl-C."""
 
     def stop(*_: object) -> None:
-        raise _CircleError
+        raise CircleError
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
@@ -298,7 +324,7 @@ def circles_end() -> Iterator[None]:
 
 
 def call(plan: Plan, chooser: random.Random) -> None:
-    """Bind a plan and call it.  Raises: TilewrightError; _CircleError."""
+    """Bind a plan and call it.  Raises: TilewrightError; CircleError."""
     rows = [s for s in plan.storages if s.kind == "constant"]
     constants = [bytes(size) for s in rows if isinstance(size := s.size_bytes, int)]
     plan = with_filled_results(plan)
@@ -349,7 +375,7 @@ def run_one(seed: str, number: int) -> str:
         return "read"
     try:
         call(plan, chooser)
-    except _CircleError:
+    except CircleError:
         return "went in circles"
     except TilewrightError as error:
         return _refused(number, error)

@@ -190,7 +190,7 @@ def _failure_of_system(error: MemoryError | OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return 0
     if isinstance(error, MemoryError):
-        text = f"not enough memory: {error or 'an allocation failed'}"
+        text = f"not enough memory: {str(error) or 'an allocation failed'}"
     else:
         where = "" if error.filename is None else f"{error.filename}: "
         text = f"{where}{error.strerror or error}"

@@ -148,7 +148,7 @@ class _Slots:
     def _bind(self, index: int, slot: tuple[int, ...], value: object) -> None:
         size_bytes, flags, alignment = slot
         view = None
-        if flags == SLOT_ROW:
+        if flags & SLOT_ROW:
             check(
                 value is None,
                 f"slot {index}: got {type(value)!r}, expected None for a row of another slot",
@@ -159,7 +159,7 @@ class _Slots:
         elif value is None and size_bytes == 0:
             address = 0
         else:
-            view = _check_buffer(index, value, size_bytes, flags == SLOT_WRITABLE)
+            view = _check_buffer(index, value, size_bytes, bool(flags & SLOT_WRITABLE))
             address = buffer_address(value)
         check(
             alignment <= 1 or address % alignment == 0,
@@ -181,7 +181,7 @@ class _Slots:
         view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
         if held is not None and held.nbytes:
             view = view[offset : offset + length]
-        return view if flags == BINDING_WRITABLE else view.toreadonly()
+        return view if flags & BINDING_WRITABLE else view.toreadonly()
 
 
 def _has_finding(records: memoryview) -> bool:
@@ -226,7 +226,7 @@ class CommandList:
         self._rows = [c for c in self._commands if c.kind == Kind.ROW]
         bound = {command.function for command in self._rows}
         for index, (_, flags, _) in enumerate(self.slots):
-            is_bound = flags != SLOT_ROW or index in bound
+            is_bound = not flags & SLOT_ROW or index in bound
             check(is_bound, f"slot {index}: no command says which row it is")
 
     @property
@@ -289,7 +289,7 @@ class CommandList:
                 alignment & (alignment - 1) == 0,
                 f"slot {index}: alignment {alignment}, expected a power of two",
             )
-            fits = not flags & SLOT_ROW or (flags == SLOT_ROW and size_bytes != 0)
+            fits = not flags & SLOT_ROW or (not flags & SLOT_WRITABLE and size_bytes != 0)
             check(fits, f"slot {index}: a row has bytes and is read-only")
 
     def _check_bindings(self, table: list[tuple[int, ...]]) -> None:
@@ -305,7 +305,7 @@ class CommandList:
                 f"{at}: {length} bytes at {offset} leave slot {slot} of {size_bytes} bytes",
             )
             check(
-                not flags & BINDING_WRITABLE or slot_flags == SLOT_WRITABLE,
+                not flags & BINDING_WRITABLE or bool(slot_flags & SLOT_WRITABLE),
                 f"{at}: writes slot {slot}, which is read-only",
             )
 
@@ -436,22 +436,22 @@ class RecordedCall:
         )
         for index, (name, _, _) in enumerate(self._inputs):
             check(
-                slots[index][1] != SLOT_WRITABLE,
+                not slots[index][1] & SLOT_WRITABLE,
                 f"input '{name}': the list writes to slot {index}",
             )
         for index, (_, flags, _) in enumerate(slots[:named]):
             check(
-                flags != SLOT_ROW,
+                not flags & SLOT_ROW,
                 f"slot {index} is a row of another, expected memory of its own",
             )
         self._scratch_sizes = [
-            None if flags == SLOT_ROW else size for size, flags, _ in slots[named:]
+            None if flags & SLOT_ROW else size for size, flags, _ in slots[named:]
         ]
         first = len(self._inputs) + len(self._outputs)
         for index, (slot, value) in enumerate(
             zip(slots[first:], self._constants, strict=False), first
         ):
-            _check_buffer(index, value, slot[0], slot[1] == SLOT_WRITABLE)
+            _check_buffer(index, value, slot[0], bool(slot[1] & SLOT_WRITABLE))
 
     def __call__(self, *arrays: object) -> Any:
         """Run the model on its inputs."""

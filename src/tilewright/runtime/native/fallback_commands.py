@@ -78,7 +78,9 @@ class Command:
                     self.constant_count in {1, 2, 4, 8},
                     f"{at}: a pattern has 1, 2, 4 or 8 bytes, got {self.constant_count}",
                 )
-                fits = self.binding_count == 1 and self.bindings[0][1] == BINDING_WRITABLE
+                fits = self.binding_count == 1 and bool(
+                    self.bindings[0][1] & BINDING_WRITABLE
+                )
                 fits = fits and self.bindings[0][3] % self.constant_count == 0
                 check(fits, f"{at}: a fill needs one writable binding of whole patterns")
             case Kind.HOST_CALL:
@@ -109,11 +111,11 @@ class Command:
     def _check_row(self, at: str, slots: list[tuple[int, ...]]) -> None:
         fits = self.binding_count == 2 and self.bindings[0][3] == PLACE_BYTES
         check(fits, f"{at}: a row has two bindings: an int64, and a table")
-        is_slot = self.function < len(slots) and slots[self.function][1] == SLOT_ROW
+        is_slot = self.function < len(slots) and bool(slots[self.function][1] & SLOT_ROW)
         check(is_slot, f"{at}: slot {self.function} is not for rows")
         (table, _, _, length), row = self.bindings[1], slots[self.function][0]
         check(
-            length != 0 and length % row == 0 and slots[table][1] != SLOT_ROW,
+            length != 0 and length % row == 0 and not slots[table][1] & SLOT_ROW,
             f"{at}: expected a table of rows of {row} bytes in a slot of its own, got {length} bytes",
         )
 
@@ -133,7 +135,7 @@ class Command:
         check(self.binding_count == 2, f"{at}: a copy has two bindings")
         (to, flags, start, length), (source, _, source_start, source_length) = self.bindings
         check(
-            flags == BINDING_WRITABLE and length == source_length,
+            bool(flags & BINDING_WRITABLE) and length == source_length,
             f"{at}: a copy needs a writable target and equal lengths, "
             f"got {length} and {source_length} bytes",
         )
