@@ -190,21 +190,30 @@ class LanguageModel:
 
         Raises: UserError for a prompt that there is no room for; InputError for tokens that there are not.
         """
-        given = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        given = self._encoded(prompt) if isinstance(prompt, str) else list(prompt)
         if not given:
             given = [t for t in (self.tokenizer.vocabulary.bos,) if t is not None]
         if not given:
             raise UserError("the prompt is empty, and the model has no token to begin with")
-        if len(given) >= self.context:
-            raise UserError(
-                f"the prompt has {len(given)} tokens, there is room for {self.context - 1}",
-                hint="a larger context",
-            )
+        self._check_room(len(given))
         most = min(count_option("tokens", tokens, least=0), self.context - len(given))
         text = Text(())
         made = self._made(given, most, Sampler(sampling or Sampling()), text)
         text.parts = _until(made, tuple(stop), text.timing) if stop else made
         return text
+
+    def _encoded(self, text: str, *, bos: bool | None = None) -> list[int]:
+        """The tokens of a text, which is not looked at where even the longest tokens are too many."""
+        length = len(text.encode("utf-8", "surrogatepass"))
+        self._check_room(length // self.tokenizer.longest_bytes, "at least ")
+        return self.tokenizer.encode(text, bos=bos)
+
+    def _check_room(self, count: int, more: str = "") -> None:
+        if count >= self.context:
+            raise UserError(
+                f"the prompt has {more}{count} tokens, there is room for {self.context - 1}",
+                hint="a larger context",
+            )
 
     def _made(
         self, given: Sequence[int], most: int, sampler: Sampler, text: Text
@@ -256,7 +265,7 @@ class LanguageModel:
 
         Raises: UserError for a model without a chat template, and as `stream`.
         """
-        prompt = self.tokenizer.encode(self.conversation(messages), bos=False)
+        prompt = self._encoded(self.conversation(messages), bos=False)
         return self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop)
 
     def conversation(self, messages: Sequence[Message]) -> str:

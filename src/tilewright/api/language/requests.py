@@ -22,7 +22,9 @@ _MOST_TOKENS: Final = 1 << 20
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (None, 1), "best_of": (None, 1), "echo": (None, False), "logprobs": (None, False, 0),
     "suffix": (None, ""), "tools": (None, []), "functions": (None, []), "logit_bias": (None, {}),
-    "presence_penalty": (None, 0), "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0), "frequency_penalty": (None, 0), "top_logprobs": (None, 0),
+    "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]),
+    "tool_choice": (None, "none", "auto"),
 }  # fmt: skip
 """Fields that ask for what there is not, with the values that ask for nothing."""
 

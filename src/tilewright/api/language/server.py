@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
+import socket
 import threading
 import time
 import uuid
@@ -23,6 +25,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, final
+from urllib.parse import unquote
 
 from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.requests import Request, read_request
@@ -33,6 +36,7 @@ from tilewright.base.version import VERSION
 LIMIT_BYTES: Final = 16 << 20
 """Of a request: more than any context holds."""
 _IDLE_SECONDS: Final = 60
+_LINGER_SECONDS: Final = 2
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LOG: Final = Log("server")
 
@@ -92,13 +96,19 @@ class _Handler(BaseHTTPRequestHandler):
             "owned_by": "local",
             "created": 0,
         }
-        match self.path.partition("?")[0]:
+        match unquote(self.path.partition("?")[0]):
             case "/v1/models":
                 self._send(HTTPStatus.OK, {"object": "list", "data": [model]})
+            case path if path == f"/v1/models/{model['id']}":
+                self._send(HTTPStatus.OK, model)
             case "/health":
                 self._send(HTTPStatus.OK, {"status": "ok"})
             case _:
                 self._refuse(HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}'")
+
+    def do_HEAD(self) -> None:
+        """Say what a request for something that is there would give."""
+        self.do_GET()
 
     def do_POST(self) -> None:
         """Answer a request for a text."""
@@ -116,8 +126,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             request = read_request(body, is_chat=kind == "chat")
+            text = self._text(request)
+            # From here on nothing is wrong with the request.
             with self._server.turn:
-                self._speak(request)
+                self._speak(request, text)
         except TilewrightError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
@@ -132,14 +144,19 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _body(self) -> bytes | None:
-        """The whole request, if it says how long it is and is not too long."""
-        length = self.headers.get("Content-Length", "")
+        """The whole request, if it says once how long it is and is not too long."""
+        lengths = set(self.headers.get_all("Content-Length", ()))
+        length = lengths.pop() if len(lengths) == 1 else ""
+        if self.headers.get("Transfer-Encoding") is not None or not length:
+            # Where such a request ends is not known, and what follows is not read.
+            self.close_connection = True
+            status = HTTPStatus.BAD_REQUEST if lengths else HTTPStatus.LENGTH_REQUIRED
+            self._refuse(status, "requests say their length in bytes, and once")
+            return None
         if not (length.isascii() and length.isdigit()) or int(length[:20]) > LIMIT_BYTES:
             self.close_connection = True
             self._refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                if length
-                else HTTPStatus.LENGTH_REQUIRED,
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"requests have a length of at most {LIMIT_BYTES} bytes",
             )
             return None
@@ -147,29 +164,44 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- texts
 
-    def _speak(self, request: Request) -> None:
+    def _text(self, request: Request) -> Text:
+        """What is to be said, of which nothing is made yet."""
         model = self._server.model
-        text = (
-            model.chat(
+        if request.is_chat:
+            return model.chat(
                 request.messages,
                 tokens=request.tokens,
                 sampling=request.sampling,
                 stop=request.stop,
             )
-            if request.is_chat
-            else model.stream(
-                request.prompt,
-                tokens=request.tokens,
-                sampling=request.sampling,
-                stop=request.stop,
-            )
+        return model.stream(
+            request.prompt,
+            tokens=request.tokens,
+            sampling=request.sampling,
+            stop=request.stop,
         )
-        shape = _Shape(request, model.name)
+
+    def _speak(self, request: Request, text: Text) -> None:
+        shape = _Shape(request, self._server.model.name)
         if request.stream:
             self._stream(text, shape)
             return
-        whole = str(text)
+        parts: list[str] = []
+        for part in text:
+            if self._is_alone():
+                self.close_connection = True
+                return
+            parts.append(part)
+        whole = "".join(parts)
         self._send(HTTPStatus.OK, {**shape.whole(whole, text), "usage": usage(text)})
+
+    def _is_alone(self) -> bool:
+        """Whether who asked has hung up: others are waiting."""
+        try:
+            readable, _, _ = select.select([self.connection], [], [], 0)
+            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except (OSError, ValueError):
+            return True
 
     def _stream(self, text: Text, shape: _Shape) -> None:
         self.close_connection = True  # its end is that of the answer
@@ -195,12 +227,36 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- answers
 
+    def send_error(
+        self, code: int, message: str | None = None, explain: str | None = None
+    ) -> None:
+        """Refuse what is no request, or none that there is an answer to, as all others are refused."""
+        del explain
+        self.close_connection = True
+        self.request_version = self.protocol_version  # so that there is a status line
+        status = HTTPStatus(code)
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+        self._refuse(status, message or status.phrase)
+
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         kind = "invalid_request_error"
         self._send(
             status,
             {"error": {"message": message, "type": kind, "param": None, "code": None}},
         )
+        if self.close_connection:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Read what is still on its way: a connection that is closed before would take the answer with it."""
+        until, left = time.monotonic() + _LINGER_SECONDS, LIMIT_BYTES
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LINGER_SECONDS)
+            while left > 0 and time.monotonic() < until:
+                part = self.connection.recv(1 << 16)
+                left -= len(part) or left
 
     def _send(self, status: HTTPStatus, data: Answer) -> None:
         content = json.dumps(data).encode()
@@ -211,7 +267,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
 
 def usage(text: Text) -> Mapping[str, int]:
@@ -236,12 +293,15 @@ class _Shape:
         kind = "text_completion"
         if self.request.is_chat:
             kind = "chat.completion" if is_whole else "chat.completion.chunk"
-        return {
+        found: Answer = {
             "id": self._id,
             "object": kind,
             "created": self._created,
             "model": self._model,
         }
+        if self.request.wants_usage and not is_whole:
+            found["usage"] = None  # until the last event
+        return found
 
     def whole(self, content: str, text: Text) -> Answer:
         """An answer in one."""

@@ -15,6 +15,7 @@ from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.pieces import Pieces
 from tilewright.api.language.vocabulary import TokenType, Vocabulary, read_vocabulary
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.lazy import lazy
 from tilewright.formats.gguf import GgufFile
 
 _KINDS: Final = {"gpt2": BytePairs, "llama": Pieces}
@@ -55,6 +56,13 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return len(self.vocabulary.tokens)
+
+    @lazy
+    def longest_bytes(self) -> int:
+        """No token stands for more bytes of text."""
+        tokens = self.vocabulary.tokens
+        sizes = (len(token.encode("utf-8", "surrogateescape")) for token in tokens)
+        return max(1, *sizes, 1)
 
     def encode(
         self, text: str, *, special: bool = True, bos: bool | None = None

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fakes.language_models import speaking_form
-from tilewright.api.language.language_model import LanguageModel
+from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.sampling import GREEDY
 from tilewright.api.language.server import Server
 from tilewright.base.errors import UserError
@@ -129,6 +131,12 @@ def test_who_hangs_up_does_not_stop_the_others(server: Server) -> None:
         ("/v1/completions", {"prompt": [5] * 64}, {}, 400),
         ("/v1/completions", b"", {"Content-Length": "99999999999"}, 413),
         ("/v1/completions", b"", {"Content-Length": "-5"}, 413),
+        ("/v1/completions", b"{}", {"Transfer-Encoding": "chunked"}, 411),
+        ("/v1/completions", {"prompt": "x", "response_format": {"type": "json"}}, {}, 400),
+        ("/v1/completions", {"prompt": "x" * (15 << 20)}, {}, 400),
+        ("/v1/completions", {"prompt": "the end " * (1 << 20)}, {}, 400),
+        ("/v1/models/other", None, {}, 404),
+        ("/v1/models/tiny?x=1", None, {}, 200),
         ("/v1/models", None, {"Host": "evil.example"}, 403),
         ("/v1/models", None, {"Host": "[::1]:80"}, 200),
     ],
@@ -140,6 +148,95 @@ def test_requests_that_are_wrong_are_answered_with_what_is(
     assert found == status
     if status != 200:
         assert json.loads(text)["error"]["message"]
+
+
+def _exchange(server: Server, request: bytes) -> bytes:
+    """All that the server says to some bytes, until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as held:
+        held.sendall(request)
+        return b"".join(iter(lambda: held.recv(4096), b""))
+
+
+TWO_ENDS = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+    b"%s\r\n\r\n{}GET /health HTTP/1.1\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\x16\x03\x01 no request\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"PUT /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", b"405"),
+        (TWO_ENDS % b"Content-Length: 30", b"400"),
+        (TWO_ENDS % b"Transfer-Encoding: chunked", b"411"),
+    ],
+)
+def test_what_is_no_request_is_refused_as_others_are(
+    server: Server, request_: bytes, status: bytes
+) -> None:
+    head, _, body = _exchange(server, request_).partition(b"\r\n\r\n")
+    assert head.split()[1] == status
+    assert json.loads(body)["error"]["message"]
+
+
+def test_who_sends_too_much_is_told_so(server: Server) -> None:
+    """The whole request is on its way when it is refused."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request("POST", "/v1/completions", b"x" * ((16 << 20) + 1))
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_the_head_of_an_answer_has_no_body(server: Server) -> None:
+    request = b"HEAD /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    head, _, body = _exchange(server, request).partition(b"\r\n\r\n")
+    assert head.split()[1] == b"200"
+    assert body == b""
+
+
+def test_an_answer_that_nobody_waits_for_is_given_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def parts() -> Iterator[str]:
+        for number in range(10_000):
+            made.append(number)
+            time.sleep(0.002)
+            yield "x"
+
+    def stream(*_: object, **__: object) -> Text:
+        return Text(parts())
+
+    monkeypatch.setattr(server.model, "stream", stream)
+    body = b'{"prompt": "the"}'
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.server_port)) as held:
+        held.sendall(head.encode() + body)
+        while not made:
+            time.sleep(0.001)
+    with server.turn:
+        pass
+    assert len(made) < 5000
+
+
+def test_a_prompt_that_cannot_fit_does_not_keep_others_waiting(server: Server) -> None:
+    """Its text is looked at before its turn comes."""
+    with server.turn:
+        status, text = _ask(server, "/v1/completions", {"prompt": "x" * (15 << 20)})
+    assert status == 400
+    assert "the prompt has at least" in json.loads(text)["error"]["message"]
+
+
+def test_events_say_that_usage_comes_last(server: Server) -> None:
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    request = {"prompt": "the end", "max_tokens": 2, "temperature": 0, **options}
+    *events, last = _events(_ask(server, "/v1/completions", request)[1])
+    assert [event["usage"] for event in events] == [None] * len(events)
+    assert last["usage"]["completion_tokens"] == 2
+    assert last["choices"] == []
 
 
 def test_a_port_that_is_taken_is_an_error(server: Server) -> None:
