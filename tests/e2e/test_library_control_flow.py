@@ -67,5 +67,15 @@ def test_sizes_that_data_decides_are_refused_by_name(tmp_path: Path) -> None:
     model = tw.compile(MODELS["places_that_are_not_zero"].model)
     with pytest.raises(
         UserError, match="sizes that data decides, which a library does not read"
-    ):
+    ) as caught:
+        export(model, tmp_path / "net.so")
+    assert "\n  node 'y'" in str(caught.value)
+    assert "input_values" in (caught.value.hint or "")
+
+
+def test_sizes_that_are_known_inside_of_a_loop_only_are_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    model = tw.compile(MODELS["what_a_loop_carries_grows"].model)
+    with pytest.raises(UserError, match=r"does not read:\n  node 'y'\n"):
         export(model, tmp_path / "net.so")

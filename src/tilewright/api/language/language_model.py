@@ -31,7 +31,7 @@ from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
 from tilewright.compiler.pipeline import Progress
 from tilewright.formats.gguf import GgufFile
 from tilewright.runtime.plan_executor import PlanExecutor
-from tilewright.runtime.plan_executor.prepared_call import PreparedCall
+from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.session import Session
 
 _DEFAULT_CONTEXT: Final = 8192
@@ -341,7 +341,7 @@ class _Step:
         places = np.zeros(span, np.bool_)
         held = list(cache.arrays.values())
         inputs = [self._tokens, self._position, places, *held]
-        self._call: PreparedCall = executor.prepare(inputs, [None, *held])
+        self._call: PreparedCall | PreparedFlow = executor.prepare(inputs, [None, *held])
 
     def run(self, tokens: Sequence[int], position: int) -> Floats:
         """The scores behind the last token."""

@@ -103,7 +103,7 @@ def _emit_branch(
         source = blocks.entries[value]
         if target.storage.kind != "block" and source.storage is not target.storage:
             blocks.steps.append(Copy(source, target))
-    hand_over(blocks, region, moved, node.bound_sizes)
+    hand_over(blocks, node, region, moved)
 
 
 def _write_directly(blocks: Blocks, origin: Value, target: Entry) -> None:
@@ -179,7 +179,7 @@ def emit_while(blocks: Blocks, node: Node) -> None:
     reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, body)
     _carry(blocks, body, states)
-    hand_over(blocks, body, moved, node.trip_sizes)
+    hand_over(blocks, node, body, moved)
     blocks.steps += [Jump(head), done]
     _leave(blocks, node, states)
 
@@ -195,7 +195,7 @@ def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
             moved.append((value, states[-1]))
         else:
             states.append(_state(blocks, value, result, name))
-    hand_over(blocks, None, moved, node.trip_sizes)
+    hand_over(blocks, node, None, moved)
     return states
 
 
@@ -206,7 +206,8 @@ def _leave(blocks: Blocks, node: Node, states: Sequence[Entry]) -> None:
     for inner, result in zip(node.regions[1].inputs, node.results, strict=False):
         found |= _values_of(result.type, inner.type, wanted - found.keys())
     if found:
-        blocks.steps.append(Rebind(tuple(found), tuple(found.values())))
+        rows = tuple(found), tuple(found.values())
+        blocks.steps.append(Rebind(*rows, location=node.location))
     for result, state in zip(node.results, states, strict=True):
         blocks.entries[result] = Entry(state.storage, result.type)
 
@@ -246,11 +247,12 @@ def reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
 
 def hand_over(
     blocks: Blocks,
+    node: Node,
     region: Graph | None,
     moved: Sequence[tuple[Value, Entry]],
-    sizes: Sequence[Symbol],
 ) -> None:
     """Let storages take over what a region made, or a copy of what it did not make; no region: of all values."""
+    sizes = node.trip_sizes or node.bound_sizes
     own = set(() if region is None else region.nodes)
     taken: set[Storage] = set()
     moves: list[tuple[Entry, Entry]] = []
@@ -267,7 +269,7 @@ def hand_over(
         values |= _values_of(target.type, value.type, set(sizes) - values.keys())
     if moves:
         rows = tuple(values), tuple(values.values())
-        blocks.steps.append(Rebind(*rows, tuple(moves)))
+        blocks.steps.append(Rebind(*rows, tuple(moves), node.location))
 
 
 def _values_of(

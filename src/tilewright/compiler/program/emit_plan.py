@@ -165,7 +165,7 @@ def _flow_step(step: FlowStep, table: _Entries, labels: Mapping[Label, int]) -> 
             return form.Step(
                 kind="rebind",
                 name="rebind",
-                target="",
+                target=place_of(step),
                 arguments=tuple(
                     table.number(e) for e in (*operands_of(step), *results_of(step))
                 ),

@@ -221,13 +221,14 @@ class Rebind:
     sizes: tuple[Symbol, ...]
     values: tuple[Dim, ...]
     moves: tuple[tuple[Entry, Entry], ...] = ()
+    location: object = ""
 
 
 FlowStep = Label | Branch | Jump | ReadSizes | Allocate | Rebind
 Step = Dispatch | Copy | PickRow | HostCall | Call | FlowStep
 
 
-def place_of(step: HostCall | Call | ReadSizes) -> str:
+def place_of(step: HostCall | Call | ReadSizes | Rebind) -> str:
     """Where a step comes from, as artifacts keep it: without the model's file."""
     location = step.location
     return location.place if isinstance(location, Location) else str(location)

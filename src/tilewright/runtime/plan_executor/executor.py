@@ -28,9 +28,9 @@ from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.binding import BoundPlan, bind_plan
 from tilewright.runtime.plan_executor.flow import FlowRunner
 from tilewright.runtime.plan_executor.host_call import HostFunction
-from tilewright.runtime.plan_executor.prepared_call import PreparedCall
+from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
-from tilewright.runtime.plan_executor.results import result_array
+from tilewright.runtime.plan_executor.results import check_result, result_array
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
@@ -160,33 +160,61 @@ class PlanExecutor:
 
     def prepare(
         self, arrays: Sequence[Array], outputs: Sequence[Array | None]
-    ) -> PreparedCall:
+    ) -> PreparedCall | PreparedFlow:
         """A call that is checked once and made again and again, with what the arrays hold each time.
 
         Args:
             arrays: the inputs, dense.
             outputs: as `run_into` takes them.
 
-        Raises: InputError for an array that does not fit, or that would have to be copied for each call;
-            UserError for a plan with sizes that data decides.
+        Raises: InputError for an array that does not fit, or that would have to be copied for each call.
         """
         if self._flow is not None:
-            raise self._refusal("sizes that data decides", "is not prepared")
+            return self._prepare_flow(self._flow, arrays, outputs)
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         results = self._targets(bound, outputs)
         typed = zip(results, bound.output_types, strict=True)
         wired = [as_bits(result, dtype) for result, (dtype, _) in typed]
-        for name, given, used in zip(
-            self.input_names, arrays, saved(inputs, wired, self._updated), strict=True
-        ):
-            if not np.shares_memory(given, used):
-                problem = "would be copied for each call, expected a dense array of its own"
-                raise InputError(problem, location=f"input '{name}'")
+        self._check_not_copied(arrays, saved(inputs, wired, self._updated))
         buffers = cast("Sequence[memoryview]", [*inputs, *wired, *self.constants])
         return PreparedCall(
             bound, self._resources.pool, self._heap, buffers, tuple(results)
         )
+
+    def _check_not_copied(self, arrays: Sequence[Array], used: Sequence[Array]) -> None:
+        for name, given, taken in zip(self.input_names, arrays, used, strict=True):
+            # Nothing shares memory with an array of nothing.
+            if given is not taken and taken.size and not np.shares_memory(given, taken):
+                problem = "would be copied for each call, expected a dense array of its own"
+                raise InputError(problem, location=f"input '{name}'")
+
+    def _prepare_flow(
+        self,
+        flow: FlowRunner,
+        arrays: Sequence[Array],
+        outputs: Sequence[Array | None],
+    ) -> PreparedFlow:
+        """Results whose sizes the inputs decide are made once; others are looked at, or made, in each call."""
+        self._check_output_count(outputs)
+        env = self.dimensions_of(arrays)
+        inputs = self._conform(flow.input_types(env), arrays)
+        results: list[Array | None] = []
+        for name, type_, given in zip(
+            self.output_names, flow.output_types(env), outputs, strict=True
+        ):
+            result = given
+            if type_ is not None:
+                result = (
+                    result_array(self._heap, type_[1], type_[0].numpy)
+                    if given is None
+                    else given
+                )
+                check_result(result, type_, name)
+            results.append(result)
+        fixed = [result for result in results if result is not None]
+        self._check_not_copied(arrays, saved(inputs, fixed, frozenset()))
+        return PreparedFlow(flow, env, inputs, results)
 
     def _run_flow(
         self,
@@ -222,15 +250,7 @@ class PlanExecutor:
             result = given
             if result is None:
                 result = result_array(self._heap, shape, dtype.numpy)
-            wanted = describe(dtype, shape)
-            if result.dtype != dtype.numpy or result.shape != shape:
-                problem = f"got {describe_array(result)}, expected {wanted}"
-                raise InputError(problem, location=f"output '{name}'")
-            if not result.flags.c_contiguous or not result.flags.writeable:
-                problem = (
-                    f"expected a dense array of {wanted} in row-major order, for writing"
-                )
-                raise InputError(problem, location=f"output '{name}'")
+            check_result(result, (dtype, shape), name)
             results.append(result)
         return results
 

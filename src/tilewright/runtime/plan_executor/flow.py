@@ -33,12 +33,11 @@ from tilewright.runtime.plan_executor.flow_layout import (
     names_in,
 )
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
-from tilewright.runtime.plan_executor.results import result_array
+from tilewright.runtime.plan_executor.results import check_result, result_array
 from tilewright.runtime.plan_executor.tensors import (
     Array,
     TensorType,
     as_bits,
-    describe,
     wire_type,
 )
 from tilewright.runtime.recorder import Recorder
@@ -139,6 +138,15 @@ class FlowRunner:
         """The types of the inputs for sizes that they decide."""
         steps = StepRecorder(self.resources, env, Recorder())
         return tuple(steps.type_of(self.plan.entries[e]) for _, e in self.plan.inputs)
+
+    def output_types(self, env: dict[str, int]) -> tuple[TensorType | None, ...]:
+        """The types of the outputs for sizes that the inputs decide; None where data decides some."""
+        steps = StepRecorder(self.resources, env, Recorder())
+        rows = [self.plan.entries[e] for _, e in self.plan.outputs]
+        return tuple(
+            steps.type_of(e) if self.layout.groups[e.storage] == FROM_INPUTS else None
+            for e in rows
+        )
 
     def run(
         self,
@@ -328,11 +336,8 @@ class FlowRunner:
         given = call.outputs[place]
         if given is None:
             given = result_array(self._heap, shape, dtype.numpy)
-        elif given.dtype != dtype.numpy or given.shape != shape:
-            raise InputError(
-                f"got {describe(dtype, given.shape)}, expected {describe(dtype, shape)}",
-                location=f"output '{name}'",
-            )
+        else:
+            check_result(given, (dtype, shape), name)
         call.outputs[place] = given
         call.storages[storage] = as_bits(given, dtype)
 

@@ -5,11 +5,12 @@ Made by `executor.prepare`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast, final
 
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.binding import BoundPlan
+from tilewright.runtime.plan_executor.flow import FlowRunner
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -47,3 +48,37 @@ class PreparedCall:
         except native.KernelError as error:
             raise error.for_user from error
         return self.outputs
+
+
+@final
+class PreparedFlow:
+    """Runs one plan whose sizes data decides on the same arrays.
+
+    Attributes:
+        outputs: the arrays that are the same in each call; None for a result of which data decides the size.
+
+    Ownership: keeps the arrays alive.  Thread-safety: as `PreparedCall`.
+    """
+
+    def __init__(
+        self,
+        flow: FlowRunner,
+        dims: Mapping[str, int],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array | None],
+    ) -> None:
+        self._flow: FlowRunner = flow
+        self._dims: dict[str, int] = dict(dims)
+        self._inputs: Sequence[Array] = inputs
+        self.outputs: Final[tuple[Array | None, ...]] = tuple(outputs)
+
+    def __call__(self) -> tuple[Array, ...]:
+        """Run on what the inputs hold now; a result that is not among `outputs` is a fresh array.
+
+        Raises: InputError for an index or a size of the data that is out of range, or an output of another size;
+            DeviceError naming the kernel that failed.
+        """
+        try:
+            return self._flow.run(dict(self._dims), self._inputs, self.outputs)
+        except native.KernelError as error:
+            raise error.for_user from error

@@ -13,9 +13,15 @@ from typing import Final, cast
 
 import numpy as np
 
+from tilewright.base.errors import InputError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.tensors import Array
+from tilewright.runtime.plan_executor.tensors import (
+    Array,
+    TensorType,
+    describe,
+    describe_array,
+)
 
 _LEAST_BYTES: Final = 128 << 10
 """Smaller arrays stay in the C library's own heap, which does not give them back to the system."""
@@ -51,3 +57,18 @@ def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
             f"no memory for a result of shape {list(shape)}: {error}",
             hint="look at the inputs that decide its size",
         ) from error
+
+
+def check_result(array: Array, type_: TensorType, name: str) -> None:
+    """Refuse an array that cannot take an output.
+
+    Raises: InputError for another type, another layout, or memory that is not for writing.
+    """
+    dtype, shape = type_
+    wanted = describe(dtype, shape)
+    if array.dtype != dtype.numpy or array.shape != shape:
+        problem = f"got {describe_array(array)}, expected {wanted}"
+        raise InputError(problem, location=f"output '{name}'")
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        problem = f"expected a dense array of {wanted} in row-major order, for writing"
+        raise InputError(problem, location=f"output '{name}'")

@@ -12,7 +12,7 @@ import tilewright as tw
 from fakes.graphs import parse
 from fakes.plans import block_plan, flow_plan
 from tilewright.base import dtypes
-from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
+from tilewright.base.errors import ArchiveError, DeviceError, InputError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
 from tilewright.runtime.plan_executor import flow
@@ -104,10 +104,75 @@ def test_an_output_may_be_the_memory_of_an_input() -> None:
     np.testing.assert_array_equal(x, X[[0, 0, 1]])
 
 
-def test_such_a_call_is_not_prepared_and_says_why() -> None:
+def test_a_prepared_call_reads_its_sizes_each_time() -> None:
     executor = PlanExecutor(reading_plan(), None, [])
-    with pytest.raises(UserError, match="sizes that data decides is not prepared"):
-        executor.prepare([X, np.array(2), np.array(True)], [None])
+    size = np.array(2)
+    call = executor.prepare([X, size, np.array(True)], [None])
+    assert call.outputs == (None,)
+    for count in (2, 3, 1, 3):
+        size[...] = count
+        (y,) = call()
+        np.testing.assert_array_equal(y, X[:count])
+    size[...] = 4
+    with pytest.raises(InputError, match="size 4, expected at most 3"):
+        call()
+
+
+def test_a_prepared_call_takes_arrays_for_results() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    size, out = np.array(2), np.zeros((2, 2), np.float32)
+    call = executor.prepare([X, size, np.array(True)], [out])
+    assert call()[0] is out
+    np.testing.assert_array_equal(out, X[:2])
+    size[...] = 1
+    with pytest.raises(
+        InputError, match=r"output 'y': got f32\[2, 2\], expected f32\[1, 2\]"
+    ):
+        call()
+    x = X.copy()
+    for inputs, outputs, message in (
+        ([x, size, np.array(True)], [x[:2]], "input 'x': would be copied"),
+        (
+            [np.array(X, order="F"), size, np.array(True)],
+            [out],
+            "input 'x': would be copied",
+        ),
+        ([X, size, np.array(True)], [], "got 0 outputs, expected 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            executor.prepare(inputs, outputs)
+
+
+def test_results_whose_size_the_inputs_decide_are_the_same_arrays_in_each_prepared_call() -> (
+    None
+):
+    plan = reading_plan()
+    steps = (*plan.steps[:2], Step("copy", "b", "", (7, 8), 1))
+    rest = {"dtype": dtypes.f32, "shape": (2,)}
+    storages = (*plan.storages[:3], Storage("output", 8), *plan.storages[4:])
+    entries = (
+        *plan.entries[:3],
+        Entry(3, **rest),
+        *plan.entries[4:],
+        Entry(5, **rest),
+        Entry(3, **rest),
+    )
+    plan = replace(plan, steps=steps, storages=storages, entries=entries)
+    x, size = X.copy(), np.array(2)
+    call = PlanExecutor(plan, None, []).prepare([x, size, np.array(True)], [None])
+    (y,) = call()
+    np.testing.assert_array_equal(y, x[0])
+    x[0] = 7
+    size[...] = 1
+    assert call()[0] is y is call.outputs[0]
+    np.testing.assert_array_equal(y, [7, 7])
+
+
+def test_an_array_that_cannot_take_a_result_is_refused() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    inputs = [X, np.array(2), np.array(True)]
+    with pytest.raises(InputError, match="output 'y': expected a dense array"):
+        executor.run_into(inputs, [np.zeros((2, 4), np.float32)[:, ::2]])
 
 
 def test_a_size_is_used_behind_its_read_only() -> None:

@@ -6,7 +6,7 @@ Says what goes into a library and refuses what cannot.  Called by exports and by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
@@ -53,6 +53,9 @@ def level_of(
     )
 
 
+_SHOWN: Final = 12  # places that an error lists
+
+
 def level_label(target: Target) -> str:
     """The word for a target: of a level its own, of other targets the CPU; after the back end's, if it says one."""
     named = (name for name, features in LEVELS.items() if features == target.features)
@@ -66,10 +69,17 @@ def refuse_host_steps(plan: Plan) -> None:
     Raises: UserError listing the ops without machine code and their nodes, or for sizes that data decides.
     """
     if plan.has_reads:
+        places = dict.fromkeys(
+            s.target or "a node without a name" for s in plan.steps if s.sizes
+        )
+        listed = [f"  {place}" for place in places][:_SHOWN]
+        more = len(places) - len(listed)
+        listed += [f"  and {more} more"] if more else []
         raise UserError(
-            "the program has sizes that data decides, which a library does not read",
+            "the program has sizes that data decides, which a library does not read:\n"
+            + "\n".join(listed),
             location=plan.name,
-            hint="save a .vmfb instead",
+            hint="save a .vmfb instead, or compile with input_values for the inputs that decide them",
         )
     rows: dict[str, list[str]] = {}
     for step in plan.steps:

@@ -118,7 +118,7 @@ class Flow:
         function = self.function
         values = [function.size(dim) for dim in step.values]
         for size, value in zip(step.sizes, values, strict=True):
-            self._check_bounds(size, value, "a size is")
+            self._check_bounds(size, value, f"{place_of(step)}: a size is")
         kept = [self._changing.get(size) for size in step.sizes]
         pairs = zip(values, kept, strict=True)
         function.assign([*((v, k) for v, k in pairs if k is not None), *moves])
