@@ -504,7 +504,33 @@ def _branches_whose_results_have_sizes_of_their_own() -> FlowModel:
     )
 
 
+def _a_loop_over_what_a_branch_made() -> FlowModel:
+    """A loop that carries, in one size, what has a size that data decides inside of a branch."""
+    return _model(
+        """agraph (bool c, int64 n, float[N] x) => (float[K] y) {
+              zero = Constant <value = float {0.0}> ()
+              p = If (c) <
+                then_branch = a () => (float[A] v) {
+                  g = Greater (x, zero)
+                  v = Compress <axis = 0> (x, g)
+                },
+                else_branch = b () => (float[N] w) { w = Exp (x) }
+              >
+              y = Loop (n, , p) <body = d (int64 i, bool go, float[B] s) => (bool again, float[B] t) {
+                again = Identity (go)
+                t = Mul (s, s)
+              }>
+            }""",
+        *(
+            (_b(c), _i(n), np.float32(x))
+            for c in (True, False)
+            for n, x in ((0, [1, -1, 2]), (3, [-1, 0.5]), (1, [-1]))
+        ),
+    )
+
+
 _MODELS = (
+    _a_loop_over_what_a_branch_made,
     _what_a_loop_carries_grows,
     _what_loops_carry_grows_and_shrinks_in_loops,
     _what_loops_carry_changes_places,

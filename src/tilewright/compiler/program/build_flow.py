@@ -93,15 +93,15 @@ def _emit_branch(
     region = node.regions[index]
     blocks.entries.update(zip(region.inputs, captured, strict=True))
     pairs = list(zip(region.outputs, results, strict=True))
-    for value, target in pairs:
-        if target.storage.kind != "block":
-            _write_directly(blocks, origin_of(value), target)
-    moved = [(value, target) for value, target in pairs if target.storage.kind == "block"]
+    moved = [pair for pair in pairs if depends_on(pair[1].type, node.bound_sizes)]
+    kept = [pair for pair in pairs if pair not in moved]
+    for value, target in kept:
+        _write_directly(blocks, origin_of(value), target)
     reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, region)
-    for value, target in pairs:
+    for value, target in kept:
         source = blocks.entries[value]
-        if target.storage.kind != "block" and source.storage is not target.storage:
+        if source.storage is not target.storage:
             blocks.steps.append(Copy(source, target))
     hand_over(blocks, node, region, moved)
 
@@ -172,13 +172,13 @@ def emit_while(blocks: Blocks, node: Node) -> None:
     blocks.entries.update(zip(body.inputs, inside, strict=True))
     moved: list[tuple[Value, Entry]] = []
     for index, target in enumerate(states):
-        if target.storage.kind == "block":
+        if depends_on(target.type, node.trip_sizes):
             moved.append((body.outputs[index], target))
         elif _may_write_state(blocks, body, index):
             _write_directly(blocks, origin_of(body.outputs[index]), target)
     reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, body)
-    _carry(blocks, body, states)
+    _carry(blocks, body, states, [target for _, target in moved])
     hand_over(blocks, node, body, moved)
     blocks.steps += [Jump(head), done]
     _leave(blocks, node, states)
@@ -329,13 +329,18 @@ def _overwrites(blocks: Blocks, maker: Node, shown: set[Value], output: Value) -
     ) in signature.overwrites
 
 
-def _carry(blocks: Blocks, body: Graph, states: Sequence[Entry]) -> None:
-    """Move what the body made to where the next trip looks; what is carried elsewhere moves aside first."""
+def _carry(
+    blocks: Blocks, body: Graph, states: Sequence[Entry], moved: Sequence[Entry]
+) -> None:
+    """Copy what the body made to where the next trip looks, but for states whose memory moves.
+
+    What is carried elsewhere is copied aside first.
+    """
     carried = {entry.storage for entry in states}
     moves: list[tuple[Entry, Entry]] = []
     for value, target in zip(body.outputs, states, strict=True):
         source = blocks.entries[value]
-        if source.storage is target.storage or target.storage.kind == "block":
+        if source.storage is target.storage or target in moved:
             continue
         if source.storage in carried:
             aside = Entry(

@@ -92,3 +92,11 @@ def test_what_grows_is_handed_from_trip_to_trip_and_not_copied() -> None:
     kinds = [step.kind for step in plan.steps[head:back]]
     assert kinds.count("allocate") == kinds.count("rebind") == 1
     assert "copy" not in kinds
+
+
+def test_what_a_branch_hands_over_may_be_carried_in_one_size() -> None:
+    case = MODELS["a_loop_over_what_a_branch_made"]
+    graph, model = load(case.model), tw.compile(case.model)
+    for inputs in case.calls:
+        (wanted,) = evaluate(graph, list(inputs))
+        np.testing.assert_allclose(model(*inputs), wanted, rtol=1e-6)
