@@ -87,7 +87,11 @@ class GraphModuleDebug(GraphModule):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The names of all nodes, inputs and parameters included, in the order in which they run."""
+        """The names of all nodes, inputs and parameters included, in the order in which they run.
+
+        With control flow a step is a node as often as it runs with the inputs of the last pass, and its name says where:
+        `loop[2]/branch.then/matmul_0` is the kernel `matmul_0` in a branch in the third trip.
+        """
         return tuple(node.name for node in self._nodes.nodes)
 
     def run(  # pyright: ignore[reportIncompatibleMethodOverride] - as in TVM
@@ -133,6 +137,15 @@ class GraphModuleDebug(GraphModule):
             found.dump(self._dump_root)
         self._executor.run()
         return found
+
+    def prepare(self, **inputs: object) -> None:
+        """Take note of the inputs; of a program with control flow they decide which nodes there are.
+
+        Args:
+            inputs: set before.
+        """
+        self._executor.set_inputs(inputs)
+        self._nodes.prepare()
 
     def outputs(self, **inputs: object) -> Iterator[tuple[int, tuple[Array, ...]]]:
         """Run node by node: the number of each, and copies of its outputs, made right after it ran.

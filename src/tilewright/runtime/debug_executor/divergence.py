@@ -63,6 +63,8 @@ def first_divergence(
             raise wrong(
                 side, module, "a debug executor", "tilewright.debug_executor.create(...)"
             )
+    for module in (left, right):  # which nodes there are may depend on the inputs
+        module.prepare(**inputs)
     pairs = list(_pairs(left.node_names, right.node_names))
     if not pairs:
         raise InputError("the two executors have no node of the same name")

@@ -6,46 +6,23 @@ it is read right after its node ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, final
+from collections.abc import Callable, Sequence
+from typing import Protocol, final
 
 from tilewright.base.errors import UserError
-from tilewright.base.record import field, record
 from tilewright.formats.graph_json import Graph
 from tilewright.formats.plan import Plan, operands_of, results_of
 from tilewright.formats.plan.json_form import graph_form
+from tilewright.runtime.debug_executor.debug_node import (
+    PARAMETER,
+    DebugNode,
+    leaf_entries,
+)
+from tilewright.runtime.debug_executor.flow_nodes import FlowNodes
 from tilewright.runtime.graph_executor import CallProgram, GraphExecutor, GraphProgram
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import Array
-
-PARAMETER: Final = "param"  # what TVM's debugger calls inputs and parameters
-
-
-@final
-@record
-class DebugNode:
-    """One node.
-
-    Attributes:
-        name: in the graph's terms; not always unique.
-        function: what it calls; `param` for inputs and parameters.
-        inputs: names of the nodes that it reads.
-        input_count: how many tensors it reads.
-        output_count: how many it writes.
-        attributes: of the graph, as texts.
-    """
-
-    name: str
-    function: str
-    inputs: tuple[str, ...] = ()
-    input_count: int = 0
-    output_count: int = 1
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def is_parameter(self) -> bool:
-        return self.function == PARAMETER
 
 
 class Nodes(Protocol):
@@ -122,7 +99,7 @@ class PlanNodes:
         self._stepper: PlanStepper | None = None
         leaves = [self.graph.nodes[node].name for node in self.graph.arguments]
         self._first: int = len(leaves)
-        self._leaf_entries: list[int] = _leaf_entries(plan)
+        self._leaf_entries: list[int] = leaf_entries(plan)
         owner: dict[int, str] = {
             plan.entries[entry].storage: name
             for entry, name in zip(self._leaf_entries, leaves, strict=True)
@@ -168,17 +145,6 @@ class PlanNodes:
         return self.stepper.tensor(results_of(self._plan.steps[node - self._first])[output])
 
 
-def _leaf_entries(plan: Plan) -> list[int]:
-    """The entries of the graph's arguments, in their order: inputs, then the first of each constant."""
-    found = [entry for _, entry in plan.inputs]
-    seen: set[int] = set()
-    for index, entry in enumerate(plan.entries):
-        if plan.storages[entry.storage].kind == "constant" and entry.storage not in seen:
-            seen.add(entry.storage)
-            found.append(index)
-    return found
-
-
 def nodes_of(executor: GraphExecutor) -> Nodes:
     """The nodes of an executor.
 
@@ -188,7 +154,8 @@ def nodes_of(executor: GraphExecutor) -> Nodes:
     if isinstance(program, GraphProgram):
         return GraphNodes(program)
     if isinstance(program, CallProgram) and isinstance(program.callee, PlanExecutor):
-        return PlanNodes(program, program.callee.plan)
+        plan = program.callee.plan
+        return FlowNodes(program, plan) if plan.has_flow else PlanNodes(program, plan)
     raise UserError(
         "the program runs as a whole and has no nodes to look at",
         hint="debug the model's factory or its graph instead of an exported library",

@@ -27,6 +27,7 @@ from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.binding import BoundPlan, bind_plan
 from tilewright.runtime.plan_executor.flow import FlowRunner
+from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
@@ -354,6 +355,15 @@ class PlanExecutor:
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         return PlanStepper(self._resources, self._dims_of(arrays), inputs)
+
+    def flow_stepper(self, arrays: Sequence[Array]) -> FlowStepper:
+        """The steps of a call with these inputs, of any plan, in the order in which they run.
+
+        Raises: InputError naming the input that does not fit.
+        """
+        env = self.dimensions_of(arrays)
+        types = FlowRunner(self._resources).input_types(env)
+        return FlowStepper(self._resources, env, self._conform(types, arrays))
 
     def _dims_of(self, arrays: Sequence[Array]) -> tuple[int, ...]:
         self._check_count(arrays)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -65,6 +65,7 @@ class Call:
 
     Attributes:
         env: the sizes known so far.
+        is_done: whether there is nothing to compute.
         outputs: the results, by position.
         times: where to note each step with its times.
         version: counts up whenever sizes or memory changed.
@@ -78,6 +79,7 @@ class Call:
     __slots__ = (
         "arenas",
         "env",
+        "is_done",
         "outputs",
         "placed",
         "ready",
@@ -97,6 +99,7 @@ class Call:
         self.outputs: list[Array | None] = list(outputs)
         self.times: list[tuple[int, native.Timing]] | None = times
         self.version: int = 0
+        self.is_done: bool = False
         self.storages: dict[int, Any] = {}
         self.arenas: dict[int, Any] = {}
         self.placed: dict[int, tuple[int, ...]] = {}
@@ -110,12 +113,14 @@ class FlowRunner:
 
     Args:
         resources: what it runs on.
+        is_stepwise: each step is a run of its own.
     """
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, *, is_stepwise: bool = False) -> None:
         self.resources: Resources = resources
         self.plan = resources.plan
-        self.layout: FlowLayout = FlowLayout(resources.plan)
+        self.layout: FlowLayout = FlowLayout(resources.plan, is_stepwise=is_stepwise)
+        self._is_stepwise: bool = is_stepwise
         self._heap: native.Heap = resources.heap or native.Heap()
         self._recorded: OrderedDict[tuple[int, ...], _Recorded] = OrderedDict()
         self._offsets: OrderedDict[tuple[int, ...], tuple[dict[int, int], int]] = (
@@ -165,6 +170,23 @@ class FlowRunner:
 
         Raises: InputError for sizes that the plan does not run with; what a step raises.
         """
+        call = self.begin(env, inputs, outputs, times)
+        for place in self.walk(call):
+            run = self.layout.runs.get(place)
+            if run is not None:
+                self.replay(call, run)
+        if any(output is None for output in call.outputs):
+            raise ArchiveError("the plan leaves an output without a size", location="plan")
+        return tuple(cast("list[Array]", call.outputs))
+
+    def begin(
+        self,
+        env: dict[str, int],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array | None],
+        times: list[tuple[int, native.Timing]] | None = None,
+    ) -> Call:
+        """A call of which nothing ran yet; arguments and errors as of `run`."""
         call = Call(env, outputs, times)
         steps = StepRecorder(self.resources, env, Recorder())
         self._check(steps, FROM_INPUTS)
@@ -173,19 +195,16 @@ class FlowRunner:
             call.storages[self.plan.entries[entry].storage] = array
         is_empty = leaves_nothing(steps)
         self._place(call, FROM_INPUTS)
-        if is_empty and all(o is not None for o in call.outputs):
-            return tuple(cast("list[Array]", call.outputs))
-        self._walk(call)
-        if any(output is None for output in call.outputs):
-            raise ArchiveError("the plan leaves an output without a size", location="plan")
-        return tuple(cast("list[Array]", call.outputs))
+        call.is_done = is_empty and all(o is not None for o in call.outputs)
+        return call
 
-    def _walk(self, call: Call) -> None:
+    def walk(self, call: Call) -> Iterator[int]:
+        """The first steps of runs, which whoever asks replays, and labels, in the order of the call."""
         steps, runs, place = self.plan.steps, self.layout.runs, 0
-        while place < len(steps):
+        while place < len(steps) and not call.is_done:
             run = runs.get(place)
             if run is not None:
-                self._replay(call, run)
+                yield place
                 place = run.stop
                 continue
             step = steps[place]
@@ -196,6 +215,8 @@ class FlowRunner:
                         place = step.goto
                 case "jump":
                     place = step.goto
+                case "label":
+                    yield place - 1
                 case "read":
                     self._read_sizes(call, place - 1, step)
                 case "allocate":
@@ -203,11 +224,12 @@ class FlowRunner:
                 case "rebind":
                     self._rebind(call, step)
                 case _:
-                    pass
+                    self._pick_row(call, step)
 
     # --- runs
 
-    def _replay(self, call: Call, run: Run) -> None:
+    def replay(self, call: Call, run: Run) -> None:
+        """Run the steps of a run."""
         ready = call.ready.get(run.start)
         if ready is None or ready[0] != call.version:
             recorded = self._record(call.env, run)
@@ -275,7 +297,7 @@ class FlowRunner:
         row, start, alignment = self.plan.storages[storage], 0, 1
         size = steps.number(row.size_bytes)
         memory = ("storage", storage)
-        if row.kind == "row":
+        if row.kind == "row" and not self._is_stepwise:
             memories[("row", storage)] = slot = steps.recorder.row_slot(size)
             steps.places[storage] = (slot, 0)
             return
@@ -347,11 +369,13 @@ class FlowRunner:
         """The bytes of what a step reads, as they are now."""
         found = call.views.get(index)
         if found is None or found[0] != call.version:
-            found = call.views[index] = (call.version, self._view_of(call, step))
+            view = self.bytes_of(call, step.arguments[0])
+            found = call.views[index] = (call.version, view)
         return found[1]
 
-    def _view_of(self, call: Call, step: Step) -> memoryview:
-        entry = self.plan.entries[step.arguments[0]]
+    def bytes_of(self, call: Call, index: int) -> memoryview:
+        """The bytes of an entry, as they are now.  Raises: ArchiveError where it has no memory now."""
+        entry = self.plan.entries[index]
         steps = StepRecorder(self.resources, call.env, Recorder())
         start, size = steps.number(entry.offset_bytes), steps.number(entry.size_bytes)
         if self.plan.storages[entry.storage].kind == "transient":
@@ -367,6 +391,17 @@ class FlowRunner:
             flat = memoryview(memory).cast("B")
         return flat[start : start + size]
 
+    def _pick_row(self, call: Call, step: Step) -> None:
+        """Stepwise a row is memory as any other: the part of its table where it lies."""
+        (place,) = self.bytes_of(call, step.arguments[0]).cast("q").tolist()
+        table = self.bytes_of(call, step.arguments[1])
+        row = self.plan.entries[step.arguments[2]]
+        size = self.number(call, row.size_bytes)
+        count = len(table) // size
+        place = min(max(place + count if place < 0 else place, 0), count - 1)
+        call.storages[row.storage] = table[place * size : (place + 1) * size]
+        call.version += 1
+
     def _read_sizes(self, call: Call, index: int, step: Step) -> None:
         numbers = self._bytes_of(call, index, step).cast("q").tolist()
         self._check_bounds(step, numbers)
@@ -378,7 +413,7 @@ class FlowRunner:
 
     def _rebind(self, call: Call, step: Step) -> None:
         """New sizes, and memory that changes hands; blocks that lose theirs have none until they are given some."""
-        numbers = [self._number(call, dim) for dim in step.dims]
+        numbers = [self.number(call, dim) for dim in step.dims]
         self._check_bounds(step, numbers)
         storages = [self.plan.entries[entry].storage for entry in step.arguments]
         count = len(storages) - step.result_count
@@ -390,20 +425,21 @@ class FlowRunner:
         call.env.update(zip(names, numbers, strict=True))
         call.version += 1
         for storage, memory in zip(storages[count:], memories, strict=True):
-            size = self._number(call, self.plan.storages[storage].size_bytes)
+            size = self.number(call, self.plan.storages[storage].size_bytes)
             if size > memoryview(memory).nbytes:
                 raise ArchiveError("a block is larger than its memory", location="plan")
         self._complete(call, names)
 
     def _allocate(self, call: Call, step: Step) -> None:
         storage = self.plan.entries[step.arguments[0]].storage
-        size = self._number(call, self.plan.storages[storage].size_bytes)
+        size = self.number(call, self.plan.storages[storage].size_bytes)
         if size < 0:
             raise ArchiveError(f"memory of {size} bytes", location="plan")
         call.storages[storage] = self._heap.lease(size, native.MemoryUse.TRANSIENT)
         call.version += 1
 
-    def _number(self, call: Call, size: Dim) -> int:
+    def number(self, call: Call, size: Dim) -> int:
+        """The value of a size now.  Raises: ArchiveError where it has none."""
         for name in names_in((size,)):
             self._known(call.env, name)
         return size if isinstance(size, int) else evaluate(size, call.env)

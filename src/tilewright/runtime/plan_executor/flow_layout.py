@@ -11,11 +11,12 @@ from typing import Final, cast, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, symbols
-from tilewright.formats.plan import Plan, Step
+from tilewright.formats.plan import FLOW_KINDS, Plan, Step
 from tilewright.runtime.plan_executor.check_sizes import SizeChecks, open_extents
 
 FROM_INPUTS: Final = -1
 """The group of what the inputs alone decide; others have the first step that binds their last size."""
+_HOST_KINDS: Final = (*FLOW_KINDS, "row")
 
 
 @final
@@ -38,11 +39,14 @@ class Run:
 class FlowLayout:
     """Runs by their first step, the group of each storage, the symbols that groups depend on.
 
+    Stepwise every step is a run of its own, and all else is the host's.
+
     A size that several steps bind, such as one that changes from trip to trip, belongs to the first of them.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, is_stepwise: bool = False) -> None:
         self.plan: Plan = plan
+        self._is_stepwise: bool = is_stepwise
         self._binders: dict[str, int] = {}
         for index, step in enumerate(plan.steps):
             for size in step.sizes:
@@ -78,14 +82,22 @@ class FlowLayout:
         return found
 
     def _find_runs(self) -> Iterable[Run]:
-        start, cuts = 0, find_cuts(self.plan.steps)
-        for index in range(len(self.plan.steps)):
+        steps = self.plan.steps
+        if self._is_stepwise:
+            yield from (
+                self._run(i, i + 1)
+                for i, s in enumerate(steps)
+                if s.kind not in _HOST_KINDS
+            )
+            return
+        start, cuts = 0, find_cuts(steps)
+        for index in range(len(steps)):
             if index in cuts:
                 if start < index:
                     yield self._run(start, index)
                 start = index + 1
-        if start < len(self.plan.steps):
-            yield self._run(start, len(self.plan.steps))
+        if start < len(steps):
+            yield self._run(start, len(steps))
 
     def _run(self, start: int, stop: int) -> Run:
         plan, steps = self.plan, self.plan.steps[start:stop]

@@ -8,6 +8,8 @@ import onnx
 import pytest
 
 import tilewright as tw
+from fakes import flow_models
+from fakes.graphs import parse
 from tilewright.base.errors import InputError
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library import session_machine
@@ -103,6 +105,18 @@ def test_each_kernel_is_told_with_its_tensors(path: Path) -> None:
         assert name == again
         assert all(shapes)
     assert (4, 5) in told[-1][2]
+
+
+def test_kernels_of_a_loop_are_told_in_every_trip(tmp_path: Path) -> None:
+    found = tmp_path / "loop.vmfb"
+    model = tw.compile(parse(flow_models.INDEXING))
+    model.save(found)
+    vm, told = machine(found, "plan"), []
+    vm.set_instrument(lambda _, symbol, before, *rest: told.append(symbol) or 0)
+    given = np.arange(5, dtype=np.float32), np.array([4, 0, -2])
+    assert np.from_dlpack(vm["main"](*given)) == model(*given) == 7
+    conditions = [symbol for symbol in told if symbol.startswith("less")]
+    assert len(conditions) == 2 * 4
 
 
 def test_a_kernel_that_is_left_out_writes_nothing(path: Path) -> None:
