@@ -81,6 +81,8 @@ def match_pointwise(
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
         return None
+    if not any(True for _ in stores(chain[-1].body)):
+        return None  # of a table that never has a row nothing is picked
     names = fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
     lane = lane_loop(s, names, body, _lanes(machine, body))

@@ -8,6 +8,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
@@ -90,3 +91,13 @@ def test_colours_are_lanes_of_no_register(colours: int) -> None:
     read = [a for loop in lanes for a in loads(loop.body)]
     assert read
     assert all(stride(a, loop.var.name) == 1 for loop in lanes for a in loads(loop.body))
+
+
+def test_a_nest_that_writes_nothing_stays_as_it_is() -> None:
+    """A row of a table that has none: simplified, nothing is left of the body."""
+    kernel = parse_kernel("""kernel k(read in0: f32[0, 1], write out0: f32[n, 1], *, n: 0..):
+    for i0 in range(n):
+        pass
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert_same(kernel, changed, dims={"n": 5})
