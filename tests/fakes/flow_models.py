@@ -529,7 +529,28 @@ def _a_loop_over_what_a_branch_made() -> FlowModel:
     )
 
 
+def _sizes_that_only_what_runs_compares() -> FlowModel:
+    return _model(
+        """agraph (bool c, int64 n, float[N] x, float[M] z) => (float[K] y, float[N] w) {
+              y = If (c) <
+                then_branch = a () => (float[A] p) { s = Add (x, z) p = Softmax <axis = 0> (s) },
+                else_branch = b () => (float[N] q) { q = Softmax <axis = 0> (x) }
+              >
+              w = Loop (n, , x) <body = d (int64 i, bool go, float[N] s) => (bool again, float[N] t) {
+                again = Identity (go)
+                u = Add (s, z)
+                t = Softmax <axis = 0> (u)
+              }>
+            }""",
+        *(
+            (_b(c), _i(n), _f(3), _f(m))
+            for c, n, m in ((True, 2, 3), (False, 0, 5), (False, 1, 3))
+        ),
+    )
+
+
 _MODELS = (
+    _sizes_that_only_what_runs_compares,
     _a_loop_over_what_a_branch_made,
     _what_a_loop_carries_grows,
     _what_loops_carry_grows_and_shrinks_in_loops,

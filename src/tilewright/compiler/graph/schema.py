@@ -96,6 +96,8 @@ class Trait(enum.Flag):
     # No result: symbols of later types are the elements of the operand, read back once by the host.
     # Kept, and before every node whose types have such a symbol.
     BINDS = enum.auto()
+    # No operand, no result: pairs of sizes that must agree where it stands.  Kept.
+    AGREES = enum.auto()
 
 
 class Role(enum.Enum):

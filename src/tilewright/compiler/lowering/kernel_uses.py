@@ -56,6 +56,8 @@ def is_data(node: Node) -> bool:
 
 
 def is_flow(node: Node) -> bool:
-    """Whether the node decides what runs, and how large it is: control flow, or sizes that are read."""
+    """Whether the node decides what runs, and how large it is: control flow, or sizes that are read or compared."""
     traits = node.schema.traits
-    return Trait.BINDS in traits or (bool(node.regions) and Trait.SEALED not in traits)
+    return bool(traits & (Trait.BINDS | Trait.AGREES)) or (
+        bool(node.regions) and Trait.SEALED not in traits
+    )

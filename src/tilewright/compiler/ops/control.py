@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tilewright.base.dtypes import ALL, ANY, NUMERIC, DType, bool_, i64
-from tilewright.base.errors import InternalError
+from tilewright.base.errors import InputError, InternalError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import (
     Array,
@@ -321,6 +321,35 @@ bind_sizes: Final = OpDecl(
 )
 
 
+def _expect_sizes_evaluate(
+    values: Sequence[Array | None], attributes: Attributes
+) -> tuple[Array, ...]:
+    del values
+    sides = (cast("tuple[Dim, ...]", attributes[side]) for side in ("left", "right"))
+    for left, right in zip(*sides, strict=True):
+        if isinstance(left, int) and isinstance(right, int) and left != right:
+            raise InputError(f"sizes do not agree: {left} and {right}")
+    return ()
+
+
+expect_sizes: Final = OpDecl(
+    OpSchema(
+        "expect_sizes",
+        "The sizes `left` and `right` are equal in pairs wherever this runs, or the call fails",
+        (),
+        (attr("left", "dims"), attr("right", "dims")),
+        (),
+        lambda _types, _attributes: (),
+        _expect_sizes_evaluate,
+        Trait.AGREES,
+        role=Role.NONE,
+    ),
+    None,
+    (),
+)
+
+
 OPS: Final = (
     constant, shape_tensor, full, iota, eye, fused, external, if_, while_, bind_sizes,
+    expect_sizes,
 )  # fmt: skip

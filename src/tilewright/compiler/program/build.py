@@ -15,6 +15,7 @@ from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.program.build_flow import (
+    emit_expectation,
     emit_if,
     emit_read,
     emit_while,
@@ -151,6 +152,8 @@ class _Builder:
             self._call(node)
         elif Trait.BINDS in node.schema.traits:
             emit_read(self, node)
+        elif Trait.AGREES in node.schema.traits:
+            emit_expectation(self, node)
         elif Trait.BRANCH in node.schema.traits:
             emit_if(self, node)
         elif Trait.LOOP in node.schema.traits:

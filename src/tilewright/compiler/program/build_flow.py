@@ -11,7 +11,7 @@ Called by `build`, which emits the nodes inside.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -21,6 +21,7 @@ from tilewright.compiler.program.ir import (
     Branch,
     Copy,
     Entry,
+    ExpectSizes,
     Jump,
     KernelSignature,
     Label,
@@ -57,6 +58,12 @@ def emit_read(blocks: Blocks, node: Node) -> None:
     """The step of a `bind_sizes`."""
     (source,) = node.present_operands
     blocks.steps.append(ReadSizes(blocks.entries[source], node.bound_sizes, node.location))
+
+
+def emit_expectation(blocks: Blocks, node: Node) -> None:
+    """The step of an `expect_sizes`."""
+    sides = (cast("tuple[Dim, ...]", node.attributes[side]) for side in ("left", "right"))
+    blocks.steps.append(ExpectSizes(tuple(zip(*sides, strict=True)), node.location))
 
 
 def emit_if(blocks: Blocks, node: Node) -> None:

@@ -14,6 +14,7 @@ from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
     Entry,
+    ExpectSizes,
     FlowStep,
     HostCall,
     Jump,
@@ -137,6 +138,11 @@ def _step(
                 nodes=step.nodes,
                 outcome=Outcome.HOST,
             )
+        case ExpectSizes():
+            return form.Step(
+                "expect", "expect_sizes", place_of(step), (), 0,
+                dims=tuple(size for pair in step.pairs for size in pair),
+            )  # fmt: skip
         case Label() | Branch() | Jump() | ReadSizes() | Allocate() | Rebind():
             return _flow_step(step, table, labels)
 

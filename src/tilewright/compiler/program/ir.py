@@ -224,11 +224,20 @@ class Rebind:
     location: object = ""
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ExpectSizes:
+    """Fail unless the sizes of each pair are equal; where it stands in a branch, only when that runs."""
+
+    pairs: tuple[tuple[Dim, Dim], ...]
+    location: object = ""
+
+
 FlowStep = Label | Branch | Jump | ReadSizes | Allocate | Rebind
-Step = Dispatch | Copy | PickRow | HostCall | Call | FlowStep
+Step = Dispatch | Copy | PickRow | HostCall | Call | ExpectSizes | FlowStep
 
 
-def place_of(step: HostCall | Call | ReadSizes | Rebind) -> str:
+def place_of(step: HostCall | Call | ReadSizes | Rebind | ExpectSizes) -> str:
     """Where a step comes from, as artifacts keep it: without the model's file."""
     location = step.location
     return location.place if isinstance(location, Location) else str(location)
@@ -279,7 +288,7 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return (step.condition,)
         case Rebind():
             return tuple(source for source, _ in step.moves)
-        case Label() | Jump() | Allocate():
+        case Label() | Jump() | Allocate() | ExpectSizes():
             return ()
 
 
@@ -298,5 +307,5 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return (step.target,)
         case Rebind():
             return tuple(target for _, target in step.moves)
-        case Label() | Branch() | Jump() | ReadSizes():
+        case Label() | Branch() | Jump() | ReadSizes() | ExpectSizes():
             return ()

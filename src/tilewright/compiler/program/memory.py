@@ -20,6 +20,7 @@ from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
     Entry,
+    ExpectSizes,
     HostCall,
     Jump,
     Label,
@@ -183,7 +184,9 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
             return Branch(move(step.condition), step.otherwise)
         case ReadSizes():
             return replace(step, source=move(step.source))
-        case Label() | Jump() | Allocate() | Rebind():  # of memory that nothing shares
+        case (
+            Label() | Jump() | ExpectSizes() | Allocate() | Rebind()
+        ):  # of nothing that is shared
             return step
 
 

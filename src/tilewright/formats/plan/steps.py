@@ -17,7 +17,7 @@ from tilewright.base.symbolic import Dim, substitute
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient", "row", "block")
 FLOW_KINDS: Final = ("label", "branch", "jump", "read", "allocate", "rebind")
-STEP_KINDS: Final = ("dispatch", "copy", "row", "host", "call", *FLOW_KINDS)
+STEP_KINDS: Final = ("dispatch", "copy", "row", "host", "call", "expect", *FLOW_KINDS)
 # MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
 CHECK_PASSED: Final = -(1 << 63)
@@ -138,6 +138,9 @@ class Step:
     `dims` from here on, evaluated before any of them changes; the storage of each result takes over the memory of
     the storage of an operand, in order, all at once.
 
+    expect: fails unless its `dims` are equal in pairs, the first and the second, and so on; `target` is the node in the
+    model's terms.
+
     `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
     `nodes` are those of the model that it computes, `bytes_moved` what it reads and writes at least
     (plans before 1.2 say neither).
@@ -235,5 +238,5 @@ class Plan:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether some sizes change from trip to trip, or differ between branches."""
-        return any(step.kind in ("allocate", "rebind") for step in self.steps)
+        """Whether some sizes change from trip to trip, differ between branches, or are compared in one."""
+        return any(step.kind in ("allocate", "rebind", "expect") for step in self.steps)

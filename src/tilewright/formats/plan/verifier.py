@@ -144,6 +144,9 @@ def _check_steps(plan: Plan) -> None:
             _check_row(plan, step, subject)
         if step.kind == "call":
             _check_call(step, subject)
+        if step.kind == "expect":
+            paired = not step.arguments and len(step.dims) % 2 == 0
+            _require(paired, f"{subject}: compares no pairs")
         _check_flow(plan, step, subject)
         if step.host is not None:
             _check_host(step, subject)

@@ -157,8 +157,20 @@ class StepRecorder:
                 self.recorder.row(row[0], table, place)
             case "call":
                 self._call(step, entries, ranges)
+            case "expect":
+                self._expect(step)
             case _:
                 self._host_call(step, entries, ranges)
+
+    def _expect(self, step: Step) -> None:
+        """Nothing is recorded for sizes that agree."""
+        for left, right in zip(step.dims[::2], step.dims[1::2], strict=True):
+            if self.number(left) != self.number(right):
+                raise InputError(
+                    f"sizes do not agree: {left} is {self.number(left)}, "
+                    f"{right} is {self.number(right)}",
+                    location=step.target or None,
+                )
 
     def _look_at_checks(self) -> None:
         """Read what the kernels found since the last look, each row of neighbours at once."""

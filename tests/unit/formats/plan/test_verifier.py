@@ -301,6 +301,15 @@ def test_what_steps_must_not_do_with_memory_that_changes_hands_is_refused(
     assert complaint in complaint_of(verify_plan, change(block_plan()))
 
 
+def test_sizes_are_expected_in_pairs() -> None:
+    plan = block_plan()
+    for dims, complaint in (((1, 1), ""), ((1,), "step 'e': compares no pairs")):
+        step = Step("expect", "e", "", (), 0, dims=dims)
+        changed_plan = replace(plan, steps=(*plan.steps, step))
+        assert complaint in complaint_of(verify_plan, changed_plan)
+        assert bool(complaint) == bool(complaint_of(verify_plan, changed_plan))
+
+
 def test_a_plan_in_which_memory_changes_hands_has_a_version_of_its_own() -> None:
     data = to_json(block_plan())
     assert b'"version":[1,6]' in data.replace(b" ", b"")

@@ -335,7 +335,12 @@ class Carried:
 
 
 def write_trip(
-    e: NodeMaker, state: Sequence[Tensor], trip: Trip, checkpoint: Checkpoint | None = None
+    e: NodeMaker,
+    state: Sequence[Tensor],
+    trip: Trip,
+    checkpoint: Checkpoint | None = None,
+    *,
+    is_certain: bool = False,
 ) -> Carried:
     """A trip of a loop, written until its types are those of the next one, too.
 
@@ -346,6 +351,7 @@ def write_trip(
         state: what the loop begins with.
         trip: the next state.
         checkpoint: remembers where an import is; what that gives goes back there.
+        is_certain: there is a first trip.
 
     Raises: UnsupportedError where a rank or an element type changes from trip to trip.
     """
@@ -359,8 +365,10 @@ def write_trip(
             for place, type_ in enumerate(first)
         ]
         undo = _nothing if checkpoint is None else checkpoint()
-        with e.region(types) as body:
-            body.graph.outputs = [e.value(t) for t in trip(list(body.inputs))]
+        with e.region(types, is_certain=is_certain) as body:
+            pairs = zip(trip(list(body.inputs)), types, strict=True)
+            results = [_as_expected(e, body, t, before) for t, before in pairs]
+            body.graph.outputs = [e.value(t) for t in results]
         made = [value.type for value in body.graph.outputs]
         _check_carried(first, made)
         found = _split(e, (first, types, made), classes)
@@ -372,6 +380,17 @@ def write_trip(
             return Carried(types, growth, body, undo)
         undo()
         classes = found
+
+
+def _as_expected(e: NodeMaker, body: Region, result: Tensor, before: TensorType) -> Tensor:
+    """A result whose sizes a trip expects to be what they were, as of that type."""
+    if result.rank != before.rank:
+        return result
+    shape = [
+        old if (new, old) in body.expected or (old, new) in body.expected else new
+        for new, old in zip(result.shape, before.shape, strict=True)
+    ]
+    return e.as_type(result, TensorType(result.dtype, tuple(shape)))
 
 
 def _nothing() -> None:
@@ -422,6 +441,7 @@ def loop(
     *,
     checkpoint: Checkpoint | None = None,
     trips: Callable[[], Dim | None] | None = None,
+    is_certain: bool = False,
 ) -> list[Tensor]:
     """What a loop carries, when it ends; sizes may change from trip to trip.
 
@@ -432,11 +452,12 @@ def loop(
         trip: the next state.
         checkpoint: remembers where an import is; what that gives goes back there.
         trips: how many there will be, where that is known; asked behind the trip.
+        is_certain: there is a first trip.
 
     Raises: UnsupportedError where a rank or an element type changes from trip to trip.
     """
-    carried = write_trip(e, state, trip, checkpoint)
-    with e.region(carried.types) as condition:
+    carried = write_trip(e, state, trip, checkpoint, is_certain=is_certain)
+    with e.region(carried.types, is_certain=True) as condition:
         going = go_on(list(condition.inputs))
         condition.graph.outputs = [e.value(e.reshape(going, ()))]
     count = None if trips is None else trips()

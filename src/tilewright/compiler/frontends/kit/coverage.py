@@ -307,7 +307,7 @@ def _reason_for(status: Status, step: Judged) -> str:
 def _fallback(node: Node) -> str:
     """Why a graph op runs on the host; empty when it has a kernel."""
     declaration = catalogue.lookup(node.op)
-    if node.regions or node.schema.traits & (Trait.CONSTANT | Trait.BINDS):
+    if node.regions or node.schema.traits & (Trait.CONSTANT | Trait.BINDS | Trait.AGREES):
         return ""
     types = [None if v is None else v.type for v in node.operands]
     if declaration.body is None:

@@ -71,9 +71,16 @@ class NodeMaker:
     # --- regions
 
     @contextmanager
-    def region(self, inputs: Sequence[TensorType] = ()) -> Generator[Region]:
-        """Write nodes into a region until the block ends; what they read from outside is captured."""
-        opened = Region(inputs)
+    def region(
+        self, inputs: Sequence[TensorType] = (), *, is_certain: bool = False
+    ) -> Generator[Region]:
+        """Write nodes into a region until the block ends; what they read from outside is captured.
+
+        Args:
+            inputs: the types of what it takes before its captures.
+            is_certain: it runs whenever what is around it does.
+        """
+        opened = Region(inputs, is_certain=is_certain)
         self._regions.append(opened)
         try:
             yield opened
@@ -276,9 +283,19 @@ class NodeMaker:
         return tuple(map(self.of_value, node.results))
 
     def assume(self, left: Dim, right: Dim) -> None:
-        """Note that two dimensions are equal in every run that works."""
-        if left != right and not (isinstance(left, int) and isinstance(right, int)):
+        """Note that two dimensions are equal in every run that works.
+
+        In a region that perhaps never runs they are compared there, and nothing is concluded.
+        """
+        if left == right or (isinstance(left, int) and isinstance(right, int)):
+            return
+        if all(region.is_certain for region in self._regions):
             self.assumptions.setdefault((left, right), self.location)
+            return
+        region = self._regions[-1]
+        if (left, right) not in region.expected:
+            region.expected.add((left, right))
+            self._node("expect_sizes", (), {"left": (left,), "right": (right,)})
 
     def _node(
         self,

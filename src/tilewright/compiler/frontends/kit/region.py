@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
@@ -19,17 +20,21 @@ class Region:
 
     Args:
         inputs: the types of what it takes before its captures.
+        is_certain: it runs whenever what is around it does.
 
     Attributes:
         inputs: the tensors that it takes.
         own: its values.
         captures: values of the graph around it, and what they are inside, in order.
         made: constants that stand in it.
+        expected: pairs of sizes that are compared in it.
     """
 
-    __slots__ = ("captures", "graph", "inputs", "made", "own")
+    __slots__ = ("captures", "expected", "graph", "inputs", "is_certain", "made", "own")
 
-    def __init__(self, inputs: Sequence[TensorType]) -> None:
+    def __init__(self, inputs: Sequence[TensorType], *, is_certain: bool = False) -> None:
+        self.is_certain: bool = is_certain
+        self.expected: set[tuple[Dim, Dim]] = set()
         self.graph: Graph = Graph("region")
         self.own: set[Value] = set()
         self.captures: dict[Value, Value] = {}

@@ -126,10 +126,21 @@ class _Loop:
     @property
     def is_counted(self) -> bool:
         """Whether it ends with the number of trips, and not earlier."""
-        running = self.running
-        begins = running is None or _truth(self.call.maker, running) is True
+        return self._begins and self.always and self._least_trips >= 0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether there is a first trip."""
+        return self._begins and (self.limit is None or self._least_trips >= 1)
+
+    @property
+    def _begins(self) -> bool:
+        return self.running is None or _truth(self.call.maker, self.running) is True
+
+    @property
+    def _least_trips(self) -> int:
         low = None if self.trips is None else bounds(self.trips)[0]
-        return begins and self.always and low is not None and low >= 0
+        return -1 if low is None else low
 
     def note_condition(self, again: Tensor, going: Tensor) -> None:
         """Look whether the condition behind a trip can be false where that before it is not."""
@@ -280,7 +291,7 @@ def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
         return [step, e.reshape(flag, ()), *map(_tensor, results[: len(state)])]
 
     begin = [e.scalar(0, dtypes.i64), e.scalar(True, dtypes.bool_), *state]
-    tried = control.write_trip(e, begin, trip, it.call.checkpoint)
+    tried = control.write_trip(e, begin, trip, it.call.checkpoint, is_certain=it.is_certain)
     control.refuse_inner_sizes(tried.inner_sizes, it.rows)
     tried.undo()
 
@@ -321,6 +332,7 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
         trip,
         checkpoint=it.call.checkpoint,
         trips=lambda: it.trips if it.is_counted else None,
+        is_certain=it.is_certain,
     )
 
 
@@ -432,7 +444,8 @@ def _scanned_rows(
         for x, axis in zip(scanned, axes, strict=True)
     ]
     undo = call.checkpoint()
-    with call.maker.region([*(_tensor(h).type for h in state), *given]) as probe:
+    own = [_tensor(h).type for h in state]
+    with call.maker.region([*own, *given], is_certain=True) as probe:
         results = call.inline(call.graph("body"), list(probe.inputs))
         types = [_tensor(r).type for r in results[len(state) :]]
         control.refuse_inner_sizes(bound_names(probe.graph), types)
@@ -476,6 +489,7 @@ def _scan_loop(
         [e.scalar(0, dtypes.i64), *state, *stacks],
         lambda values: e.op("less", values[0], e.dim(length)),
         trip,
+        is_certain=(bounds(length)[0] or 0) >= 1,
     )
     scans: list[Held] = []
     for stack, axis in zip(ended[len(state) :], output_axes, strict=True):

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -289,6 +289,7 @@ def _as_loop(walk: _Walk, h: Tensor, c: Tensor | None, *, backwards: bool) -> Wa
         [e.scalar(0, dtypes.i64), *states, *kept],
         lambda values: e.op("less", values[0], e.dim(steps)),
         trip,
+        is_certain=(bounds(steps)[0] or 0) >= 1,
     )
     c = ended.pop(0) if c is not None else None
     return ended[0] if ended else None, h, c

@@ -6,6 +6,7 @@ Says what goes into a library and refuses what cannot.  Called by exports and by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.errors import UserError
@@ -14,7 +15,7 @@ from tilewright.base.target import LEVELS, Target
 from tilewright.compiler.backends.backend import CompiledKernel
 from tilewright.compiler.packaging.archive import Part
 from tilewright.formats.executable import ExportDecl
-from tilewright.formats.plan import Plan
+from tilewright.formats.plan import Plan, Step
 
 
 @final
@@ -47,10 +48,27 @@ def level_of(
         label=level_label(part.target),
         arch=part.target.arch,
         features=part.target.features,
-        plan=part.plan,
+        plan=expecting_at_once(part.plan),
         kernels={kernel.name: kernel.export for kernel in kernels},
         constants=constants,
     )
+
+
+def expecting_at_once(plan: Plan) -> Plan:
+    """The plan with what its steps expect of sizes expected of every call: a library looks before it runs.
+
+    A call is refused, too, for what a branch expects that would not have run.
+    """
+    expected = [step for step in plan.steps if step.kind == "expect"]
+    if not expected:
+        return plan
+    pairs = [pair for s in expected for pair in zip(s.dims[::2], s.dims[1::2], strict=True)]
+    steps = (
+        Step("label", step.name, "", (), 0) if step.kind == "expect" else step
+        for step in plan.steps
+    )
+    equalities = tuple(dict.fromkeys((*plan.equalities, *pairs)))
+    return replace(plan, steps=tuple(steps), equalities=equalities)
 
 
 _SHOWN: Final = 12  # places that an error lists

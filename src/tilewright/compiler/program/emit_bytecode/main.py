@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, final
 
-from tilewright.base.arena import ALIGNMENT_BYTES, align
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
+from tilewright.compiler.program.emit_bytecode.arrange import arrange_transients
 from tilewright.compiler.program.emit_bytecode.flow import (
     Binder,
     Binders,
@@ -45,6 +45,7 @@ from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
     Entry,
+    ExpectSizes,
     FlowStep,
     HostCall,
     PickRow,
@@ -187,12 +188,16 @@ class _Main:
         function, last = self.function, self.binders.last
         for left, right in self.program.equalities:
             if last((left, right)) is group:
-                a, b = function.size(left), function.size(right)
-                self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
+                self._refuse_other(left, right)
         for size in _perhaps_negative(self.program):
             if last((size,)) is group:
                 message = f"{size} must be at least 0: sizes are too small for this model"
                 self._refuse_less(function.size(size), function.i64(0), message)
+
+    def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
+        a, b = self.function.size(left), self.function.size(right)
+        message = f"{where}{left} must be {right}"
+        self._refuse(self.build.emit("cmp.ne.i64", a, b), message)
 
     def _refuse_less(self, left: Register, right: Register, message: str) -> None:
         self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
@@ -235,7 +240,7 @@ class _Main:
         """Memory of what is sized now."""
         self._place_outputs(group)
         mine = [s for s, own in self.groups.items() if own is group]
-        offsets, total = _arrange_transients(self.program, mine)
+        offsets, total = arrange_transients(self.program, mine)
         if offsets:
             arena = self.function.allocate(self.allocator, self.function.size(total))
             arena = self._keep(group, arena, group)
@@ -299,6 +304,10 @@ class _Main:
         if isinstance(step, FlowStep):
             self._submit()
             self._flow_step(step)
+            return
+        if isinstance(step, ExpectSizes):
+            for left, right in step.pairs:
+                self._refuse_other(left, right, f"{place_of(step)}: ")
             return
         if self.commands is None:
             self._begin()
@@ -561,39 +570,3 @@ def _perhaps_negative(program: Program) -> list[Dim]:
     """Sizes that an image smaller than the windows over it makes negative."""
     sizes = dict.fromkeys(d for e in entries_of(program) for d in e.type.shape)
     return [d for d in sizes if (lowest := bounds(d)[0]) is None or lowest < 0]
-
-
-def _arrange_transients(
-    program: Program, storages: Sequence[Storage]
-) -> tuple[dict[Storage, Dim], Dim]:
-    """Offsets in one buffer; the planned ones, or slots shared by equal symbolic sizes."""
-    transients = [s for s in storages if s.kind == "transient"]
-    if program.arena_bytes >= 0:
-        return {s: s.offset_bytes for s in transients}, program.arena_bytes
-    slots: list[tuple[Dim, int, Dim]] = []  # size, step it is free after, offset
-    offsets: dict[Storage, Dim] = {}
-    total: Dim = 0
-    for storage in sorted(transients, key=lambda s: s.first):
-        size = _round_up(storage.size_bytes)
-        index = next(_free_slots(slots, size, storage.first), None)
-        if index is None:
-            slots.append((size, storage.last, total))
-            offsets[storage] = total
-            total = total + size
-        else:
-            offset = slots[index][2]
-            slots[index] = (size, storage.last, offset)
-            offsets[storage] = offset
-    return offsets, total
-
-
-def _free_slots(
-    slots: Sequence[tuple[Dim, int, Dim]], size: Dim, step: int
-) -> Iterator[int]:
-    return (i for i, (s, last, _) in enumerate(slots) if s == size and last < step)
-
-
-def _round_up(size: Dim) -> Dim:
-    if isinstance(size, int):
-        return align(size)
-    return (size + (ALIGNMENT_BYTES - 1)) // ALIGNMENT_BYTES * ALIGNMENT_BYTES

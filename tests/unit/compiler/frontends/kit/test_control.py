@@ -161,3 +161,28 @@ def test_a_loop_takes_sizes_that_its_body_declares_from_the_declaration() -> Non
             np.testing.assert_array_equal(actual, expected)
     with pytest.raises(TilewrightError, match="expected at least 1"):
         evaluate(load(model), [np.array(7), x, zero])
+
+
+def test_sizes_are_compared_in_the_region_that_needs_them() -> None:
+    graph = load(MODELS["sizes_that_only_what_runs_compares"].model)
+    assert not graph.equalities
+    x, z, go, stop = (
+        np.ones(3, np.float32),
+        np.ones(5, np.float32),
+        np.array(True),
+        np.array(0),
+    )
+    for inputs, node in (((go, stop, x, z), "s"), ((~go, stop + 1, x, z), "u")):
+        with pytest.raises(InputError, match=f"node '{node}': sizes do not agree: 3 and 5"):
+            evaluate(graph, list(inputs))
+
+
+def test_sizes_that_a_loop_of_some_trips_compares_are_those_of_every_call() -> None:
+    model = """graph (float[T, 4] xs, float[N] x, float[M] z) => (float[N] y, float[T, 4] r) {
+      y, r = Scan <num_scan_inputs = 1, body = b (float[N] s, float[4] i) => (float[N] t, float[4] o) {
+        t = Add (s, z)
+        o = Exp (i)
+      }> (x, xs)
+    }"""
+    graph = load(onnx_models.parse(model))
+    assert [str(value.type) for value in graph.inputs[1:]] == ["f32[N]", "f32[N]"]

@@ -81,6 +81,21 @@ GROWTH = """graph @g<N: 1..>(%n: i64[], %x: f32[N], %y: f32[2]) {
   return %a, %same
 }"""
 
+EXPECTED = """graph @g<N: 1.., M: 1..>(%c: bool[], %x: f32[N], %y: f32[M]) {
+  %z: f32[N] = if(%c, %x, %y)
+    graph @then(%a: f32[N], %b: f32[M]) {
+      expect_sizes() {left = [N], right = [M]}
+      %e: f32[N] = reshape(%b) {shape = [N]}
+      %d: f32[N] = add(%a, %e)
+      return %d
+    }
+    graph @else(%a: f32[N], %b: f32[M]) {
+      %d: f32[N] = neg(%a)
+      return %d
+    }
+  return %z
+}"""
+
 
 def machine(text: str, folder: Path) -> tw.Model:
     path = folder / "model.vmfb"
@@ -139,3 +154,16 @@ def test_what_a_loop_carries_may_grow(tmp_path: Path) -> None:
         grown, same = model(np.array(trips), x, y)
         np.testing.assert_array_equal(grown, wanted + 3 * len(wanted))
         np.testing.assert_array_equal(same, now)
+
+
+def test_sizes_are_compared_where_a_branch_runs(tmp_path: Path) -> None:
+    model, native = machine(EXPECTED, tmp_path), tw.compile(parse(EXPECTED))
+    x, short = np.arange(3, dtype=np.float32), np.ones(2, np.float32)
+    for way in (model, native):
+        np.testing.assert_array_equal(way(np.array(True), x, x), 2 * x)
+        np.testing.assert_array_equal(way(np.array(False), x, short), -x)
+        with pytest.raises(
+            (DeviceError, InputError), match=r"N must be M|do not agree: N is 3"
+        ):
+            way(np.array(True), x, short)
+        np.testing.assert_array_equal(way(np.array(True), x, x), 2 * x)
