@@ -1,7 +1,7 @@
 """Loops in compiled programs: recurrent networks beside onnxruntime, layers in a loop beside layers written out.
 
 Calls alternate; each figure is the least of many. Bars: a recurrent network over sequences of 1, 17 and 200 steps, compiled once,
-takes at most as long as onnxruntime on as many threads; a loop over layers with stacked weights at most 1.1 times the layers written out::
+takes at most as long as onnxruntime on as many threads, also where its weights are inputs; a loop over layers with stacked weights at most 1.1 times the layers written out::
 
     TILEWRIGHT_THREADS=1 python benchmarks/control_flow.py
     TILEWRIGHT_THREADS=1 python benchmarks/control_flow.py --only GRU
@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import tilewright as tw
 from tilewright.base import knobs
@@ -30,6 +30,18 @@ _SUMMARY: Final = (
 )
 _F32: Final = TensorProto.FLOAT
 _OPSET: Final = 17
+_GIVEN: Final = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[T, 8, 256] xs, float[8, 256] h, float[512, 256] w, float[256] b)
+  => (float[8, 256] y, float[T, 8, 256] r) {
+  y, r = Scan <num_scan_inputs = 1, body = step (float[8, 256] s, float[8, 256] x)
+    => (float[8, 256] t, float[8, 256] o) {
+    k = Concat <axis = 1> (s, x)
+    m = MatMul (k, w)
+    z = Add (m, b)
+    t = Tanh (z)
+    o = Identity (t)
+  }> (h, xs)
+}"""
 
 
 def main() -> None:
@@ -39,7 +51,11 @@ def main() -> None:
     only = parser.parse_args().only
     threads = knobs.THREADS.get() or None
     missed = 0
-    for name, bar, ours, other in [*recurrent_cases(only, threads), *layer_cases(only)]:
+    for name, bar, ours, other in [
+        *recurrent_cases(only, threads),
+        *given_cases(only, threads),
+        *layer_cases(only),
+    ]:
         first, second = times(ours, other)
         ratio = first / second
         missed += ratio > bar
@@ -85,6 +101,30 @@ def recurrent_cases(only: str, threads: int | None) -> Iterator[Case]:
                         lambda x=x, ours=ours: ours(x),
                         lambda x=x, peer=peer: peer.run(None, {"x": x}),
                     )
+
+
+def given_cases(only: str, threads: int | None) -> Iterator[Case]:
+    """A scan whose weights are inputs: packed once per call, not once per step."""
+    if only not in (name := "scan over given weights"):
+        return
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    proto = parser.parse_model(_GIVEN)
+    ours = tw.compile(proto)
+    peer = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    weights = {"w": _normal((512, 256), 1) / 30, "b": _normal((256,), 2)}
+    for steps in STEPS:
+        given = {"xs": _normal((steps, 8, 256), 3), "h": _normal((8, 256), 4), **weights}
+        for a, b in zip(ours(**given), peer.run(None, given), strict=True):
+            np.testing.assert_allclose(a, np.asarray(b), rtol=1e-3, atol=1e-3)
+        yield (
+            f"{name} steps {steps}",
+            1.0,
+            lambda given=given: ours(**given),
+            lambda given=given: peer.run(None, given),
+        )
 
 
 def layer_cases(only: str) -> Iterator[Case]:

@@ -71,6 +71,7 @@ from tilewright.compiler.transforms import (
     FoldRows,
     FoldScales,
     GuardIndices,
+    HoistInvariants,
     KeepWeights,
     PartitionGraph,
     PickRows,
@@ -268,6 +269,8 @@ def formed_passes(form: GraphForm, *, check_indices: bool = True) -> tuple[Graph
         FoldRows(),
         EliminateCommon(),
         EliminateDead(),
+        # From here no loop packs, or multiplies, in each trip what is the same in all.
+        HoistInvariants(),
         # From here an index that may be out of range is looked at.
         GuardIndices(run_time=check_indices),
         # From here no loop copies the weights of a layer to read them.

@@ -16,6 +16,7 @@ from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 from tilewright.compiler.transforms.fusion_bands import ChooseBand
 from tilewright.compiler.transforms.guard_indices import GuardIndices
+from tilewright.compiler.transforms.hoist_invariants import HoistInvariants
 from tilewright.compiler.transforms.keep_weights import KeepWeights
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
@@ -59,6 +60,7 @@ __all__ = [
     "FoldScales",
     "FuseKernels",
     "GuardIndices",
+    "HoistInvariants",
     "KeepWeights",
     "LegalizeConvolution",
     "LegalizePooling",

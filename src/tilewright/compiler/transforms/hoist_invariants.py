@@ -1,0 +1,138 @@
+"""What every trip of a loop would make anew, though nothing in it changes, is made once before the loop.
+
+    while: matmul(state, pack(weights))     ->     p = pack(weights); while: matmul(state, p)
+
+Weights that are constants are packed at compile time (`fold_constants`, `fold_rows`); this is for those that a call
+brings, or that are made of what it brings.  What fuses into its reader at no cost stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, cast, final
+
+from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Role, Trait
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.matching import has
+
+_WORTH: Final = (
+    Role.PACKING, Role.CONTRACTION, Role.ATTENTION, Role.ROWS, Role.REDUCTION, Role.POOLING,
+)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoistInvariants(GraphPass):
+    """Move what is packed, multiplied or summed of nothing that a loop changes before the loop.
+
+    Requires: folded, dead nodes gone.  Ensures: bodies of loops hold no such node at their top, but those that check
+    indices, which they do only where they run.  Inner loops first, so that it moves as far out as it can.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"invariants-hoisted"})
+    level: ClassVar[int] = 1
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """One look at the body of each loop of the graph."""
+        del context
+        count = 0
+        with Editor(graph) as edit:
+            for node in edit.nodes():
+                if has(node, Trait.LOOP):
+                    moved = _invariants(node)
+                    if moved:
+                        _hoist(node, moved, edit)
+                        count += len(moved)
+            return PassResult(edit.modified, {"hoisted": count} if count else {})
+
+
+def _invariants(loop: Node) -> list[Node]:
+    """The nodes of a body that are worth moving, of which something else in the loop reads the result."""
+    body = loop.regions[1]
+    fixed = set(body.inputs[len(loop.results) :])
+    inner = {*loop.trip_sizes, *(s for node in body.walk() for s in node.bound_sizes)}
+    found: list[Node] = []
+    for node in body:
+        if not _may_move(node, fixed, inner):
+            continue
+        fixed.update(node.results)
+        if node.schema.role in _WORTH:
+            found.append(node)
+    return [node for node in found if _is_read(node, body, found)]
+
+
+def _may_move(node: Node, fixed: set[Value], inner: set[Symbol]) -> bool:
+    is_plain = has(node, Trait.PURE) and not node.regions and not has(node, Trait.GUARD)
+    if not is_plain or any(v not in fixed for v in node.present_operands):
+        return False
+    row = catalogue.find(node.op)
+    checks = row is not None and row.indices is not None
+    return not checks and inner.isdisjoint(_symbols_of(node))
+
+
+def _symbols_of(node: Node) -> Iterable[Symbol]:
+    for value in node.results:
+        for dim in value.type.shape:
+            yield from symbols(dim)
+    for held in node.attributes.values():
+        if isinstance(held, tuple):
+            for part in cast("tuple[object, ...]", held):
+                if isinstance(part, Expr):
+                    yield from symbols(cast("Dim", part))
+
+
+def _is_read(node: Node, body: Graph, moved: Sequence[Node]) -> bool:
+    """Whether somebody who stays reads a result, be it through nodes that could move but are not worth it."""
+    outputs = set(body.outputs)
+    results = set(node.results)
+    return any(v in outputs for v in results) or any(
+        user not in moved and not results.isdisjoint(user.present_operands) for user in body
+    )
+
+
+def _hoist(loop: Node, moved: Sequence[Node], edit: Editor) -> None:
+    """Write the nodes, and what they are made of, before the loop, which takes their results."""
+    go_on, body = loop.regions
+    outer: dict[Value, Value] = dict(zip(body.inputs, loop.present_operands, strict=True))
+    operands = list(loop.operands)
+    with Editor(body) as inside:
+        for node in moved:
+            for value in node.results:
+                made = _made_outside(value, loop, outer, edit)
+                taken = Value(value.type, value.name)
+                body.inputs.append(taken)
+                go_on.inputs.append(Value(value.type, value.name))
+                operands.append(made)
+                inside.replace_uses(value, taken)
+            inside.erase_dead(node)
+    other = Node(
+        loop.schema, operands, loop.attributes, [v.type for v in loop.results],
+        regions=loop.regions, location=loop.location,
+    )  # fmt: skip
+    edit.insert_before(loop, other)
+    edit.replace(loop, other.results)
+
+
+def _made_outside(
+    value: Value, loop: Node, outer: dict[Value, Value], edit: Editor
+) -> Value:
+    """The value before the loop; nodes are written once."""
+    if value not in outer:
+        node = value.node
+        assert node is not None, "inputs of the body are known"
+        given = [
+            None if v is None else _made_outside(v, loop, outer, edit)
+            for v in node.operands
+        ]
+        made = Node(
+            node.schema, given, node.attributes, [v.type for v in node.results],
+            location=node.location, names=[v.name for v in node.results],
+        )  # fmt: skip
+        edit.insert_before(loop, made)
+        outer.update(zip(node.results, made.results, strict=True))
+    return outer[value]
