@@ -15,6 +15,7 @@ from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.program.build_flow import (
+    allocate,
     emit_expectation,
     emit_if,
     emit_read,
@@ -23,7 +24,6 @@ from tilewright.compiler.program.build_flow import (
     reserve_states,
 )
 from tilewright.compiler.program.ir import (
-    Allocate,
     Call,
     Copy,
     Dispatch,
@@ -199,7 +199,7 @@ class _Builder:
             storage = Storage("transient", value.type.size_bytes, value.name or step)
             entry = Entry(storage, value.type)
         if entry.storage.kind == "block":
-            self.steps.append(Allocate(entry))
+            allocate(self, entry)
         self.entries[value] = entry
         return entry
 

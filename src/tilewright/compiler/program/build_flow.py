@@ -22,6 +22,7 @@ from tilewright.compiler.program.ir import (
     Copy,
     Entry,
     ExpectSizes,
+    FlowStep,
     Jump,
     KernelSignature,
     Label,
@@ -241,6 +242,14 @@ def _block(type_: TensorType, name: str) -> Entry:
     return Entry(Storage("block", type_.size_bytes, name), type_)
 
 
+def allocate(blocks: Blocks, target: Entry) -> None:
+    """Give a block memory in time: before the steps in a row that come last, so that they stay in a row."""
+    place = len(blocks.steps)
+    while place and not isinstance(blocks.steps[place - 1], FlowStep):
+        place -= 1
+    blocks.steps.insert(place, Allocate(target))
+
+
 def reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
     """Let the makers of what a region yields write memory that can be handed over."""
     for value in values:
@@ -269,7 +278,8 @@ def hand_over(
         is_own = source.storage.kind == "block" and origin_of(value).node in own
         if not is_own or source.storage in taken:
             aside = _block(value.type, target.storage.name)
-            blocks.steps += [Allocate(aside), Copy(source, aside)]
+            allocate(blocks, aside)
+            blocks.steps.append(Copy(source, aside))
             source = aside
         taken.add(source.storage)
         moves.append((source, target))

@@ -43,7 +43,9 @@ from tilewright.runtime.plan_executor.tensors import (
 from tilewright.runtime.recorder import Recorder
 
 RECORDED_LIMIT: Final = 256
-"""Recorded runs that are kept, of all sizes together."""
+"""Arrangements of memory that are kept."""
+COMMAND_LIMIT: Final = 1 << 15
+"""Commands of recorded runs that are kept, of all sizes together: some 10 MB; the last run always is."""
 
 Memories = tuple[tuple[str, int], ...]
 """What the slots of a run are given: ("storage", index), ("arena", group), or ("row", storage)."""
@@ -126,6 +128,7 @@ class FlowRunner:
         self._offsets: OrderedDict[tuple[int, ...], tuple[dict[int, int], int]] = (
             OrderedDict()
         )
+        self._command_count: int = 0
         self._lock = fork_lock(Rank.BINDING)
         rows = [i for i, s in enumerate(self.plan.storages) if s.kind == "constant"]
         if len(rows) != len(resources.constants):
@@ -261,12 +264,14 @@ class FlowRunner:
         key = (run.start, *(self._known(env, name) for name in run.symbols))
         with self._lock:
             found = self._recorded.get(key)
-            if found is None:
-                found = self._recorded[key] = self._made(env, run)
-                if len(self._recorded) > RECORDED_LIMIT:
-                    self._recorded.popitem(last=False)
-            else:
+            if found is not None:
                 self._recorded.move_to_end(key)
+                return found
+            found = self._recorded[key] = self._made(env, run)
+            self._command_count += len(found.steps)
+            while self._command_count > COMMAND_LIMIT and len(self._recorded) > 1:
+                _, dropped = self._recorded.popitem(last=False)
+                self._command_count -= len(dropped.steps)
             return found
 
     @staticmethod

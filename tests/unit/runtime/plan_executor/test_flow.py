@@ -222,6 +222,7 @@ def test_a_size_beyond_all_memory_is_an_error_of_the_device(size: int) -> None:
 
 def test_recorded_sizes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "RECORDED_LIMIT", 1)
+    monkeypatch.setattr(flow, "COMMAND_LIMIT", 3)
     executor = PlanExecutor(reading_plan(), None, [])
     for size in (1, 2, 3, 2, 1):
         np.testing.assert_array_equal(ask(executor, size), X[:size])
