@@ -30,8 +30,9 @@ _WORTH: Final = (
 class HoistInvariants(GraphPass):
     """Move what is packed, multiplied or summed of nothing that a loop changes before the loop.
 
-    Requires: folded, dead nodes gone.  Ensures: bodies of loops hold no such node at their top, but those that check
-    indices, which they do only where they run.  Inner loops first, so that it moves as far out as it can.
+    Requires: folded, dead nodes gone.  Ensures: bodies of loops hold no such node at their top, but those that may fail
+    (they check indices, or run on the host), which they do only where they run.  Inner loops first, so that it moves
+    as far out as it can.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"invariants-hoisted"})
@@ -71,8 +72,8 @@ def _may_move(node: Node, fixed: set[Value], inner: set[Symbol]) -> bool:
     if not is_plain or any(v not in fixed for v in node.present_operands):
         return False
     row = catalogue.find(node.op)
-    checks = row is not None and row.indices is not None
-    return not checks and inner.isdisjoint(_symbols_of(node))
+    may_fail = row is None or bool(row.on_host) or row.indices is not None
+    return not may_fail and inner.isdisjoint(_symbols_of(node))
 
 
 def _symbols_of(node: Node) -> Iterable[Symbol]:

@@ -103,6 +103,13 @@ def test_an_index_is_checked_only_where_it_is_used() -> None:
     assert hoisted(parse(loop(body))) == 0
 
 
+def test_what_runs_on_the_host_stays_in_the_loop() -> None:
+    body = """%f: f32[4, 4], %info: i32[] = cholesky(%v)
+      %u: f32[4, 4] = matmul(%f, %f)
+      %r: f32[3, 4] = matmul(%s, %u)"""
+    assert hoisted(parse(loop(body))) == 0
+
+
 def test_it_goes_out_of_all_loops() -> None:
     inner = """%a: i64[], %r: f32[3, 4] = while(%i, %s, %m, %v) {carried = 2}
         graph @go2(%i2: i64[], %s2: f32[3, 4], %m2: i64[], %v2: f32[4, 4]) {
