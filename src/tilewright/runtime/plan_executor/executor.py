@@ -222,7 +222,7 @@ class PlanExecutor:
         flow: FlowRunner,
         arrays: Sequence[Array],
         outputs: Sequence[Array | None],
-        times: list[tuple[int, native.Timing]] | None = None,
+        times: list[tuple[Step, native.Timing]] | None = None,
     ) -> tuple[Array, ...]:
         """A call of a plan with control flow."""
         env = self.dimensions_of(arrays)
@@ -324,9 +324,9 @@ class PlanExecutor:
         if self._flow is not None:
             outputs = [None] * len(self.output_names)
             self._run_flow(self._flow, arrays, outputs)
-            noted: list[tuple[int, native.Timing]] = []
+            noted: list[tuple[Step, native.Timing]] = []
             self._run_flow(self._flow, arrays, outputs, noted)
-            return [(self.plan.steps[step], timing) for step, timing in noted]
+            return noted
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         outputs = [

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -95,11 +96,11 @@ class Call:
         self,
         env: dict[str, int],
         outputs: Sequence[Array | None],
-        times: list[tuple[int, native.Timing]] | None,
+        times: list[tuple[Step, native.Timing]] | None,
     ) -> None:
         self.env: dict[str, int] = env
         self.outputs: list[Array | None] = list(outputs)
-        self.times: list[tuple[int, native.Timing]] | None = times
+        self.times: list[tuple[Step, native.Timing]] | None = times
         self.version: int = 0
         self.is_done: bool = False
         self.storages: dict[int, Any] = {}
@@ -161,7 +162,7 @@ class FlowRunner:
         env: dict[str, int],
         inputs: Sequence[Array],
         outputs: Sequence[Array | None],
-        times: list[tuple[int, native.Timing]] | None = None,
+        times: list[tuple[Step, native.Timing]] | None = None,
     ) -> tuple[Array, ...]:
         """The results of a call.
 
@@ -187,7 +188,7 @@ class FlowRunner:
         env: dict[str, int],
         inputs: Sequence[Array],
         outputs: Sequence[Array | None],
-        times: list[tuple[int, native.Timing]] | None = None,
+        times: list[tuple[Step, native.Timing]] | None = None,
     ) -> Call:
         """A call of which nothing ran yet; arguments and errors as of `run`."""
         call = Call(env, outputs, times)
@@ -244,10 +245,24 @@ class FlowRunner:
             return
         times = recorded.commands.run_timed(self.resources.pool, buffers, self._heap)
         call.times += [
-            (step, native.Timing.of(time))
+            (self._sized(call, self.plan.steps[step]), native.Timing.of(time))
             for step, time in zip(recorded.steps, times, strict=True)
             if step is not None and self.plan.steps[step].kind not in FLOW_KINDS
         ]
+
+    def _sized(self, call: Call, step: Step) -> Step:
+        """The step with the numbers that its sizes are now, which nobody knows when the call is over."""
+        entries = [self.plan.entries[entry] for entry in step.arguments]
+        moved = step.bytes_moved
+        if moved is None:
+            moved = sum(self.number(call, entry.size_bytes) for entry in entries)
+        x, y, z = (self.number(call, extent) for extent in step.grid)
+        return replace(
+            step,
+            grid=(x, y, z),
+            flops=self.number(call, step.flops),
+            bytes_moved=self.number(call, moved),
+        )
 
     @staticmethod
     def _memory(call: Call, kind: str, index: int) -> Any:

@@ -292,3 +292,11 @@ def test_a_plan_that_lies_about_memory_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         PlanExecutor(plan, None, [])(X, np.array(True))
+
+
+def test_a_profile_says_what_sizes_were_in_the_call() -> None:
+    executor = PlanExecutor(reading_plan(), None, [])
+    for size in (2, 3):
+        rows = executor.profile([X, np.array(size), np.array(True)])
+        assert [step.kind for step, _ in rows] == ["copy", "copy"]
+        assert [step.bytes_moved for step, _ in rows] == [2 * 8 * size] * 2
