@@ -8,6 +8,7 @@ too short to fill a vector (`short_axis`), run side by side in the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
@@ -69,12 +70,14 @@ class Columns(Choices):
     Attributes:
         rows: neighbouring results that are computed together; 0: each by itself.
         vectors: side by side along the lanes.
+        places: all vectors of some neighbours before the next ones, not all neighbours of some vectors: memory in order.
         work: iterations of the outer loops in one workgroup.
     """
 
     rule: ClassVar[str] = "columns"
     rows: int = 0
     vectors: int = 1
+    places: bool = False
     work: int = 1
 
 
@@ -133,6 +136,11 @@ class ColumnsSite:
             (
                 Choice("rows", lambda _: self._row_counts(rows), lambda _: rows),
                 Choice("vectors", lambda _: self._vector_counts(), lambda _: vectors),
+                Choice(
+                    "places",
+                    lambda at: (False, True) if at.rows else (False,),
+                    lambda at: bool(at.rows) and self._comes_from_far(),
+                ),
                 size,
             ),
         )
@@ -160,6 +168,17 @@ class ColumnsSite:
 
     def _vectors(self) -> int:
         return min(2 if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+
+    def _comes_from_far(self) -> bool:
+        """Whether what the windows read is several times what the second level cache holds.
+
+        From there vectors of one place after the other are read faster than the same vector of all places.
+        """
+        held = [
+            math.prod(map(estimate, x.buffer.shape)) * x.buffer.dtype.itemsize
+            for x in loads(self.inner.body)
+        ]
+        return max(held, default=0) > 2 * self.machine.l2.size_bytes
 
     def _size(self, chosen: Columns) -> int:
         if not _is_simple(self.inner):
@@ -196,7 +215,8 @@ class ColumnsSite:
         s.apply(split, lane, width, into=pair)
         tile.append(pair[1])
         lanes_first = [*outer[:-1], pair[0], *outer[-1:]]
-        order = lanes_first if chosen.rows else [*outer, pair[0]]
+        places = chosen.places or not chosen.rows
+        order = [*outer, pair[0]] if places else lanes_first
         s.apply(reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"

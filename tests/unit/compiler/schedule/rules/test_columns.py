@@ -144,3 +144,16 @@ def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
         if lanes.isdisjoint(name.name for i in store.indices for name in dim_symbols(i))
     ]
     assert alone == []
+
+
+@pytest.mark.parametrize(("size", "far"), [(14, False), (200, True)])
+def test_places_of_a_large_image_are_read_in_order(size: int, far: bool) -> None:
+    """Beyond the second level cache all channels of a place come before the next place."""
+    shapes, result = [(1, size + 2, size + 2, 96), (3, 3, 96)], (1, size, size, 96)
+    kernel = schedule(op_kernel("contract", shapes, result, depthwise()), V4)
+    text = kernel_text(kernel)
+    assert f"places={'yes' if far else 'no'}" in text
+    order = [loop.var.name for loop in loops(kernel.body)]
+    vectors = next(name for name in order if name.startswith("c_t"))
+    places = next(name for name in order if name.startswith("ow_t"))
+    assert (order.index(places) < order.index(vectors)) == far
