@@ -6,6 +6,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -34,9 +36,20 @@ class Filter(nn.Module):
         return found.conj(), torch.fft.irfft(found, n=x.shape[-1]), found.abs()
 
 
-class Exponential(nn.Module):
+class Tangent(nn.Module):
     def forward(self, z):
-        return torch.exp(z).real
+        return torch.tanh(z).real
+
+
+class Arithmetic(nn.Module):
+    """Tensors and numbers, real and complex, on either side."""
+
+    def forward(self, z, w, x):
+        sums = (z + 1, 1 - z, z - x, w + 2j, z * 1j, z * w, z * x)
+        quotients = (z / w, z / 2, 1 / w, z / (2 - 3j), w.reciprocal())
+        joined = (torch.cat([z, x], -1), torch.stack([z, w], 1))
+        products = (z @ w.transpose(-1, -2), torch.bmm(z, w.transpose(-1, -2)))
+        return *sums, *quotients, *joined, *products, torch.exp(z * 0.1)
 
 
 def test_turns_that_are_weights_are_two_constants() -> None:
@@ -55,7 +68,33 @@ def test_complex_tensors_go_in_and_come_out() -> None:
     assert arrays[0].dtype == "complex64"
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 5), (1, 1, 1), (2, 0, 3)])
+def test_arithmetic_of_complex_numbers_is_what_torch_says(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    z, w = (torch.randn(shape, dtype=torch.complex64) for _ in range(2))
+    x = torch.randn(shape)
+    module = Arithmetic().eval()
+    graph = load(Captured(module, args=(z, w, x))).graph
+    given = [part for t in (z, w) for part in (t.real.numpy(), t.imag.numpy())]
+    found = iter(evaluate(graph, [*given, x.numpy()]))
+    for theirs in module(z, w, x):
+        ours = torch.complex(*(torch.from_numpy(next(found)) for _ in range(2)))
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_quotients_of_very_large_and_very_small_numbers_are_finite() -> None:
+    class Quotient(nn.Module):
+        def forward(self, z, w):
+            return z / w
+
+    z = torch.tensor([1e30 + 1e30j, 1e-30 - 2e-30j], dtype=torch.complex64)
+    graph = load(Captured(Quotient().eval(), args=(z, z))).graph
+    real, imaginary = evaluate(graph, [part.numpy() for part in (z.real, z.imag) * 2])
+    assert real.tolist() == [1, 1]
+    assert imaginary.tolist() == [0, 0]
+
+
 def test_functions_without_a_complex_form_are_named() -> None:
     z = torch.randn(3, dtype=torch.complex64)
-    with pytest.raises(ModelError, match=r"aten\.exp\.default.*complex"):
-        tw.compile(Exponential().eval(), args=(z,))
+    with pytest.raises(ModelError, match=r"aten\.tanh\.default.*complex"):
+        tw.compile(Tangent().eval(), args=(z,))

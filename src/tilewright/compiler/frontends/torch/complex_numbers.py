@@ -18,12 +18,14 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import fourier
 from tilewright.compiler.frontends.kit.complex_parts import Complex
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import normal
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.elementwise import convert
-from tilewright.compiler.frontends.torch.program import Operation
+from tilewright.compiler.frontends.torch.program import Operation, Ref
 
 Held = Tensor | Complex
 Build = Callable[[Call], Held | Sequence[Held]]
@@ -109,33 +111,121 @@ def _size(call: Call) -> Tensor:
     return call.finish(e.op("where", either, e.scalar(np.inf, wide), found))
 
 
-def _sum(op: str) -> Build:
+def _operand(call: Call, name: str) -> Complex:
+    """A tensor or a number, both parts in the type of the result."""
+    found = call.argument(name)
+    if isinstance(found, Ref):
+        return _on_parts(call, _pair(call, name))
+    if not isinstance(found, int | float | complex):
+        raise UnsupportedError(f"argument '{name}' is no number that is known")
+    number, dtype = complex(found), call.dtype()
+    return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
+
+
+def _sum(op: str, *, turned: bool = False) -> Build:
+    """A sum or a difference; turned, the second operand comes first."""
+
     def build(call: Call) -> Complex:
-        x, y = _pair(call, "self"), _pair(call, "other")
+        x, y = _operand(call, "self"), _operand(call, "other")
         if call.number("alpha", 1) != 1:
             raise UnsupportedError("multiples of complex numbers are not supported here")
-        real, imaginary = (
-            call.op(op, call.finish(a), call.finish(b))
-            for a, b in ((x.real, y.real), (x.imaginary, y.imaginary))
-        )
-        return Complex(real, imaginary)
+        x, y = (y, x) if turned else (x, y)
+        return Complex(call.op(op, x.real, y.real), call.op(op, x.imaginary, y.imaginary))
 
     return build
 
 
-def _product(call: Call) -> Complex:
-    x = _on_parts(call, _pair(call, "self"))
-    if call.is_number("other"):
-        factor = call.operand("other", call.dtype())
-        return Complex(call.op("mul", x.real, factor), call.op("mul", x.imaginary, factor))
-    y = _on_parts(call, _pair(call, "other"))
-    real = call.op(
-        "sub", call.op("mul", x.real, y.real), call.op("mul", x.imaginary, y.imaginary)
-    )
-    imaginary = call.op(
-        "add", call.op("mul", x.real, y.imaginary), call.op("mul", x.imaginary, y.real)
-    )
+def _times(
+    e: NodeMaker, x: Complex, y: Complex, times: Callable[[Tensor, Tensor], Tensor]
+) -> Complex:
+    """The product, by that of two parts."""
+    real = e.op("sub", times(x.real, y.real), times(x.imaginary, y.imaginary))
+    imaginary = e.op("add", times(x.real, y.imaginary), times(x.imaginary, y.real))
     return Complex(real, imaginary)
+
+
+def _product(call: Call) -> Complex:
+    x = _operand(call, "self")
+    factor = call.argument("other")
+    if isinstance(factor, int | float):
+        number = call.operand("other", call.dtype())
+        return Complex(call.op("mul", x.real, number), call.op("mul", x.imaginary, number))
+    return _times(call.maker, x, _operand(call, "other"), lambda a, b: call.op("mul", a, b))
+
+
+def _over(e: NodeMaker, x: Complex, y: Complex) -> Complex:
+    """The quotient; the divisor is scaled by its longer part, so that no square is too large or too small.
+
+    Source: Smith, "Algorithm 116: Complex division", 1962.
+    """
+    of_real = e.op("greater_equal", e.op("abs", y.real), e.op("abs", y.imaginary))
+    long = e.op("where", of_real, y.real, y.imaginary)
+    short = e.op("where", of_real, y.imaginary, y.real)
+    ratio = e.op("div", short, long)
+    below = e.op("add", long, e.op("mul", short, ratio))
+    real_of = e.op("where", of_real, x.real, x.imaginary)
+    other = e.op("where", of_real, x.imaginary, x.real)
+    real = e.op("add", real_of, e.op("mul", other, ratio))
+    straight = e.op("sub", other, e.op("mul", real_of, ratio))
+    imaginary = e.op("where", of_real, straight, e.op("neg", straight))
+    return Complex(e.op("div", real, below), e.op("div", imaginary, below))
+
+
+def _quotient(call: Call) -> Complex:
+    x, divisor = _operand(call, "self"), call.argument("other")
+    if isinstance(divisor, int | float):
+        number = call.operand("other", call.dtype())
+        return Complex(call.op("div", x.real, number), call.op("div", x.imaginary, number))
+    return _over(call.maker, x, _operand(call, "other"))
+
+
+def _reciprocal(call: Call) -> Complex:
+    one = Complex(*(call.maker.scalar(n, call.dtype()) for n in (1, 0)))
+    return _over(call.maker, one, _operand(call, "self"))
+
+
+def _exponential(call: Call) -> Complex:
+    x = _operand(call, "self")
+    size = call.op("exp", x.real)
+    parts = (call.op("mul", size, call.op(op, x.imaginary)) for op in ("cos", "sin"))
+    return Complex(*parts)
+
+
+def _matrix_product(other: str) -> Build:
+    def build(call: Call) -> Complex:
+        x, y = _operand(call, "self"), _operand(call, other)
+        if min(x.real.rank, y.real.rank) < 2:
+            raise UnsupportedError("products of complex vectors are not supported")
+        e = call.maker
+        return _times(e, x, y, lambda a, b: matrix_product(e, a, b))
+
+    return build
+
+
+def _joined(axis_name: str, *, stacked: bool = False) -> Build:
+    """One after the other along an axis, a new one if `stacked`."""
+
+    def build(call: Call) -> Complex:
+        e, items = call.maker, call.argument("tensors")
+        if not isinstance(items, tuple):
+            raise ModelError("argument 'tensors' is no list")
+        pairs: list[Complex] = []
+        for item in items:
+            held = call.hold(item) if isinstance(item, Ref) else None
+            if held is None:
+                raise ModelError("argument 'tensors' lacks a tensor")
+            if isinstance(held, Tensor):
+                held = Complex(held, e.full(0, held.dtype, held.shape))
+            pairs.append(_on_parts(call, held))
+        axis = normal(call.integer(axis_name, 0), len(call.shape()))
+        columns = zip(*((pair.real, pair.imaginary) for pair in pairs), strict=True)
+        parts = (
+            e.concat([e.unsqueeze(t, (axis,)) if stacked else t for t in column], axis)
+            for column in columns
+        )
+        return Complex(*parts)
+
+    return build
 
 
 # --- Fourier transforms -------------------------------------------------------------------------
@@ -241,7 +331,11 @@ _ROWS: Final[dict[str, Build]] = {
     "_conj_physical": _conjugate, "complex": _of_parts, "polar": _polar,
     "view_as_complex": _of_pairs, "view_as_real": _pairs, "view_as_real_copy": _pairs,
     "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
-    "sub.Tensor": _sum("sub"), "mul.Tensor": _product, "mul.Scalar": _product,
+    "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
+    "rsub.Scalar": _sum("sub", turned=True), "mul.Tensor": _product, "mul.Scalar": _product,
+    "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
+    "exp": _exponential, "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"),
+    "bmm": _matrix_product("mat2"), "cat": _joined("dim"), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
     "linalg_eig": _eigenvalues,
 }  # fmt: skip

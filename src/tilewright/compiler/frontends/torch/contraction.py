@@ -60,6 +60,11 @@ def _mm(name: str) -> Build:
     return build
 
 
+def _whole_product(call: Call) -> Tensor:
+    """Of bytes, with sums of 32 bits."""
+    return matrix_product(call.maker, call.tensor(), call.tensor("mat2"), call.dtype())
+
+
 def _matmul(call: Call) -> Tensor:
     e, a, b = call.maker, call.tensor(), call.tensor("other")
     left, right = a.rank == 1, b.rank == 1
@@ -126,6 +131,7 @@ def _added(first: str, second: str, *, summed: bool = False, vector: bool = Fals
 ROWS: Final[tuple[Row, ...]] = (
     row("linear", _linear),
     row("mm", _mm("mat2")),
+    row("_int_mm", _whole_product),
     row("bmm", _mm("mat2")),
     row("matmul", _matmul),
     row("dot", _dot("tensor")),

@@ -12,7 +12,7 @@ from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import computed
+from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -94,7 +94,11 @@ def _bin_counts(call: Call) -> Tensor:
         return e.full(0, call.dtype(), (size,))
     most = e.op("reduce_max", x, axes=(0,), keepdims=False)
     count = e.op("max", e.op("add", most, e.scalar(1, dtypes.i64)), e.dim(least))
-    call.bind(count, call.data_size())
+    if isinstance(size, int):
+        # What follows has made torch take the size for known; it is checked.
+        call.bind(count, control.fresh_symbol(e, "bins", size, size))
+    else:
+        call.bind(count, call.data_size())
     if weights is None:
         weights = e.full(1, dtypes.i64, x.shape)
     room = e.full(0, call.dtype(), (size,))

@@ -57,14 +57,18 @@ def _arange(call: Call) -> Tensor:
     step = 1 if given[2] is None else given[2]
     if isinstance(step, Expr) or not isinstance(step, int | float):
         raise UnsupportedError("a step that a call decides is not supported")
+    if dtype.is_integer and isinstance(start, int | float):
+        # Torch converts both before it counts.
+        start, step = int(start), int(step)
     is_whole = not any(isinstance(number, float) for number in (start, step))
     wide = dtypes.i64 if is_whole else dtypes.f64
     places = e.cast(e.iota(shape, 0), wide)
     if step != 1:
         places = e.op("mul", places, e.scalar(step, wide))
     if start != 0:
-        call.argument("start")
-        places = e.op("add", places, call.operand("start", wide))
+        whole = isinstance(start, int | float)
+        first = e.scalar(start, wide) if whole else call.operand("start", wide)
+        places = e.op("add", places, first)
     return e.cast(places, dtype)
 
 

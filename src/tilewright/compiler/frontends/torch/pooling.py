@@ -11,7 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resampled
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -147,18 +150,36 @@ def _averaged(call: Call, x: Tensor, axis: int, count: object) -> Tensor:
     e, size = call.maker, x.shape[axis]
     if size == count:
         return x
-    if not isinstance(size, int) or not isinstance(count, int):
-        raise UnsupportedError("windows of a size that a call decides are not supported")
-    weights = np.zeros((size, count))
-    for place in range(count):
-        low, high = place * size // count, -(-(place + 1) * size // count)
-        weights[low:high, place] = 1 / (high - low)
-    table = e.constant(weights.astype(x.dtype.numpy))
+    if not isinstance(count, int):
+        raise UnsupportedError(
+            "as many windows as a call decides are not supported where their sizes differ"
+        )
+    table = _window_weights(e, size, count, x.dtype)
     order = [i for i in range(x.rank) if i != axis]
     moved = e.transpose(x, [*order, axis])
     found = matrix_product(e, moved, table)
     back = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
     return e.transpose(found, back)
+
+
+def _window_weights(e: NodeMaker, size: Dim, count: int, dtype: DType) -> Tensor:
+    """[size, count], the weight of every element in every window."""
+    if isinstance(size, int):
+        weights = np.zeros((size, count))
+        for place in range(count):
+            low, high = place * size // count, -(-(place + 1) * size // count)
+            weights[low:high, place] = 1 / (high - low)
+        return e.constant(weights.astype(dtype.numpy))
+    places, windows = e.iota((size, 1), 0), e.iota((1, count), 1)
+    extent, number, one = e.dim(size), e.scalar(count, dtypes.i64), e.scalar(1, dtypes.i64)
+    first = e.op("div", e.op("mul", windows, extent), number)
+    above = e.op("mul", e.op("add", windows, one), extent)
+    end = e.op("div", e.op("add", above, e.scalar(count - 1, dtypes.i64)), number)
+    within = e.op(
+        "logical_and", e.op("less_equal", first, places), e.op("less", places, end)
+    )
+    length = e.cast(e.op("sub", end, first), dtype)
+    return e.op("div", e.cast(within, dtype), length)
 
 
 def _adaptive_max(call: Call) -> Sequence[Tensor]:

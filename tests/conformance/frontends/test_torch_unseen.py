@@ -1,0 +1,99 @@
+"""What modules ask for that the operator database of torch does not: sizes that calls decide, quantization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.graph.evaluator import evaluate
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+def same(module: Any, calls: list[tuple[Any, ...]], dynamic: Any = None) -> None:
+    """Each call of the module, traced with the arguments of the first."""
+    graph = load(Captured(module.eval(), args=calls[0], dynamic_shapes=dynamic)).graph
+    for call in calls:
+        found = evaluate(graph, [argument.numpy() for argument in call])
+        wanted = torch.utils._pytree.tree_leaves(module(*call))
+        for ours, theirs in zip(found, wanted, strict=True):
+            torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=1e-5, atol=1e-5)
+
+
+class Pooled(nn.Module):
+    def forward(self, x: Any) -> Any:
+        pool = nn.functional.adaptive_avg_pool2d
+        return pool(x, (4, 3)), pool(x, 1), pool(x, (None, 7))
+
+
+def test_windows_of_a_size_that_a_call_decides_are_averaged() -> None:
+    sides = {
+        2: torch.export.Dim("h", min=1, max=99),
+        3: torch.export.Dim("w", min=1, max=99),
+    }
+    calls = [(torch.randn(2, 3, *size),) for size in ((17, 17), (31, 24), (1, 2), (4, 3))]
+    same(Pooled(), calls, (sides,))
+
+
+class Means(nn.Module):
+    """The number of counts is that of groups, whatever the data."""
+
+    def forward(self, x: Any, group: Any) -> Any:
+        total = torch.zeros(3, 4).index_add(0, group, x)
+        return total / torch.bincount(group, minlength=3)[:, None]
+
+
+def test_counts_whose_number_follows_from_their_use_are_counted() -> None:
+    same(Means(), [(torch.randn(6, 4), torch.tensor([0, 0, 1, 2, 2, 2]))])
+
+
+class Bytes(nn.Module):
+    def forward(self, x: Any, weight: Any) -> Any:
+        return torch._int_mm(x, weight)
+
+
+def test_products_of_bytes_have_sums_of_32_bits() -> None:
+    x, weight = (
+        torch.randint(-128, 128, s, dtype=torch.int8) for s in ((32, 64), (64, 16))
+    )
+    same(Bytes(), [(x, weight)])
+
+
+class Trained(nn.Module):
+    """Quantized and back, as models are that are trained to be quantized."""
+
+    def forward(self, x: Any) -> Any:
+        scales, zeros = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([0, 1, -3, 7])
+        by_channel = torch.fake_quantize_per_channel_affine
+        whole = torch.fake_quantize_per_tensor_affine
+        return (
+            whole(x, 0.1, 3, -128, 127),
+            whole(x, torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), 0, 255),
+            by_channel(x, scales, zeros.to(torch.int32), 0, -128, 127),
+        )
+
+
+def test_numbers_are_quantized_and_back() -> None:
+    same(Trained(), [(torch.randn(4, 16) * 20,)])
+
+
+class Ranges(nn.Module):
+    def forward(self, x: Any) -> Any:
+        del x
+        return (
+            torch.arange(2.1, -2.9, -1.0, dtype=torch.int64),
+            torch.arange(0.1, -7.9, -4.0, dtype=torch.int64),
+            torch.arange(0.5, 4, dtype=torch.int32),
+            torch.arange(1.5, 4),
+        )
+
+
+def test_whole_ranges_begin_and_step_with_whole_numbers() -> None:
+    same(Ranges(), [(torch.zeros(1),)])
