@@ -31,8 +31,8 @@ def test_old_names_are_what_they_mean() -> None:
 
 
 def test_another_name_is_refused_with_it() -> None:
-    with pytest.raises(ModelError, match="custom call 'lapack_sgees_ffi' is not supported"):
-        call("lapack_sgees_ffi")
+    with pytest.raises(ModelError, match="custom call 'lapack_sgges_ffi' is not supported"):
+        call("lapack_sgges_ffi")
 
 
 def test_a_composite_is_the_operation_that_it_is_called_after() -> None:
