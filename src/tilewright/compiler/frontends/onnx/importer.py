@@ -77,6 +77,10 @@ from tilewright.compiler.frontends.onnx.values import (
 )
 from tilewright.compiler.graph.ir import Graph, Location, Value
 
+_OF_DOMAINS: Final = {
+    "com.microsoft.nchwc": "its weights are packed for one kind of processor: save the model with the "
+    "optimizations of ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL",
+}
 MAX_DEPTH: Final = 32
 _UNNAMED: Final = "model"  # the file's name is not the model's
 _TO_THE_HOST: Final = (
@@ -530,7 +534,7 @@ class Importer:
     @staticmethod
     def _unknown_op(domain: str, op: str) -> UnsupportedError:
         known = (*table.names(domain), *extensions.names(domain))
-        hint = did_you_mean(op, known) if known else None
+        hint = did_you_mean(op, known) if known else _OF_DOMAINS.get(domain)
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
 

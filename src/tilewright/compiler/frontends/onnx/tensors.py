@@ -75,6 +75,11 @@ _PATTERNS: Final[dict[DType, type[np.generic]]] = {
 _SHARED: Final = (*dtypes.SMALL_INTEGERS, dtypes.f4e2m1fn)
 
 
+_AS_PARTS: Final = (
+    "give real and imaginary parts along a last axis of size 2, as ONNX's DFT does"
+)
+
+
 def dtype_name(code: int) -> str:
     """What ONNX calls element type `code`."""
     try:
@@ -90,7 +95,9 @@ def dtype_of(code: int) -> DType:
     """
     found = DTYPES.get(code)
     if found is None:
-        raise UnsupportedError(f"type {dtype_name(code)} is not supported")
+        is_complex = code in (_T.COMPLEX64, _T.COMPLEX128)
+        hint = _AS_PARTS if is_complex else None
+        raise UnsupportedError(f"type {dtype_name(code)} is not supported", hint=hint)
     return found
 
 

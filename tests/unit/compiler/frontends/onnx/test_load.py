@@ -476,3 +476,19 @@ def test_tensor_types_without_a_row_are_named() -> None:
     )
     with pytest.raises(ModelError, match="input 'x': type complex64 is not supported"):
         load(helper.make_model(graph))
+
+
+def test_complex_numbers_are_refused_with_the_form_that_is_taken() -> None:
+    model = onnx_models.parse("graph (float[2] x) => (float[2] y) { y = Identity (x) }")
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.COMPLEX64
+    with pytest.raises(ModelError, match="type complex64 is not supported") as caught:
+        load(model)
+    assert "a last axis of size 2" in str(caught.value)
+
+
+def test_weights_packed_for_one_processor_are_refused_with_the_way_around() -> None:
+    text = "graph (float[1,8,4,4] x) => (float[1,8,4,4] y) { y = com.microsoft.nchwc.ReorderInput (x) }"
+    model = onnx_models.parse(text)
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft.nchwc", 1))
+    with pytest.raises(ModelError, match="ORT_ENABLE_EXTENDED"):
+        load(model)
