@@ -7,12 +7,14 @@ code never runs.  Each case happens in a process that may die of it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 import tilewright as tw
+from fakes import flow_models
 from fakes.case_worker import CaseWorker
 from fakes.damage import changed_bytes
 from fakes.small_models import mlp, scale_and_shift
@@ -22,6 +24,11 @@ from tilewright.formats.vmfb import read_archive
 
 REGIONS = ("tables", "bytecode", "plan", "constants", "image", "anywhere")
 FEW, MANY = 6, 60
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "static": mlp,
+    "dynamic": scale_and_shift,
+    "flow": lambda: flow_models.models()["what_a_loop_carries_grows"].model,
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +37,12 @@ def worker() -> Iterator[CaseWorker]:
         yield found
 
 
-@pytest.fixture(scope="module", params=["static", "dynamic"])
+@pytest.fixture(scope="module", params=["static", "dynamic", "flow"])
 def archive(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     path = tmp_path_factory.mktemp("corrupt") / "model.vmfb"
-    tw.compile(mlp() if request.param == "static" else scale_and_shift()).save(path)
+    tw.compile(MODELS[request.param]()).save(path)
     return path.read_bytes()
 
 
