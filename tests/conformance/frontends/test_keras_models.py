@@ -15,6 +15,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.needs_torch,
     pytest.mark.skipif(
         importlib.util.find_spec("keras") is None,

@@ -9,7 +9,12 @@ that each has all of the machine; requests wait for their turn.  For one machine
 keys, no encryption; names of hosts other than those it listens on are refused, for web pages could send them.  Called
 by `tilewright serve`.
 
-Source: OpenAI API reference, Completions and Chat; HTML Standard, section 9.2 (server-sent events).
+Who hangs up is not answered.  Who only ends what it sends (`shutdown` of the sending half) is, where the request is one
+of HTTP/1.1: an interim answer (100, or a comment of a stream) tells the two apart.  With HTTP/1.0, which has no interim
+answers, both count as hanging up.
+
+Source: OpenAI API reference, Completions and Chat; HTML Standard, section 9.2 (server-sent events); RFC 9110, sections
+8.6 (lengths) and 15.2 (interim answers); RFC 9112, section 6.3.
 """
 
 from __future__ import annotations
@@ -35,7 +40,12 @@ from tilewright.base.version import VERSION
 
 LIMIT_BYTES: Final = 16 << 20
 """Of a request: more than any context holds."""
+_LIMIT_DIGITS: Final = len(str(LIMIT_BYTES))
 _IDLE_SECONDS: Final = 60
+_PATIENCE_SECONDS: Final = 10
+"""That a whole stream may wait for who reads it: it has its turn meanwhile."""
+_PROBE_MILLISECONDS: Final = 500
+"""Until a connection that is gone has refused what was sent to it: a round trip."""
 _LINGER_SECONDS: Final = 2
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _LOG: Final = Log("server")
@@ -77,6 +87,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = f"tilewright/{VERSION}"
     timeout = _IDLE_SECONDS
+    _was_probed: bool = False
+    _patience: float = 0.0
+
+    def handle(self) -> None:
+        """Answer requests until the connection closes, which may be at any time."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
 
     @property
     def _server(self) -> Server:
@@ -89,6 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request for something that is there."""
         if not self._is_known_host():
+            return
+        # What is not read here would be taken for the next request.
+        has_body = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        if has_body and self._body() is None:
             return
         model = {
             "id": self._server.model.name,
@@ -128,8 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             request = read_request(body, is_chat=kind == "chat")
             text = self._text(request)
             # From here on nothing is wrong with the request.
-            with self._server.turn:
-                self._speak(request, text)
+            self._speak(request, text)
         except TilewrightError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
@@ -148,19 +168,26 @@ class _Handler(BaseHTTPRequestHandler):
         lengths = set(self.headers.get_all("Content-Length", ()))
         length = lengths.pop() if len(lengths) == 1 else ""
         if self.headers.get("Transfer-Encoding") is not None or not length:
-            # Where such a request ends is not known, and what follows is not read.
-            self.close_connection = True
             status = HTTPStatus.BAD_REQUEST if lengths else HTTPStatus.LENGTH_REQUIRED
-            self._refuse(status, "requests say their length in bytes, and once")
-            return None
-        if not (length.isascii() and length.isdigit()) or int(length[:20]) > LIMIT_BYTES:
-            self.close_connection = True
-            self._refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"requests have a length of at most {LIMIT_BYTES} bytes",
+            return self._refuse_body(status, "requests say their length in bytes, and once")
+        if not (length.isascii() and length.isdigit()):
+            return self._refuse_body(
+                HTTPStatus.BAD_REQUEST, "a length is a number of bytes"
             )
-            return None
-        return self.rfile.read(int(length))
+        digits = length.lstrip("0") or "0"
+        if len(digits) > _LIMIT_DIGITS or int(digits) > LIMIT_BYTES:
+            message = f"requests have a length of at most {LIMIT_BYTES} bytes"
+            return self._refuse_body(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        body = self.rfile.read(int(digits))
+        if len(body) < int(digits):
+            message = f"the request ended before its {digits} bytes"
+            return self._refuse_body(HTTPStatus.BAD_REQUEST, message)
+        return body
+
+    def _refuse_body(self, status: HTTPStatus, message: str) -> None:
+        """Refuse a request whose end is not known or not waited for: nothing behind it is read."""
+        self.close_connection = True
+        self._refuse(status, message)
 
     # --- texts
 
@@ -182,48 +209,88 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _speak(self, request: Request, text: Text) -> None:
+        """Answer with a text that is made now, or with nothing where nobody waits for it."""
         shape = _Shape(request, self._server.model.name)
-        if request.stream:
-            self._stream(text, shape)
-            return
-        parts: list[str] = []
-        for part in text:
-            if self._is_alone():
+        # Who hangs up wants no more of it.
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            if request.stream:
+                with self._server.turn:
+                    self._stream(text, shape)
+                return
+            with self._server.turn:
+                whole = self._whole(text)
+            if whole is None:
                 self.close_connection = True
                 return
-            parts.append(part)
-        whole = "".join(parts)
-        self._send(HTTPStatus.OK, {**shape.whole(whole, text), "usage": usage(text)})
+            answer = {**shape.whole(whole, text), "usage": usage(text)}
+            self._send(HTTPStatus.OK, answer)
 
-    def _is_alone(self) -> bool:
-        """Whether who asked has hung up: others are waiting."""
-        try:
-            readable, _, _ = select.select([self.connection], [], [], 0)
-            return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
-        except (OSError, ValueError):
+    def _whole(self, text: Text) -> str | None:
+        """All parts of a text, or None where nobody waits for it any more."""
+        probe = b"HTTP/1.1 100 Continue\r\n\r\n"
+        if self._is_alone(probe):
+            return None  # and so the prompt is not read
+        parts: list[str] = []
+        for part in text:
+            if self._is_alone(probe):
+                return None
+            parts.append(part)
+        return "".join(parts)
+
+    def _is_alone(self, probe: bytes) -> bool:
+        """Whether who asked has hung up: others are waiting.
+
+        Who only ends what it sends looks the same until it is sent something.
+
+        Args:
+            probe: what means nothing at this place of an answer.
+        """
+        state = _state_of(self.connection)
+        if state & _GONE:
             return True
+        if not state & select.POLLRDHUP or self._was_probed:
+            return False
+        if self.request_version == "HTTP/1.0":
+            return True
+        self._was_probed = True
+        try:
+            self.wfile.write(probe)
+        except OSError:
+            return True
+        return bool(_state_of(self.connection, _PROBE_MILLISECONDS, _GONE) & _GONE)
 
     def _stream(self, text: Text, shape: _Shape) -> None:
         self.close_connection = True  # its end is that of the answer
+        self._patience = _PATIENCE_SECONDS
+        self.connection.settimeout(self._patience)
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Cache-Control", "no-cache")
         self.send_header("Connection", "close")
         self.end_headers()
-        # Who hangs up wants no more of it.
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            self._event(shape.part("", None, is_first=True))
-            for part in text:
-                if part:
-                    self._event(shape.part(part, None))
-            self._event(shape.part("", text.timing.reason))
-            if shape.request.wants_usage:
-                self._event({**shape.head(), "choices": [], "usage": usage(text)})
-            self.wfile.write(b"data: [DONE]\n\n")
+        self._event(shape.part("", None, is_first=True))
+        probe = b":\n\n"
+        if self._is_alone(probe):
+            return  # and so the prompt is not read
+        for part in text:
+            if self._is_alone(probe):
+                return
+            if part:
+                self._event(shape.part(part, None))
+        self._event(shape.part("", text.timing.reason))
+        if shape.request.wants_usage:
+            self._event({**shape.head(), "choices": [], "usage": usage(text)})
+        self._write(b"data: [DONE]\n\n")
 
     def _event(self, data: Answer) -> None:
-        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
-        self.wfile.flush()
+        self._write(b"data: " + json.dumps(data).encode() + b"\n\n")
+
+    def _write(self, data: bytes) -> None:
+        """Send a piece of a stream; raises TimeoutError once all of them have waited too long."""
+        start = time.monotonic()
+        self.connection.settimeout(max(self._patience, 0.001))
+        self.wfile.write(data)
+        self._patience -= time.monotonic() - start
 
     # --- answers
 
@@ -269,6 +336,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
+
+
+_GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+def _state_of(
+    connection: socket.socket, wait_ms: int = 0, wanted: int = select.POLLRDHUP | _GONE
+) -> int:
+    """What of `wanted` is true of a connection, within a time (unlike `select`, whatever its number is)."""
+    poll = select.poll()
+    poll.register(connection, wanted)
+    return next((state for _, state in poll.poll(wait_ms)), 0)
 
 
 def usage(text: Text) -> Mapping[str, int]:

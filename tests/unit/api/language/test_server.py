@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import resource
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,7 +134,14 @@ def test_who_hangs_up_does_not_stop_the_others(server: Server) -> None:
         ("/v1/completions", {"prompt": [99999]}, {}, 400),
         ("/v1/completions", {"prompt": [5] * 64}, {}, 400),
         ("/v1/completions", b"", {"Content-Length": "99999999999"}, 413),
-        ("/v1/completions", b"", {"Content-Length": "-5"}, 413),
+        ("/v1/completions", b"", {"Content-Length": "0" * 20 + "9" * 14}, 413),
+        ("/v1/completions", b"", {"Content-Length": "0" * 20 + "99999999"}, 413),
+        ("/v1/completions", b"", {"Content-Length": str((16 << 20) + 1)}, 413),
+        ("/v1/completions", b"", {"Content-Length": "9" * 5000}, 413),
+        ("/v1/completions", b"", {"Content-Length": "0" * 5000}, 400),
+        ("/v1/completions", b"", {"Content-Length": "-5"}, 400),
+        ("/v1/completions", b"{}", {"Content-Length": "2, 2"}, 400),
+        ("/v1/completions", b"{}", {"Content-Length": "²"}, 400),
         ("/v1/completions", b"{}", {"Transfer-Encoding": "chunked"}, 411),
         ("/v1/completions", {"prompt": "x", "response_format": {"type": "json"}}, {}, 400),
         ("/v1/completions", {"prompt": "x" * (15 << 20)}, {}, 400),
@@ -171,6 +182,7 @@ TWO_ENDS = (
         (b"PUT /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", b"405"),
         (TWO_ENDS % b"Content-Length: 30", b"400"),
         (TWO_ENDS % b"Transfer-Encoding: chunked", b"411"),
+        (TWO_ENDS.replace(b"POST", b"GET") % b"Transfer-Encoding: chunked", b"411"),
     ],
 )
 def test_what_is_no_request_is_refused_as_others_are(
@@ -196,30 +208,163 @@ def test_the_head_of_an_answer_has_no_body(server: Server) -> None:
     assert body == b""
 
 
-def test_an_answer_that_nobody_waits_for_is_given_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+def _request(prompt: str = "the", *, version: str = "1.1", **options: Any) -> bytes:
+    body = json.dumps({"prompt": prompt, **options}).encode()
+    head = (
+        f"POST /v1/completions HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n"
+    )
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def test_the_body_of_a_request_that_needs_none_is_not_the_next_request(
+    server: Server,
 ) -> None:
-    made: list[int] = []
+    inner = b"GET /v1/engines HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = (
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: %s\r\nContent-Length: %d"
+    )
+    first = head % (b"keep-alive", len(inner)) + b"\r\n\r\n" + inner
+    answers = _exchange(server, first + head % (b"close", 0) + b"\r\n\r\n")
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert b"404" not in answers
 
-    def parts() -> Iterator[str]:
-        for number in range(10_000):
-            made.append(number)
-            time.sleep(0.002)
-            yield "x"
 
-    def stream(*_: object, **__: object) -> Text:
-        return Text(parts())
+def test_a_request_that_ends_too_early_is_refused(server: Server) -> None:
+    request = _request()
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as held:
+        held.sendall(request[:-5])
+        held.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: held.recv(4096), b""))
+    assert answer.split()[1] == b"400"
+    assert b"ended before" in answer
 
-    monkeypatch.setattr(server.model, "stream", stream)
-    body = b'{"prompt": "the"}'
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+
+class _Slow:
+    """A text of many parts, which takes the place of what the model would say.
+
+    Attributes:
+        made: how many parts were made.
+    """
+
+    def __init__(self, count: int, seconds: float = 0.002, part: str = "x") -> None:
+        self.made = 0
+        self._count, self._seconds, self._part = count, seconds, part
+
+    def __call__(self, *_: object, **__: object) -> Text:
+        return Text(self._parts())
+
+    def _parts(self) -> Iterator[str]:
+        for _ in range(self._count):
+            self.made += 1
+            time.sleep(self._seconds)
+            yield self._part
+
+
+def _wait_for_turn(server: Server) -> None:
+    """Until nobody is served; a request that was sent just now counts."""
+    time.sleep(0.1)
+    with server.turn:
+        pass
+
+
+@pytest.mark.parametrize("part", ["x", ""])
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_an_answer_that_nobody_waits_for_is_given_up(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    is_stream: bool,
+    part: str,
+) -> None:
+    slow = _Slow(10_000, part=part)
+    monkeypatch.setattr(server.model, "stream", slow)
     with socket.create_connection(("127.0.0.1", server.server_port)) as held:
-        held.sendall(head.encode() + body)
-        while not made:
+        held.sendall(_request(version=version, stream=is_stream))
+        while not slow.made:
             time.sleep(0.001)
     with server.turn:
         pass
-    assert len(made) < 5000
+    assert slow.made < 3000
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_request_that_was_abandoned_while_it_waited_is_not_begun(
+    server: Server, monkeypatch: pytest.MonkeyPatch, version: str, is_stream: bool
+) -> None:
+    slow = _Slow(3)
+    monkeypatch.setattr(server.model, "stream", slow)
+    with server.turn:
+        with socket.create_connection(("127.0.0.1", server.server_port)) as held:
+            held.sendall(_request(version=version, stream=is_stream))
+            time.sleep(0.2)
+        time.sleep(0.1)
+    _wait_for_turn(server)
+    assert slow.made == 0
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_who_only_ends_what_it_sends_still_gets_the_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    monkeypatch.setattr(server.model, "stream", _Slow(20))
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as held:
+        held.sendall(_request(stream=is_stream))
+        held.shutdown(socket.SHUT_WR)
+        answer = http.client.HTTPResponse(held)
+        answer.begin()
+        text = answer.read().decode()
+    assert answer.status == 200
+    if is_stream:
+        lines = [line for line in text.split("\n\n") if not line.startswith(":")]
+        parts = [event["choices"][0]["text"] for event in _events("\n\n".join(lines))]
+    else:
+        parts = [json.loads(text)["choices"][0]["text"]]
+    assert "".join(parts) == "x" * 20
+
+
+def test_who_does_not_read_does_not_keep_the_others_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.api.language.server._PATIENCE_SECONDS", 0.3)
+    slow = _Slow(2000, seconds=0, part="x" * (1 << 16))
+    monkeypatch.setattr(server.model, "stream", slow)
+    with socket.create_connection(("127.0.0.1", server.server_port)) as held:
+        held.sendall(_request(stream=True))
+        start = time.monotonic()
+        _wait_for_turn(server)
+        assert time.monotonic() - start < 20
+        assert 0 < slow.made < 2000
+
+
+def test_a_whole_answer_is_sent_outside_its_turn(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.model, "stream", _Slow(1, part="x" * (32 << 20)))
+    with socket.create_connection(("127.0.0.1", server.server_port)) as held:
+        held.sendall(_request())
+        assert held.recv(
+            1
+        )  # and no more: the answer does not fit into what lies on the way
+        assert server.turn.acquire(timeout=20)
+        server.turn.release()
+
+
+def test_an_answer_comes_where_many_files_are_open(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1200 + sum(1 for _ in Path("/proc/self/fd").iterdir())
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"at most {hard} files may be open")
+    with contextlib.ExitStack() as held:
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            held.callback(os.close, os.dup(0))
+        status, text = _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 2})
+    assert status == 200
+    assert json.loads(text)["usage"]["completion_tokens"] == 2
 
 
 def test_a_prompt_that_cannot_fit_does_not_keep_others_waiting(server: Server) -> None:
