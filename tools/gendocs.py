@@ -174,8 +174,10 @@ def _attribute(spec: AttributeSpec) -> str:
 def _runs(op: OpDecl) -> str:
     if op.name in ("constant", "fused"):
         return "data" if op.name == "constant" else "kernel"
+    if op.name in ("if", "while"):
+        return "control flow"
     if op.schema.region_count:
-        return "not compiled yet"
+        return "packed function"
     return "host" if op.body is None else f"kernel, {op.schema.role.value}"
 
 

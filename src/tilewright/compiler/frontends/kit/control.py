@@ -191,22 +191,41 @@ def fresh_symbol(e: NodeMaker, stem: str, low: int = 0, high: int | None = None)
 
 
 def read_sizes(
-    e: NodeMaker, values: Tensor, stem: str = "size", high: int | None = None
+    e: NodeMaker,
+    values: Tensor,
+    stem: str = "size",
+    high: int | None = None,
+    *,
+    low: int = 0,
 ) -> tuple[Dim, ...]:
-    """The elements of a small tensor of integers, as sizes; the host reads those that are not known."""
+    """The elements of a small tensor of integers, as sizes; the host reads those that are not known.
+
+    A run in which one of them is not from `low` to `high` fails and names the node.
+    """
     count = element_count(values.shape)
     if not isinstance(count, int):
         raise UnsupportedError("how many sizes there are depends on data")
-    held = _joined_elements(values) or [None] * count
+    held = [
+        None if isinstance(size, int) and size < low else size
+        for size in _joined_elements(values) or [None] * count
+    ]
     unknown = [place for place, size in enumerate(held) if size is None]
     if not unknown:
         return tuple(size for size in held if size is not None)
     if len(unknown) < count:
         values = e.op("gather", values, e.constant(np.array(unknown)), axis=0)
-    sizes = [fresh_symbol(e, stem, 0, high) for _ in unknown]
+    sizes = [fresh_symbol(e, stem, low, high) for _ in unknown]
     e.bind_sizes(e.cast(values, dtypes.i64), sizes)
     fresh = iter(sizes)
     return tuple(next(fresh) if size is None else size for size in held)
+
+
+def agree(e: NodeMaker, size: Dim, expected: Dim, stem: str = "size") -> None:
+    """What data makes of a size has to be `expected`, or the call fails and names the node."""
+    if isinstance(expected, int) and not isinstance(size, int):
+        e.bind_sizes(e.dims((size,)), [fresh_symbol(e, stem, expected, expected)])
+    else:
+        e.assume(size, expected)
 
 
 def _joined_elements(values: Tensor) -> list[Dim | None] | None:

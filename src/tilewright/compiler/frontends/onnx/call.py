@@ -34,7 +34,7 @@ from tilewright.compiler.frontends.onnx.values import (
 from tilewright.compiler.graph.contents import Contents, Ratio, known
 from tilewright.compiler.graph.ir import Location
 from tilewright.compiler.graph.schema import Array, TensorType
-from tilewright.compiler.ops.shapes import normal_axis
+from tilewright.compiler.ops.shapes import element_count, normal_axis
 
 T = TypeVar("T")
 KNOWN: Final = (
@@ -196,15 +196,28 @@ class Call:
         given = [self.optional(i) for i in indices]
         return all(t is None or self.maker.contents(t) is not None for t in given)
 
-    def sized(self, index: int, subject: str) -> tuple[Dim, ...]:
-        """An integer operand as sizes; what only the data of a call decides is read from it, at least 0."""
+    def sized(self, index: int, subject: str, low: int = 0) -> tuple[Dim, ...]:
+        """An integer operand as sizes; what only the data of a call decides is read from it, at least `low`.
+
+        The first that asks for an operand says how small its sizes may be.
+        """
         tensor = self.tensor(index)
         if index not in self.sizes and self.maker.contents(tensor) is None:
             stem = identifier(subject.removeprefix("the "))
-            held = read_sizes(self.maker, tensor, stem)
+            held = read_sizes(self.maker, tensor, stem, low=low)
             shape = tuple(d for d in tensor.shape if isinstance(d, int))
             self.sizes[index] = known(dtypes.i64, held, shape)
         return self.dims(index, subject)
+
+    def one_size(self, index: int, subject: str, low: int = 0) -> Dim:
+        """An integer operand of one element as a size, at least `low`."""
+        count = element_count(self.tensor(index).shape)
+        if isinstance(count, int) and count != 1:
+            raise ModelError(f"{subject} has {count} elements, expected 1")
+        (found,) = self.sized(index, subject, low)
+        if isinstance(found, int) and found < low:
+            raise ModelError(f"{subject} is {found}, expected at least {low}")
+        return found
 
     def dims(self, index: int, subject: str) -> tuple[Dim, ...]:
         """An integer operand as dimensions, flattened."""

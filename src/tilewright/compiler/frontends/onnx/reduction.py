@@ -182,7 +182,7 @@ def _top_k(call: Call) -> list[Tensor]:
     if call.opset < 10:
         count: Dim = call.integer("k")
     else:
-        (count,) = call.sized(1, "k")
+        count = call.one_size(1, "k")
     results = call.maker.ops(
         "top_k",
         x,

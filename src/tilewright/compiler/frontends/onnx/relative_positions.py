@@ -54,8 +54,8 @@ def _relative_position_bias(call: Call) -> Tensor:
     count, heads = table.shape
     if not isinstance(count, int) or not isinstance(heads, int):
         raise UnsupportedError("a table of dynamic size is not supported")
-    (rows,) = call.sized(1, "the number of queries")
-    (keys,) = call.sized(2, "the number of keys")
+    rows = call.one_size(1, "the number of queries")
+    keys = call.one_size(2, "the number of keys")
     distance = e.op("sub", e.iota((1, keys), 1), e.iota((rows, 1), 0))
     buckets = _buckets(
         e, distance, count, call.integer("max_distance"), both_ways=call.flag("is_bidirectional")

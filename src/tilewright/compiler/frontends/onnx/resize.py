@@ -6,7 +6,7 @@ Source: ONNX operator reference (Resize opset 10 to 19, Upsample opset 7 and 9).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, cast
 
@@ -18,7 +18,6 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resampled
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -43,20 +42,26 @@ _COORDINATES: Final = (
     "tf_half_pixel_for_nn",
 )
 _NEAREST: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_MOST: Final = 1 << 62
+"""No size is larger."""
 
 
-def scaled_size(size: Dim, scale: float) -> Dim:
+def scaled_size(size: Dim, scale: float) -> Dim | None:
     """`floor(size * scale)`, in single precision as runtimes compute it.
 
-    Raises: UnsupportedError for a dynamic size and a scale that is no short ratio.
+    None: the size is dynamic and the scale is no short ratio, so the size has to be computed.
+
+    Raises: ModelError for a scale that is negative or not finite.
     """
+    if not 0 <= scale < math.inf:
+        raise ModelError(f"scale {scale} is not a finite number of at least 0")
     if isinstance(size, int):
         return math.floor(np.float32(size) * np.float32(scale))
     if scale == 1.0:
         return size
     ratio = Fraction(scale)
     if ratio.denominator > MAX_DENOMINATOR:
-        raise UnsupportedError(f"scale {scale} of a dynamic dimension is not supported")
+        return None
     return symbolic.floordiv(size * ratio.numerator, ratio.denominator)
 
 
@@ -86,13 +91,43 @@ def _from_scales(
     numbers = [1.0] * x.rank
     for axis, value in zip(axes, values, strict=True):
         numbers[axis] = float(value)
-    return _sized_by(x, numbers)
+    return _sized_by(call.maker, x, numbers)
 
 
-def _sized_by(x: Tensor, scales: Sequence[float]) -> tuple[list[Dim], list[Scale]]:
+def _sized_by(
+    e: NodeMaker, x: Tensor, scales: Sequence[float]
+) -> tuple[list[Dim], list[Scale]]:
     """The sizes that numbers make, beside them."""
     sizes = [scaled_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
-    return sizes, list(scales)
+    computed = {
+        axis: e.scalar(scales[axis], f32) for axis, size in enumerate(sizes) if size is None
+    }
+    return _with_computed(e, x, sizes, computed), list(scales)
+
+
+def _with_computed(
+    e: NodeMaker, x: Tensor, sizes: Sequence[Dim | None], scales: Mapping[int, Tensor]
+) -> list[Dim]:
+    """Sizes of which those that are None are computed, by the scales of their axes."""
+    if not scales:
+        return [size for size in sizes if size is not None]
+    # In single precision, as runtimes compute it.
+    longer = [
+        e.op("floor", e.op("mul", e.cast(e.dim(x.shape[axis]), f32), e.cast(scale, f32)))
+        for axis, scale in scales.items()
+    ]
+    counts = e.concat([e.reshape(_counted(e, n), (1,)) for n in longer], 0)
+    found = dict(zip(scales, control.read_sizes(e, counts, "size"), strict=True))
+    return [found[axis] if size is None else size for axis, size in enumerate(sizes)]
+
+
+def _counted(e: NodeMaker, x: Tensor) -> Tensor:
+    """Whole numbers of floats as i64; what is none of a size (NaN, infinity) is -1, which is refused as one."""
+    zero, most = (e.scalar(n, x.dtype) for n in (0, _MOST))
+    is_size = e.op("logical_and", e.op("less_equal", zero, x), e.op("less", x, most))
+    # No processor agrees with another about integers of NaN.
+    safe = e.op("where", is_size, x, e.scalar(-1, x.dtype))
+    return e.cast(safe, i64)
 
 
 def _from_computed_scales(
@@ -103,23 +138,15 @@ def _from_computed_scales(
         raise ModelError(f"scales of type {given.type} for {len(axes)} axes")
     numbers = _known_numbers(given, len(axes))
     elements = [e.reshape(e.slice(given, 0, i, 1), ()) for i in range(len(axes))]
-    sizes, scales = list(x.shape), cast("list[Scale]", [1.0] * x.rank)
-    unknown: list[tuple[int, Tensor]] = []
+    sizes = cast("list[Dim | None]", list(x.shape))
+    scales = cast("list[Scale]", [1.0] * x.rank)
+    unknown: dict[int, Tensor] = {}
     for axis, number, element in zip(axes, numbers, elements, strict=True):
-        if number is None:
-            scales[axis] = e.cast(element, f64)
-            unknown.append((axis, element))
-        else:
-            scales[axis], sizes[axis] = number, scaled_size(x.shape[axis], number)
-    # In single precision, as runtimes compute it.
-    longer = [
-        e.op("floor", e.op("mul", e.cast(e.dim(x.shape[axis]), f32), e.cast(scale, f32)))
-        for axis, scale in unknown
-    ]
-    counts = e.concat([e.reshape(e.cast(n, i64), (1,)) for n in longer], 0)
-    for (axis, _), size in zip(unknown, control.read_sizes(e, counts, "size"), strict=True):
-        sizes[axis] = size
-    return sizes, scales
+        scales[axis] = e.cast(element, f64) if number is None else number
+        sizes[axis] = None if number is None else scaled_size(x.shape[axis], number)
+        if sizes[axis] is None:
+            unknown[axis] = element
+    return _with_computed(e, x, sizes, unknown), scales
 
 
 def _known_numbers(given: Tensor, count: int) -> list[float | None]:
@@ -163,7 +190,7 @@ def _from_sizes(
     ratios = e.op("div", e.cast(e.dims(wanted), f64), old)
     chosen = e.op(f"reduce_{word}", ratios, axes=(0,), keepdims=False)
     rounded = e.op("floor", e.op("add", e.op("mul", old, chosen), e.scalar(0.5, f64)))
-    counts = control.read_sizes(e, e.cast(rounded, i64), "size")
+    counts = control.read_sizes(e, _counted(e, rounded), "size")
     for axis, count in zip(axes, counts, strict=True):
         scales[axis], sizes[axis] = chosen, count
     return sizes, scales
@@ -223,7 +250,7 @@ def _upsample(call: Call) -> Tensor:
     else:
         if len(given) != x.rank:
             raise ModelError(f"{len(given)} scales for rank {x.rank}")
-        sizes, scales = _sized_by(x, given)
+        sizes, scales = _sized_by(call.maker, x, given)
     how = Resampling(mode, coordinate_mode="asymmetric", nearest_mode="floor")
     return resampled(call.maker, x, sizes, scales, None, how)
 

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import element_count
 
 _CUBIC: Final = -0.75
@@ -232,7 +233,7 @@ def _col2im(call: Call) -> Tensor:
     """Blocks added up where they overlap."""
     e, x = call.maker, call.tensor(0)
     image = call.sized(1, "the shape of the image")
-    block = call.sized(2, "the shape of a block")
+    block = call.sized(2, "the shape of a block", low=1)
     rank = len(image)
     dilations = call.integers("dilations", (1,) * rank)
     strides = call.integers("strides", (1,) * rank)
@@ -270,6 +271,17 @@ def _added_up(
             padded, dilations, block, strides, strict=True
         )
     ]
+    # Sizes of their own: a block that is larger than the image is refused where they are read.
+    counts = [
+        size
+        if isinstance(size, int)
+        else control.read_sizes(e, e.dims((size,)), "blocks", low=1)[0]
+        for size in counts
+    ]
+    each = element_count(block)
+    channels = symbolic.floordiv(x.shape[1], each)
+    control.agree(e, element_count(counts), x.shape[2], "blocks")
+    control.agree(e, channels * each, x.shape[1], "elements")
     index = e.scalar(0, dtypes.i64)
     for axis in range(rank):
         inner = [block[axis] if i == axis else 1 for i in range(2 * rank)]
@@ -278,13 +290,11 @@ def _added_up(
         begin = e.op("mul", e.iota(outer, rank + axis), e.dim(strides[axis]))
         place = e.op("add", within, begin)
         index = e.op("add", e.op("mul", index, e.dim(padded[axis])), place)
-    each = element_count(block)
-    channels = symbolic.floordiv(x.shape[1], each)
     elements = element_count((*block, *counts))
     whole = (x.shape[0], channels, elements)
     index = e.broadcast_to(e.reshape(index, (1, 1, elements)), whole)
     room = e.full(0, x.dtype, (*whole[:2], element_count(padded)))
-    parts = e.reshape(x, whole)
+    parts = e.as_type(x, TensorType(x.dtype, whole))
     summed = e.op("scatter_elements", room, index, parts, axis=2, reduction="add")
     result = e.reshape(summed, (*whole[:2], *padded))
     for axis, size in enumerate(image):
@@ -301,9 +311,16 @@ def _max_roi_pool(call: Call) -> Tensor:
     Pixels are read whole: their channels lie side by side.
     """
     e, x, regions = call.maker, call.tensor(0), call.tensor(1)
-    rows, columns = call.integers("pooled_shape")
+    shape = call.integers("pooled_shape")
     scale = _number(e, call.float("spatial_scale", 1.0), regions)
     edges = e.op("mul", regions, scale)
+    if len(shape) != 2:
+        raise ModelError(f"attribute 'pooled_shape' has {len(shape)} sizes, expected 2")
+    if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 5:
+        raise ModelError(
+            f"regions of type {regions.type} of images of type {x.type}, expected rank 2 with 5 columns and rank 4"
+        )
+    rows, columns = shape
     batch, depth, height, width = x.shape
     count = regions.shape[0]
     image = e.cast(e.slice(regions, 1, 0, 1), dtypes.i64)
@@ -431,7 +448,7 @@ def _crop_places(e: NodeMaker, regions: Tensor, axis: int, count: Dim, size: Dim
 def _affine_grid(call: Call) -> Tensor:
     """Positions spread evenly over an image, moved by a matrix per image: `[N, H, W, 2]` or `[N, D, H, W, 3]`."""
     e, theta = call.maker, call.tensor(0)
-    _, _, *sizes = call.sized(1, "the size")
+    sizes = call.sized(1, "the size")[2:]
     rank = len(sizes)
     if rank not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (rank, rank + 1):
         raise ModelError(f"matrices of type {theta.type} for an image of rank {rank}")

@@ -40,6 +40,8 @@ def _empty(call: Call) -> TensorSequence:
 
 def _position(call: Call, index: int, count: int) -> int | Tensor:
     """A position among `count` places, counted from the front: a number, or data, which is checked in the call."""
+    if count == 0:
+        raise ModelError("the sequence is empty: no position is one of an item")
     if call.is_known(index):
         place = call.number(index, "the position in the sequence")
         if not -count <= place < count:
@@ -114,6 +116,8 @@ def _inserted(call: Call, items: list[Tensor], x: Tensor) -> list[Tensor]:
 
 def _erase(call: Call) -> TensorSequence:
     items = list(call.sequence(0).items)
+    if not items:
+        raise ModelError("the sequence is empty: there is no item to erase")
     place = len(items) - 1 if call.is_nothing(1) else _position(call, 1, len(items))
     if isinstance(place, int):
         del items[place]

@@ -17,7 +17,7 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, f64, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import computed
+from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -151,7 +151,9 @@ def _real_inverse(e: NodeMaker, x: Tensor, axis: int, length: Dim) -> Tensor:
 def _dft(call: Call) -> Tensor:
     e, x = call.maker, call.tensor(0)
     if not call.is_nothing(1):
-        call.sized(1, "the length")  # read here, for what is behind may be a branch
+        call.one_size(
+            1, "the length", low=1
+        )  # read here, for what is behind may be a branch
     if call.opset < 20:
         axis = call.axis(x.rank, 1)
     elif not call.is_known(2):
@@ -172,19 +174,9 @@ def _dft(call: Call) -> Tensor:
 def _length(call: Call, size: Dim) -> Dim:
     """The length of a transform along an axis of `size`."""
     if not call.is_nothing(1):
-        return _one(call, 1, "the length")
+        return call.one_size(1, "the length", low=1)
     halved = call.flag("inverse") and call.flag("onesided")
     return 2 * (size - 1) if halved else size
-
-
-def _one(call: Call, index: int, subject: str) -> Dim:
-    """An operand of one element as a size, at least 1 where it is a number."""
-    found = call.sized(index, subject)
-    if len(found) != 1:
-        raise ModelError(f"{subject} has {len(found)} elements, expected 1")
-    if isinstance(found[0], int) and found[0] < 1:
-        raise ModelError(f"{subject} is {found[0]}")
-    return found[0]
 
 
 def _along(call: Call, axis: int) -> Tensor:
@@ -202,14 +194,16 @@ def _stft(call: Call) -> Tensor:
     if x.rank == 2:  # real signals without an axis for real and imaginary parts
         x = e.reshape(x, (*x.shape, 1))
     onesided = call.flag("onesided", default=True)
-    step = _one(call, 1, "the step")
+    step = call.one_size(1, "the step", low=1)
     if not call.is_nothing(3):
-        length = _one(call, 3, "the length of a frame")
+        length = call.one_size(3, "the length of a frame", low=1)
     else:
         length = call.tensor(2).shape[0]
     if x.rank != 3:
         raise ModelError(f"frames of {length} every {step} of {x.type}")
     frames = symbolic.floordiv(x.shape[1] - length, step) + 1
+    if not call.is_known(1, 3):  # a frame that is longer than its signal is refused here
+        (frames,) = control.read_sizes(e, e.dims((frames,)), "frames")
     first = e.op("mul", e.iota((frames, 1), 0), e.dim(step))
     places = e.op("add", first, e.iota((1, length), 1))
     cut = e.op("gather", x, places, axis=1)
@@ -241,8 +235,8 @@ def _real_transform(*, inverse: bool) -> Build:
 def _mel_weights(call: Call) -> Tensor:
     """Triangular filters between points that are equally spaced on the mel scale."""
     e, dtype = call.maker, dtype_of(call.integer("output_datatype", 1))
-    (count,) = call.sized(0, "the number of bins")
-    (length,) = call.sized(1, "the length of a transform")
+    count = call.one_size(0, "the number of bins")
+    length = call.one_size(1, "the length of a transform")
     rate, low, high = (e.cast(e.reshape(call.tensor(i), ()), f64) for i in (2, 3, 4))
     edges = _mel_edges(e, count, length, rate, _to_mel(e, low), _to_mel(e, high))
     left, middle, right = (e.slice(edges, 0, i, count) for i in range(3))

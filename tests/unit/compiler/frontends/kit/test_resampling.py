@@ -9,6 +9,9 @@ import tilewright as tw
 from fakes import onnx_models
 from fakes.computed_operands import both
 from fakes.onnx_models import run_node
+from tilewright.base.errors import InputError
+from tilewright.compiler.frontends.onnx.load import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 RNG = np.random.default_rng(5)
 IMAGE = RNG.standard_normal((1, 2, 5, 7)).astype(np.float32)
@@ -111,3 +114,35 @@ def test_scales_that_are_joined_of_numbers_and_data_leave_the_other_axes_alone()
     compiled = tw.compile(model)
     (expected,) = run_node("Resize", [IMAGE, None, SCALES], constants=[2], mode="linear")
     np.testing.assert_allclose(compiled(IMAGE, SCALES[2:]), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.3, 0.7, 1.1, 0.33])
+def test_a_scale_that_is_no_short_ratio_makes_sizes_of_a_named_size(scale: float) -> None:
+    joined = """graph (float[1,2,H,7] x, float[1] s) => (float[a,b,c,d] y) {
+      known = Constant<value_floats = [1.0, 1.0, SCALE]> ()
+      scales = Concat<axis = 0> (known, s)
+      y = Resize<mode = "linear"> (x, , scales)
+    }"""
+    given = """graph (float[1,2,H,7] x) => (float[a,b,c,d] y) {
+      scales = Constant<value_floats = [1.0, 1.0, SCALE, 1.0]> ()
+      y = Resize<mode = "linear"> (x, , scales)
+    }"""
+    one = np.ones(1, np.float32)
+    for text, more in ((given, []), (joined, [one])):
+        graph = load(onnx_models.parse(text.replace("SCALE", str(scale))))
+        for height in (5, 9, 10):
+            x = RNG.standard_normal((1, 2, height, 7)).astype(np.float32)
+            scales = np.array([1, 1, scale, 1], np.float32)
+            known = onnx_models.one_node(
+                "Resize", [x, None, scales], constants=[2], mode="linear"
+            )
+            (expected,) = evaluate(load(known), [x])
+            (found,) = evaluate(graph, [x, *more])
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_computed_scale_that_makes_no_size_fails_the_call() -> None:
+    graph = load(onnx_models.one_node("Resize", [IMAGE, None, SCALES]))
+    for scale in (np.nan, np.inf, -1.0):
+        with pytest.raises(InputError, match=r"node .*: the data gives size -1"):
+            evaluate(graph, [IMAGE, np.array([1, 1, scale, 1], np.float32)])

@@ -140,10 +140,15 @@ def test_resized_dimensions_round_down(
     assert scaled_size(size, scale) == expected
 
 
-def test_a_dynamic_size_needs_a_short_ratio() -> None:
+def test_a_dynamic_size_is_an_expression_for_a_short_ratio_only() -> None:
     assert scaled_size(N, 0.25) == symbolic.floordiv(N, 4)
-    with pytest.raises(UnsupportedError):
-        scaled_size(N, 0.1)
+    assert scaled_size(N, 0.1) is None
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -0.5])
+def test_a_scale_that_makes_no_size_is_refused(scale: float) -> None:
+    with pytest.raises(ModelError, match="is not a finite number"):
+        scaled_size(4, scale)
 
 
 # --- elementwise

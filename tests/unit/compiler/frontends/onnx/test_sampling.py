@@ -6,7 +6,7 @@ import pytest
 import tilewright as tw
 from fakes import onnx_models
 from fakes.computed_operands import both
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import InputError, ModelError, TilewrightError
 
 RNG = np.random.default_rng(9)
 
@@ -113,3 +113,23 @@ def test_a_maximum_of_a_region_with_nan_is_nan() -> None:
     expected = np.full((2, 2), -np.inf)
     expected[0, 0] = np.nan
     np.testing.assert_array_equal(found[0, 0], expected)
+
+
+def test_blocks_that_are_none_of_the_image_fail_the_call_and_name_the_node() -> None:
+    x = floats(1, 12, 6)
+    given = [np.array([4, 3]), np.array([2, 2])]
+    model = tw.compile(onnx_models.one_node("Col2Im", [x, *given]))
+    assert model(x, *given).shape == (1, 3, 4, 3)
+    bad = [((4, 3), (0, 2)), ((4, 3), (5, 2)), ((1, 1), (2, 2)), ((6, 3), (2, 2))]
+    for image, block in (*bad, ((5, 3), (3, 3))):
+        with pytest.raises(InputError, match=r"^node .*: the data gives size"):
+            model(x, np.array(image), np.array(block))
+
+
+def test_regions_have_a_size_per_axis() -> None:
+    arrays = [floats(1, 2, 4, 4), floats(3, 5)]
+    with pytest.raises(ModelError, match="'pooled_shape' has 1 sizes, expected 2"):
+        tw.compile(onnx_models.one_node("MaxRoiPool", arrays, pooled_shape=[2]))
+    arrays[1] = floats(3, 4)
+    with pytest.raises(ModelError, match="expected rank 2 with 5 columns"):
+        tw.compile(onnx_models.one_node("MaxRoiPool", arrays, pooled_shape=[2, 2]))

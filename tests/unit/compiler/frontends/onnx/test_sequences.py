@@ -68,3 +68,16 @@ def test_how_many_pieces_there_are_has_to_be_known() -> None:
         load(onnx_models.parse(text))
     assert "input_values" in str(caught.value)
     assert load(onnx_models.parse(text), input_values={"n": np.array(4)}).outputs
+
+
+@pytest.mark.parametrize("op", ["SequenceAt", "SequenceErase"])
+def test_an_empty_sequence_has_no_position(op: str) -> None:
+    rest = "" if op == "SequenceAt" else "y = SequenceLength (z)"
+    made = "y" if op == "SequenceAt" else "z"
+    text = f"""graph (int64 p) => (float[n] y) {{
+      s = SequenceEmpty ()
+      {made} = {op} (s, p)
+      {rest}
+    }}"""
+    with pytest.raises(ModelError, match="the sequence is empty"):
+        load(onnx_models.parse(text))

@@ -7,6 +7,9 @@ import tilewright as tw
 from fakes import onnx_models
 from fakes.computed_operands import both
 from fakes.onnx_models import run_node
+from tilewright.base.errors import InputError, ModelError, TilewrightError
+from tilewright.compiler.frontends.onnx.load import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 RNG = np.random.default_rng(8)
 
@@ -74,3 +77,32 @@ def test_rising_and_falling_edges_of_mel_weights_beside_their_definition() -> No
     given += [np.array(n, np.float32) for n in (low, high)]
     (found,) = run_node("MelWeightMatrix", given)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_frames_that_are_none_fail_the_call() -> None:
+    x = floats(1, 12, 1)
+    graph = load(onnx_models.one_node("STFT", [x, np.array(2), None, np.array(4)]))
+    for step, length, low in ((0, 4, 1), (-1, 4, 1), (2, 0, 1), (2, -3, 1), (2, 20, 0)):
+        given = [np.array(step), np.array(length)]
+        with pytest.raises(InputError, match=f"node .* at least {low}$"):
+            evaluate(graph, [x, *given])
+        numbers = [x, given[0], None, given[1]]
+        with pytest.raises(TilewrightError):
+            load(onnx_models.one_node("STFT", numbers, constants=[1, 3]))
+
+
+def test_a_transform_of_no_length_fails_the_call() -> None:
+    x = floats(1, 12, 1)
+    graph = load(onnx_models.one_node("DFT", [x, np.array(3)]))
+    with pytest.raises(
+        InputError, match=r"node .*: the data gives size 0, expected at least 1"
+    ):
+        evaluate(graph, [x, np.array(0)])
+
+
+def test_a_size_of_two_elements_is_refused() -> None:
+    arrays = [np.array([8, 9]), np.array(64), np.array(8192)]
+    arrays += [np.array(n, np.float32) for n in (125.0, 3800.0)]
+    for constants in ([], [0]):
+        with pytest.raises(ModelError, match="number of bins has 2 elements, expected 1"):
+            load(onnx_models.one_node("MelWeightMatrix", arrays, constants=constants))
