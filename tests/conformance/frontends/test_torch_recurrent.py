@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import tilewright as tw
 from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
@@ -80,3 +82,30 @@ def test_a_long_sequence_is_a_loop_whose_length_costs_no_nodes() -> None:
         for steps in (60, 600)
     ]
     assert counts[0] == counts[1]
+
+
+def test_layers_of_other_threads_run_as_ever_while_one_traces() -> None:
+    module, x = layer("LSTM", {}), torch.randn(3, 2, 7)
+    wanted = module(x)
+    with whole_recurrences(), ThreadPoolExecutor(1) as other:
+        same(other.submit(module, x).result(), wanted)
+
+
+def test_contexts_that_overlap_leave_torch_as_it_was() -> None:
+    held = nn.modules.rnn._VF
+    first, second = whole_recurrences(), whole_recurrences()
+    with ThreadPoolExecutor(1) as other:
+        first.__enter__()
+        other.submit(second.__enter__).result()
+        first.__exit__(None, None, None)
+        same(layer("GRU", {})(torch.ones(3, 2, 7)), layer("GRU", {})(torch.ones(3, 2, 7)))
+        other.submit(second.__exit__, None, None, None).result()
+    assert nn.modules.rnn._VF is held
+
+
+def test_a_layer_that_dynamo_traces_is_whole() -> None:
+    module, x = layer("LSTM", {}), torch.randn(60, 2, 7)
+    with torch.no_grad(), whole_recurrences():
+        exported = torch.export.export(module, (x,), strict=True)
+    targets = [str(node.target) for node in exported.graph.nodes]
+    assert "tilewright.lstm.default" in targets

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -244,34 +245,80 @@ ROWS: Final[tuple[Row, ...]] = (
 
 @contextlib.contextmanager
 def whole_recurrences() -> Generator[None]:
-    """While torch traces in this context, recurrent layers of modules are operators that it does not look into."""
-    module = border.load("torch.nn.modules.rnn")
-    held = module._VF
-    module._VF = _Whole(held, _operators())
+    """While this thread traces in this context, recurrent layers of modules are operators that torch does not look into.
+
+    Contexts of several threads may overlap; what another thread runs meanwhile is torch's own.
+    """
+    _TRACING.enter()
     try:
         yield
     finally:
-        module._VF = held
+        _TRACING.leave()
+
+
+@final
+class _Tracing(threading.local):
+    """How many contexts a thread is in."""
+
+    depth: int = 0
+
+
+@final
+class _Replacement:
+    """Stands in torch's module of recurrent layers from the first context of any thread to the end of the last.
+
+    Thread-safety: contexts are counted under a lock; whether a thread traces is known to that thread alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._own = _Tracing()
+        self._contexts = 0
+        self._held: Any = None
+
+    def enter(self) -> None:
+        """Begin a context of this thread."""
+        module = border.load("torch.nn.modules.rnn")
+        with self._lock:
+            if not self._contexts:
+                self._held = module._VF
+                module._VF = _Whole(self._held, _operators(), self._own)
+            self._contexts += 1
+        self._own.depth += 1
+
+    def leave(self) -> None:
+        """End a context of this thread."""
+        self._own.depth -= 1
+        with self._lock:
+            self._contexts -= 1
+            if not self._contexts:
+                border.load("torch.nn.modules.rnn")._VF = self._held
+                self._held = None
+
+
+_TRACING: Final = _Replacement()
 
 
 @final
 class _Whole:
-    """Torch's own functions, with operators of ours for the recurrent ones.
+    """Torch's own functions, with operators of ours for the recurrent ones in threads that trace.
 
     Args:
         held: the functions.
         operators: ours, by name.
+        tracing: of the thread that asks.
     """
 
-    def __init__(self, held: Any, operators: dict[str, Any]) -> None:
+    def __init__(self, held: Any, operators: dict[str, Any], tracing: _Tracing) -> None:
         self._held: Any = held
         self._operators: dict[str, Any] = operators
+        self._tracing: _Tracing = tracing
 
     def __getattr__(self, name: str) -> Any:
         """Raises: AttributeError for what torch does not have."""
         found = getattr(self._held, name)
         own = self._operators.get(name)
-        if own is None:
+        if own is None or not self._tracing.depth:
             return found
 
         def called(*arguments: Any) -> Any:
