@@ -2,28 +2,36 @@
 
 Torch cannot take a program apart whose branches have tensors of their own (`torch.tensor(0.5)` in one): what it
 traces them with is lost on the way.  Called by `export` before it asks torch to.
+
+A graph may be run by several operators, and an operator that runs several graphs gives all of them the same: graphs
+that share an operator, or share one with another that does, are a group, whose graphs all have the same constants
+behind their own parameters.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
 
 _NAME: Final = "hoisted_constant"
+Tensors = dict[int, Any]
+"""Tensors in order, each once: by identity."""
 
 
 def hoisted(exported: Any) -> Any:
     """The program with its constants outside of branches and loops; itself where none are inside."""
-    if not any(_constants(body) for body in _all_bodies(exported.graph_module)):
+    inside = _all_graphs(exported.graph_module)[1:]
+    if not any(_constants(body) for body in inside):
         return exported
     module = copy.deepcopy(exported.graph_module)
-    _hoist(module)
     signature = copy.deepcopy(exported.graph_signature)
     constants = dict(exported.constants)
-    _as_inputs(module, signature, constants)
+    _hoist(module, signature, constants)
     return type(exported)(
         root=module,
         graph=module.graph,
@@ -37,13 +45,33 @@ def hoisted(exported: Any) -> Any:
     )
 
 
-def _all_bodies(module: Any) -> Iterator[Any]:
-    """The graphs that operators of a graph run, and those in them."""
+# --- what is there ------------------------------------------------------------------------------
+
+
+def _all_graphs(module: Any) -> list[Any]:
+    """A graph, and those that operators in it run, each once."""
+    found: Tensors = {}
+    waiting = [module]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            waiting += [body for _, bodies in _runs(each) for body in bodies]
+    return list(found.values())
+
+
+def _runs(module: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The operators of a graph that run graphs, with these."""
     for node in module.graph.nodes:
-        held = getattr(module, str(node.target)) if _is_body(module, node) else None
-        if held is not None:
-            yield held
-            yield from _all_bodies(held)
+        if node.op != "call_function":
+            continue
+        bodies = [
+            getattr(module, str(given.target))
+            for given in node.args
+            if border.is_instance(given, "fx.Node") and _is_body(module, given)
+        ]
+        if bodies:
+            yield node, bodies
 
 
 def _is_body(module: Any, node: Any) -> bool:
@@ -62,90 +90,131 @@ def _constants(module: Any) -> list[Any]:
     ]
 
 
-def _hoist(module: Any) -> None:
-    """Let the constants of all graphs inside be constants of this one."""
-    done: dict[int, list[Any]] = {}
-    for node in list(module.graph.nodes):
-        if node.op != "call_function":
-            continue
-        bodies = [
-            getattr(module, str(given.target))
-            for given in node.args
-            if border.is_instance(given, "fx.Node") and _is_body(module, given)
-        ]
-        for body in bodies:
-            if id(body) not in done:
-                _hoist(body)
-                done[id(body)] = _as_parameters(body, bodies)
-        own = {id(tensor): tensor for body in bodies for tensor in done[id(body)]}
-        _give(module, node, list(own.values()))
-    module.recompile()
+# --- who needs what -----------------------------------------------------------------------------
 
 
-def _as_parameters(body: Any, bodies: Sequence[Any]) -> list[Any]:
-    """Let the constants of a graph be given to it, and to those beside it.  Returns: the tensors."""
-    found: list[Any] = []
-    for node in _constants(body):
-        tensor = getattr(body, str(node.target))
-        found.append(tensor)
-        for each in bodies:
-            parameters = [n for n in each.graph.nodes if n.op == "placeholder"]
-            first = next(iter(each.graph.nodes))
-            place = (
-                each.graph.inserting_after(parameters[-1])
-                if parameters
-                else each.graph.inserting_before(first)
-            )
-            with place:
-                made = each.graph.placeholder(f"{_NAME}_{len(parameters)}")
-            made.meta["val"] = _traced(body, node, tensor)
-            if each is body:
-                node.replace_all_uses_with(made)
-                body.graph.erase_node(node)
-                delattr(body, str(node.target))
-            each.recompile()
+@final
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Graphs that are given the same constants.
+
+    Attributes:
+        graphs: of them.
+        needed: the constants in them, and in graphs that they run.
+    """
+
+    graphs: list[Any]
+    needed: Tensors = field(default_factory=dict)
+
+
+def _groups(graphs: Sequence[Any]) -> dict[int, _Group]:
+    """The group of each graph, by identity of the graph."""
+    found = {id(graph): _Group([graph]) for graph in graphs}
+    for graph in graphs:
+        for _, bodies in _runs(graph):
+            for body in bodies[1:]:
+                _join(found, found[id(bodies[0])], found[id(body)])
+    for graph in graphs:
+        tensors = [getattr(graph, str(node.target)) for node in _constants(graph)]
+        found[id(graph)].needed |= {id(tensor): tensor for tensor in tensors}
+    while _pass_on(graphs, found):
+        pass
     return found
 
 
-def _traced(module: Any, node: Any, tensor: Any) -> Any:
-    """A tensor as torch traces with it: of its type, without elements."""
-    for other in (*node.users, *module.graph.nodes):
-        value = other.meta.get("val")
-        mode = getattr(value, "fake_mode", None)
-        if mode is not None:
-            return mode.from_tensor(tensor, static_shapes=True)
-    return tensor
-
-
-def _give(module: Any, node: Any, tensors: Sequence[Any]) -> None:
-    """Hand constants to an operator that runs graphs, behind what it hands to them already."""
-    if not tensors:
+def _join(found: dict[int, _Group], first: _Group, second: _Group) -> None:
+    if first is second:
         return
-    given: list[Any] = []
-    for tensor in tensors:
-        name = f"_{_NAME}_{sum(1 for _ in module.buffers(recurse=False))}"
-        module.register_buffer(name, tensor, persistent=False)
-        with module.graph.inserting_before(node):
-            given.append(module.graph.get_attr(name))
-    *before, last = node.args
-    if isinstance(last, list | tuple):
-        node.args = (*before, (*last, *given))
-    else:
-        node.args = (*node.args, *given)
+    first.graphs += second.graphs
+    found |= {id(graph): first for graph in second.graphs}
 
 
-def _as_inputs(module: Any, signature: Any, constants: dict[str, Any]) -> None:
-    """Let constants of the outermost graph be inputs, as the program's signature has them."""
+def _pass_on(graphs: Sequence[Any], groups: dict[int, _Group]) -> bool:
+    """Let each graph need what the graphs need that it runs.  Returns: whether that is more than before."""
+    more = False
+    for graph in graphs:
+        own = groups[id(graph)].needed
+        for _, bodies in _runs(graph):
+            inner = groups[id(bodies[0])].needed
+            more |= not inner.keys() <= own.keys()
+            own |= inner
+    return more
+
+
+# --- the change ---------------------------------------------------------------------------------
+
+
+def _hoist(module: Any, signature: Any, constants: dict[str, Any]) -> None:
+    """Let all constants be inputs of the outermost graph, which hands them on."""
+    graphs = _all_graphs(module)
+    groups, mode = _groups(graphs), _mode(graphs)
+    operators = [(graph, list(_runs(graph))) for graph in graphs]
+    given = {
+        id(graph): _parameters(graph, list(groups[id(graph)].needed.values()), mode)
+        for graph in graphs[1:]
+    }
+    given[id(module)] = _inputs(
+        module, list(groups[id(module)].needed.values()), mode, signature, constants
+    )
+    for graph, runs in operators:
+        own = given[id(graph)]
+        _replace_constants(graph, own)
+        for node, bodies in runs:
+            _give(node, [own[each] for each in groups[id(bodies[0])].needed])
+        graph.recompile()
+
+
+def _mode(graphs: Sequence[Any]) -> Any:
+    """What torch traces tensors with that have no elements; None: not known."""
+    for graph in graphs:
+        for node in graph.graph.nodes:
+            found = getattr(node.meta.get("val"), "fake_mode", None)
+            if found is not None:
+                return found
+    return None
+
+
+def _traced(mode: Any, tensor: Any) -> Any:
+    """A tensor as torch traces with it: of its type, without elements."""
+    return tensor if mode is None else mode.from_tensor(tensor, static_shapes=True)
+
+
+def _parameters(graph: Any, tensors: Sequence[Any], mode: Any) -> Tensors:
+    """New parameters behind those of a graph, by identity of the tensors that they are for."""
+    found: Tensors = {}
+    nodes = list(graph.graph.nodes)
+    own = [node for node in nodes if node.op == "placeholder"]
+    last = own[-1] if own else None
+    for place, tensor in enumerate(tensors, len(own)):
+        where = (
+            graph.graph.inserting_before(nodes[0])
+            if last is None
+            else graph.graph.inserting_after(last)
+        )
+        with where:
+            last = graph.graph.placeholder(f"{_NAME}_{place}")
+        last.meta["val"] = _traced(mode, tensor)
+        found[id(tensor)] = last
+    return found
+
+
+def _inputs(
+    module: Any,
+    tensors: Sequence[Any],
+    mode: Any,
+    signature: Any,
+    constants: dict[str, Any],
+) -> Tensors:
+    """New inputs before those of the program, as its signature has them, by identity of the tensors."""
     torch_signature = border.load("torch.export.graph_signature")
-    for node in _constants(module):
-        tensor = getattr(module, str(node.target))
-        name = str(node.target).lstrip("_")
+    taken = {*constants, *(str(node.target) for node in module.graph.nodes)}
+    names = (f"{_NAME}_{place}" for place in itertools.count())
+    free = (name for name in names if name not in taken)
+    found: Tensors = {}
+    for tensor, name in zip(tensors, free, strict=False):
         with module.graph.inserting_before(next(iter(module.graph.nodes))):
             made = module.graph.placeholder(name)
-        made.meta["val"] = _traced(module, node, tensor)
-        node.replace_all_uses_with(made)
-        module.graph.erase_node(node)
-        delattr(module, str(node.target))
+        made.meta["val"] = _traced(mode, tensor)
         constants[name] = tensor
         spec = torch_signature.InputSpec(
             torch_signature.InputKind.CONSTANT_TENSOR,
@@ -153,4 +222,26 @@ def _as_inputs(module: Any, signature: Any, constants: dict[str, Any]) -> None:
             name,
         )
         signature.input_specs.insert(0, spec)
-    module.recompile()
+        found[id(tensor)] = made
+    return found
+
+
+def _replace_constants(graph: Any, given: Tensors) -> None:
+    """Let what uses the constants of a graph use what it is given."""
+    nodes = _constants(graph)
+    for node in nodes:
+        node.replace_all_uses_with(given[id(getattr(graph, str(node.target)))])
+        graph.graph.erase_node(node)
+    for name in {str(node.target) for node in nodes}:
+        delattr(graph, name)
+
+
+def _give(node: Any, given: Sequence[Any]) -> None:
+    """Hand constants to an operator that runs graphs, behind what it hands to them already."""
+    if not given:
+        return
+    *before, last = node.args
+    if isinstance(last, list | tuple):
+        node.args = (*before, (*last, *given))
+    else:
+        node.args = (*node.args, *given)
