@@ -97,3 +97,16 @@ class Ranges(nn.Module):
 
 def test_whole_ranges_begin_and_step_with_whole_numbers() -> None:
     same(Ranges(), [(torch.zeros(1),)])
+
+
+class RangesOfSizes(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return (
+            torch.arange(x.shape[0], 10, 1.5, dtype=torch.int64),
+            torch.arange(x.shape[0], -20, -2.7, dtype=torch.int64),
+        )
+
+
+def test_whole_ranges_from_a_size_of_the_call_step_with_whole_numbers() -> None:
+    calls = [(torch.zeros(size),) for size in (4, 7, 2)]
+    same(RangesOfSizes(), calls, ({0: torch.export.Dim("n", min=2, max=8)},))

@@ -57,9 +57,10 @@ def _arange(call: Call) -> Tensor:
     step = 1 if given[2] is None else given[2]
     if isinstance(step, Expr) or not isinstance(step, int | float):
         raise UnsupportedError("a step that a call decides is not supported")
-    if dtype.is_integer and isinstance(start, int | float):
-        # Torch converts both before it counts.
-        start, step = int(start), int(step)
+    if dtype.is_integer:
+        # Torch converts both before it counts; a start that a call decides is a size, which is whole.
+        step = int(step)
+        start = int(start) if isinstance(start, int | float) else start
     is_whole = not any(isinstance(number, float) for number in (start, step))
     wide = dtypes.i64 if is_whole else dtypes.f64
     places = e.cast(e.iota(shape, 0), wide)
