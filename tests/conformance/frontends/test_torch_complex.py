@@ -94,6 +94,28 @@ def test_quotients_of_very_large_and_very_small_numbers_are_finite() -> None:
     assert imaginary.tolist() == [0, 0]
 
 
+class Edges(nn.Module):
+    def forward(self, z, w):
+        return z / w, torch.exp(z), torch.reciprocal(w), z.abs()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_edges_of_complex_numbers_are_those_of_torch(dtype: torch.dtype) -> None:
+    inf, nan = float("inf"), float("nan")
+    parts = (0.0, -0.0, 1.0, -2.5, 1000.0, -1000.0, inf, -inf, nan)
+    numbers = torch.tensor([complex(a, b) for a in parts for b in parts], dtype=dtype)
+    z, w = (t.flatten() for t in torch.meshgrid(numbers, numbers, indexing="ij"))
+    module = Edges().eval()
+    graph = load(Captured(module, args=(z, w))).graph
+    found = iter(
+        evaluate(graph, [part.numpy() for t in (z, w) for part in (t.real, t.imag)])
+    )
+    for theirs in module(z, w):
+        for part in (theirs.real, theirs.imag) if theirs.is_complex() else (theirs,):
+            ours = torch.from_numpy(next(found))
+            torch.testing.assert_close(ours, part, equal_nan=True, rtol=1e-5, atol=1e-7)
+
+
 def test_functions_without_a_complex_form_are_named() -> None:
     z = torch.randn(3, dtype=torch.complex64)
     with pytest.raises(ModelError, match=r"aten\.tanh\.default.*complex"):

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
-from tilewright.base.dtypes import DType
-from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.complex_pairs import (
+    LARGEST_EXPONENT,
+    Pair,
+    exponential,
+    quotient,
+    unless_zero,
+)
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import (
     Wide,
@@ -24,96 +28,20 @@ from tilewright.compiler.frontends.kit.wide import (
     exp_minus_one,
     log_plus_one,
 )
-from tilewright.compiler.frontends.stablehlo.held import Complex
 
 # Beyond it, tanh is one to the last digit of f64.
 _SATURATED: Final = 20.0
-_LARGEST_EXPONENT: Final = 709.0
 # Above it, one plus a square is the square, and the square of a larger one is no number of f64.
 _SQUARES_OVERFLOW: Final = 1e150
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """The two parts of a complex number in f64."""
-
-    x: Wide
-    y: Wide
-
-    @staticmethod
-    def of(e: NodeMaker, held: Complex) -> Pair:
-        """A complex tensor, widened."""
-        return Pair(Wide.of(e, held.real), Wide.of(e, held.imaginary))
-
-    def rounded(self, dtype: DType) -> Complex:
-        """The parts in the type of a result."""
-        return Complex(self.x.rounded(dtype), self.y.rounded(dtype))
-
-    def size(self) -> Wide:
-        """The magnitude; the longer side is taken out of the root, so that no square overflows."""
-        a, b = abs(self.x), abs(self.y)
-        long, short = a.larger(b), a.smaller(b)
-        ratio = short / long
-        found = long * (ratio * ratio + 1.0).apply("sqrt")
-        found = long.where(long.equal(0.0), found)
-        either = long.maker.op("logical_or", a.is_inf(), b.is_inf())
-        return long.number(math.inf).where(either, found)
-
-    def square(self) -> Wide:
-        """The square of the magnitude, where it is a number of f64."""
-        return self.x * self.x + self.y * self.y
-
-    def scaled(self, factor: Wide) -> Pair:
-        """Both parts times a real number."""
-        return Pair(self.x * factor, self.y * factor)
-
-    def turned(self) -> Pair:
-        """Times the imaginary unit."""
-        return Pair(-self.y, self.x)
-
-    def turned_back(self) -> Pair:
-        """Times minus the imaginary unit."""
-        return Pair(self.y, -self.x)
-
-    def where(self, condition: Tensor, other: Pair) -> Pair:
-        """This number where a condition holds, else the other one."""
-        return Pair(self.x.where(condition, other.x), self.y.where(condition, other.y))
-
-
 def divide(z: Pair, w: Pair) -> Pair:
-    """Smith's quotient: the longer side of the divisor is taken out first."""
-    flat = abs(w.y).at_most(abs(w.x))
-    long, short = w.x.where(flat, w.y), w.y.where(flat, w.x)
-    ratio = short / long
-    below = long + short * ratio
-    one = Pair(z.x + z.y * ratio, z.y - z.x * ratio)
-    other = Pair(z.x * ratio + z.y, z.y * ratio - z.x)
-    found = one.where(flat, other)
-    found = Pair(found.x / below, found.y / below)
-    # Over zero and over infinity, each part is what the real quotient gives.
+    """The quotient; over zero and over infinity, each part is what the real quotient gives."""
     e, zero = z.x.maker, w.x.number(0.0)
-    is_zero = e.op("logical_and", w.x.equal(0.0), w.y.equal(0.0))
     infinite = e.op("logical_or", w.x.is_inf(), w.y.is_inf())
     finite = e.op("logical_and", z.x.is_finite(), z.y.is_finite())
-    found = Pair(z.x / w.x, z.y / w.x).where(is_zero, found)
+    found = Pair(z.x / w.x, z.y / w.x).where(w.is_zero(), quotient(z, w))
     return Pair(zero, zero).where(e.op("logical_and", infinite, finite), found)
-
-
-def exponential(z: Pair) -> Pair:
-    """e^z."""
-    half = (z.x * 0.5).apply("exp")
-    is_large = z.x.number(_LARGEST_EXPONENT).less(z.x)
-    cosine, sine = z.y.apply("cos"), z.y.apply("sin")
-    whole = z.x.apply("exp")
-    real = ((half * cosine) * half).where(is_large, whole * cosine)
-    imaginary = ((half * sine) * half).where(is_large, whole * sine)
-    return Pair(_unless_zero(z.y, real, whole), _unless_zero(z.y, imaginary, z.y))
-
-
-def _unless_zero(test: Wide, found: Wide, otherwise: Wide) -> Wide:
-    """A product with an infinity is none where its other factor comes from a zero."""
-    return otherwise.where(test.equal(0.0), found)
 
 
 def _exponential_minus_one(z: Pair) -> Pair:
@@ -121,7 +49,7 @@ def _exponential_minus_one(z: Pair) -> Pair:
     cosine_less_one = half * half * -2.0
     less = exp_minus_one(z.x)
     real = less * z.y.apply("cos") + cosine_less_one
-    return Pair(_unless_zero(z.y, real, less), exponential(z).y)
+    return Pair(unless_zero(z.y, real, less), exponential(z).y)
 
 
 def logarithm(z: Pair) -> Pair:
@@ -197,20 +125,20 @@ def hyperbolic_tangent(z: Pair) -> Pair:
     found = Pair(spread * root * sine / below, tangent / below)
     decay = (abs(z.x) * -2.0).apply("exp")
     imaginary = z.y.apply("sin") * z.y.apply("cos") * decay * 4.0
-    far = Pair(z.x.apply("sign"), _unless_zero(z.y, imaginary, z.y))
+    far = Pair(z.x.apply("sign"), unless_zero(z.y, imaginary, z.y))
     return far.where(z.x.number(_SATURATED).less(abs(z.x)), found)
 
 
 def _sine(z: Pair) -> Pair:
     x, y = z.x, z.y
     real, imaginary = x.apply("sin") * y.apply("cosh"), x.apply("cos") * y.apply("sinh")
-    return Pair(_unless_zero(x, real, x), _unless_zero(y, imaginary, y))
+    return Pair(unless_zero(x, real, x), unless_zero(y, imaginary, y))
 
 
 def _cosine(z: Pair) -> Pair:
     x, y = z.x, z.y
     real, imaginary = x.apply("cos") * y.apply("cosh"), x.apply("sin") * y.apply("sinh")
-    return Pair(real, -_unless_zero(x, imaginary, x * y.apply("sign")))
+    return Pair(real, -unless_zero(x, imaginary, x * y.apply("sign")))
 
 
 def _logistic(z: Pair) -> Pair:
@@ -218,7 +146,7 @@ def _logistic(z: Pair) -> Pair:
     power = exponential(Pair(-z.x, -z.y))
     one = Pair(z.x.number(1.0), z.x.number(0.0))
     found = divide(one, Pair(power.x + 1.0, power.y))
-    return exponential(z).where(z.x.less(-_LARGEST_EXPONENT / 2), found)
+    return exponential(z).where(z.x.less(-LARGEST_EXPONENT / 2), found)
 
 
 def _sign(z: Pair) -> Pair:
@@ -304,7 +232,7 @@ def power(z: Pair, w: Pair) -> Pair:
     # One factor may overflow where the other one vanishes.
     together = (w.x * log - w.y * turn).apply("exp")
     grown = together.where(grown.is_nan(), grown)
-    phase = w.x * turn + _unless_zero(w.y, w.y * log, w.y)
+    phase = w.x * turn + unless_zero(w.y, w.y * log, w.y)
     found = Pair(grown * phase.apply("cos"), grown * phase.apply("sin"))
     e, zero = size.maker, size.number(0.0)
     nothing = Pair(zero, zero).where(size.equal(0.0), found)

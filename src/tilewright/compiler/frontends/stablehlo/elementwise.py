@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Expr
+from tilewright.compiler.frontends.kit.complex_pairs import Pair
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -28,7 +29,6 @@ from tilewright.compiler.frontends.stablehlo.complex_functions import (
     FUNCTIONS as OF_COMPLEX,
 )
 from tilewright.compiler.frontends.stablehlo.complex_functions import (
-    Pair,
     arc_tangent_of_two,
     divide,
     power,

@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import fourier
+from tilewright.compiler.frontends.kit.complex_pairs import Pair, exponential, quotient
 from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -98,17 +97,7 @@ def _imaginary(call: Call) -> Tensor:
 
 
 def _size(call: Call) -> Tensor:
-    """The longer part is taken out of the root, so that no square is too large or too small."""
-    e, pair = call.maker, _pair(call)
-    wide = dtypes.f64
-    a, b = (e.op("abs", e.cast(part, wide)) for part in (pair.real, pair.imaginary))
-    long, short = e.op("max", a, b), e.op("min", a, b)
-    ratio, one = e.op("div", short, long), e.scalar(1, wide)
-    root = e.op("mul", long, e.op("sqrt", e.op("add", one, e.op("mul", ratio, ratio))))
-    zero = e.scalar(0, wide)
-    found = e.op("where", e.op("equal", long, zero), zero, root)
-    either = e.op("logical_or", e.op("is_inf", a), e.op("is_inf", b))
-    return call.finish(e.op("where", either, e.scalar(np.inf, wide), found))
+    return call.finish(Pair.of(call.maker, _pair(call)).size().tensor)
 
 
 def _operand(call: Call, name: str) -> Complex:
@@ -154,21 +143,11 @@ def _product(call: Call) -> Complex:
 
 
 def _over(e: NodeMaker, x: Complex, y: Complex) -> Complex:
-    """The quotient; the divisor is scaled by its longer part, so that no square is too large or too small.
-
-    Source: Smith, "Algorithm 116: Complex division", 1962.
-    """
-    of_real = e.op("greater_equal", e.op("abs", y.real), e.op("abs", y.imaginary))
-    long = e.op("where", of_real, y.real, y.imaginary)
-    short = e.op("where", of_real, y.imaginary, y.real)
-    ratio = e.op("div", short, long)
-    below = e.op("add", long, e.op("mul", short, ratio))
-    real_of = e.op("where", of_real, x.real, x.imaginary)
-    other = e.op("where", of_real, x.imaginary, x.real)
-    real = e.op("add", real_of, e.op("mul", other, ratio))
-    straight = e.op("sub", other, e.op("mul", real_of, ratio))
-    imaginary = e.op("where", of_real, straight, e.op("neg", straight))
-    return Complex(e.op("div", real, below), e.op("div", imaginary, below))
+    """The quotient; over zero, parts of x over zero without its sign, as torch has it."""
+    z, w = Pair.of(e, x), Pair.of(e, y)
+    zero = abs(w.x)
+    found = Pair(z.x / zero, z.y / zero).where(w.is_zero(), quotient(z, w))
+    return found.rounded(x.real.dtype)
 
 
 def _quotient(call: Call) -> Complex:
@@ -185,10 +164,7 @@ def _reciprocal(call: Call) -> Complex:
 
 
 def _exponential(call: Call) -> Complex:
-    x = _operand(call, "self")
-    size = call.op("exp", x.real)
-    parts = (call.op("mul", size, call.op(op, x.imaginary)) for op in ("cos", "sin"))
-    return Complex(*parts)
+    return exponential(Pair.of(call.maker, _operand(call, "self"))).rounded(call.dtype())
 
 
 def _matrix_product(other: str) -> Build:

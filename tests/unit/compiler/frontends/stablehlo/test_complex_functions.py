@@ -143,3 +143,14 @@ def test_edges_are_those_of_c(name: str, z: complex, expected: complex) -> None:
 
 def test_every_function_of_a_row_is_tested() -> None:
     assert len(FUNCTIONS) == len(NAMES) - 2
+
+
+def test_powers_of_infinities_that_turn_without_end_have_a_magnitude() -> None:
+    inf, nan = np.inf, np.nan
+    turns = (inf, -inf, nan, 0.0, 1.0)
+    z = np.array([complex(x, y) for x in (-inf, inf, 1000.0) for y in turns])
+    with np.errstate(all="ignore"):
+        expected = np.exp(z)
+    found = apply("stablehlo.exponential", z)
+    np.testing.assert_array_equal(found.real, expected.real)
+    np.testing.assert_array_equal(found.imag, expected.imag)
