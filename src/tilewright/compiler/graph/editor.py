@@ -334,12 +334,12 @@ class _Binders:
         """Those that must stand before `node`."""
         if not self._of:
             return set()
-        names = _names_in(node)
+        names = size_names(node)
         return {self._of[name] for name in names & self._of.keys()} - {node}
 
 
-def _names_in(node: Node) -> set[str]:
-    """The symbols in types and attributes of a node, and of what stands in its regions."""
+def size_names(node: Node) -> set[str]:
+    """The names of the sizes in types and attributes of a node, and of what stands in its regions."""
     values = [*node.results, *node.present_operands]
     names = {s.name for value in values for dim in value.type.shape for s in symbols(dim)}
     for held in node.attributes.values():
@@ -349,5 +349,5 @@ def _names_in(node: Node) -> set[str]:
             names |= {s.name for dim in dims for s in symbols(dim)}
     for region in node.regions:
         for inner in region:
-            names |= _names_in(inner)
+            names |= size_names(inner)
     return names

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, TilewrightError
-from tilewright.base.symbolic import Expr, Symbol
+from tilewright.base.symbolic import Dim, Expr, Symbol, substitute
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import (
     AttributeSpec,
@@ -249,14 +249,19 @@ def _control_flow_violations(node: Node) -> Iterator[str]:
 def _agree(
     given: Sequence[TensorType], taken: Sequence[TensorType], free: Sequence[Symbol]
 ) -> bool:
-    """Whether types are the same, but for sizes that are a free symbol where they are taken."""
-    names = {Expr.of_atom(symbol) for symbol in free}
-    return len(given) == len(taken) and all(
-        a.dtype == b.dtype
-        and a.rank == b.rank
-        and all(p == q or q in names for p, q in zip(a.shape, b.shape, strict=True))
-        for a, b in zip(given, taken, strict=True)
-    )
+    """Whether types are the same once each free symbol, where it is taken, is one size of what is given."""
+    pairs = list(zip(given, taken, strict=False))
+    if len(given) != len(taken) or any(
+        a.dtype != b.dtype or a.rank != b.rank for a, b in pairs
+    ):
+        return False
+    sizes = [pair for a, b in pairs for pair in zip(a.shape, b.shape, strict=True)]
+    names: dict[Dim, str] = {Expr.of_atom(symbol): symbol.name for symbol in free}
+    values: dict[str, Dim] = {}
+    for p, q in sizes:
+        if q in names and values.setdefault(names[q], p) != p:
+            return False
+    return all(p == substitute(q, values) for p, q in sizes)
 
 
 def _listed(types: Sequence[TensorType]) -> str:

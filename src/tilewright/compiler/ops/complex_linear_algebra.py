@@ -20,6 +20,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops import reflections
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.linear_algebra import where_finite
 from tilewright.compiler.ops.shapes import check_same, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
@@ -335,7 +336,8 @@ def _eigh_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 def _eigh(x: np.ndarray, *, lower: bool) -> tuple[np.ndarray, np.ndarray]:
     if not x.size:
         return np.zeros(x.shape[:-1]), x
-    values, vectors = np.linalg.eigh(x, "L" if lower else "U")
+    triangle = "L" if lower else "U"
+    values, vectors = where_finite(lambda a: np.linalg.eigh(a, triangle), x)
     return values, vectors
 
 
@@ -360,7 +362,7 @@ def _eig_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 def _eig(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not x.size:
         return np.zeros(x.shape[:-1], x.dtype), x
-    values, vectors = np.linalg.eig(x)
+    values, vectors = where_finite(np.linalg.eig, x)
     return values, vectors
 
 
@@ -384,7 +386,9 @@ def _left(x: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Eigenvectors of the adjoint, each that of the nearest value that is not taken."""
     if not x.size:
         return x
-    mirrored, vectors = np.linalg.eig(x.conj().T)
+    mirrored, vectors = where_finite(np.linalg.eig, x.conj().T)
+    if np.isnan(vectors).any():
+        return vectors
     distances = abs(values[:, None] - mirrored.conj()[None, :])
     order = np.zeros(len(values), np.intp)
     for place in range(len(values)):
@@ -417,7 +421,7 @@ def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 
 def _svd(x: np.ndarray, *, full: bool) -> tuple[np.ndarray, ...]:
     if x.size:
-        return tuple(np.linalg.svd(x, full_matrices=full))
+        return where_finite(lambda a: np.linalg.svd(a, full_matrices=full), x)
     *batch, rows, columns = x.shape
     count = min(rows, columns)
     left, right = (rows, columns) if full else (count, count)

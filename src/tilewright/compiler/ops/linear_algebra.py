@@ -6,6 +6,8 @@ by value, which numpy does on the host.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import numpy as np
@@ -218,10 +220,23 @@ def _eigh_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return x.with_shape(x.shape[:-1]), x
 
 
+def where_finite(factor: Callable[[Any], Any], x: Array) -> tuple[Array, ...]:
+    """Factors of each matrix, as LAPACK has them: NaN throughout for one with NaN or an infinity."""
+    lost: Array = np.asarray(~np.isfinite(x).all(axis=(-2, -1)))
+    found: Any = factor(np.where(lost[..., None, None], 0, x))
+    parts: list[Array] = [np.array(part) for part in found]
+    for part in parts:
+        part[lost] = complex(math.nan, math.nan) if part.dtype.kind == "c" else math.nan
+    return tuple(parts)
+
+
 def _eigh_oracle(x: Array, *, lower: bool) -> tuple[Array, Array]:
     if not x.size:
         return np.zeros(x.shape[:-1], x.dtype), x
-    values, vectors = np.linalg.eigh(x.astype(np.float64), "L" if lower else "U")
+    triangle = "L" if lower else "U"
+    values, vectors = where_finite(
+        lambda a: np.linalg.eigh(a, triangle), x.astype(np.float64)
+    )
     return _rounded(values, x), _rounded(vectors, x)
 
 
@@ -246,7 +261,7 @@ def _eig_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 def _eig_oracle(x: Array) -> tuple[Array, ...]:
     if not x.size:
         return (*(np.zeros(x.shape[:-1], x.dtype) for _ in range(2)), x, x)
-    found: Any = np.linalg.eig(x.astype(np.float64))
+    found: Any = where_finite(np.linalg.eig, x.astype(np.float64))
     parts = [getattr(held, part) for held in found for part in ("real", "imag")]
     return tuple(_rounded(part, x) for part in parts)
 
@@ -280,7 +295,9 @@ def _svd_oracle(x: Array, *, full: bool) -> tuple[Array, ...]:
         u = np.broadcast_to(np.eye(rows, left), (*batch, rows, left))
         v = np.broadcast_to(np.eye(right, columns), (*batch, right, columns))
         return tuple(_rounded(part, x) for part in (u, np.zeros((*batch, count)), v))
-    found = np.linalg.svd(x.astype(np.float64), full_matrices=full)
+    found = where_finite(
+        lambda a: np.linalg.svd(a, full_matrices=full), x.astype(np.float64)
+    )
     return tuple(_rounded(part, x) for part in found)
 
 

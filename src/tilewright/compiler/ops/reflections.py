@@ -9,6 +9,7 @@ Source: LAPACK Users' Guide, section "QR Factorization"; routines larfg, geqp3, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,15 +19,21 @@ _TRIPS_PER_ROW = 30
 
 def reflection(line: np.ndarray) -> tuple[float, complex]:
     """Let `line` become v; what its first element is after the reflection's adjoint, and tau."""
+    # Against the largest part, so that no square is beyond the range of numbers.
+    scale = float(np.abs(np.stack((np.real(line), np.imag(line)))).max())
+    if np.isfinite(scale) and scale > 0:
+        line /= scale
+    else:
+        scale = 1.0
     first = complex(line[0])
     rest = float(np.linalg.norm(line[1:]))
     line[0] = 1
     if rest == 0 and first.imag == 0:
         line[1:] = 0
-        return first.real, 0j
-    beta = -float(np.copysign(np.linalg.norm((abs(first), rest)), first.real))
+        return first.real * scale, 0j
+    beta = -math.copysign(math.hypot(abs(first), rest), first.real)
     line[1:] /= first - beta
-    return beta, complex((beta - first.real) / beta, -first.imag / beta)
+    return beta * scale, complex((beta - first.real) / beta, -first.imag / beta)
 
 
 def reflect_rows(x: np.ndarray, vector: np.ndarray, tau: complex) -> None:

@@ -8,12 +8,12 @@ brings, or that are made of what it brings.  What fuses into its reader at no co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import ClassVar, Final, cast, final
+from typing import ClassVar, Final, final
 
-from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
-from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.editor import Editor, size_names
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops import catalogue
@@ -56,7 +56,11 @@ def _invariants(loop: Node) -> list[Node]:
     """The nodes of a body that are worth moving, of which something else in the loop reads the result."""
     body = loop.regions[1]
     fixed = set(body.inputs[len(loop.results) :])
-    inner = {*loop.trip_sizes, *(s for node in body.walk() for s in node.bound_sizes)}
+    bound = [*loop.trip_sizes, *(s for node in body.walk() for s in node.bound_sizes)]
+    # What a trip compares is not so where no trip runs, so nothing that needs it runs there.
+    inner = {symbol.name for symbol in bound}.union(
+        *(size_names(node) for node in body.walk() if has(node, Trait.AGREES))
+    )
     found: list[Node] = []
     for node in body:
         if not _may_move(node, fixed, inner):
@@ -67,24 +71,13 @@ def _invariants(loop: Node) -> list[Node]:
     return [node for node in found if _is_read(node, body, found)]
 
 
-def _may_move(node: Node, fixed: set[Value], inner: set[Symbol]) -> bool:
+def _may_move(node: Node, fixed: set[Value], inner: AbstractSet[str]) -> bool:
     is_plain = has(node, Trait.PURE) and not node.regions and not has(node, Trait.GUARD)
     if not is_plain or any(v not in fixed for v in node.present_operands):
         return False
     row = catalogue.find(node.op)
     may_fail = row is None or bool(row.on_host) or row.indices is not None
-    return not may_fail and inner.isdisjoint(_symbols_of(node))
-
-
-def _symbols_of(node: Node) -> Iterable[Symbol]:
-    for value in node.results:
-        for dim in value.type.shape:
-            yield from symbols(dim)
-    for held in node.attributes.values():
-        if isinstance(held, tuple):
-            for part in cast("tuple[object, ...]", held):
-                if isinstance(part, Expr):
-                    yield from symbols(cast("Dim", part))
+    return not may_fail and inner.isdisjoint(size_names(node))
 
 
 def _is_read(node: Node, body: Graph, moved: Sequence[Node]) -> bool:
@@ -101,10 +94,15 @@ def _hoist(loop: Node, moved: Sequence[Node], edit: Editor) -> None:
     go_on, body = loop.regions
     outer: dict[Value, Value] = dict(zip(body.inputs, loop.present_operands, strict=True))
     operands = list(loop.operands)
+    made_before = {
+        value: _made_outside(value, loop, outer, edit)
+        for node in moved
+        for value in node.results
+    }
     with Editor(body) as inside:
         for node in moved:
             for value in node.results:
-                made = _made_outside(value, loop, outer, edit)
+                made = made_before[value]
                 taken = Value(value.type, value.name)
                 body.inputs.append(taken)
                 go_on.inputs.append(Value(value.type, value.name))

@@ -218,8 +218,8 @@ class Plan:
 
     @property
     def is_static(self) -> bool:
-        """Whether no size depends on a call."""
-        return not self.dims and not self.has_reads
+        """Whether no size depends on a call, and no memory on what runs before."""
+        return not self.dims and not self.has_reads and not self.has_blocks
 
     @property
     def has_flow(self) -> bool:

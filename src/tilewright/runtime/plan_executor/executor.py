@@ -92,7 +92,7 @@ class PlanExecutor:
         self._updated: frozenset[tuple[int, int]] = updated_inputs(plan)
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._flow: FlowRunner | None = None
-        if plan.has_reads:
+        if plan.has_reads or plan.has_blocks:
             self._flow = FlowRunner(self._resources)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 

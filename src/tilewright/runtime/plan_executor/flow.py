@@ -46,7 +46,8 @@ from tilewright.runtime.recorder import Recorder
 RECORDED_LIMIT: Final = 256
 """Arrangements of memory that are kept."""
 COMMAND_LIMIT: Final = 1 << 15
-"""Commands of recorded runs that are kept, of all sizes together: some 10 MB; the last run always is."""
+"""Commands of recorded runs that are kept, of all sizes together, one more for each run: some 60 MB at most; the last run
+always is."""
 
 Memories = tuple[tuple[str, int], ...]
 """What the slots of a run are given: ("storage", index), ("arena", group), or ("row", storage)."""
@@ -283,10 +284,10 @@ class FlowRunner:
                 self._recorded.move_to_end(key)
                 return found
             found = self._recorded[key] = self._made(env, run)
-            self._command_count += len(found.steps)
+            self._command_count += len(found.steps) + 1
             while self._command_count > COMMAND_LIMIT and len(self._recorded) > 1:
                 _, dropped = self._recorded.popitem(last=False)
-                self._command_count -= len(dropped.steps)
+                self._command_count -= len(dropped.steps) + 1
             return found
 
     @staticmethod
@@ -409,6 +410,8 @@ class FlowRunner:
             flat = cast("Array", memory).reshape(-1).view(np.uint8).data
         else:
             flat = memoryview(memory).cast("B")
+        if start < 0 or size < 0 or len(flat) < start + size:
+            raise ArchiveError("an entry is larger than its memory", location="plan")
         return flat[start : start + size]
 
     def _pick_row(self, call: Call, step: Step) -> None:
@@ -445,9 +448,7 @@ class FlowRunner:
         call.env.update(zip(names, numbers, strict=True))
         call.version += 1
         for storage, memory in zip(storages[count:], memories, strict=True):
-            size = self.number(call, self.plan.storages[storage].size_bytes)
-            if size > memoryview(memory).nbytes:
-                raise ArchiveError("a block is larger than its memory", location="plan")
+            self._check_block(call, self.plan.storages[storage].size_bytes, memory)
         self._complete(call, names)
 
     def _allocate(self, call: Call, step: Step) -> None:
@@ -473,7 +474,10 @@ class FlowRunner:
 
     def _complete(self, call: Call, names: Sequence[str]) -> None:
         """Look at, and place, what depends on sizes that have just been bound, and on none that is bound later."""
-        steps = StepRecorder(self.resources, call.env, Recorder())
+        steps, changed = (
+            StepRecorder(self.resources, call.env, Recorder()),
+            frozenset(names),
+        )
         for group in self.layout.groups_of(names):
             self._check(steps, group)
             symbols = sorted(self.layout.group_symbols.get(group, ()))
@@ -483,6 +487,17 @@ class FlowRunner:
             if call.placed.get(group) != key:
                 call.placed[group] = key
                 self._place(call, group)
+        for storage, memory in call.storages.items():
+            declared = self.plan.storages[storage]
+            if declared.kind == "block" and not changed.isdisjoint(
+                names_in((declared.size_bytes,))
+            ):
+                self._check_block(call, declared.size_bytes, memory)
+
+    def _check_block(self, call: Call, size: Dim, memory: Any) -> None:
+        """A block, whose size may have been bound again, is no larger than its memory."""
+        if self.number(call, size) > memoryview(memory).nbytes:
+            raise ArchiveError("a block is larger than its memory", location="plan")
 
     def _check(self, steps: StepRecorder, group: int) -> None:
         checks = self.layout.checks.get(group)

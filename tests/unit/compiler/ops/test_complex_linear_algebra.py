@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops import catalogue, reflections
 
 RANDOM = np.random.default_rng(5)
 
@@ -208,3 +208,27 @@ def test_triangular_equations_are_solved(lower: bool, unit: bool) -> None:
     matrix = np.tril(a, -1) if lower else np.triu(a, 1)
     matrix = matrix + (np.eye(5) if unit else a * np.eye(5))
     np.testing.assert_allclose(matrix @ joined(*found), b, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-160, 1e160])
+def test_reflections_hold_at_the_ends_of_the_range_of_numbers(size: float) -> None:
+    line = np.array([3 + 1j, 4 - 2j, 1j]) * size
+    vector = line.copy()
+    beta, tau = reflections.reflection(vector)
+    image = line - np.conj(tau) * vector * (vector.conj() @ line)
+    np.testing.assert_allclose(image / size, [beta / size, 0, 0], atol=1e-14)
+    assert reflections.reflection(np.array([1e-170j]))[0] == pytest.approx(
+        -1e-170, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("lost", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["complex_eig", "complex_eigh", "complex_svd"])
+def test_a_matrix_that_is_not_finite_spoils_no_other(name: str, lost: float) -> None:
+    x = matrices(2, 3, 3)
+    x = x + adjoint(x)
+    clean = run(name, x)
+    x[1, 2, 2] = lost
+    for found, wanted in zip(run(name, x), clean, strict=True):
+        np.testing.assert_array_equal(found[0], wanted[0])
+        assert np.isnan(found[1]).all()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import tilewright as tw
 from fakes.graphs import assert_becomes, parse
@@ -169,3 +171,69 @@ def test_sizes_of_a_trip_stay_in_it() -> None:
         for _ in range(trips):
             wanted = np.concatenate([wanted + 9, x])
         np.testing.assert_array_equal(model(np.array(trips), x, w), wanted)
+
+
+def onnx_loop(*nodes: onnx.NodeProto, a: list[int | str], b: list[int | str]) -> tw.Model:
+    """A Loop that carries 2 x 2 numbers `s` to `r`, and reads `a` and `b` from around."""
+    value = helper.make_tensor_value_info
+    square, kind = [2, 2], onnx.TensorProto.FLOAT
+    body = helper.make_graph(
+        [*nodes, helper.make_node("Identity", ["c"], ["go"])],
+        "body",
+        [
+            value("i", onnx.TensorProto.INT64, []),
+            value("c", onnx.TensorProto.BOOL, []),
+            value("s", kind, square),
+        ],
+        [value("go", onnx.TensorProto.BOOL, []), value("r", kind, square)],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        "g",
+        [
+            value("n", onnx.TensorProto.INT64, []),
+            value("x", kind, square),
+            value("a", kind, a),
+            value("b", kind, b),
+        ],
+        [value("y", kind, square)],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return tw.compile(helper.make_model(graph, opset_imports=opset, ir_version=8))
+
+
+def test_a_moved_value_may_be_read_by_another_moved_node_and_by_one_that_stays() -> None:
+    model = onnx_loop(
+        helper.make_node("MatMul", ["a", "b"], ["p"]),
+        helper.make_node("MatMul", ["s", "p"], ["q"]),
+        helper.make_node("Add", ["q", "p"], ["r"]),
+        a=[2, 2],
+        b=[2, 2],
+    )
+    x, a, b = np.random.default_rng(3).random((3, 2, 2), np.float32)
+    wanted = x
+    for _ in range(3):
+        wanted = wanted @ (a @ b) + a @ b
+    np.testing.assert_allclose(model(np.int64(3), x, a, b), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 10**5])
+def test_what_needs_sizes_that_trips_compare_is_not_made_where_no_trip_runs(
+    rows: int,
+) -> None:
+    """The product reads one size for both; before the loop nothing has compared them."""
+    model = onnx_loop(
+        helper.make_node("MatMul", ["a", "b"], ["p"]),
+        helper.make_node("MatMul", ["s", "p"], ["r"]),
+        a=[2, "A"],
+        b=["B", 2],
+    )
+    x, a, b = (
+        np.eye(2, dtype=np.float32),
+        np.ones((2, 1), np.float32),
+        np.ones((rows, 2), np.float32),
+    )
+    np.testing.assert_array_equal(model(np.int64(0), x, a, b), x)
+    if rows > 1:
+        with pytest.raises(tw.TilewrightError, match="sizes do not agree"):
+            model(np.int64(1), x, a, b)

@@ -59,39 +59,63 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
         body: statements.
         registers: vector registers of the target.
     """
+    chains = [_chain(statement) for statement in body]
+    waiting = _waiting(body, chains)
     run: list[Store] = []
     ahead: list[Store] = []
     width = 1
-    for position, statement in enumerate(body):
-        store = statement if isinstance(statement, Store) else None
-        chain = store if store is not None and _is_chain(store) else None
+    for statement, chain, others in zip(body, chains, waiting, strict=True):
         full = chain is not None and (
             len(ahead) == width or not _reads_nothing_of(run, chain)
         )
-        if run and (store is None or full):
+        if run and (full or not isinstance(statement, Store)):
             yield Run(tuple(run), tuple(ahead))
             run, ahead = [], []
         if chain is not None:
-            width = width if ahead else _width(body[position:], registers)
-            ahead.append(chain)
-        if store is None or not ahead:
-            yield Run((statement,))
+            width = width if ahead else _width(others, registers)
+            ahead.append(chain.store)
+        if isinstance(statement, Store) and ahead:
+            run.append(statement)
         else:
-            run.append(store)
+            yield Run((statement,))
     if run:
         yield Run(tuple(run), tuple(ahead))
 
 
-def _width(following: Sequence[Statement], registers: int) -> int:
+@final
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """A store of vector arithmetic in many steps, and what its value and mask load."""
+
+    store: Store
+    loads: tuple[Load, ...]
+
+
+def _chain(statement: Statement) -> _Chain | None:
+    if not isinstance(statement, Store) or statement.value.lanes == 1:
+        return None
+    steps = _steps(statement.value)
+    work = sum(1 for step in steps if isinstance(step, Fma | Binary | Unary))
+    if work < _LEAST_STEPS or not all(isinstance(step, _STRAIGHT) for step in steps):
+        return None
+    guard = () if statement.mask is None else _steps(statement.mask)
+    return _Chain(statement, tuple(x for x in (*steps, *guard) if isinstance(x, Load)))
+
+
+def _waiting(body: Sequence[Statement], chains: Sequence[_Chain | None]) -> list[int]:
+    """How many elements of registers the chains of a row of stores load, from each store on."""
+    found: list[int] = []
+    count = 0
+    for statement, chain in zip(reversed(body), reversed(chains), strict=True):
+        count = count if isinstance(statement, Store) else 0
+        loads = () if chain is None else chain.loads
+        count += sum(1 for load in loads if load.buffer.space is Space.REGISTER)
+        found.append(count)
+    return found[::-1]
+
+
+def _width(waiting: int, registers: int) -> int:
     """How many chains have room: one beside totals of a loop that wait in registers for theirs."""
-    stores = itertools.takewhile(lambda s: isinstance(s, Store), following)
-    waiting = sum(
-        1
-        for store in stores
-        if isinstance(store, Store) and _is_chain(store)
-        for step in _steps(store.value)
-        if isinstance(step, Load) and step.buffer.space is Space.REGISTER
-    )
     return max(registers // _REGISTERS_PER_CHAIN, 1) if waiting <= registers // 4 else 1
 
 
@@ -101,20 +125,9 @@ def in_turns(values: Iterable[Expression]) -> Iterator[Expression]:
         yield from (step for step in steps if step is not None)
 
 
-def _is_chain(store: Store) -> bool:
-    """Whether a value is vector arithmetic of many steps, and nothing else."""
-    if store.value.lanes == 1:
-        return False
-    steps = _steps(store.value)
-    work = sum(1 for step in steps if isinstance(step, Fma | Binary | Unary))
-    return work >= _LEAST_STEPS and all(isinstance(step, _STRAIGHT) for step in steps)
-
-
-def _reads_nothing_of(run: Sequence[Store], store: Store) -> bool:
-    """Whether what `store` computes with is the same before and after the run."""
-    roots = (store.value,) if store.mask is None else (store.value, store.mask)
-    loads = [step for root in roots for step in _steps(root) if isinstance(step, Load)]
-    return not any(_may_overlap(load, other) for load in loads for other in run)
+def _reads_nothing_of(run: Sequence[Store], chain: _Chain) -> bool:
+    """Whether what a store computes with is the same before and after the run."""
+    return not any(_may_overlap(load, other) for load in chain.loads for other in run)
 
 
 def _may_overlap(load: Load, store: Store) -> bool:

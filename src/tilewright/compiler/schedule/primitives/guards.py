@@ -7,17 +7,24 @@ keep them.  Nothing here changes a value that anybody sees.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import Access, accesses, known_facts
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import (
+    Access,
+    accesses,
+    known_facts,
+    loads_of,
+)
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
+    Expression,
     For,
     If,
     Kernel,
@@ -30,6 +37,7 @@ from tilewright.compiler.kernel.rewrite import (
     as_symbol,
     expression_symbols,
     loads,
+    loops,
     map_body,
     subexpressions,
     substitute_dim,
@@ -176,25 +184,45 @@ def _is_private(kernel: Kernel, loop: For, buffer: Buffer, guard: If) -> bool:
     """Whether every iteration of a loop has a buffer for itself, in what the guard lets through."""
     if live_outside(kernel.body, loop, buffer):
         return False
-    sides = guard_sides(guard.condition)
-    body = loop.body if sides is None else _let_through(loop.body, sides[1])
-    return buffer in private_buffers(body)
+    inside = {loop.var.name, *(x.var.name for x in loops(loop.body))}
+    return buffer in private_buffers(_let_through(loop.body, guard.condition, inside))
 
 
-def _let_through(body: Sequence[Statement], limit: Dim) -> Body:
-    """`body` as iterations below the limit run it."""
+def _let_through(
+    body: Sequence[Statement], condition: Expression, inside: AbstractSet[str]
+) -> Body:
+    """`body` as iterations that a condition admits run it; other loops `inside` may stand for those it tests."""
+    sides = guard_sides(condition)
     found: list[Statement] = []
     for statement in body:
-        if not isinstance(statement, For | If):
+        if sides is None or not isinstance(statement, For | If):
             found.append(statement)
             continue
-        inside = _let_through(statement.body, limit)
-        sides = guard_sides(statement.condition) if isinstance(statement, If) else None
-        if sides is not None and sides[1] == limit:
-            found.extend(inside)
+        within_it = _let_through(statement.body, condition, inside)
+        other = guard_sides(statement.condition) if isinstance(statement, If) else None
+        if (
+            other is not None
+            and other[1] == sides[1]
+            and _form(other[0], inside) == _form(sides[0], inside)
+        ):
+            found.extend(within_it)
         else:
-            found.append(with_inner(statement, inside))
+            found.append(with_inner(statement, within_it))
     return tuple(found)
+
+
+def _form(index: Dim, inside: AbstractSet[str]) -> tuple[int, list[tuple[int, str]]]:
+    """An index without the names of loops `inside`: what copies of a guard in other variables share."""
+    if isinstance(index, int):
+        return index, []
+    terms: list[tuple[int, str]] = []
+    for monomial, factor in index.terms:
+        names = (
+            f"up to {x.upper}" if isinstance(x, Symbol) and x.name in inside else str(x)
+            for x in monomial
+        )
+        terms.append((factor, " ".join(names)))
+    return index.constant, sorted(terms)
 
 
 @final
@@ -220,8 +248,7 @@ class _Excluded:
         `places` says what stands for each tested variable, in `indices` or around what is private to its loop.
         """
         return all(
-            any(s is self.guard for s in path)
-            or self._is_guarded(path, indices, places, read)
+            self._is_guarded(path, indices, places, read)
             or self._stays_apart(path, statement, indices, places, read)
             for path, statement, read in _reads(self.kernel.body, buffer)
         )
@@ -250,6 +277,7 @@ class _Excluded:
         wanted = expression_text(here)
         return any(
             isinstance(s, If)
+            and renamed.keys() <= {x.name for x in expression_symbols(s.condition)}
             and expression_text(substitute_expression(s.condition, renamed)) == wanted
             for s in path
         )
@@ -265,7 +293,7 @@ class _Excluded:
         """Whether a read without the guard only makes elements that are excluded, too, and unread."""
         if not isinstance(statement, Store) or statement.buffer.space not in _LOCAL:
             return False
-        if read.lanes != 1 or statement.mask is not None or _is_indirect(statement):
+        if read.lanes != 1 or statement.value.lanes != 1 or _is_indirect(statement):
             return False
         here: dict[str, Dim] = {}
         for name, place in places.items():
@@ -302,6 +330,8 @@ def _place_read(place: Dim, written: Sequence[Dim], read: Sequence[Dim]) -> Dim 
 
 def _is_indirect(store: Store) -> bool:
     """Whether memory decides where a statement reads or writes, or whether it does."""
+    if store.mask is not None:
+        return True
     found = loads((store,))
     places = [*store.indices, *(index for load in found for index in load.indices)]
     return any(load.mask is not None for load in found) or any(
@@ -315,12 +345,7 @@ def _reads(
     """Every load of a buffer, with its statement and what stands around that."""
     found: list[tuple[tuple[Statement, ...], Statement, Load]] = []
     for statement in body:
-        if isinstance(statement, Store):
-            here = loads((statement,))
-        elif isinstance(statement, If):
-            here = [v for v in subexpressions(statement.condition) if isinstance(v, Load)]
-        else:
-            here = []
+        here = loads_of(statement)
         found.extend((path, statement, load) for load in here if load.buffer is buffer)
         if isinstance(statement, For | If):
             found.extend(_reads(statement.body, buffer, (*path, statement)))

@@ -11,7 +11,7 @@ from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Buffer, Kernel
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.rewrite import as_index, loops
 from tilewright.compiler.schedule.primitives import (
     cache_write,
     drop_guards,
@@ -24,7 +24,7 @@ from tilewright.compiler.schedule.primitives import (
     split,
 )
 
-f32 = dtypes.f32
+f32, i64 = dtypes.f32, dtypes.i64
 LANES = 8
 
 Step = Callable[[KernelBuilder, Buffer, Buffer, Dim], None]
@@ -127,6 +127,73 @@ def test_a_guard_stays_whose_temporary_lives_longer_than_the_loop_it_tests() -> 
     kernel = in_workgroup(b)
     changed = without_guards(kernel)
     assert body_text(changed).count("if") == 1
+    assert_same(kernel, changed)
+
+
+def with_guard_read(other: bool) -> Kernel:
+    """Within the guard an element is read that only an excluded iteration writes: of `t`, or made of it."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (LANES,)), b.result("y", f32, (5,))
+    t, u = b.temporary(f32, (LANES,), "t"), b.temporary(f32, (LANES,), "u")
+    for buffer in (t, u):
+        with b.nest((LANES,), ("zero",)) as (j,):
+            b.store(buffer, (j,), 0)
+    with b.nest((2,), ("r",)):
+        with b.nest((LANES,), ("i",)) as (i,), b.when(b.lt(b.index(i), b.index(5))):
+            read = b.load(u, (LANES - 1,)) if other else b.load(t, (LANES - 1 - i,))
+            b.store(t, (i,), b.add(read, b.load(x, (i,))))
+        with b.nest((LANES,), ("m",)) as (i,):
+            b.store(u, (i,), b.load(t, (i,)))
+    with b.nest((LANES,), ("last",)) as (i,), b.when(b.lt(b.index(i), b.index(5))):
+        b.store(y, (i,), b.load(t, (i,)))
+    return in_workgroup(b)
+
+
+def with_limit_shared_by_another_loop() -> Kernel:
+    """`o < 5` looks like the guard `i < 5`, and says nothing about it."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (LANES,)), b.result("y", f32, (10, 5))
+    t = b.temporary(f32, (1,), "t")
+    with b.nest((10,), ("o",)) as (o,), b.nest((LANES,), ("i",)) as (i,):
+        with b.when(b.lt(b.index(o), b.index(5))):
+            b.store(t, (0,), 1)
+        with b.when(b.lt(b.index(i), b.index(5))):
+            b.store(y, (o, i), b.load(t, (0,)))
+        with b.when(b.lt(b.index(i), b.index(5))):
+            b.store(t, (0,), b.load(x, (i,)))
+    return set_scope(b.build(), "t", "workgroup")
+
+
+def with_extent_that_reads() -> Kernel:
+    """How often a loop runs is read from elements of excluded lanes."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", i64, (LANES,)), b.result("y", i64, (LANES,))
+    t = b.temporary(i64, (LANES,), "t")
+    with b.nest((LANES,), ("zero",)) as (j,):
+        b.store(t, (j,), 1)
+        b.store(y, (j,), 0)
+    with b.nest((LANES,), ("i",)) as (i,), b.when(b.lt(b.index(i), b.index(5))):
+        b.store(t, (i,), b.max(b.load(x, (i,)), 0))
+    with b.nest((LANES,), ("m",)) as (m,):
+        times = as_index(b.load(t, (m,)))
+        with b.nest((times,), ("q",)):
+            b.store(y, (m,), b.add(b.load(y, (m,)), 1))
+    return set_scope(b.build(), "t", "workgroup")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        with_guard_read(other=True),
+        with_guard_read(other=False),
+        with_limit_shared_by_another_loop(),
+        with_extent_that_reads(),
+    ],
+    ids=["made of it", "mirrored", "limit only", "extent"],
+)
+def test_a_guard_stays_that_somebody_sees_in_another_way(kernel: Kernel) -> None:
+    changed = without_guards(kernel)
+    assert body_text(changed).count("if") == body_text(kernel).count("if")
     assert_same(kernel, changed)
 
 
