@@ -98,6 +98,7 @@ def test_the_binding_compiles_without_warnings(compiler: list[str], tmp_path: Pa
         done = subprocess.run(
             [
                 *(*compiler, *STRICT, *INCLUDES, "-DPy_LIMITED_API=0x030B0000"),
+                '-DTW_SOURCES="mark"',
                 *("-isystem", str(headers), "-O2", "-fPIC", "-c", str(source)),
                 *("-o", str(tmp_path / "out.o")),
             ],

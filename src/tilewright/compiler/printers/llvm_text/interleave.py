@@ -94,9 +94,10 @@ class _Chain:
 def _chain(statement: Statement) -> _Chain | None:
     if not isinstance(statement, Store) or statement.value.lanes == 1:
         return None
-    steps = _steps(statement.value)
-    work = sum(1 for step in steps if isinstance(step, Fma | Binary | Unary))
-    if work < _LEAST_STEPS or not all(isinstance(step, _STRAIGHT) for step in steps):
+    levels = _by_depth(statement.value)
+    steps = [step for level in levels for step in level]
+    # Depth, not the number of steps: what is twice in a value may be one object or two.
+    if len(levels) <= _LEAST_STEPS or not all(isinstance(x, _STRAIGHT) for x in steps):
         return None
     guard = () if statement.mask is None else _steps(statement.mask)
     return _Chain(statement, tuple(x for x in (*steps, *guard) if isinstance(x, Load)))
@@ -109,7 +110,9 @@ def _waiting(body: Sequence[Statement], chains: Sequence[_Chain | None]) -> list
     for statement, chain in zip(reversed(body), reversed(chains), strict=True):
         count = count if isinstance(statement, Store) else 0
         loads = () if chain is None else chain.loads
-        count += sum(1 for load in loads if load.buffer.space is Space.REGISTER)
+        count += len(
+            {(x.buffer, x.indices) for x in loads if x.buffer.space is Space.REGISTER}
+        )
         found.append(count)
     return found[::-1]
 
@@ -120,9 +123,25 @@ def _width(waiting: int, registers: int) -> int:
 
 
 def in_turns(values: Iterable[Expression]) -> Iterator[Expression]:
-    """The steps of all values, the first of each, the second of each, and so on."""
-    for steps in itertools.zip_longest(*map(_steps, values)):
-        yield from (step for step in steps if step is not None)
+    """The steps of all values: first those of each that need nothing, then those that need only these, and so on.
+
+    What comes twice in a value is as deep in both places, so it does not matter whether it is one object.
+    """
+    for steps in itertools.zip_longest(*map(_by_depth, values), fillvalue=()):
+        yield from itertools.chain.from_iterable(steps)
+
+
+def _by_depth(root: Expression) -> list[list[Expression]]:
+    """The steps of a value by how many steps are before them at least."""
+    found: list[list[Expression]] = []
+    depths: dict[int, int] = {}
+    for step in _steps(root):
+        depth = max((depths[id(part)] + 1 for part in parts(step)), default=0)
+        depths[id(step)] = depth
+        if depth == len(found):
+            found.append([])
+        found[depth].append(step)
+    return found
 
 
 def _reads_nothing_of(run: Sequence[Store], chain: _Chain) -> bool:
