@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fakes import flow_models
+from fakes import flow_graphs, flow_models
 from fakes.exported_library import CModel, LibraryError, export
 from fakes.graphs import parse
 from tilewright.base.errors import UserError
@@ -48,7 +48,7 @@ def test_libraries_branch_and_loop(name: str, threads: int, tmp_path: Path) -> N
 
 
 def test_an_index_of_any_trip_is_looked_at(tmp_path: Path) -> None:
-    model = tw.compile(parse(flow_models.INDEXING), threads=1)
+    model = tw.compile(parse(flow_graphs.INDEXING), threads=1)
     library = CModel(export(model, tmp_path / "net.so"), threads=1)
     x = np.arange(5, dtype=np.float32)
     check(model, library, x, np.array([4, 0, -2]))

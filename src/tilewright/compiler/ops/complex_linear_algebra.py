@@ -20,7 +20,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops import reflections
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.linear_algebra import where_finite
+from tilewright.compiler.ops.linear_algebra import svd_factors, svd_types, where_finite
 from tilewright.compiler.ops.shapes import check_same, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
@@ -410,27 +410,8 @@ left_eigenvectors: Final = declare(
 
 
 def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x = _matrices(types)
-    *batch, rows, columns = x.shape
-    count = minimum(rows, columns)
-    left, right = (rows, columns) if attributes["full"] else (count, count)
-    sides = (x.with_shape((*batch, rows, left)), x.with_shape((*batch, right, columns)))
-    values = x.with_shape((*batch, count))
-    return *_twice(sides[0]), values, *_twice(sides[1])
-
-
-def _svd(x: np.ndarray, *, full: bool) -> tuple[np.ndarray, ...]:
-    if x.size:
-        return where_finite(lambda a: np.linalg.svd(a, full_matrices=full), x)
-    *batch, rows, columns = x.shape
-    count = min(rows, columns)
-    left, right = (rows, columns) if full else (count, count)
-    sides = (
-        np.broadcast_to(np.eye(*s, dtype=np.complex128), (*batch, *s))
-        for s in ((rows, left), (right, columns))
-    )
-    first, last = sides
-    return first, np.zeros((*batch, count)), last
+    left, values, right = svd_types(_matrices(types), attributes)
+    return *_twice(left), values, *_twice(right)
 
 
 complex_svd: Final = declare(
@@ -440,7 +421,7 @@ complex_svd: Final = declare(
     attributes=(attr("full", "bool", default=False),),
     results=_results("left", "=values", "right"),
     infer=_svd_infer,
-    evaluate=_by_parts(_svd),
+    evaluate=_by_parts(svd_factors),
     on_host=_ON_HOST,
     source="LAPACK zgesdd",
 )

@@ -278,8 +278,8 @@ eig: Final = declare(
 )
 
 
-def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x = _matrices(types)
+def svd_types(x: TensorType, attributes: Attributes) -> tuple[TensorType, ...]:
+    """Those of U, the singular values, and V*."""
     *batch, rows, columns = x.shape
     count = minimum(rows, columns)
     left, right = (rows, columns) if attributes["full"] else (count, count)
@@ -287,18 +287,24 @@ def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return tuple(x.with_shape((*batch, *shape)) for shape in shapes)
 
 
+def _svd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return svd_types(_matrices(types), attributes)
+
+
+def svd_factors(x: Array, *, full: bool) -> tuple[Array, ...]:
+    """U, the singular values, and V* of matrices of f64 or complex128."""
+    if x.size:
+        return where_finite(lambda a: np.linalg.svd(a, full_matrices=full), x)
+    *batch, rows, columns = x.shape
+    count = min(rows, columns)
+    left, right = (rows, columns) if full else (count, count)
+    u = np.broadcast_to(np.eye(rows, left, dtype=x.dtype), (*batch, rows, left))
+    v = np.broadcast_to(np.eye(right, columns, dtype=x.dtype), (*batch, right, columns))
+    return u, np.zeros((*batch, count)), v
+
+
 def _svd_oracle(x: Array, *, full: bool) -> tuple[Array, ...]:
-    if not x.size:
-        rows, columns = x.shape[-2:]
-        count, batch = min(rows, columns), x.shape[:-2]
-        left, right = (rows, columns) if full else (count, count)
-        u = np.broadcast_to(np.eye(rows, left), (*batch, rows, left))
-        v = np.broadcast_to(np.eye(right, columns), (*batch, right, columns))
-        return tuple(_rounded(part, x) for part in (u, np.zeros((*batch, count)), v))
-    found = where_finite(
-        lambda a: np.linalg.svd(a, full_matrices=full), x.astype(np.float64)
-    )
-    return tuple(_rounded(part, x) for part in found)
+    return tuple(_rounded(part, x) for part in svd_factors(x.astype(np.float64), full=full))
 
 
 svd: Final = declare(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fakes import flow_models
+from fakes import flow_graphs, flow_models
 from fakes.graphs import parse
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
@@ -31,23 +31,6 @@ COUNT = """graph @g<N: 1..>(%n: i64[], %x: f32[N]) {
       return %j, %q
     }
   return %t, %z
-}"""
-
-
-GROWTH = """graph @g(%n: i64[], %x: f32[2]) {
-  %zero: i64[] = constant {value = i64[] [0]}
-  %t: i64[], %z: f32[E] = while(%zero, %x, %n, %x) {carried = 2, sizes = [E], trip_sizes = [S]}
-    graph @go(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
-      %g: bool[] = less(%i, %m)
-      return %g
-    }
-    graph @body(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
-      %one: i64[] = constant {value = i64[] [1]}
-      %j: i64[] = add(%i, %one)
-      %q: f32[S + 2] = concat(%p, %w) {axis = 0}
-      return %j, %q
-    }
-  return %z
 }"""
 
 
@@ -86,7 +69,7 @@ def test_plans_without_control_flow_say_so() -> None:
 
 
 def test_what_grows_is_handed_from_trip_to_trip_and_not_copied() -> None:
-    plan = plan_of(GROWTH)
+    plan = plan_of(flow_graphs.GROWTH)
     head = next(i for i, step in enumerate(plan.steps) if step.kind == "label")
     back = next(i for i, step in enumerate(plan.steps) if step.kind == "jump")
     kinds = [step.kind for step in plan.steps[head:back]]

@@ -6,28 +6,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fakes import flow_models
+from fakes import flow_graphs, flow_models
+from fakes.flow_graphs import GROWTH
 from fakes.graphs import parse
 from tilewright.base.errors import InputError, UserError
 from tilewright.runtime.debug_executor import GraphModuleDebug, first_divergence, flow_nodes
 from tilewright.runtime.graph_executor import create_executor_module
 from tilewright.runtime.plan_executor import PlanExecutor
-
-GROWTH = """graph @g(%n: i64[], %x: f32[2]) {
-  %zero: i64[] = constant {value = i64[] [0]}
-  %t: i64[], %z: f32[E] = while(%zero, %x, %n, %x) {carried = 2, sizes = [E], trip_sizes = [S]}
-    graph @go(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
-      %g: bool[] = less(%i, %m)
-      return %g
-    }
-    graph @body(%i: i64[], %p: f32[S], %m: i64[], %w: f32[2]) {
-      %one: i64[] = constant {value = i64[] [1]}
-      %j: i64[] = add(%i, %one)
-      %q: f32[S + 2] = concat(%p, %w) {axis = 0}
-      return %j, %q
-    }
-  return %z
-}"""
 
 
 def debugged(model: tw.Model) -> GraphModuleDebug:
@@ -54,7 +39,7 @@ def test_a_step_of_a_loop_is_a_node_in_every_trip() -> None:
 
 def test_times_are_taken_without_changing_the_way() -> None:
     """A counter that a step adds to counts once, however often the step ran."""
-    model = tw.compile(parse(flow_models.INDEXING))
+    model = tw.compile(parse(flow_graphs.INDEXING))
     module = debugged(model)
     inputs = {"x": np.arange(5, dtype=np.float32), "p": np.array([4, 0, -2])}
     result = module.run(number=3, repeat=2, min_repeat_ms=0, **inputs)

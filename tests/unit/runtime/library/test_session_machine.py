@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import tilewright as tw
-from fakes import flow_models
+from fakes import flow_graphs
 from fakes.graphs import parse
 from tilewright.base.errors import InputError
 from tilewright.runtime.hal.device import Device
@@ -109,7 +109,7 @@ def test_each_kernel_is_told_with_its_tensors(path: Path) -> None:
 
 def test_kernels_of_a_loop_are_told_in_every_trip(tmp_path: Path) -> None:
     found = tmp_path / "loop.vmfb"
-    model = tw.compile(parse(flow_models.INDEXING))
+    model = tw.compile(parse(flow_graphs.INDEXING))
     model.save(found)
     vm, told = machine(found, "plan"), []
     vm.set_instrument(lambda _, symbol, before, *rest: told.append(symbol) or 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fakes import flow_models
+from fakes import flow_graphs
 from fakes.graphs import parse
 from fakes.plans import flow_plan
 from tilewright.base.errors import ArchiveError, InputError, UserError
@@ -87,7 +87,7 @@ def test_what_always_runs_fails_when_it_is_recorded() -> None:
 
 def test_an_index_of_any_trip_is_looked_at() -> None:
     """Also where the trips behind it overwrite what was found."""
-    model = tw.compile(parse(flow_models.INDEXING))
+    model = tw.compile(parse(flow_graphs.INDEXING))
     x = np.arange(5, dtype=np.float32)
     assert model(x, np.array([4, 0, -2])) == 7
     for place in range(3):
@@ -98,7 +98,7 @@ def test_an_index_of_any_trip_is_looked_at() -> None:
 
 
 def test_a_loop_is_refused_step_by_step_and_says_so() -> None:
-    model = tw.compile(parse(flow_models.INDEXING))
+    model = tw.compile(parse(flow_graphs.INDEXING))
     inputs = [np.arange(5, dtype=np.float32), np.array([4, 0, -2])]
     with pytest.raises(UserError, match="control flow does not run step by step"):
         model.session.executor.stepper(inputs)

@@ -35,7 +35,6 @@ from tilewright.compiler.kernel.ir import (
     Permuted,
     Select,
     Splat,
-    Store,
     Transposed,
     Unary,
 )
@@ -139,12 +138,12 @@ class Expressions:
             case _:
                 assert_never(node)
 
-    def in_turns(self, stores: Sequence[Store]) -> dict[int, Value]:
+    def in_turns(self, chains: Sequence[interleave.Chain]) -> dict[int, Value]:
         """What stores write, by id of the store, computed side by side."""
         self.begin_statement()
-        for step in interleave.in_turns(store.value for store in stores):
+        for step in interleave.in_turns(chains):
             self.value(step)
-        return {id(store): self.value(store.value) for store in stores}
+        return {id(chain.store): self.value(chain.store.value) for chain in chains}
 
     def begin_statement(self) -> None:
         """Forget the values of expressions: what was before may have changed memory."""

@@ -45,11 +45,27 @@ _REGISTERS_PER_CHAIN: Final = 5
 
 @final
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """A store of vector arithmetic in many steps.
+
+    Attributes:
+        store: the store.
+        levels: the steps of its value: those that need nothing, those that need only these, and so on.
+        loads: what value and mask load.
+    """
+
+    store: Store
+    levels: tuple[tuple[Expression, ...], ...]
+    loads: tuple[Load, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Run:
     """Statements in order; `ahead` are those of them whose values can be computed before all of them."""
 
     statements: tuple[Statement, ...]
-    ahead: tuple[Store, ...] = ()
+    ahead: tuple[Chain, ...] = ()
 
 
 def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
@@ -62,7 +78,7 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
     chains = [_chain(statement) for statement in body]
     waiting = _waiting(body, chains)
     run: list[Store] = []
-    ahead: list[Store] = []
+    ahead: list[Chain] = []
     width = 1
     for statement, chain, others in zip(body, chains, waiting, strict=True):
         full = chain is not None and (
@@ -73,7 +89,7 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
             run, ahead = [], []
         if chain is not None:
             width = width if ahead else _width(others, registers)
-            ahead.append(chain.store)
+            ahead.append(chain)
         if isinstance(statement, Store) and ahead:
             run.append(statement)
         else:
@@ -82,16 +98,7 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
         yield Run(tuple(run), tuple(ahead))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """A store of vector arithmetic in many steps, and what its value and mask load."""
-
-    store: Store
-    loads: tuple[Load, ...]
-
-
-def _chain(statement: Statement) -> _Chain | None:
+def _chain(statement: Statement) -> Chain | None:
     if not isinstance(statement, Store) or statement.value.lanes == 1:
         return None
     levels = _by_depth(statement.value)
@@ -100,10 +107,11 @@ def _chain(statement: Statement) -> _Chain | None:
     if len(levels) <= _LEAST_STEPS or not all(isinstance(x, _STRAIGHT) for x in steps):
         return None
     guard = () if statement.mask is None else _steps(statement.mask)
-    return _Chain(statement, tuple(x for x in (*steps, *guard) if isinstance(x, Load)))
+    loads = tuple(x for x in (*steps, *guard) if isinstance(x, Load))
+    return Chain(statement, levels, loads)
 
 
-def _waiting(body: Sequence[Statement], chains: Sequence[_Chain | None]) -> list[int]:
+def _waiting(body: Sequence[Statement], chains: Sequence[Chain | None]) -> list[int]:
     """How many elements of registers the chains of a row of stores load, from each store on."""
     found: list[int] = []
     count = 0
@@ -122,16 +130,17 @@ def _width(waiting: int, registers: int) -> int:
     return max(registers // _REGISTERS_PER_CHAIN, 1) if waiting <= registers // 4 else 1
 
 
-def in_turns(values: Iterable[Expression]) -> Iterator[Expression]:
-    """The steps of all values: first those of each that need nothing, then those that need only these, and so on.
+def in_turns(chains: Iterable[Chain]) -> Iterator[Expression]:
+    """The steps of all values, level by level.
 
     What comes twice in a value is as deep in both places, so it does not matter whether it is one object.
     """
-    for steps in itertools.zip_longest(*map(_by_depth, values), fillvalue=()):
+    levels = (chain.levels for chain in chains)
+    for steps in itertools.zip_longest(*levels, fillvalue=()):
         yield from itertools.chain.from_iterable(steps)
 
 
-def _by_depth(root: Expression) -> list[list[Expression]]:
+def _by_depth(root: Expression) -> tuple[tuple[Expression, ...], ...]:
     """The steps of a value by how many steps are before them at least."""
     found: list[list[Expression]] = []
     depths: dict[int, int] = {}
@@ -141,10 +150,10 @@ def _by_depth(root: Expression) -> list[list[Expression]]:
         if depth == len(found):
             found.append([])
         found[depth].append(step)
-    return found
+    return tuple(map(tuple, found))
 
 
-def _reads_nothing_of(run: Sequence[Store], chain: _Chain) -> bool:
+def _reads_nothing_of(run: Sequence[Store], chain: Chain) -> bool:
     """Whether what a store computes with is the same before and after the run."""
     return not any(_may_overlap(load, other) for load in chain.loads for other in run)
 

@@ -259,7 +259,6 @@ class _LaneRows:
     def part(self, lane: str) -> None:
         """Schedule the one statement of the tile's code that `lane` goes over."""
         s = self.s
-        unguard(s, lane)
         inner = find(s.kernel, lane).body
         if len(inner) != 1 or not isinstance(inner[0], For):
             self._vectors(lane)

@@ -26,12 +26,10 @@ from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
-    drop_guards,
     fission,
     partition,
     privatize,
     reorder,
-    sink_guards,
     split,
     unroll,
 )
@@ -42,6 +40,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
     split_off_last_block,
+    unguard,
 )
 from tilewright.compiler.schedule.rules.rows import schedule_pass
 from tilewright.compiler.schedule.rules.structure import (
@@ -237,8 +236,7 @@ class _StreamedRows:
         for own, part, size in self._cut(row, name, max(1, self.vectors // rows), lanes):
             tile, lane = s.fresh(f"{name}_t"), s.fresh("column")
             s.apply(split, part, size, into=(tile, lane))
-            s.apply(sink_guards, own)
-            s.apply(drop_guards, own)
+            unguard(s, own)
             s.apply(reorder, [tile, own, lane])
             self._privatize(own)
             schedule_micro_kernel(s, own, 2, micro)
