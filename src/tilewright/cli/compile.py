@@ -124,7 +124,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     passes: PassChoice,
     codegens: CodegenChoice,
 ) -> None:
-    """Compile MODEL (an ONNX file) to machine code.
+    """Compile MODEL (ONNX, StableHLO or GGUF) to machine code.
 
     A .vmfb archive holds the code, the weights and the execution plan. It runs with `tilewright run`,
     `tilewright.load`, and under IREE's runtime. Libraries and programs need nothing beside them; a C
