@@ -95,13 +95,13 @@ class BlockWalk:
     def _block(self, around: list[str]) -> None:
         """A loop over blocks goes outside of tiles and rows."""
         s, row = self.s, around[-1]
-        unguard(s, row)
         block, *others = find(s.kernel, row).body
         if others or not is_block(block):
             self.code.part(row)
             return
         s.apply(reorder, [block.var.name, *around])
         if is_block(find(s.kernel, row).body[0]):
+            unguard(s, row)
             self._block(around)
             return
         self.code.inside(row)
