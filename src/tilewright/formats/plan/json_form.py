@@ -48,7 +48,10 @@ from tilewright.formats.plan.steps import (
 from tilewright.formats.plan.verifier import verify_plan
 
 VERSION: Final = (1, 6)
-_WITHOUT_BLOCKS: Final = (1, 5)  # what plans are written as in which no size changes
+_WITHOUT_BLOCKS: Final = (
+    1,
+    5,
+)  # what plans are written as in which no size changes or is compared
 _WITHOUT_ROWS: Final = (1, 4)  # what plans that pick no rows are written as
 _WITHOUT_FLOW: Final = (1, 3)  # those without control flow
 _DIM_LIMIT: Final = 4096  # characters of one expression
@@ -194,7 +197,7 @@ def _extension(plan: Plan) -> dict[str, object]:
 
 def _version(plan: Plan) -> tuple[int, int]:
     """The oldest version that has all that is in the plan."""
-    if plan.has_blocks:
+    if plan.has_blocks or plan.has_expectations:
         return VERSION
     if plan.has_rows:
         return _WITHOUT_BLOCKS

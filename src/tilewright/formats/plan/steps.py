@@ -218,8 +218,9 @@ class Plan:
 
     @property
     def is_static(self) -> bool:
-        """Whether no size depends on a call, and no memory on what runs before."""
-        return not self.dims and not self.has_reads and not self.has_blocks
+        """Whether no size depends on a call or refuses one, and no memory depends on what runs before."""
+        is_known = not self.dims and not self.has_reads and not self.has_blocks
+        return is_known and not self.has_expectations
 
     @property
     def has_flow(self) -> bool:
@@ -238,5 +239,10 @@ class Plan:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether some sizes change from trip to trip, differ between branches, or are compared in one."""
-        return any(step.kind in ("allocate", "rebind", "expect") for step in self.steps)
+        """Whether some sizes change from trip to trip, or differ between branches."""
+        return any(step.kind in ("allocate", "rebind") for step in self.steps)
+
+    @property
+    def has_expectations(self) -> bool:
+        """Whether some sizes are compared where they are needed, such as in a branch."""
+        return any(step.kind == "expect" for step in self.steps)

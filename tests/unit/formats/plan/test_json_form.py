@@ -11,12 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.plans import calling_plan, checking_plan, dynamic_plan, flow_plan, static_plan
+from fakes.plans import (
+    block_plan,
+    calling_plan,
+    checking_plan,
+    dynamic_plan,
+    flow_plan,
+    static_plan,
+)
 from tilewright.base.errors import ArchiveError
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.symbolic import parse as parse_dim
-from tilewright.formats.plan import Plan, from_json, json_form, to_json
+from tilewright.formats.plan import Plan, Step, from_json, json_form, to_json
 
 PLANS = (static_plan(), dynamic_plan(), calling_plan(), checking_plan())
 
@@ -286,7 +293,15 @@ def without_rows() -> Plan:
 
 
 def test_plans_are_written_as_the_oldest_version_that_has_what_is_in_them() -> None:
-    rows = ((flow_plan(), [1, 5]), (without_rows(), [1, 4]), (static_plan(), [1, 3]))
+    expect = Step("expect", "expect_sizes", "node 'x'", (), 0, dims=(3, 3))
+    expecting = dataclasses.replace(static_plan(), steps=(*static_plan().steps, expect))
+    rows = (
+        (block_plan(), [1, 6]),
+        (expecting, [1, 6]),
+        (flow_plan(), [1, 5]),
+        (without_rows(), [1, 4]),
+        (static_plan(), [1, 3]),
+    )
     for plan, version in rows:
         assert from_json(to_json(plan)) == plan
         assert members_of(plan)["metadata"]["tilewright"]["version"] == version

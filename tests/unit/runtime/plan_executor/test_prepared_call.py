@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes.onnx_models import parse
 from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import InputError
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.runtime.plan_executor import PlanExecutor
+from tilewright.runtime.plan_executor.prepared_call import PreparedCall
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +66,36 @@ def test_arrays_that_would_be_copied_are_errors(executor: PlanExecutor) -> None:
         executor.prepare([past, places, dense], [None, dense])
     with pytest.raises(InputError, match="got 2 inputs"):
         executor.prepare([past, places], [None, None])
+
+
+def test_a_plan_that_only_compares_sizes_is_one_list_of_commands() -> None:
+    """The host decides nothing in it: what a branch expects of sizes is known when they are."""
+    model = tw.compile(
+        parse(
+            """graph (bool c, float[2, N] a, float[M, 2] b, float[2, 2] z) => (float[2, 2] y) {
+              y = If (c) <
+                then_branch = t () => (float[2, 2] p) { p = MatMul (a, b) },
+                else_branch = e () => (float[2, 2] q) { q = Identity (z) }
+              >
+            }"""
+        )
+    )
+    executor = model.session.executor
+    assert isinstance(executor, PlanExecutor)
+    assert "expect" in [step.kind for step in executor.plan.steps]
+    a, b, z = (
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(8, dtype=np.float32).reshape(4, 2),
+        np.full((2, 2), 7, np.float32),
+    )
+    for go, right, wanted in (
+        (True, b[:3], a @ b[:3]),
+        (False, b[:3], z),
+        (False, b, z),
+    ):
+        call = executor.prepare([np.array(go), a, right, z], [None])
+        assert isinstance(call, PreparedCall)
+        np.testing.assert_array_equal(call()[0], wanted)
+        np.testing.assert_array_equal(model(np.array(go), a, right, z), wanted)
+    with pytest.raises(InputError, match=r"sizes do not agree: N is 3, M is 4"):
+        model(np.array(True), a, b, z)
