@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast, final
 
@@ -291,7 +291,7 @@ class FlowRunner:
             return found
 
     @staticmethod
-    def _known(env: dict[str, int], name: str) -> int:
+    def _known(env: Mapping[str, int], name: str) -> int:
         if name not in env:
             raise ArchiveError(f"size '{name}' is used before it is read", location="plan")
         return env[name]
@@ -342,8 +342,8 @@ class FlowRunner:
 
     def _arranged(self, steps: StepRecorder, group: int) -> tuple[dict[int, int], int]:
         """Offsets of the transients of a group in its arena, and the arena's size."""
-        names = sorted(self.layout.group_symbols.get(group, ()))
-        key = (group, *(self._known(dict(steps.env), name) for name in names))
+        names = self.layout.group_symbols.get(group, ())
+        key = (group, *(self._known(steps.env, name) for name in names))
         with self._lock:
             found = self._offsets.get(key)
             if found is None:
@@ -447,9 +447,7 @@ class FlowRunner:
         names = [size.name for size in step.sizes]
         call.env.update(zip(names, numbers, strict=True))
         call.version += 1
-        for storage, memory in zip(storages[count:], memories, strict=True):
-            self._check_block(call, self.plan.storages[storage].size_bytes, memory)
-        self._complete(call, names)
+        self._complete(call, names, storages[count:])
 
     def _allocate(self, call: Call, step: Step) -> None:
         storage = self.plan.entries[step.arguments[0]].storage
@@ -461,9 +459,14 @@ class FlowRunner:
 
     def number(self, call: Call, size: Dim) -> int:
         """The value of a size now.  Raises: ArchiveError where it has none."""
-        for name in names_in((size,)):
-            self._known(call.env, name)
-        return size if isinstance(size, int) else evaluate(size, call.env)
+        if isinstance(size, int):
+            return size
+        try:
+            return evaluate(size, call.env)
+        except UserError:
+            for name in names_in((size,)):
+                self._known(call.env, name)
+            raise
 
     @staticmethod
     def _check_bounds(step: Step, numbers: Sequence[int]) -> None:
@@ -472,31 +475,31 @@ class FlowRunner:
             if problem is not None:
                 raise problem
 
-    def _complete(self, call: Call, names: Sequence[str]) -> None:
-        """Look at, and place, what depends on sizes that have just been bound, and on none that is bound later."""
-        steps, changed = (
-            StepRecorder(self.resources, call.env, Recorder()),
-            frozenset(names),
-        )
+    def _complete(
+        self, call: Call, names: Sequence[str], moved: Iterable[int] = ()
+    ) -> None:
+        """Look at, and place, what depends on sizes that have just been bound, and on none that is bound later.
+
+        Of blocks those are looked at whose size may be another, and those whose memory is: `moved`.
+        """
+        steps = StepRecorder(self.resources, call.env, Recorder())
         for group in self.layout.groups_of(names):
             self._check(steps, group)
-            symbols = sorted(self.layout.group_symbols.get(group, ()))
+            symbols = self.layout.group_symbols.get(group, ())
             if not all(name in call.env for name in symbols):
                 continue
             key = tuple(call.env[name] for name in symbols)
             if call.placed.get(group) != key:
                 call.placed[group] = key
                 self._place(call, group)
-        for storage, memory in call.storages.items():
-            declared = self.plan.storages[storage]
-            if declared.kind == "block" and not changed.isdisjoint(
-                names_in((declared.size_bytes,))
-            ):
-                self._check_block(call, declared.size_bytes, memory)
+        blocks = set(moved).union(*(self.layout.blocks_of.get(n, ()) for n in names))
+        for storage in blocks & call.storages.keys():
+            self._check_block(call, storage)
 
-    def _check_block(self, call: Call, size: Dim, memory: Any) -> None:
+    def _check_block(self, call: Call, storage: int) -> None:
         """A block, whose size may have been bound again, is no larger than its memory."""
-        if self.number(call, size) > memoryview(memory).nbytes:
+        size = self.number(call, self.plan.storages[storage].size_bytes)
+        if size > memoryview(call.storages[storage]).nbytes:
             raise ArchiveError("a block is larger than its memory", location="plan")
 
     def _check(self, steps: StepRecorder, group: int) -> None:

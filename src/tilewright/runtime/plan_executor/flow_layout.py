@@ -37,7 +37,8 @@ class Run:
 
 @final
 class FlowLayout:
-    """Runs by their first step, the group of each storage, the symbols that groups depend on.
+    """Runs by their first step, the group of each storage, the symbols that groups depend on, in order, and the blocks
+    whose size depends on a symbol.
 
     Stepwise every step is a run of its own, and all else is the host's.
 
@@ -57,11 +58,19 @@ class FlowLayout:
             self._group((storage.size_bytes, *shapes.get(index, ())))
             for index, storage in enumerate(plan.storages)
         )
-        self.group_symbols: dict[int, frozenset[str]] = {}
+        names: dict[int, set[str]] = {}
+        blocks: dict[str, list[int]] = {}
         for index, storage in enumerate(plan.storages):
             own = names_in((storage.size_bytes,))
-            group = self.groups[index]
-            self.group_symbols[group] = self.group_symbols.get(group, frozenset()) | own
+            names.setdefault(self.groups[index], set()).update(own)
+            for name in own if storage.kind == "block" else ():
+                blocks.setdefault(name, []).append(index)
+        self.group_symbols: dict[int, tuple[str, ...]] = {
+            group: tuple(sorted(found)) for group, found in names.items()
+        }
+        self.blocks_of: dict[str, tuple[int, ...]] = {
+            name: tuple(found) for name, found in blocks.items()
+        }
         self.runs: Mapping[int, Run] = {run.start: run for run in self._find_runs()}
         self.checks: dict[int, SizeChecks] = self._find_checks()
 
@@ -110,7 +119,7 @@ class FlowLayout:
         for storage in storages:
             names |= names_in((plan.storages[storage].size_bytes,))
             if plan.storages[storage].kind == "transient":
-                names |= self.group_symbols[self.groups[storage]]
+                names = names.union(self.group_symbols[self.groups[storage]])
         return Run(start, stop, tuple(storages), tuple(sorted(names)))
 
 

@@ -85,7 +85,7 @@ def test_a_run_knows_what_it_uses_and_depends_on() -> None:
 def test_a_storage_belongs_to_the_read_of_its_last_size() -> None:
     layout = FlowLayout(reading_plan())
     assert layout.groups == (*[FROM_INPUTS] * 5, 0)
-    assert layout.group_symbols == {FROM_INPUTS: frozenset(), 0: frozenset({"S"})}
+    assert layout.group_symbols == {FROM_INPUTS: (), 0: ("S",)}
 
 
 def test_a_plan_that_reads_nothing_is_one_run() -> None:
@@ -112,3 +112,5 @@ def test_a_size_that_several_steps_bind_belongs_to_the_first() -> None:
     layout = FlowLayout(plan)
     assert layout.groups_of(["K"]) == (3,)
     assert [layout.groups[i] for i in (0, 2, 5)] == [FROM_INPUTS, 3, 3]
+    assert layout.group_symbols == {FROM_INPUTS: (), 3: ("K",)}
+    assert layout.blocks_of == {"K": (5,)}
