@@ -362,8 +362,9 @@ class PlanExecutor:
         Raises: InputError naming the input that does not fit.
         """
         env = self.dimensions_of(arrays)
-        types = FlowRunner(self._resources).input_types(env)
-        return FlowStepper(self._resources, env, self._conform(types, arrays))
+        runner = FlowRunner(self._resources, is_stepwise=True)
+        inputs = self._conform(runner.input_types(env), arrays)
+        return FlowStepper(runner, env, inputs)
 
     def _dims_of(self, arrays: Sequence[Array]) -> tuple[int, ...]:
         self._check_count(arrays)

@@ -15,7 +15,6 @@ from tilewright.base.record import record
 from tilewright.formats.plan import Plan, Step
 from tilewright.runtime.plan_executor.flow import Call, FlowRunner
 from tilewright.runtime.plan_executor.flow_layout import Run
-from tilewright.runtime.plan_executor.record_steps import Resources
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -35,7 +34,7 @@ class FlowStepper:
     """The steps of one call, in the order in which they run.
 
     Args:
-        resources: what the plan runs on.
+        runner: runs the plan, stepwise.
         dims: the sizes that the inputs decide.
         inputs: its inputs, dense and of the right types; not copied.
 
@@ -43,10 +42,10 @@ class FlowStepper:
     """
 
     def __init__(
-        self, resources: Resources, dims: dict[str, int], inputs: Sequence[Array]
+        self, runner: FlowRunner, dims: dict[str, int], inputs: Sequence[Array]
     ) -> None:
-        self.plan: Plan = resources.plan
-        self._runner: Final = FlowRunner(resources, is_stepwise=True)
+        self.plan: Plan = runner.plan
+        self._runner: Final = runner
         self._call: Call = self._runner.begin(dims, inputs, [None] * len(self.plan.outputs))
         self._places: Iterator[int] = self._runner.walk(self._call)
         self._scopes: list[_Scope] = _scopes_of(self.plan)
