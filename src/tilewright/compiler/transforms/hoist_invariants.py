@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+from tilewright.compiler.graph.copy import copy_node
 from tilewright.compiler.graph.editor import Editor, size_names
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
@@ -124,14 +125,7 @@ def _made_outside(
     if value not in outer:
         node = value.node
         assert node is not None, "inputs of the body are known"
-        given = [
-            None if v is None else _made_outside(v, loop, outer, edit)
-            for v in node.operands
-        ]
-        made = Node(
-            node.schema, given, node.attributes, [v.type for v in node.results],
-            location=node.location, names=[v.name for v in node.results],
-        )  # fmt: skip
-        edit.insert_before(loop, made)
-        outer.update(zip(node.results, made.results, strict=True))
+        for operand in node.present_operands:
+            _made_outside(operand, loop, outer, edit)
+        edit.insert_before(loop, copy_node(node, outer))
     return outer[value]
