@@ -69,7 +69,8 @@ def _invariants(loop: Node) -> list[Node]:
         fixed.update(node.results)
         if node.schema.role in _WORTH:
             found.append(node)
-    return [node for node in found if _is_read(node, body, found)]
+    read = _read_by_others(body, found)
+    return [node for node in found if not read.isdisjoint(node.results)]
 
 
 def _may_move(node: Node, fixed: set[Value], inner: AbstractSet[str]) -> bool:
@@ -81,13 +82,11 @@ def _may_move(node: Node, fixed: set[Value], inner: AbstractSet[str]) -> bool:
     return not may_fail and inner.isdisjoint(size_names(node))
 
 
-def _is_read(node: Node, body: Graph, moved: Sequence[Node]) -> bool:
-    """Whether somebody who stays reads a result, be it through nodes that could move but are not worth it."""
-    outputs = set(body.outputs)
-    results = set(node.results)
-    return any(v in outputs for v in results) or any(
-        user not in moved and not results.isdisjoint(user.present_operands) for user in body
-    )
+def _read_by_others(body: Graph, moved: Sequence[Node]) -> set[Value]:
+    """What is read by whoever stays, be it a node that could move but is not worth it."""
+    leaving = set(moved)
+    staying = (node for node in body if node not in leaving)
+    return set(body.outputs).union(*(node.present_operands for node in staying))
 
 
 def _hoist(loop: Node, moved: Sequence[Node], edit: Editor) -> None:
