@@ -31,7 +31,7 @@ from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
-from tilewright.runtime.plan_executor.results import check_result, result_array
+from tilewright.runtime.plan_executor.results import result_for
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
@@ -200,19 +200,12 @@ class PlanExecutor:
         self._check_output_count(outputs)
         env = self.dimensions_of(arrays)
         inputs = self._conform(flow.input_types(env), arrays)
-        results: list[Array | None] = []
-        for name, type_, given in zip(
-            self.output_names, flow.output_types(env), outputs, strict=True
-        ):
-            result = given
-            if type_ is not None:
-                result = (
-                    result_array(self._heap, type_[1], type_[0].numpy)
-                    if given is None
-                    else given
-                )
-                check_result(result, type_, name)
-            results.append(result)
+        results = [
+            given if type_ is None else result_for(self._heap, type_, given, name)
+            for name, type_, given in zip(
+                self.output_names, flow.output_types(env), outputs, strict=True
+            )
+        ]
         fixed = [result for result in results if result is not None]
         self._check_not_copied(arrays, saved(inputs, fixed, frozenset()))
         return PreparedFlow(flow, env, inputs, results)
@@ -245,15 +238,8 @@ class PlanExecutor:
     def _targets(self, bound: BoundPlan, outputs: Sequence[Array | None]) -> list[Array]:
         """The arrays that take the results.  Raises: InputError for one that does not fit."""
         self._check_output_count(outputs)
-        results: list[Array] = []
         rows = zip(self.output_names, bound.output_types, outputs, strict=True)
-        for name, (dtype, shape), given in rows:
-            result = given
-            if result is None:
-                result = result_array(self._heap, shape, dtype.numpy)
-            check_result(result, (dtype, shape), name)
-            results.append(result)
-        return results
+        return [result_for(self._heap, type_, given, name) for name, type_, given in rows]
 
     def _buffers(
         self, bound: BoundPlan, inputs: Sequence[Array], outputs: Sequence[Array]

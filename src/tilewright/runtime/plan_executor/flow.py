@@ -34,7 +34,7 @@ from tilewright.runtime.plan_executor.flow_layout import (
     names_in,
 )
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
-from tilewright.runtime.plan_executor.results import check_result, result_array
+from tilewright.runtime.plan_executor.results import result_for
 from tilewright.runtime.plan_executor.tensors import (
     Array,
     TensorType,
@@ -375,14 +375,10 @@ class FlowRunner:
         self, call: Call, steps: StepRecorder, storage: int, place: int
     ) -> None:
         name, entry = self.plan.outputs[place]
-        dtype, shape = steps.type_of(self.plan.entries[entry])
-        given = call.outputs[place]
-        if given is None:
-            given = result_array(self._heap, shape, dtype.numpy)
-        else:
-            check_result(given, (dtype, shape), name)
-        call.outputs[place] = given
-        call.storages[storage] = as_bits(given, dtype)
+        type_ = steps.type_of(self.plan.entries[entry])
+        result = result_for(self._heap, type_, call.outputs[place], name)
+        call.outputs[place] = result
+        call.storages[storage] = as_bits(result, type_[0])
 
     # --- decisions
 

@@ -37,8 +37,7 @@ class Run:
 
 @final
 class FlowLayout:
-    """Runs by their first step, the group of each storage, the symbols that groups depend on, in order, and the blocks
-    whose size depends on a symbol.
+    """Runs by their first step, groups of storages with the symbols that they depend on, blocks by such a symbol.
 
     Stepwise every step is a run of its own, and all else is the host's.
 

@@ -2,7 +2,7 @@
 
 An array of the C library of that size is pages fresh from the system, zeroed when each is first touched and given
 back with the array; a decoder that returns its caches spends a tenth of a call or more on that.  Blocks of the heap
-that nobody holds any more hold the results of later calls.  Called by `binding` and `executor`.
+that nobody holds any more hold the results of later calls.  Called by `binding`, `executor` and `flow`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,21 @@ def result_array(
     return cast("Array", np.ndarray(shape, dtype, memoryview(block)))
 
 
+def result_for(
+    heap: native.Heap | None, type_: TensorType, given: Array | None, name: str
+) -> Array:
+    """The array that takes an output: the caller's, or a fresh one, as `result_array` makes it.
+
+    Raises: InputError for a given one of another type, another layout, or memory that is not for writing; DeviceError
+    (RESOURCE_EXHAUSTED) for more than the heap or the system has.
+    """
+    dtype, shape = type_
+    if given is None:
+        return result_array(heap, shape, dtype.numpy)
+    _check_fits(given, type_, name)
+    return given
+
+
 def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
     """One of numpy's own, which refuses some shapes of no elements, too."""
     try:
@@ -59,11 +74,8 @@ def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
         ) from error
 
 
-def check_result(array: Array, type_: TensorType, name: str) -> None:
-    """Refuse an array that cannot take an output.
-
-    Raises: InputError for another type, another layout, or memory that is not for writing.
-    """
+def _check_fits(array: Array, type_: TensorType, name: str) -> None:
+    """Refuse an array that cannot take an output.  Raises: InputError."""
     dtype, shape = type_
     wanted = describe(dtype, shape)
     if array.dtype != dtype.numpy or array.shape != shape:
