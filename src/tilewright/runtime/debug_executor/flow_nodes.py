@@ -10,13 +10,9 @@ from typing import Final, final
 
 from tilewright.base.errors import InputError, InternalError, UserError
 from tilewright.formats.graph_json import Graph
-from tilewright.formats.plan import Plan, operands_of, results_of
+from tilewright.formats.plan import Plan, results_of
 from tilewright.formats.plan.json_form import graph_form
-from tilewright.runtime.debug_executor.debug_node import (
-    PARAMETER,
-    DebugNode,
-    leaf_entries,
-)
+from tilewright.runtime.debug_executor.debug_node import DebugNode, Trace
 from tilewright.runtime.graph_executor import CallProgram
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
@@ -37,8 +33,7 @@ class FlowNodes:
         self.graph: Graph = graph_form(plan)
         self._program: CallProgram = program
         self._plan: Plan = plan
-        self._leaf_entries: list[int] = leaf_entries(plan)
-        self._leaves: list[str] = [self.graph.nodes[n].name for n in self.graph.arguments]
+        self._leaves: list[int] = Trace(plan, self.graph).leaves
         self._nodes: list[DebugNode] | None = None
         self._steps: list[int] = []
         self._stepper: FlowStepper | None = None
@@ -70,11 +65,7 @@ class FlowNodes:
 
     def _traced(self) -> tuple[list[DebugNode], list[int]]:
         plan, stepper = self._plan, self._begin()
-        owner = {
-            plan.entries[entry].storage: name
-            for entry, name in zip(self._leaf_entries, self._leaves, strict=True)
-        }
-        nodes = [DebugNode(name, PARAMETER) for name in self._leaves]
+        trace = Trace(plan, self.graph)
         steps: list[int] = []
         while (index := stepper.advance()) is not None:
             if len(steps) == STEP_LIMIT:
@@ -83,23 +74,11 @@ class FlowNodes:
                     location=plan.name,
                     hint="look at a call with fewer trips",
                 )
-            step, name = plan.steps[index], f"{stepper.path}{plan.steps[index].name}"
-            read = (plan.entries[entry].storage for entry in operands_of(step))
-            nodes.append(
-                DebugNode(
-                    name,
-                    step.target or "__copy",
-                    tuple(owner[storage] for storage in read if storage in owner),
-                    len(operands_of(step)),
-                    step.result_count,
-                    {"nodes": ", ".join(step.nodes)} if step.nodes else {},
-                )
-            )
+            step = plan.steps[index]
+            trace.add(step, f"{stepper.path}{step.name}")
             steps.append(index)
             stepper.run()
-            for entry in results_of(step):
-                owner[plan.entries[entry].storage] = name
-        return nodes, steps
+        return trace.nodes, steps
 
     def call(self, node: int) -> Callable[[], object] | None:
         """What runs a node, the one before having been run; inputs and constants do nothing."""
@@ -144,7 +123,7 @@ class FlowNodes:
             self.prepare()
         assert self._stepper is not None, "a pass has begun"
         if node < len(self._leaves):
-            return self._stepper.tensor(self._leaf_entries[node])
+            return self._stepper.tensor(self._leaves[node])
         if node != self._at:
             raise InputError(
                 f"node {node} is not the one that ran last",

@@ -11,13 +11,9 @@ from typing import Protocol, final
 
 from tilewright.base.errors import UserError
 from tilewright.formats.graph_json import Graph
-from tilewright.formats.plan import Plan, operands_of, results_of
+from tilewright.formats.plan import Plan, results_of
 from tilewright.formats.plan.json_form import graph_form
-from tilewright.runtime.debug_executor.debug_node import (
-    PARAMETER,
-    DebugNode,
-    leaf_entries,
-)
+from tilewright.runtime.debug_executor.debug_node import PARAMETER, DebugNode, Trace
 from tilewright.runtime.debug_executor.flow_nodes import FlowNodes
 from tilewright.runtime.graph_executor import CallProgram, GraphExecutor, GraphProgram
 from tilewright.runtime.plan_executor import PlanExecutor
@@ -97,29 +93,11 @@ class PlanNodes:
         self._program: CallProgram = program
         self._plan: Plan = plan
         self._stepper: PlanStepper | None = None
-        leaves = [self.graph.nodes[node].name for node in self.graph.arguments]
-        self._first: int = len(leaves)
-        self._leaf_entries: list[int] = leaf_entries(plan)
-        owner: dict[int, str] = {
-            plan.entries[entry].storage: name
-            for entry, name in zip(self._leaf_entries, leaves, strict=True)
-        }
-        found = [DebugNode(name, PARAMETER) for name in leaves]
+        trace = Trace(plan, self.graph)
         for step in plan.steps:
-            read = (plan.entries[entry].storage for entry in operands_of(step))
-            found.append(
-                DebugNode(
-                    step.name,
-                    step.target or "__copy",
-                    tuple(owner[storage] for storage in read if storage in owner),
-                    len(operands_of(step)),
-                    step.result_count,
-                    {"nodes": ", ".join(step.nodes)} if step.nodes else {},
-                )
-            )
-            for entry in results_of(step):
-                owner[plan.entries[entry].storage] = step.name
-        self.nodes: tuple[DebugNode, ...] = tuple(found)
+            trace.add(step, step.name)
+        self._leaves: list[int] = trace.leaves
+        self.nodes: tuple[DebugNode, ...] = tuple(trace.nodes)
 
     def prepare(self) -> None:
         """The inputs decide the sizes."""
@@ -136,13 +114,15 @@ class PlanNodes:
 
     def call(self, node: int) -> Callable[[], object] | None:
         """Inputs and constants do nothing."""
-        return None if node < self._first else self.stepper.call(node - self._first)
+        step = node - len(self._leaves)
+        return None if step < 0 else self.stepper.call(step)
 
     def tensor(self, node: int, output: int) -> Array:
         """The memory of an output of a node."""
-        if node < self._first:
-            return self.stepper.tensor(self._leaf_entries[node])
-        return self.stepper.tensor(results_of(self._plan.steps[node - self._first])[output])
+        step = node - len(self._leaves)
+        if step < 0:
+            return self.stepper.tensor(self._leaves[node])
+        return self.stepper.tensor(results_of(self._plan.steps[step])[output])
 
 
 def nodes_of(executor: GraphExecutor) -> Nodes:
