@@ -7,7 +7,7 @@ are told as a whole.  Called by modules of kind `vm` and by what a build gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from tilewright.formats.plan import Step
@@ -22,8 +22,6 @@ from tilewright.runtime.packed.machine_module import (
 )
 from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import Array, PlanExecutor, arrange
-from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
-from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.session import Session
 
 OpenSession = Callable[[str, Device], Session]
@@ -117,21 +115,9 @@ def _told_steps(
         # Made once for both words, so that a clock in the instrument sees the kernel alone.
         return [_seen(stepper.tensor(entry)) for entry in step.arguments]
 
-    for index, call in _calls_of(stepper):
+    for index, call in stepper.calls():
         step = stepper.plan.steps[index]
         symbol = step.target or step.kind
         call_told(instrument, None, symbol, tensors(step), call)
     outputs = [stepper.tensor(entry).copy() for _, entry in stepper.plan.outputs]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-
-def _calls_of(
-    stepper: PlanStepper | FlowStepper,
-) -> Iterator[tuple[int, Callable[[], object]]]:
-    """The steps in the order in which they run, and what runs each."""
-    if isinstance(stepper, PlanStepper):
-        for index in range(len(stepper.plan.steps)):
-            yield index, stepper.call(index)
-        return
-    while (index := stepper.advance()) is not None:
-        yield index, stepper.run

@@ -258,13 +258,6 @@ class PlanExecutor:
                 raise  # the inputs fit: the error comes from a step
             return bound.call(*fixed)
 
-    def _refusal(self, cause: str, problem: str) -> UserError:
-        return UserError(
-            f"a program with {cause} {problem}",
-            location=self.plan.name,
-            hint="call it, or look at its times with profile",
-        )
-
     def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The value of each dynamic dimension in a call with these inputs."""
         return dict(
@@ -337,7 +330,11 @@ class PlanExecutor:
         Raises: InputError naming the input that does not fit; UserError for a plan with control flow (rows are of loops alone).
         """
         if self.plan.has_flow:
-            raise self._refusal("control flow", "does not run step by step")
+            raise UserError(
+                "a program with control flow does not run step by step",
+                location=self.plan.name,
+                hint="call it, or look at its times with profile",
+            )
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound.input_types, arrays)
         return PlanStepper(self._resources, self._dims_of(arrays), inputs)

@@ -6,7 +6,7 @@ commands of its own.  Made by `PlanExecutor.flow_stepper`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -62,6 +62,11 @@ class FlowStepper:
                 return place
         self._run = None
         return None
+
+    def calls(self) -> Iterator[tuple[int, Callable[[], object]]]:
+        """The steps in the order in which they run, and what runs each, to be called before the next is asked for."""
+        while (index := self.advance()) is not None:
+            yield index, self.run
 
     @property
     def path(self) -> str:

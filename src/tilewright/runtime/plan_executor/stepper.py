@@ -6,7 +6,7 @@ written (later steps may use their bytes again).  Made by `PlanExecutor.stepper`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import cast, final
 
@@ -54,6 +54,10 @@ class PlanStepper:
     def call(self, step: int) -> Callable[[], object]:
         """What runs one step; those before must have run."""
         return self._calls[step]
+
+    def calls(self) -> Iterator[tuple[int, Callable[[], object]]]:
+        """The steps in the order in which they run, and what runs each."""
+        return iter(enumerate(self._calls))
 
     def tensor(self, entry: int) -> Array:
         """The memory of an entry, as it is now."""
