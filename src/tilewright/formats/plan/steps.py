@@ -162,6 +162,11 @@ class Step:
     goto: int = -1
     sizes: tuple[SizeRange, ...] = ()
 
+    @property
+    def pairs(self) -> tuple[tuple[Dim, Dim], ...]:
+        """What an `expect` step compares."""
+        return tuple(zip(self.dims[::2], self.dims[1::2], strict=True))
+
 
 def operands_of(step: Step) -> tuple[int, ...]:
     """The entries a step reads."""

@@ -53,11 +53,7 @@ class SizeChecks:
     def __call__(self, steps: StepRecorder) -> None:
         """Refuse sizes for which something does not hold.  Raises: InputError."""
         for left, right in self.equalities:
-            if steps.number(left) != steps.number(right):
-                raise InputError(
-                    f"sizes do not agree: {left} is {steps.number(left)}, "
-                    f"{right} is {steps.number(right)}"
-                )
+            steps.expect_equal(left, right)
         for size in self.extents:
             if steps.number(size) < 0:
                 raise InputError(

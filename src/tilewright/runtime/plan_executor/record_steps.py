@@ -86,6 +86,15 @@ class StepRecorder:
         """The type of an entry."""
         return entry.dtype, tuple(self.number(d) for d in entry.shape)
 
+    def expect_equal(self, left: Dim, right: Dim, location: str | None = None) -> None:
+        """Refuse sizes that do not agree.  Raises: InputError."""
+        if self.number(left) != self.number(right):
+            raise InputError(
+                f"sizes do not agree: {left} is {self.number(left)}, "
+                f"{right} is {self.number(right)}",
+                location=location,
+            )
+
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]
         offset, size = self.number(entry.offset_bytes), self.number(entry.size_bytes)
@@ -164,13 +173,8 @@ class StepRecorder:
 
     def _expect(self, step: Step) -> None:
         """Nothing is recorded for sizes that agree."""
-        for left, right in zip(step.dims[::2], step.dims[1::2], strict=True):
-            if self.number(left) != self.number(right):
-                raise InputError(
-                    f"sizes do not agree: {left} is {self.number(left)}, "
-                    f"{right} is {self.number(right)}",
-                    location=step.target or None,
-                )
+        for left, right in step.pairs:
+            self.expect_equal(left, right, step.target or None)
 
     def _look_at_checks(self) -> None:
         """Read what the kernels found since the last look, each row of neighbours at once."""

@@ -62,7 +62,7 @@ def expecting_at_once(plan: Plan) -> Plan:
     expected = [step for step in plan.steps if step.kind == "expect"]
     if not expected:
         return plan
-    pairs = [pair for s in expected for pair in zip(s.dims[::2], s.dims[1::2], strict=True)]
+    pairs = [pair for step in expected for pair in step.pairs]
     steps = (
         Step("label", step.name, "", (), 0) if step.kind == "expect" else step
         for step in plan.steps
