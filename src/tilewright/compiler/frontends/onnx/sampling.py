@@ -19,6 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.rounding import away_from_zero
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
@@ -348,7 +349,7 @@ def _elements_of_parts(
 
     The last position of a shorter part comes several times.
     """
-    first, last = (_away_from_zero(e, e.slice(edges, 1, side, 1)) for side in sides)
+    first, last = (away_from_zero(e, e.slice(edges, 1, side, 1)) for side in sides)
     start, end = _parts_of(e, first, last, count, size)
     empty = e.op("less_equal", end, start)
     lengths = e.op("sub", end, start)
@@ -361,12 +362,6 @@ def _elements_of_parts(
     places = e.op("min", places, e.op("sub", end, one))
     places = e.op("max", places, e.scalar(0, dtypes.i64))
     return e.op("min", places, e.op("sub", e.dim(size), one)), empty
-
-
-def _away_from_zero(e: NodeMaker, x: Tensor) -> Tensor:
-    """The nearest whole number; halves go away from zero."""
-    size = e.op("floor", e.op("add", e.op("abs", x), _number(e, 0.5, x)))
-    return e.op("where", e.op("less", x, _number(e, 0, x)), e.op("neg", size), size)
 
 
 def _parts_of(
@@ -410,7 +405,7 @@ def _crop_and_resize(call: Call) -> Tensor:
     total: Tensor | None = None
     nearest = mode == "nearest"
     kinds = [
-        [(_away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear")
+        [(away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear")
         for p in places
     ]
     for taps in itertools.product(*kinds):

@@ -16,6 +16,7 @@ from tilewright.base.symbolic import Expr
 from tilewright.compiler.frontends.kit.complex_pairs import Pair
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.rounding import away_from_zero
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import (
     Wide,
@@ -196,13 +197,7 @@ def _not(call: Call) -> Tensor:
 
 
 def _away_from_zero(call: Call) -> Tensor:
-    """Halves go away from zero: the fraction, which is exact, decides."""
-    e, x = call.maker, call.tensor(0)
-    size = e.op("abs", x)
-    whole = e.op("floor", size)
-    half = e.op("greater_equal", e.op("sub", size, whole), e.scalar(0.5, x.dtype))
-    up = e.op("where", half, e.op("add", whole, e.scalar(1, x.dtype)), whole)
-    return e.op("where", e.op("less", x, e.scalar(0, x.dtype)), e.op("neg", up), up)
+    return away_from_zero(call.maker, call.tensor(0))
 
 
 def _cube_root(call: Call) -> Tensor:

@@ -124,6 +124,13 @@ def test_regions_of_images_are_resized_to_one_size(mode: str) -> None:
         agrees("CropAndResize", arrays, mode=mode, extrapolation_value=7.5)
 
 
+def test_the_nearest_pixel_of_a_place_just_below_a_half_is_the_one_before() -> None:
+    x = floats(1, 2, 2, 2)
+    below = [[np.nextafter(np.float32(0.5), np.float32(0))] * 4, [0.5] * 4]
+    arrays = [x, np.array(below, np.float32), np.zeros(2, np.int32), np.ones(2, np.int32)]
+    agrees("CropAndResize", arrays, mode="nearest")
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 3, 5, 5), (0, 2, 2)])
 def test_matrices_are_inverted(shape: tuple[int, ...]) -> None:
     x = floats(*shape) + 3 * np.eye(shape[-1], dtype=np.float32)
