@@ -499,6 +499,41 @@ def loop(
     )
 
 
+def counted(
+    e: NodeMaker,
+    count: Dim,
+    state: Sequence[Tensor],
+    trip: Callable[[Tensor, list[Tensor]], list[Tensor]],
+    *,
+    begin: int = 0,
+    is_certain: bool = False,
+) -> list[Tensor]:
+    """What a loop carries behind its trips from `begin` to `count`, which is none of them.
+
+    Args:
+        e: writes the nodes.
+        count: the end.
+        state: what it begins with.
+        trip: of the number of a trip and the state the next one.
+        begin: the number of the first trip.
+        is_certain: there is a first trip.
+
+    Raises: UnsupportedError where a rank or an element type changes from trip to trip.
+    """
+
+    def go_on(values: list[Tensor]) -> Tensor:
+        return e.op("less", values[0], e.dim(count))
+
+    def next_of(values: list[Tensor]) -> list[Tensor]:
+        step, *held = values
+        made = trip(step, held)
+        return [e.op("add", step, e.scalar(1, dtypes.i64)), *made]
+
+    start = [e.scalar(begin, dtypes.i64), *state]
+    _, *ended = loop(e, start, go_on, next_of, is_certain=is_certain)
+    return ended
+
+
 def _size_at_end(size: Dim, carried: Carried, trips: Dim | None) -> Dim | None:
     """The size after so many trips that each add the same; None: nobody knows."""
     start, following = carried.growth[size]

@@ -470,8 +470,7 @@ def _scan_loop(
     length, types = stacked
     stacks = [e.full(0, t.dtype, (length, *t.shape)) for t in types]
 
-    def trip(values: list[Tensor]) -> list[Tensor]:
-        step, *carried = values
+    def trip(step: Tensor, carried: list[Tensor]) -> list[Tensor]:
         given = carried[: len(state)]
         with call.draws.trip(step):
             results = [_tensor(r) for r in call.inline(body, [*given, *rows_at(step)])]
@@ -481,16 +480,10 @@ def _scan_loop(
                 carried[len(state) :], results[len(state) :], output_directions, strict=True
             )
         ]
-        following = e.op("add", step, e.scalar(1, dtypes.i64))
-        return [following, *results[: len(state)], *filled]
+        return [*results[: len(state)], *filled]
 
-    _, *ended = control.loop(
-        e,
-        [e.scalar(0, dtypes.i64), *state, *stacks],
-        lambda values: e.op("less", values[0], e.dim(length)),
-        trip,
-        is_certain=(bounds(length)[0] or 0) >= 1,
-    )
+    is_certain = (bounds(length)[0] or 0) >= 1
+    ended = control.counted(e, length, [*state, *stacks], trip, is_certain=is_certain)
     scans: list[Held] = []
     for stack, axis in zip(ended[len(state) :], output_axes, strict=True):
         order = list(range(1, stack.rank))

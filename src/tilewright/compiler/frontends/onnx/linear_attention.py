@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import symbolic
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -155,20 +155,14 @@ def _walked(
         empty = e.full(0, f32, (0, *row_shape))
         return (e.concat(rows, 0) if rows else empty), state
 
-    def trip(values: list[Tensor]) -> list[Tensor]:
-        done, state, rows = values
+    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
+        state, rows = values
         own = [control.row_at(e, t, done, 0) for t in parts]
         state, made = token_of(state, heads.of(own))
-        following = e.op("add", done, e.scalar(1, dtypes.i64))
-        return [following, state, control.with_row(e, rows, done, made)]
+        return [state, control.with_row(e, rows, done, made)]
 
     room = e.full(0, f32, (tokens, *row_shape))
-    _, state, filled = control.loop(
-        e,
-        [e.scalar(0, dtypes.i64), state, room],
-        lambda values: e.op("less", values[0], e.dim(tokens)),
-        trip,
-    )
+    state, filled = control.counted(e, tokens, [state, room], trip)
     return filled, state
 
 

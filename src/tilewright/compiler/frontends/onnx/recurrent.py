@@ -271,8 +271,8 @@ def _as_loop(walk: _Walk, h: Tensor, c: Tensor | None, *, backwards: bool) -> Wa
     states = [h] if c is None else [h, c]
     kept = [e.full(0, h.dtype, (steps, *h.shape))] if walk.keeps_rows else []
 
-    def trip(values: list[Tensor]) -> list[Tensor]:
-        done, h, *rest = values
+    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
+        h, *rest = values
         c = rest.pop(0) if len(states) == 2 else None
         place = done
         if backwards:
@@ -282,15 +282,10 @@ def _as_loop(walk: _Walk, h: Tensor, c: Tensor | None, *, backwards: bool) -> Wa
         out, h, c = walk.after(place, row_, h, c)
         fresh = [h] if c is None else [h, c]
         fresh += [control.with_row(e, stack, place, out) for stack in rest]
-        return [e.op("add", done, e.scalar(1, dtypes.i64)), *fresh]
+        return fresh
 
-    _, h, *ended = control.loop(
-        e,
-        [e.scalar(0, dtypes.i64), *states, *kept],
-        lambda values: e.op("less", values[0], e.dim(steps)),
-        trip,
-        is_certain=(bounds(steps)[0] or 0) >= 1,
-    )
+    is_certain = (bounds(steps)[0] or 0) >= 1
+    h, *ended = control.counted(e, steps, [*states, *kept], trip, is_certain=is_certain)
     c = ended.pop(0) if c is not None else None
     return ended[0] if ended else None, h, c
 

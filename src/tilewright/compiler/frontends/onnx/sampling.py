@@ -405,8 +405,7 @@ def _crop_and_resize(call: Call) -> Tensor:
     total: Tensor | None = None
     nearest = mode == "nearest"
     kinds = [
-        [(away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear")
-        for p in places
+        [(away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear") for p in places
     ]
     for taps in itertools.product(*kinds):
         index = first

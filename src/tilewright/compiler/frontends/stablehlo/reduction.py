@@ -96,18 +96,10 @@ def _in_turn(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:
 
     first = entry(e.scalar(0, dtypes.i64))
 
-    def go_on(state: list[Tensor]) -> Tensor:
-        return e.op("less", state[0], e.dim(size))
+    def trip(place: Tensor, so_far: list[Tensor]) -> list[Tensor]:
+        return flattened(lifted(call, [*restored(first, so_far), *entry(place)]))
 
-    def trip(state: list[Tensor]) -> list[Tensor]:
-        place, *rest = state
-        so_far = restored(first, rest)
-        combined = lifted(call, [*so_far, *entry(place)])
-        return [e.op("add", place, e.scalar(1, dtypes.i64)), *flattened(combined)]
-
-    begin = [e.scalar(1, dtypes.i64), *flattened(first)]
-    _, *found = control.loop(e, begin, go_on, trip)
-    return restored(first, found)
+    return restored(first, control.counted(e, size, flattened(first), trip, begin=1))
 
 
 def _halved(call: Call, inputs: Sequence[Held], axis: int) -> list[Held]:

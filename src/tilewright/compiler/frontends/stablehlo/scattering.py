@@ -178,11 +178,7 @@ def _in_turn(
     """One update after the other."""
     e, (many,) = call.maker, places.shape
 
-    def go_on(state: list[Tensor]) -> Tensor:
-        return e.op("less", state[0], e.dim(many))
-
-    def trip(state: list[Tensor]) -> list[Tensor]:
-        turn, *rest = state
+    def trip(turn: Tensor, rest: list[Tensor]) -> list[Tensor]:
         vectors = restored(inputs, rest)
         place = e.reshape(control.row_at(e, places, turn, 0), (1,))
         old = [on_parts(lambda x: e.op("gather", x, place, axis=0), h) for h in vectors]
@@ -191,11 +187,9 @@ def _in_turn(
         new = lifted(call, [*old, *one], region)
         pairs = zip(vectors, new, strict=True)
         written = [_written(e, x, place, value, "none") for x, value in pairs]
-        return [e.op("add", turn, e.scalar(1, dtypes.i64)), *flattened(written)]
+        return flattened(written)
 
-    begin = [e.scalar(0, dtypes.i64), *flattened(inputs)]
-    _, *found = control.loop(e, begin, go_on, trip)
-    return restored(inputs, found)
+    return restored(inputs, control.counted(e, many, flattened(inputs), trip))
 
 
 ROWS: Final[tuple[Row, ...]] = (row("scatter", _scatter),)

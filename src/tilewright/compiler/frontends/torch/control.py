@@ -230,8 +230,7 @@ def _rows(
     stacks = _stacks(flow, len(state))
     count = len(as_tensors(e, state))
 
-    def trip(values: list[Tensor]) -> list[Tensor]:
-        step, *rest = values
+    def trip(step: Tensor, rest: list[Tensor]) -> list[Tensor]:
         rows = [control.row_at(e, x, step, 0) for x in scanned]
         given = [*as_held(state, rest[:count]), *as_held(xs, rows)]
         with flow.trip(step):
@@ -242,14 +241,10 @@ def _rows(
             control.with_row(e, stack, step, row)
             for stack, row in zip(rest[count:], added, strict=True)
         ]
-        return [e.op("add", step, e.scalar(1, dtypes.i64)), *later, *filled]
+        return [*later, *filled]
 
-    _, *ended = control.loop(
-        e,
-        [e.scalar(0, dtypes.i64), *as_tensors(e, state), *as_tensors(e, stacks)],
-        lambda values: e.op("less", values[0], e.dim(length)),
-        trip,
-    )
+    begin = [*as_tensors(e, state), *as_tensors(e, stacks)]
+    ended = control.counted(e, length, begin, trip)
     return flow.finished(as_held([*state, *stacks], ended))
 
 

@@ -163,22 +163,16 @@ def _as_loop(
     e, steps = cell.e, inputs.shape[0]
     stack = e.full(0, states[0].dtype, (steps, *states[0].shape))
 
-    def trip(values: list[Tensor]) -> list[Tensor]:
-        done, *held, stack = values
+    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
+        *held, stack = values
         place = done
         if backwards:
             last = e.op("sub", e.dim(steps), e.scalar(1, dtypes.i64))
             place = e.op("sub", last, done)
         later = kind.step(cell, control.row_at(e, inputs, place, 0), tuple(held))
-        following = e.op("add", done, e.scalar(1, dtypes.i64))
-        return [following, *later, control.with_row(e, stack, place, later[0])]
+        return [*later, control.with_row(e, stack, place, later[0])]
 
-    _, *ended, stack = control.loop(
-        e,
-        [e.scalar(0, dtypes.i64), *states, stack],
-        lambda values: e.op("less", values[0], e.dim(steps)),
-        trip,
-    )
+    *ended, stack = control.counted(e, steps, [*states, stack], trip)
     return stack, tuple(ended)
 
 
