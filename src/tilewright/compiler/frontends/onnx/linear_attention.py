@@ -8,24 +8,22 @@ Source: onnxruntime's contrib operators (LinearAttention, LinearAttentionGate, C
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.graph.schema import TensorType
 
 _RULES: Final = ("linear", "gated", "delta", "gated_delta")
-_TOKEN_NODES: Final = 12
-"""What a token is made of, roughly: few tokens are written out."""
 
 
 @final
@@ -51,10 +49,6 @@ class _Heads:
         decay = None if self.decay is None else next(rest)
         beta = None if self.beta is None else next(rest)
         return _Heads(parts[0], parts[1], parts[2], decay, beta)
-
-
-Token = Callable[[Tensor, _Heads], tuple[Tensor, Tensor]]
-"""The state in front of a token and what it has, to the state behind it and its row."""
 
 
 def _split(e: NodeMaker, x: Tensor, heads: int, *, column: bool) -> Tensor:
@@ -127,43 +121,20 @@ def _linear_attention(call: Call) -> list[Tensor]:
     shape = (batch, keys, depth, width)
     state = e.full(0, f32, shape) if past is None else e.cast(past, f32)
 
-    def token_of(state: Tensor, token: _Heads) -> tuple[Tensor, Tensor]:
-        state = _updated(e, state, token)
+    def token_of(_place: Tensor, parts: Rows, held: Rows) -> tuple[Rows, Rows]:
+        token = heads.of(parts)
+        state = _updated(e, held[0], token)
         seen = _repeated(e, e.unsqueeze(state, (0,)), keys, most)
         seen = e.op("mul", e.squeeze(seen, (0,)), token.query)
         row_ = e.op("reduce_sum", seen, axes=(2,), keepdims=False)
-        return state, e.op("mul", row_, e.scalar(scale, f32))
+        return [e.op("mul", row_, e.scalar(scale, f32))], [state]
 
-    rows, state = _walked(e, heads, state, (batch, most, width), token_of)
+    made = [TensorType(f32, (batch, most, width))]
+    (rows,), (state,) = walked(e, heads.parts, [state], token_of, made)
     rows = e.transpose(rows, (1, 0, 2, 3))
     output = e.reshape(rows, (batch, tokens, most * width))
     kept = call.tensor(0).dtype if past is None else past.dtype
     return [e.cast(output, call.tensor(0).dtype), e.cast(state, kept)]
-
-
-def _walked(
-    e: NodeMaker, heads: _Heads, state: Tensor, row_shape: Sequence[Dim], token_of: Token
-) -> tuple[Tensor, Tensor]:
-    """The rows of all tokens, [tokens, ...], and the last state."""
-    tokens, parts = heads.query.shape[0], heads.parts
-    if isinstance(tokens, int) and control.worth_unrolling(tokens, _TOKEN_NODES):
-        rows: list[Tensor] = []
-        for place in range(tokens):
-            own = [e.squeeze(e.slice(t, 0, place, 1), (0,)) for t in parts]
-            state, made = token_of(state, heads.of(own))
-            rows.append(e.unsqueeze(made, (0,)))
-        empty = e.full(0, f32, (0, *row_shape))
-        return (e.concat(rows, 0) if rows else empty), state
-
-    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
-        state, rows = values
-        own = [control.row_at(e, t, done, 0) for t in parts]
-        state, made = token_of(state, heads.of(own))
-        return [state, control.with_row(e, rows, done, made)]
-
-    room = e.full(0, f32, (tokens, *row_shape))
-    state, filled = control.counted(e, tokens, [state, room], trip)
-    return filled, state
 
 
 def _gate(call: Call) -> list[Tensor | None]:

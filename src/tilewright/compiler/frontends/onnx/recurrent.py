@@ -15,17 +15,14 @@ from typing import Final, final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, bounds
-from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.activations import ACTIVATIONS, Function, activation
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Result, Row, row
-
-_STEP_NODES: Final = 12
-"""What a step is made of, roughly: few steps are written out."""
 
 
 def _functions(
@@ -190,35 +187,28 @@ def _initial(
     return call.maker.full(0, x.dtype, like) if given is None else given
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """One direction on its way through a sequence.
+def _after(
+    cell: _Cell,
+    step: Step,
+    lengths: Tensor | None,
+    place: Tensor,
+    x: Tensor,
+    state: list[Tensor],
+) -> tuple[Tensor, list[Tensor]]:
+    """The output of the step at `place`, and the states behind it, which stay behind the end of a sequence.
 
-    Attributes:
-        inputs: [steps, batch, gates * hidden], the products with the input weights.
-        lengths: [batch] i64, how many steps of each sequence count; None: all.
-        keeps_rows: whether anybody asks for the hidden state after every step.
+    `lengths`, [batch] i64, says how many steps of each sequence count; None: all.
     """
-
-    cell: _Cell
-    step: Step
-    inputs: Tensor
-    lengths: Tensor | None
-    keeps_rows: bool
-
-    def after(
-        self, place: Tensor, row_: Tensor, h: Tensor, c: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The output of the step at `place`, and the states behind it."""
-        e = self.cell.e
-        new_h, new_c = self.step(self.cell, row_, h, c)
-        if self.lengths is None:
-            return new_h, new_h, new_c
-        inside = e.unsqueeze(e.op("less", place, self.lengths), (1,))
-        out = e.op("where", inside, new_h, e.full(0, h.dtype, h.shape))
-        kept = None if c is None else e.op("where", inside, _need(new_c), c)
-        return out, e.op("where", inside, new_h, h), kept
+    e = cell.e
+    h, *rest = state
+    new_h, new_c = step(cell, x, h, rest[0] if rest else None)
+    later = [new_h] if new_c is None else [new_h, new_c]
+    if lengths is None:
+        return new_h, later
+    inside = e.unsqueeze(e.op("less", place, lengths), (1,))
+    out = e.op("where", inside, new_h, e.full(0, h.dtype, h.shape))
+    pairs = zip(later, state, strict=True)
+    return out, [e.op("where", inside, new, old) for new, old in pairs]
 
 
 Walked = tuple["Tensor | None", Tensor, "Tensor | None"]
@@ -235,59 +225,28 @@ def _run_direction(
         inputs = e.op("add", inputs, cell.input_bias)
     shape = (x.shape[1], cell.hidden)
     h = _initial(call, 5, direction, shape, x)
-    c = _initial(call, 6, direction, shape, x) if kind.has_state else None
+    states = [h]
+    if kind.has_state:
+        states.append(_initial(call, 6, direction, shape, x))
     lengths = call.optional(4)
     if lengths is not None:
         lengths = e.cast(lengths, dtypes.i64)
-    walk = _Walk(cell, kind.step, inputs, lengths, call.wants(0))
-    steps = x.shape[0]
-    if isinstance(steps, int) and control.worth_unrolling(steps, _STEP_NODES):
-        return _written_out(walk, steps, h, c, backwards=backwards)
-    return _as_loop(walk, h, c, backwards=backwards)
+    keeps_rows = call.wants(0)
 
+    def step(place: Tensor, rows: Rows, held: Rows) -> tuple[Rows, Rows]:
+        out, later = _after(cell, kind.step, lengths, place, rows[0], held)
+        return [out] if keeps_rows else [], later
 
-def _written_out(
-    walk: _Walk, steps: int, h: Tensor, c: Tensor | None, *, backwards: bool
-) -> Walked:
-    """Step after step, which share kernels with each other."""
-    e = walk.cell.e
-    rows: list[Tensor] = []
-    for step in reversed(range(steps)) if backwards else range(steps):
-        row_ = e.squeeze(e.slice(walk.inputs, 0, step, 1), (0,))
-        out, h, c = walk.after(e.scalar(step, dtypes.i64), row_, h, c)
-        rows.append(out)
-    if backwards:
-        rows.reverse()
-    if not walk.keeps_rows:
-        return None, h, c
-    if not rows:
-        return e.full(0, h.dtype, (0, *h.shape)), h, c
-    return e.concat([e.unsqueeze(t, (0,)) for t in rows], 0), h, c
-
-
-def _as_loop(walk: _Walk, h: Tensor, c: Tensor | None, *, backwards: bool) -> Walked:
-    """A loop of the program, whatever the number of steps."""
-    e, steps = walk.cell.e, walk.inputs.shape[0]
-    states = [h] if c is None else [h, c]
-    kept = [e.full(0, h.dtype, (steps, *h.shape))] if walk.keeps_rows else []
-
-    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
-        h, *rest = values
-        c = rest.pop(0) if len(states) == 2 else None
-        place = done
-        if backwards:
-            last = e.op("sub", e.dim(steps), e.scalar(1, dtypes.i64))
-            place = e.op("sub", last, done)
-        row_ = control.row_at(e, walk.inputs, place, 0)
-        out, h, c = walk.after(place, row_, h, c)
-        fresh = [h] if c is None else [h, c]
-        fresh += [control.with_row(e, stack, place, out) for stack in rest]
-        return fresh
-
-    is_certain = (bounds(steps)[0] or 0) >= 1
-    h, *ended = control.counted(e, steps, [*states, *kept], trip, is_certain=is_certain)
-    c = ended.pop(0) if c is not None else None
-    return ended[0] if ended else None, h, c
+    rows, states = walked(
+        e,
+        [inputs],
+        states,
+        step,
+        [h.type] if keeps_rows else [],
+        backwards=backwards,
+        is_certain=(bounds(x.shape[0])[0] or 0) >= 1,
+    )
+    return rows[0] if rows else None, states[0], states[1] if kind.has_state else None
 
 
 def _recurrent(kind: _Kind) -> Build:

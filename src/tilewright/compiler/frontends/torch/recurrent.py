@@ -17,17 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
-from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.row import Build, Row, row
 
-_STEP_NODES: Final = 12
-"""What a step is made of, roughly: few steps are written out."""
 _LIBRARY: Final = "tilewright"
 _OPERATORS: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
@@ -132,48 +129,16 @@ def _cell(
 
 
 def _walked(
-    kind: _Kind, cell: _Cell, inputs: Tensor, states: States, *, backwards: bool
-) -> tuple[Tensor, States]:
+    e: NodeMaker, kind: _Kind, cell: _Cell, x: Tensor, states: Rows, *, backwards: bool
+) -> tuple[Tensor, Rows]:
     """[steps, batch, hidden], the hidden state after every step, and the last states."""
-    steps = inputs.shape[0]
-    if isinstance(steps, int) and steps and control.worth_unrolling(steps, _STEP_NODES):
-        return _written_out(kind, cell, inputs, states, backwards=backwards)
-    return _as_loop(kind, cell, inputs, states, backwards=backwards)
 
+    def step(_place: Tensor, rows: Rows, held: Rows) -> tuple[Rows, Rows]:
+        later = kind.step(cell, rows[0], tuple(held))
+        return [later[0]], [*later]
 
-def _written_out(
-    kind: _Kind, cell: _Cell, inputs: Tensor, states: States, *, backwards: bool
-) -> tuple[Tensor, States]:
-    """Step after step, which share kernels with each other."""
-    e, steps = cell.e, inputs.shape[0]
-    assert isinstance(steps, int), "known"
-    rows: list[Tensor] = []
-    for step in reversed(range(steps)) if backwards else range(steps):
-        row_ = e.squeeze(e.slice(inputs, 0, step, 1), (0,))
-        states = kind.step(cell, row_, states)
-        rows.append(states[0])
-    ordered = rows[::-1] if backwards else rows
-    return e.concat([e.unsqueeze(t, (0,)) for t in ordered], 0), states
-
-
-def _as_loop(
-    kind: _Kind, cell: _Cell, inputs: Tensor, states: States, *, backwards: bool
-) -> tuple[Tensor, States]:
-    """A loop of the program, whatever the number of steps."""
-    e, steps = cell.e, inputs.shape[0]
-    stack = e.full(0, states[0].dtype, (steps, *states[0].shape))
-
-    def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
-        *held, stack = values
-        place = done
-        if backwards:
-            last = e.op("sub", e.dim(steps), e.scalar(1, dtypes.i64))
-            place = e.op("sub", last, done)
-        later = kind.step(cell, control.row_at(e, inputs, place, 0), tuple(held))
-        return [*later, control.with_row(e, stack, place, later[0])]
-
-    *ended, stack = control.counted(e, steps, [*states, stack], trip)
-    return stack, tuple(ended)
+    (rows,), ended = walked(e, [x], states, step, [states[0].type], backwards=backwards)
+    return rows, ended
 
 
 def _recurrent(kind: _Kind) -> Build:
@@ -189,7 +154,7 @@ def _recurrent(kind: _Kind) -> Build:
         each = len(parameters) // count
         batch_first = call.flag("batch_first")
         x = e.transpose(x, (1, 0, 2)) if batch_first else x
-        last: list[States] = []
+        last: list[Rows] = []
         for _ in range(layers):
             columns: list[Tensor] = []
             for direction in range(directions):
@@ -200,8 +165,10 @@ def _recurrent(kind: _Kind) -> Build:
                 )
                 inputs = e.op("matmul", x, weights)
                 inputs = inputs if bias is None else e.op("add", inputs, bias)
-                states = tuple(e.squeeze(e.slice(t, 0, place, 1), (0,)) for t in given)
-                rows, ended = _walked(kind, cell, inputs, states, backwards=direction == 1)
+                states = [e.squeeze(e.slice(t, 0, place, 1), (0,)) for t in given]
+                rows, ended = _walked(
+                    e, kind, cell, inputs, states, backwards=direction == 1
+                )
                 columns.append(rows)
                 last.append(ended)
             x = e.concat(columns, 2)
