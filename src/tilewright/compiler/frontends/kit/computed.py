@@ -124,7 +124,7 @@ def spread(e: NodeMaker, values: Tensor, axes: Tensor, rank: int, default: int) 
 
 
 def counted(e: NodeMaker, axes: Tensor, rank: int) -> Tensor:
-    """Axes counted from the front."""
+    """Axes, or positions, counted from the front."""
     axes = e.cast(axes, dtypes.i64)
     negative = e.op("less", axes, whole(e, 0))
     return e.op("where", negative, e.op("add", axes, whole(e, rank)), axes)

@@ -179,8 +179,7 @@ def as_declared(e: NodeMaker, result: Tensor, declared: TensorType | None) -> Te
     sizes: list[Dim] = list(result.shape)
     for axis, (own, said) in enumerate(zip(result.shape, declared.shape, strict=True)):
         if isinstance(said, int) and any(s.name in inner for s in symbols(own)):
-            held = e.reshape(e.dim(own), (1,))
-            e.bind_sizes(held, [fresh_symbol(e, "declared", said, said)])
+            require(e, e.dim(own), said, "declared")
             sizes[axis] = said
     return e.as_type(result, TensorType(result.dtype, tuple(sizes)))
 
@@ -220,10 +219,16 @@ def read_sizes(
     return tuple(next(fresh) if size is None else size for size in held)
 
 
+def require(e: NodeMaker, value: Tensor, number: int, stem: str) -> None:
+    """The one element of `value` has to be `number`, or the call fails and names the node."""
+    held = e.reshape(e.cast(value, dtypes.i64), (1,))
+    e.bind_sizes(held, [fresh_symbol(e, stem, number, number)])
+
+
 def agree(e: NodeMaker, size: Dim, expected: Dim, stem: str = "size") -> None:
     """What data makes of a size has to be `expected`, or the call fails and names the node."""
     if isinstance(expected, int) and not isinstance(size, int):
-        e.bind_sizes(e.dims((size,)), [fresh_symbol(e, stem, expected, expected)])
+        require(e, e.dims((size,)), expected, stem)
     else:
         e.assume(size, expected)
 
@@ -270,8 +275,7 @@ def switch(
     hits = e.cast(
         e.op("equal", e.reshape(code, (1,)), e.constant(np.array(values))), dtypes.i64
     )
-    valid = e.op("reduce_sum", hits, axes=(0,), keepdims=True)
-    e.bind_sizes(valid, [fresh_symbol(e, "known", 1, 1)])
+    require(e, e.op("reduce_sum", hits, axes=(0,), keepdims=True), 1, "known")
     wanted = [
         _type_of_hit(e, hits, [own[i] for own in types]) for i in range(len(types[0]))
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import KNOWN, Call
@@ -38,23 +38,27 @@ def _empty(call: Call) -> TensorSequence:
     return TensorSequence(())
 
 
-def _position(call: Call, index: int, count: int) -> int | Tensor:
-    """A position among `count` places, counted from the front: a number, or data, which is checked in the call."""
+def _item(call: Call, index: int, count: int) -> int | Tensor:
+    """The position of one of `count` items."""
     if count == 0:
         raise ModelError("the sequence is empty: no position is one of an item")
+    return _position(call, index, count, count - 1)
+
+
+def _position(call: Call, index: int, count: int, last: int) -> int | Tensor:
+    """A position up to `last`, counted from the front of `count` items: a number, or data, which is checked in the call."""
     if call.is_known(index):
         place = call.number(index, "the position in the sequence")
-        if not -count <= place < count:
+        if not -count <= place <= last:
             raise ModelError(f"position {place} is out of range for {count} items")
-        return place % count
+        return place + count if place < 0 else place
     e = call.maker
-    given = e.reshape(e.cast(call.tensor(index), dtypes.i64), ())
-    size, zero = e.scalar(count, dtypes.i64), e.scalar(0, dtypes.i64)
-    is_negative = e.op("less", given, zero)
-    place = e.op("where", is_negative, e.op("add", given, size), given)
-    inside = e.op("logical_and", e.op("less_equal", zero, place), e.op("less", place, size))
-    found = e.reshape(e.cast(inside, dtypes.i64), (1,))
-    e.bind_sizes(found, [control.fresh_symbol(e, "known", 1, 1)])
+    place = computed.counted(e, e.reshape(call.tensor(index), ()), count)
+    low, high = (e.scalar(number, dtypes.i64) for number in (0, last))
+    inside = e.op(
+        "logical_and", e.op("less_equal", low, place), e.op("less_equal", place, high)
+    )
+    control.require(e, inside, 1, "known")
     return place
 
 
@@ -65,8 +69,7 @@ def _chosen(call: Call, place: Tensor, first: int, items: Sequence[Tensor]) -> T
         return items[0]
     if any(t.type != items[0].type for t in items):
         behind = e.op("sub", place, e.scalar(first, dtypes.i64))
-        code = e.op("max", behind, e.scalar(0, dtypes.i64))
-        code = e.op("min", code, e.scalar(len(items) - 1, dtypes.i64))
+        code = control.inside(e, behind, len(items))
         (found,) = control.switch(e, code, range(len(items)), lambda i: [items[i]])
         return found
     at_front = e.op("less_equal", place, e.scalar(first, dtypes.i64))
@@ -82,35 +85,23 @@ def _chosen(call: Call, place: Tensor, first: int, items: Sequence[Tensor]) -> T
 def _insert(call: Call) -> TensorSequence:
     items, x = list(call.sequence(0).items), call.tensor(1)
     count = len(items)
-    if call.is_nothing(2):
-        items.append(x)
-    elif call.is_known(2):
-        place = call.number(2, "the position in the sequence")
-        if not -count <= place <= count:
-            raise ModelError(f"position {place} is out of range for {count} items")
-        items.insert(place + (count if place < 0 else 0), x)
+    # Behind the last item is a place, too.
+    place = count if call.is_nothing(2) else _position(call, 2, count, count)
+    if isinstance(place, int):
+        items.insert(place, x)
     else:
-        items = _inserted(call, items, x)
+        items = _inserted(call, items, x, place)
     return TensorSequence(tuple(items), x.dtype)
 
 
-def _inserted(call: Call, items: list[Tensor], x: Tensor) -> list[Tensor]:
-    """The items with one more, at a place that data decides; behind the last one is a place, too."""
-    e, count = call.maker, len(items)
-    given = e.reshape(e.cast(call.tensor(2), dtypes.i64), ())
-    zero, last = e.scalar(0, dtypes.i64), e.scalar(count, dtypes.i64)
-    counted = e.op("where", e.op("less", given, zero), e.op("add", given, last), given)
-    inside = e.op(
-        "logical_and", e.op("less_equal", zero, counted), e.op("less_equal", counted, last)
-    )
-    found = e.reshape(e.cast(inside, dtypes.i64), (1,))
-    e.bind_sizes(found, [control.fresh_symbol(e, "known", 1, 1)])
+def _inserted(call: Call, items: list[Tensor], x: Tensor, chosen: Tensor) -> list[Tensor]:
+    """The items with one more, at a place that data decides."""
     made: list[Tensor] = []
-    for place in range(count + 1):
+    for place in range(len(items) + 1):
         # A place in front of it: the items moved on by one; it; a place behind it: the item that was here.
         choices = [*items[max(place - 1, 0) : place], x, *items[place : place + 1]]
         first = place - 1 if place else 0
-        made.append(_chosen(call, counted, first, choices))
+        made.append(_chosen(call, chosen, first, choices))
     return made
 
 
@@ -118,7 +109,7 @@ def _erase(call: Call) -> TensorSequence:
     items = list(call.sequence(0).items)
     if not items:
         raise ModelError("the sequence is empty: there is no item to erase")
-    place = len(items) - 1 if call.is_nothing(1) else _position(call, 1, len(items))
+    place = len(items) - 1 if call.is_nothing(1) else _item(call, 1, len(items))
     if isinstance(place, int):
         del items[place]
     else:
@@ -129,7 +120,7 @@ def _erase(call: Call) -> TensorSequence:
 
 def _at(call: Call) -> Tensor:
     items = call.sequence(0).items
-    place = _position(call, 1, len(items))
+    place = _item(call, 1, len(items))
     if isinstance(place, int):
         return items[place]
     e = call.maker

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, maximum, minimum
 from tilewright.compiler.frontends.kit import control
@@ -49,8 +48,7 @@ def _assertion(call: Call) -> list[Held]:
         if pair is not None:
             e.assume(*pair)
             return []
-    holds = e.reshape(e.cast(condition, dtypes.i64), (1,))
-    e.bind_sizes(holds, [control.fresh_symbol(e, "asserted", 1, 1)])
+    control.require(e, condition, 1, "asserted")
     return []
 
 

@@ -96,7 +96,7 @@ def _bin_counts(call: Call) -> Tensor:
     count = e.op("max", e.op("add", most, e.scalar(1, dtypes.i64)), e.dim(least))
     if isinstance(size, int):
         # What follows has made torch take the size for known; it is checked.
-        call.bind(count, control.fresh_symbol(e, "bins", size, size))
+        control.require(e, count, size, "bins")
     else:
         call.bind(count, call.data_size())
     if weights is None:
