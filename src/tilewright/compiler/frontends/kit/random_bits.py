@@ -39,6 +39,13 @@ def of_words(e: NodeMaker, first: Tensor, second: Tensor) -> Tensor:
     return e.op("bitwise_or", e.cast(first, dtypes.u64), above)
 
 
+def rotated(e: NodeMaker, x: Tensor, distance: int) -> Tensor:
+    """Words of u32 whose bits that leave on the left, up to 31, come back on the right."""
+    left = e.op("shift_left", x, e.scalar(distance, dtypes.u32))
+    right = e.op("shift_right", x, e.scalar(WORD - distance, dtypes.u32))
+    return e.op("bitwise_or", left, right)
+
+
 def philox(
     e: NodeMaker, key: Sequence[Tensor], counter: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import u32
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.random_bits import rotated
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
@@ -18,18 +19,11 @@ from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 _WORDS: Final = {32: (0,), 64: (0, 32)}
 
 
-def _turned(e: NodeMaker, x: Tensor, bits: int) -> Tensor:
-    """Bits that leave on the left come back on the right."""
-    left = e.op("shift_left", x, e.scalar(bits, u32))
-    right = e.op("shift_right", x, e.scalar(32 - bits, u32))
-    return e.op("bitwise_or", left, right)
-
-
 def _mixed(e: NodeMaker, state: Tensor, word: Tensor) -> Tensor:
     """The state behind one more word of the key."""
-    k = _turned(e, e.op("mul", word, e.scalar(0xCC9E2D51, u32)), 15)
+    k = rotated(e, e.op("mul", word, e.scalar(0xCC9E2D51, u32)), 15)
     k = e.op("mul", k, e.scalar(0x1B873593, u32))
-    state = _turned(e, e.op("bitwise_xor", state, k), 13)
+    state = rotated(e, e.op("bitwise_xor", state, k), 13)
     five = e.op("mul", state, e.scalar(5, u32))
     return e.op("add", five, e.scalar(0xE6546B64, u32))
 

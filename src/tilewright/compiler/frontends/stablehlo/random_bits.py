@@ -26,6 +26,7 @@ from tilewright.compiler.frontends.kit.random_bits import (
     low_word,
     of_words,
     philox,
+    rotated,
 )
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.bits import same_bits
@@ -61,17 +62,11 @@ def three_fry(
     for group in range(_THREEFRY_GROUPS):
         for distance in _ROTATIONS[group % 2]:
             x = e.op("add", x, y)
-            y = e.op("bitwise_xor", x, _rotated(e, y, distance))
+            y = e.op("bitwise_xor", x, rotated(e, y, distance))
         x = e.op("add", x, schedule[(group + 1) % 3])
         injected = e.op("add", schedule[(group + 2) % 3], e.scalar(group + 1, dtypes.u32))
         y = e.op("add", y, injected)
     return x, y
-
-
-def _rotated(e: NodeMaker, x: Tensor, distance: int) -> Tensor:
-    left = e.op("shift_left", x, e.scalar(distance, dtypes.u32))
-    right = e.op("shift_right", x, e.scalar(WORD - distance, dtypes.u32))
-    return e.op("bitwise_or", left, right)
 
 
 def _three_fry_bits(
