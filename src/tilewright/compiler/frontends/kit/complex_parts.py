@@ -5,9 +5,11 @@ Made and read by the rows of front ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
 
@@ -18,3 +20,12 @@ class Complex:
 
     real: Tensor
     imaginary: Tensor
+
+
+def product(
+    e: NodeMaker, x: Complex, y: Complex, times: Callable[[Tensor, Tensor], Tensor]
+) -> Complex:
+    """The product, by that of two parts."""
+    real = e.op("sub", times(x.real, y.real), times(x.imaginary, y.imaginary))
+    imaginary = e.op("add", times(x.real, y.imaginary), times(x.imaginary, y.real))
+    return Complex(real, imaginary)

@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.frontends.kit.complex_pairs import Pair
+from tilewright.compiler.frontends.kit.complex_parts import product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.rounding import away_from_zero
@@ -96,9 +97,14 @@ def _binary(op: str, of_bools: str = "") -> Build:
     return build
 
 
-def _parts(held: Held) -> tuple[Tensor, Tensor]:
+def _whole(held: Held) -> Complex:
     if not isinstance(held, Complex):
         raise ModelError("mixes real and complex operands")
+    return held
+
+
+def _parts(held: Held) -> tuple[Tensor, Tensor]:
+    held = _whole(held)
     return held.real, held.imaginary
 
 
@@ -111,20 +117,12 @@ def product_of(e: NodeMaker, left: Held, right: Held) -> Held:
     if not isinstance(left, Complex):
         x, y = real(left), real(right)
         return e.op("logical_and" if x.dtype.is_bool else "mul", x, y)
-    (a, b), (c, d) = _parts(left), _parts(right)
-    return Complex(
-        e.op("sub", e.op("mul", a, c), e.op("mul", b, d)),
-        e.op("add", e.op("mul", a, d), e.op("mul", b, c)),
-    )
+    return product(e, left, _whole(right), lambda x, y: e.op("mul", x, y))
 
 
 def _of_two(call: Call, function: Callable[[Pair, Pair], Pair]) -> Complex:
     """A function of two complex numbers, in f64."""
-    pairs: list[Pair] = []
-    for held in (call.held(0), call.held(1)):
-        _parts(held)
-        assert isinstance(held, Complex), "checked by its parts"
-        pairs.append(Pair.of(call.maker, held))
+    pairs = [Pair.of(call.maker, _whole(call.held(place))) for place in (0, 1)]
     return function(*pairs).rounded(call.dtype())
 
 

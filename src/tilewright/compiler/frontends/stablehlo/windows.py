@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, maximum
 from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.complex_parts import product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -324,15 +325,11 @@ def convolution(call: Call, padding: Sequence[tuple[Dim, Dim]]) -> Held:
     left, right = call.held(0), call.held(1)
     if not (isinstance(left, Complex) and isinstance(right, Complex)):
         return _convolved(call, real(left), real(right), padding)
-    e = call.maker
 
     def part(x: Tensor, kernel: Tensor) -> Tensor:
         return _convolved(call, x, kernel, padding)
 
-    return Complex(
-        e.op("sub", part(left.real, right.real), part(left.imaginary, right.imaginary)),
-        e.op("add", part(left.real, right.imaginary), part(left.imaginary, right.real)),
-    )
+    return product(call.maker, left, right, part)
 
 
 def _convolved(

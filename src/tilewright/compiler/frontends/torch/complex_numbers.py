@@ -16,7 +16,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import fourier
 from tilewright.compiler.frontends.kit.complex_pairs import Pair, exponential, quotient
-from tilewright.compiler.frontends.kit.complex_parts import Complex
+from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -32,10 +32,13 @@ Build = Callable[[Call], Held | Sequence[Held]]
 
 def _pair(call: Call, name: str = "self") -> Complex:
     """An operand as complex numbers of the type of the result, or its own."""
-    held = call.held(name)
+    return _as_complex(call.maker, call.held(name))
+
+
+def _as_complex(e: NodeMaker, held: Held) -> Complex:
     if isinstance(held, Complex):
         return held
-    return Complex(held, call.maker.full(0, held.dtype, held.shape))
+    return Complex(held, e.full(0, held.dtype, held.shape))
 
 
 def _on_parts(call: Call, pair: Complex) -> Complex:
@@ -124,22 +127,21 @@ def _sum(op: str, *, turned: bool = False) -> Build:
     return build
 
 
-def _times(
-    e: NodeMaker, x: Complex, y: Complex, times: Callable[[Tensor, Tensor], Tensor]
-) -> Complex:
-    """The product, by that of two parts."""
-    real = e.op("sub", times(x.real, y.real), times(x.imaginary, y.imaginary))
-    imaginary = e.op("add", times(x.real, y.imaginary), times(x.imaginary, y.real))
-    return Complex(real, imaginary)
+def _by_number(call: Call, op: str, x: Complex) -> Complex | None:
+    """Both parts by the other operand; None: it is no real number."""
+    if not isinstance(call.argument("other"), int | float):
+        return None
+    number = call.operand("other", call.dtype())
+    return Complex(call.op(op, x.real, number), call.op(op, x.imaginary, number))
 
 
 def _product(call: Call) -> Complex:
     x = _operand(call, "self")
-    factor = call.argument("other")
-    if isinstance(factor, int | float):
-        number = call.operand("other", call.dtype())
-        return Complex(call.op("mul", x.real, number), call.op("mul", x.imaginary, number))
-    return _times(call.maker, x, _operand(call, "other"), lambda a, b: call.op("mul", a, b))
+    found = _by_number(call, "mul", x)
+    if found is not None:
+        return found
+    other = _operand(call, "other")
+    return product(call.maker, x, other, lambda a, b: call.op("mul", a, b))
 
 
 def _over(e: NodeMaker, x: Complex, y: Complex) -> Complex:
@@ -151,11 +153,9 @@ def _over(e: NodeMaker, x: Complex, y: Complex) -> Complex:
 
 
 def _quotient(call: Call) -> Complex:
-    x, divisor = _operand(call, "self"), call.argument("other")
-    if isinstance(divisor, int | float):
-        number = call.operand("other", call.dtype())
-        return Complex(call.op("div", x.real, number), call.op("div", x.imaginary, number))
-    return _over(call.maker, x, _operand(call, "other"))
+    x = _operand(call, "self")
+    found = _by_number(call, "div", x)
+    return _over(call.maker, x, _operand(call, "other")) if found is None else found
 
 
 def _reciprocal(call: Call) -> Complex:
@@ -173,7 +173,7 @@ def _matrix_product(other: str) -> Build:
         if min(x.real.rank, y.real.rank) < 2:
             raise UnsupportedError("products of complex vectors are not supported")
         e = call.maker
-        return _times(e, x, y, lambda a, b: matrix_product(e, a, b))
+        return product(e, x, y, lambda a, b: matrix_product(e, a, b))
 
     return build
 
@@ -190,9 +190,7 @@ def _joined(axis_name: str, *, stacked: bool = False) -> Build:
             held = call.hold(item) if isinstance(item, Ref) else None
             if held is None:
                 raise ModelError("argument 'tensors' lacks a tensor")
-            if isinstance(held, Tensor):
-                held = Complex(held, e.full(0, held.dtype, held.shape))
-            pairs.append(_on_parts(call, held))
+            pairs.append(_on_parts(call, _as_complex(e, held)))
         axis = normal(call.integer(axis_name, 0), len(call.shape()))
         columns = zip(*((pair.real, pair.imaginary) for pair in pairs), strict=True)
         parts = (
