@@ -6,7 +6,8 @@ the same formulas (`ops/resize.py`), coordinates in f64.  Called by the rows of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -18,6 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.kit.wide import Wide, polynomial
 from tilewright.compiler.ops import catalogue
 
 
@@ -222,13 +224,13 @@ class _Computed:
         taps = [self._op("add", left, offset) for offset in offsets]
         weights = [self._weight(tap, line.place, line.size, None) for tap in taps]
         if self.how.exclude_outside:
-            whole = _total(weights, lambda a, b: self._op("add", a, b))
+            whole = functools.reduce(lambda a, b: self._op("add", a, b), weights)
             weights = [self._op("div", weight, whole) for weight in weights]
         products = [
             self._product(x, self._inside(tap, line.size), weight, line.axis)
             for tap, weight in zip(taps, weights, strict=True)
         ]
-        return _total(products, lambda a, b: self.e.op("add", a, b))
+        return functools.reduce(lambda a, b: self.e.op("add", a, b), products)
 
     def _product(self, x: Tensor, places: Tensor, weights: Tensor, axis: int) -> Tensor:
         """The elements at `places`, times their weights: vectors, or matrices with an axis for taps."""
@@ -275,16 +277,10 @@ class _Computed:
         if self.how.mode == "linear":
             return op("max", op("sub", 1, distance), zero)
         a = self.how.cubic_coefficient
-        near = self._polynomial(distance, (a + 2, -(a + 3), 0, 1))
-        far = self._polynomial(distance, (a, -5 * a, 8 * a, -4 * a))
-        outer = e.op("where", e.op("less", distance, self._f64(2)), far, zero)
-        return e.op("where", e.op("less_equal", distance, self._f64(1)), near, outer)
-
-    def _polynomial(self, x: Tensor, coefficients: Sequence[float]) -> Tensor:
-        total = self._f64(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = self._op("add", self._op("mul", total, x), coefficient)
-        return total
+        x = Wide(e, distance)
+        near = polynomial(x, (a + 2, -(a + 3), 0, 1))
+        far = polynomial(x, (a, -5 * a, 8 * a, -4 * a))
+        return near.where(x.at_most(1), far.where(x.less(2), 0)).tensor
 
     def _extrapolated(self, x: Tensor, lines: Sequence[_Line]) -> Tensor:
         """The value for what lies outside of the image, along any axis."""
@@ -306,13 +302,6 @@ _WIDE: Final = (dtypes.f16, dtypes.bf16, dtypes.f32)
 def _wide(x: Tensor) -> dtypes.DType:
     """What is computed in: whole numbers need all bits of theirs."""
     return dtypes.f32 if x.dtype in _WIDE else f64
-
-
-def _total(parts: Sequence[Tensor], add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = add(total, part)
-    return total
 
 
 def _sizes(e: NodeMaker, values: Tensor, stem: str) -> Sequence[Dim]:
