@@ -126,15 +126,16 @@ class _Loop:
     @property
     def is_counted(self) -> bool:
         """Whether it ends with the number of trips, and not earlier."""
-        return self._begins and self.always and self._least_trips >= 0
+        return self.begins and self.always and self._least_trips >= 0
 
     @property
     def is_certain(self) -> bool:
         """Whether there is a first trip."""
-        return self._begins and (self.limit is None or self._least_trips >= 1)
+        return self.begins and (self.limit is None or self._least_trips >= 1)
 
     @property
-    def _begins(self) -> bool:
+    def begins(self) -> bool:
+        """Whether the condition before the first trip is known to hold."""
         return self.running is None or _truth(self.call.maker, self.running) is True
 
     @property
@@ -239,7 +240,7 @@ def _as_loop(it: _Loop) -> list[Held]:
         return list(carried)
     _describe_rows(it, state)
     places = it.trips
-    exact = it.always and (it.running is None or _truth(it.call.maker, it.running) is True)
+    exact = it.always and it.begins
     is_small = isinstance(places, int) and places <= _MAX_STACK
     if places is None or not (exact or is_small):
         if places is None and it.limit is not None and exact:
