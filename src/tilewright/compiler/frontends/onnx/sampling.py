@@ -81,17 +81,27 @@ def _inside(e: NodeMaker, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Ten
     return _need(inside)
 
 
+def _flat_index(
+    e: NodeMaker,
+    places: Sequence[Tensor],
+    sizes: Sequence[Dim],
+    image: Tensor | None = None,
+) -> Tensor:
+    """Where pixels at whole positions, those outside moved to the border, lie in an image, or in a row of images."""
+    index = image
+    for place, size in zip(places, sizes, strict=True):
+        whole = e.cast(_clamped(e, place, size), dtypes.i64)
+        if index is not None:
+            whole = e.op("add", e.op("mul", index, e.dim(size)), whole)
+        index = whole
+    return _need(index)
+
+
 def _fetch(
     e: NodeMaker, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
 ) -> tuple[Tensor, Tensor]:
     """Elements of `[N, C, space]` at whole positions `[N, points]`, and which lie inside."""
-    index: Tensor | None = None
-    for place, size in zip(places, sizes, strict=True):
-        whole = e.cast(_clamped(e, place, size), dtypes.i64)
-        index = (
-            whole if index is None else e.op("add", e.op("mul", index, e.dim(size)), whole)
-        )
-    index = _need(index)
+    index = _flat_index(e, places, sizes)
     spread = e.broadcast_to(
         e.unsqueeze(index, (1,)), (flat.shape[0], flat.shape[1], index.shape[1])
     )
@@ -358,10 +368,8 @@ def _elements_of_parts(
     (steps,) = control.read_sizes(e, e.cast(e.reshape(longest, (1,)), dtypes.i64), "part")
     start, end = (e.unsqueeze(e.cast(t, dtypes.i64), (2,)) for t in (start, end))
     places = e.op("add", start, e.iota((steps,), 0))
-    one = e.scalar(1, dtypes.i64)
-    places = e.op("min", places, e.op("sub", end, one))
-    places = e.op("max", places, e.scalar(0, dtypes.i64))
-    return e.op("min", places, e.op("sub", e.dim(size), one)), empty
+    places = e.op("min", places, e.op("sub", end, e.scalar(1, dtypes.i64)))
+    return control.inside(e, places, size), empty
 
 
 def _parts_of(
@@ -408,10 +416,7 @@ def _crop_and_resize(call: Call) -> Tensor:
         [(away_from_zero(e, p), None)] if nearest else _taps(e, p, "linear") for p in places
     ]
     for taps in itertools.product(*kinds):
-        index = first
-        for (place, _), size in zip(taps, image, strict=True):
-            whole = e.cast(_clamped(e, place, size), dtypes.i64)
-            index = e.op("add", e.op("mul", index, e.dim(size)), whole)
+        index = _flat_index(e, [place for place, _ in taps], image, first)
         value = e.op("gather", pixels, index, axis=0)
         for _, weight in taps:
             if weight is not None:
@@ -501,10 +506,7 @@ def _deform_places(call: Call, offsets: Tensor, axis: int, taps: tuple[int, int]
 def _pixels(e: NodeMaker, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
     """Where the pixels at whole positions `[N, points, banks, taps]` begin in `[N, space, banks]`."""
     batch, _, banks, _ = places[0].shape
-    index = e.iota((batch, 1, 1, 1), 0)
-    for place, size in zip(places, sizes, strict=True):
-        whole = e.cast(_clamped(e, place, size), dtypes.i64)
-        index = e.op("add", e.op("mul", index, e.dim(size)), whole)
+    index = _flat_index(e, places, sizes, e.iota((batch, 1, 1, 1), 0))
     index = e.op("mul", index, e.dim(banks))
     return e.op("add", index, e.iota((1, 1, banks, 1), 2))
 
