@@ -62,7 +62,7 @@ class Tokenizer:
         """No token stands for more bytes of text."""
         tokens = self.vocabulary.tokens
         sizes = (len(token.encode("utf-8", "surrogateescape")) for token in tokens)
-        return max(1, *sizes, 1)
+        return max(1, max(sizes, default=1))
 
     def encode(
         self, text: str, *, special: bool = True, bos: bool | None = None

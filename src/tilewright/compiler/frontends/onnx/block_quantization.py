@@ -114,9 +114,10 @@ def _mat_mul_bnb4(call: Call) -> Tensor:
     codes = e.concat([e.slice(pairs, 1, 1, 1), e.slice(pairs, 1, 0, 1)], 1)
     codes = e.slice(e.reshape(codes, ((count + 1) // 2 * 2,)), 0, 0, count)
     values = e.op("gather", table, e.cast(codes, dtypes.i64), axis=0)
-    wide = e.unsqueeze(e.reshape(e.cast(scale, dtypes.f32), (blocks,)), (1,))
-    wide = e.reshape(e.broadcast_to(wide, (blocks, block)), (blocks * block,))
-    numbers = e.op("mul", values, e.slice(wide, 0, 0, count))
+    # One row of blocks, which begin anywhere in the rows of the weights.
+    values = e.reshape(values, (1, count))
+    factors = e.reshape(e.cast(scale, dtypes.f32), (1, blocks))
+    numbers = e.op("mul", values, _of_every_element(e, factors, values, block, None))
     weights = e.cast(e.reshape(numbers, (columns, depth)), a.dtype)
     if call.flag("transB", default=True):
         weights = e.transpose(weights, (1, 0))

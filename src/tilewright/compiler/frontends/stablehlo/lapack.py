@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -40,6 +41,12 @@ def _no_problem(e: NodeMaker, held: Held) -> Tensor:
     return e.full(0, dtypes.i32, dims_of(held)[:-2])
 
 
+def _places(e: NodeMaker, shape: Sequence[Dim]) -> tuple[Tensor, Tensor]:
+    """The row and the column of every element of matrices."""
+    rows, columns = (e.iota(shape, len(shape) - axis) for axis in (2, 1))
+    return rows, columns
+
+
 def _potrf(call: Call) -> list[Held]:
     """A factor, whose other triangle is zero, and which leading minor is not positive."""
     e, held, lower = call.maker, call.held(0), _letter(call, "uplo") == "L"
@@ -52,7 +59,7 @@ def _lost_minor(e: NodeMaker, factor: Held) -> Tensor:
     x = factor.real if isinstance(factor, Complex) else real(factor)
     if 0 in x.shape:
         return _no_problem(e, factor)
-    rows, columns = (e.iota(x.shape, x.rank - axis) for axis in (2, 1))
+    rows, columns = _places(e, x.shape)
     zero = e.scalar(0, x.dtype)
     # Beside the diagonal nothing is lost; on it, what is not a number is.
     beside = e.op("not_equal", rows, columns)
@@ -121,7 +128,7 @@ def _orgqr(call: Call) -> list[Held]:
         return [e.op("reflected", _real(call), _real(call, 1))]
     vectors, scales = _pair(call), _pair(call, 1)
     shape = vectors[0].shape
-    rows, columns = (e.iota(shape, len(shape) - axis) for axis in (2, 1))
+    rows, columns = _places(e, shape)
     eye = e.cast(e.op("equal", rows, columns), vectors[0].dtype)
     nothing = e.full(0, eye.dtype, shape)
     found = e.ops("complex_reflected", *vectors, *scales, eye, nothing)
@@ -171,7 +178,7 @@ def _gees(call: Call) -> list[Held]:
 
 
 def _diagonal(e: NodeMaker, x: Tensor) -> Tensor:
-    rows, columns = (e.iota(x.shape, x.rank - axis) for axis in (2, 1))
+    rows, columns = _places(e, x.shape)
     kept = e.op("where", e.op("equal", rows, columns), x, e.scalar(0, x.dtype))
     return e.op("reduce_sum", kept, axes=(x.rank - 1,), keepdims=False)
 
@@ -239,7 +246,7 @@ def _gtsv(call: Call) -> list[Held]:
 def _banded(e: NodeMaker, below: Tensor, on: Tensor, above: Tensor) -> Tensor:
     """The matrix of three diagonals."""
     shape = (*on.shape, on.shape[-1])
-    rows, columns = (e.iota(shape, len(shape) - 2 + axis) for axis in (0, 1))
+    rows, columns = _places(e, shape)
     matrix = e.full(0, on.dtype, shape)
     offset = e.op("sub", columns, rows)
     for diagonal, place in ((below, -1), (on, 0), (above, 1)):
