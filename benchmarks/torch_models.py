@@ -72,26 +72,11 @@ def _network(name: str, size: int) -> Made:
     return build(), (_pixels(size),)
 
 
-class Decoder(torch.nn.Module):
-    """A prompt, without a cache."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: Any) -> Any:
-        """Scores of every place."""
-        return self.model(tokens, use_cache=False, return_dict=False)[0]
-
-
 def _decoder(family: str, kind: str, **sizes: Any) -> Made:
+    """Scores of every place of a prompt, without a cache."""
     config = getattr(transformers, f"{family}Config")(**sizes)
-    return Decoder(getattr(transformers, kind)(config)), (_tokens(64),)
-
-
-def _t5() -> Made:
-    config = transformers.T5Config()
-    return First(transformers.T5EncoderModel(config), return_dict=False), (_tokens(128),)
+    model = getattr(transformers, kind)(config)
+    return First(model, use_cache=False, return_dict=False), (_tokens(64),)
 
 
 def _whisper() -> Made:
@@ -116,7 +101,7 @@ MODELS: Final[Mapping[str, Callable[[], Made]]] = {
         "Llama", "LlamaForCausalLM", hidden_size=768, intermediate_size=2048,
         num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4, vocab_size=32000,
     ),
-    "t5-small-encoder": _t5,
+    "t5-small-encoder": lambda: _of("T5", "T5EncoderModel", (_tokens(128),)),
     "vit-base": lambda: _of("ViT", "ViTModel", (_pixels(),)),
     "dinov2-base": lambda: _of("Dinov2", "Dinov2Model", (_pixels(),)),
     "swin-tiny": lambda: _of("Swin", "SwinModel", (_pixels(),)),
