@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from fakes import flow_models, onnx_models
+from tilewright.base import dtypes
 from tilewright.base.errors import InputError, ModelError, TilewrightError
+from tilewright.base.symbolic import symbol
 from tilewright.compiler.frontends.kit.assumptions import known_equalities
-from tilewright.compiler.frontends.kit.control import worth_unrolling
+from tilewright.compiler.frontends.kit.control import counted, worth_unrolling
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.ir import Graph, Value
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -186,3 +191,19 @@ def test_sizes_that_a_loop_of_some_trips_compares_are_those_of_every_call() -> N
     }"""
     graph = load(onnx_models.parse(model))
     assert [str(value.type) for value in graph.inputs[1:]] == ["f32[N]", "f32[N]"]
+
+
+@pytest.mark.parametrize(("begin", "count", "expected"), [(0, 4, 6), (1, 4, 6), (3, 4, 3), (4, 4, 0), (5, 4, 0)])  # fmt: skip
+def test_a_counted_loop_ends_before_its_end(begin: int, count: int, expected: int) -> None:
+    end = symbol("end")
+    graph = Graph("numbers", inputs=[Value(TensorType(dtypes.f64, (end,)), "x")])
+    e = NodeMaker(graph)
+    (total,) = counted(
+        e,
+        end,
+        [e.scalar(0, dtypes.i64)],
+        lambda step, state: [e.op("add", state[0], step)],
+        begin=begin,
+    )
+    graph.outputs = [e.value(total)]
+    assert evaluate(graph, [np.zeros(count)])[0] == expected
