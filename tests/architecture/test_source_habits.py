@@ -119,3 +119,20 @@ def test_names_can_be_searched_for() -> None:
         if name.lower().strip("_") in SAYS_NOTHING
     ]
     assert found == []
+
+
+def test_nobody_imports_a_test_file_that_may_be_skipped() -> None:
+    """Where its package is missing the file is not read to its end, and who imports it fails."""
+    texts = {path: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    skipped = {
+        path.stem
+        for path, text in texts.items()
+        if re.search(r"^\w+ = pytest\.importorskip|allow_module_level", text, re.MULTILINE)
+    }
+    importing = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path, text in texts.items()
+        for line, module in re.findall(r"^((?:from|import) ([\w.]+).*)", text, re.MULTILINE)
+        if module.rpartition(".")[2] in skipped
+    ]
+    assert importing == []

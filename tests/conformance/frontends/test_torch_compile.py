@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import tomllib
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fakes.dynamo_backend import entry
 
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.needs_torch,
     pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
 ]
-ROOT = Path(__file__).resolve().parents[3]
 nn = torch.nn
-
-
-def entry() -> Any:
-    """What the entry point names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    module, _, name = project["entry-points"]["torch_dynamo_backends"][
-        "tilewright"
-    ].partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 @pytest.fixture(autouse=True)

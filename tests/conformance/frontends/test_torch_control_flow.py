@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.conformance.frontends.test_torch_compile import entry
 
 import tilewright as tw
+from fakes.dynamo_backend import entry
 
 torch = pytest.importorskip("torch")
 scans = pytest.importorskip("torch._higher_order_ops")

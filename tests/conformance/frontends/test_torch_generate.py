@@ -10,9 +10,9 @@ import warnings
 from typing import Any
 
 import pytest
-from tests.conformance.frontends.test_torch_compile import entry
 
 import tilewright as tw
+from fakes.dynamo_backend import entry
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
