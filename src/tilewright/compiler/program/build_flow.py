@@ -10,7 +10,7 @@ Called by `build`, which emits the nodes inside.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, cast
 
 from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
@@ -209,10 +209,9 @@ def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
 
 def _leave(blocks: Blocks, node: Node, states: Sequence[Entry]) -> None:
     """The results of a loop lie where it carried them; sizes that changed have names that change no more."""
-    wanted = set(node.bound_sizes)
-    found: dict[Symbol, Dim] = {}
-    for inner, result in zip(node.regions[1].inputs, node.results, strict=False):
-        found |= _values_of(result.type, inner.type, wanted - found.keys())
+    carried = zip(node.results, node.regions[1].inputs, strict=False)
+    types = ((result.type, inner.type) for result, inner in carried)
+    found = _values_of(types, node.bound_sizes)
     if found:
         rows = tuple(found), tuple(found.values())
         blocks.steps.append(Rebind(*rows, location=node.location))
@@ -268,11 +267,9 @@ def hand_over(
     moved: Sequence[tuple[Value, Entry]],
 ) -> None:
     """Let storages take over what a region made, or a copy of what it did not make; no region: of all values."""
-    sizes = node.trip_sizes or node.bound_sizes
     own = set(() if region is None else region.nodes)
     taken: set[Storage] = set()
     moves: list[tuple[Entry, Entry]] = []
-    values: dict[Symbol, Dim] = {}
     for value, target in moved:
         source = blocks.entries[value]
         is_own = source.storage.kind == "block" and origin_of(value).node in own
@@ -283,21 +280,23 @@ def hand_over(
             source = aside
         taken.add(source.storage)
         moves.append((source, target))
-        values |= _values_of(target.type, value.type, set(sizes) - values.keys())
     if moves:
+        types = ((target.type, value.type) for value, target in moved)
+        values = _values_of(types, node.trip_sizes or node.bound_sizes)
         rows = tuple(values), tuple(values.values())
         blocks.steps.append(Rebind(*rows, tuple(moves), node.location))
 
 
 def _values_of(
-    named: TensorType, given: TensorType, wanted: Collection[Symbol]
+    types: Iterable[tuple[TensorType, TensorType]], wanted: Collection[Symbol]
 ) -> dict[Symbol, Dim]:
-    """What bare symbols of one type are in the other."""
+    """What symbols that are a dimension of the first type of a pair are in the second; the first pair that says it counts."""
     found: dict[Symbol, Dim] = {}
-    for name, dim in zip(named.shape, given.shape, strict=True):
-        for symbol in symbols(name) & set(wanted):
-            if name == Expr.of_atom(symbol):
-                found.setdefault(symbol, dim)
+    for named, given in types:
+        for name, dim in zip(named.shape, given.shape, strict=True):
+            for symbol in symbols(name).intersection(wanted):
+                if name == Expr.of_atom(symbol):
+                    found.setdefault(symbol, dim)
     return found
 
 
