@@ -82,7 +82,7 @@ def emit_if(blocks: Blocks, node: Node) -> None:
 
 def _place(blocks: Blocks, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
     entry = blocks.outputs.get(value)
-    if depends_on(value.type, bound):
+    if _depends_on(value.type, bound):
         entry = _block(value.type, value.name or name)
     if entry is None:
         storage = Storage("transient", value.type.size_bytes, value.name or name)
@@ -101,17 +101,17 @@ def _emit_branch(
     region = node.regions[index]
     blocks.entries.update(zip(region.inputs, captured, strict=True))
     pairs = list(zip(region.outputs, results, strict=True))
-    moved = [pair for pair in pairs if depends_on(pair[1].type, node.bound_sizes)]
+    moved = [pair for pair in pairs if _depends_on(pair[1].type, node.bound_sizes)]
     kept = [pair for pair in pairs if pair not in moved]
     for value, target in kept:
         _write_directly(blocks, origin_of(value), target)
-    reserve_blocks(blocks, [value for value, _ in moved])
+    _reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, region)
     for value, target in kept:
         source = blocks.entries[value]
         if source.storage is not target.storage:
             blocks.steps.append(Copy(source, target))
-    hand_over(blocks, node, region, moved)
+    _hand_over(blocks, node, region, moved)
 
 
 def _write_directly(blocks: Blocks, origin: Value, target: Entry) -> None:
@@ -141,7 +141,7 @@ def reserve_states(blocks: Blocks, graph: Graph) -> None:
         for value, result, inner in zip(
             node.present_operands, node.results, carried, strict=False
         ):
-            if depends_on(inner.type, node.trip_sizes):
+            if _depends_on(inner.type, node.trip_sizes):
                 continue
             maker = value.node
             made_here = maker is not None and not maker.schema.traits & (
@@ -180,14 +180,14 @@ def emit_while(blocks: Blocks, node: Node) -> None:
     blocks.entries.update(zip(body.inputs, inside, strict=True))
     moved: list[tuple[Value, Entry]] = []
     for index, target in enumerate(states):
-        if depends_on(target.type, node.trip_sizes):
+        if _depends_on(target.type, node.trip_sizes):
             moved.append((body.outputs[index], target))
         elif _may_write_state(blocks, body, index):
             _write_directly(blocks, origin_of(body.outputs[index]), target)
-    reserve_blocks(blocks, [value for value, _ in moved])
+    _reserve_blocks(blocks, [value for value, _ in moved])
     _emit_nodes(blocks, body)
     _carry(blocks, body, states, [target for _, target in moved])
-    hand_over(blocks, node, body, moved)
+    _hand_over(blocks, node, body, moved)
     blocks.steps += [Jump(head), done]
     _leave(blocks, node, states)
 
@@ -198,12 +198,12 @@ def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
     states: list[Entry] = []
     moved: list[tuple[Value, Entry]] = []
     for value, inner, result in zip(given, carried, node.results, strict=False):
-        if depends_on(inner.type, node.trip_sizes):
+        if _depends_on(inner.type, node.trip_sizes):
             states.append(_block(inner.type, result.name or f"{name}_state"))
             moved.append((value, states[-1]))
         else:
             states.append(_state(blocks, value, result, name))
-    hand_over(blocks, node, None, moved)
+    _hand_over(blocks, node, None, moved)
     return states
 
 
@@ -232,7 +232,7 @@ def _state(blocks: Blocks, value: Value, result: Value, name: str) -> Entry:
     return target
 
 
-def depends_on(type_: TensorType, sizes: Sequence[Symbol]) -> bool:
+def _depends_on(type_: TensorType, sizes: Sequence[Symbol]) -> bool:
     """Whether one of the symbols is in the shape of a type."""
     return any(symbol in sizes for dim in type_.shape for symbol in symbols(dim))
 
@@ -249,7 +249,7 @@ def allocate(blocks: Blocks, target: Entry) -> None:
     blocks.steps.insert(place, Allocate(target))
 
 
-def reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
+def _reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
     """Let the makers of what a region yields write memory that can be handed over."""
     for value in values:
         origin = origin_of(value)
@@ -260,7 +260,7 @@ def reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
         blocks.outputs[origin] = _block(origin.type, value.name or "next")
 
 
-def hand_over(
+def _hand_over(
     blocks: Blocks,
     node: Node,
     region: Graph | None,
