@@ -118,6 +118,7 @@ class _Main:
         self.binders: Binders = Binders(self.program)
         self.flow: Flow = Flow(function, self._span, self.binders.changing)
         self.groups: Groups = storage_groups(self.program, self.binders)
+        self.may_be_negative: list[Dim] = _perhaps_negative(self.program)
         self.kept: dict[Binder | Storage, Register] = {}  # what several steps allocate
         self.unread: list[
             int
@@ -189,7 +190,7 @@ class _Main:
         for left, right in self.program.equalities:
             if last((left, right)) is group:
                 self._refuse_other(left, right)
-        for size in _perhaps_negative(self.program):
+        for size in self.may_be_negative:
             if last((size,)) is group:
                 message = f"{size} must be at least 0: sizes are too small for this model"
                 self._refuse_less(function.size(size), function.i64(0), message)
