@@ -244,7 +244,7 @@ class _Main:
         offsets, total = arrange_transients(self.program, mine)
         if offsets:
             arena = self.function.allocate(self.allocator, self.function.size(total))
-            arena = self._keep(group, arena, group)
+            arena = self._keep(group, arena)
             for storage, offset in offsets.items():
                 self.places[storage] = _Place(arena, offset)
 
@@ -279,15 +279,19 @@ class _Main:
                 continue
             size = self.function.size(entry.storage.size_bytes)
             buffer = self.function.allocate(self.allocator, size)
-            self.places[entry.storage] = _Place(self._keep(entry.storage, buffer, group), 0)
+            buffer = self._keep(group, buffer, entry.storage)
+            self.places[entry.storage] = _Place(buffer, 0)
 
     def _keep(
-        self, owner: Binder | Storage | None, buffer: Register, group: Binder | None
+        self, group: Binder | None, buffer: Register, output: Storage | None = None
     ) -> Register:
-        """The register of memory that other steps may place again."""
-        if owner is None or not isinstance(group, Rebind):
+        """The register of memory that other steps may place again: of an output, or the arena of a group."""
+        if not isinstance(group, Rebind):
             return buffer
-        kept = self.kept.setdefault(owner, self.build.register("ref"))
+        owner = group if output is None else output
+        kept = self.kept.get(owner)
+        if kept is None:
+            kept = self.kept[owner] = self.build.register("ref")
         self.function.assign([(buffer, kept)])
         return kept
 
