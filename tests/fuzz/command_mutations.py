@@ -16,7 +16,6 @@ import argparse
 import functools
 import random
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,8 +25,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fuzz.harness import FindingError, Outcome, add_options, report, run_range
-from fuzz.plan_mutations import CircleError, circles_end
+from fuzz.harness import (
+    CircleError,
+    FindingError,
+    Outcome,
+    add_options,
+    circles_end,
+    report,
+    run_range,
+)
 from tilewright.runtime import native
 from tilewright.runtime.native import fallback, records
 from tilewright.runtime.native.records import Kind
@@ -233,10 +239,8 @@ def outcome(
             else memoryview(buffer)[len(GUARD) : -len(GUARD)]
             for (_, flags, _), buffer in zip(tables.slots, memory, strict=True)
         ]
-        with circles_end():
-            signal.setitimer(signal.ITIMER_REAL, CIRCLE_S)
+        with circles_end(CIRCLE_S):
             found.run(pool, buffers)
-            signal.setitimer(signal.ITIMER_REAL, 0)
     except ValueError:
         return "refused", []
     except CircleError:

@@ -1,6 +1,6 @@
 """What the fuzz harnesses share: findings, ranges of inputs, counting, limits on time and memory.
 
-What it is: the part around a function that says what became of input `number`.  An input that takes
+What it is: the part around a function that says what became of input `number`, and the end of inputs that have none.  An input that takes
 more than `INPUT_S` of this process's time, or `INPUT_BYTES` beyond what the process had, is a finding
 like a wrong exception is.
 What it is not: mutations (`bytecode_mutations.py`, `format_mutations.py`).
@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import resource
+import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,10 @@ class FindingError(Exception):
 
     number: int
     outcome: str
+
+
+class CircleError(Exception):
+    """An input goes in circles; Ctrl-C ends such a call."""
 
 
 Outcome = tuple[str, FindingError | None]
@@ -67,6 +73,34 @@ def limit_memory() -> None:
         pages = int(_STATM.read_text().split()[0])
         room = pages * resource.getpagesize() + INPUT_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+
+
+@contextmanager
+def circles_end(seconds: float) -> Iterator[None]:
+    """A call that goes in circles so long hears a signal, as it would hear Ctrl-C.  Raises: CircleError."""
+
+    def stop(*_: object) -> None:
+        raise CircleError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def counts_of(outcomes: Iterable[Outcome]) -> Counter[str]:
+    """How many inputs ended in which way, for tests: there must be no finding."""
+    counts: Counter[str] = Counter()
+    findings: list[str] = []
+    for outcome, finding in outcomes:
+        counts[outcome] += 1
+        if finding is not None:
+            findings.append(f"input {finding.number}: {finding.outcome}")
+    assert not findings, findings
+    return counts
 
 
 def add_options(parser: argparse.ArgumentParser, seed: str) -> None:

@@ -18,10 +18,8 @@ import functools
 import json
 import math
 import random
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,15 @@ import numpy as np
 
 import tilewright as tw
 from fakes import flow_models, plans
-from fuzz.harness import FindingError, Outcome, add_options, report, run_range
+from fuzz.harness import (
+    CircleError,
+    FindingError,
+    Outcome,
+    add_options,
+    circles_end,
+    report,
+    run_range,
+)
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, TilewrightError
@@ -103,10 +109,6 @@ _ROWS = (
     "equalities",
     "checks",
 )
-
-
-class CircleError(Exception):
-    """The plan goes in circles; Ctrl-C ends such a call."""
 
 
 # --- seeds ------------------------------------------------------------------------------------------
@@ -308,21 +310,6 @@ def _value(dtype: DType, chooser: random.Random) -> int:
     )
 
 
-@contextmanager
-def circles_end() -> Iterator[None]:
-    """A call that goes in circles hears a signal, as it would hear Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise CircleError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def call(plan: Plan, chooser: random.Random) -> None:
     """Bind a plan and call it.  Raises: TilewrightError; CircleError."""
     rows = [s for s in plan.storages if s.kind == "constant"]
@@ -335,10 +322,8 @@ def call(plan: Plan, chooser: random.Random) -> None:
     )
     for _ in range(CALLS):
         inputs = [_input(plan.entries[e], chooser) for _, e in plan.inputs]
-        with circles_end():
-            signal.setitimer(signal.ITIMER_REAL, CIRCLE_S)
+        with circles_end(CIRCLE_S):
             executor(*inputs)
-            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _input(entry: Entry, chooser: random.Random) -> np.ndarray:

@@ -7,19 +7,13 @@ from collections import Counter
 import pytest
 
 from fakes.native_kernel import needs_x86
+from fuzz.harness import counts_of
 from fuzz.plan_mutations import run, run_one, seeds
 
 
 def check(seed: str, count: int) -> Counter[str]:
     seeds()  # compiled once, which is no input's work
-    counts: Counter[str] = Counter()
-    findings = []
-    for outcome, finding in run(seed, 0, count):
-        counts[outcome] += 1
-        if finding is not None:
-            findings.append(f"input {finding.number}: {finding.outcome}")
-    assert not findings
-    return counts
+    return counts_of(run(seed, 0, count))
 
 
 @needs_x86
