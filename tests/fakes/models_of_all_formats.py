@@ -20,7 +20,7 @@ from fuzz.flow.models import make_case
 from tilewright.base import dtypes
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-NODE_STRIDE, OTHER_STRIDE, HLO_STRIDE, FLOW = 17, 9, 60, 30
+NODE_STRIDE, OTHER_STRIDE, HLO_STRIDE, FLOW = 16, 9, 60, 40
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """How much memory a piece of code touches: elements, bytes and cache lines of each buffer.
 
-For cost models that ask at which loop the data still fits into a cache:
+For cost models that ask what code moves and at which loop the data still fits into a cache (`schedule/rules`):
 
     footprints(body, line_bytes=64) -> dict[Buffer, Footprint]     # buffers in order of appearance
 
@@ -16,8 +16,9 @@ buffers that start on a line, and an average where runs begin anywhere.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from tilewright.base import symbolic
@@ -77,14 +78,29 @@ def footprints(
     found = accesses(body)
     numbers = _Numbers(found)
     touched: dict[Buffer, list[_Touched]] = {}
-    for access in found:
-        touched.setdefault(access.buffer, []).append(_touched(access, numbers))
+    for access, times in _alike(found):
+        one = _touched(access, numbers)
+        same = replace(one, times=one.times * times)
+        touched.setdefault(access.buffer, []).append(same)
     return {
         buffer: _footprint(
             buffer, [t for t in all_of_it if t.times], numbers.size(buffer), line_bytes
         )
         for buffer, all_of_it in touched.items()
     }
+
+
+def _alike(found: Sequence[Access]) -> list[tuple[Access, int]]:
+    """Accesses of the same elements in the same loops, once, and how many they are."""
+    first: dict[object, Access] = {}
+    times: Counter[object] = Counter()
+    for access in found:
+        inner = tuple(map(id, access.inner))
+        lanes = (access.lanes, access.stride)
+        key = (access.buffer, access.indices, inner, lanes, access.write)
+        first.setdefault(key, access)
+        times[key] += 1
+    return [(access, times[key]) for key, access in first.items()]
 
 
 # --- numbers for sizes -----------------------------------------------------------------------
@@ -101,6 +117,7 @@ class _Numbers:
         sizes = sorted(s for s in symbols if s.name not in inner)
         self.sizes: Mapping[str, Dim] = likely_sizes(sizes, shapes)
         self.counts: dict[str, int] = {}
+        self.shapes: dict[Buffer, tuple[int, ...]] = {}
 
     def trips(self, loop: For) -> int:
         """How often a loop runs, at most."""
@@ -132,12 +149,16 @@ class _Numbers:
         around = {s.name: s.lower or 0 for s in symbolic.symbols(value)}
         for name in inner:
             around.pop(name, None)
-        return substitute_dim(value, around)
+        return substitute_dim(value, around) if around else value
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """The extents of a buffer."""
-        fixed = (self.fixed(dim, ()) for dim in buffer.shape)
-        return tuple(dim if isinstance(dim, int) else GUESS for dim in fixed)
+        known = self.shapes.get(buffer)
+        if known is None:
+            fixed = (self.fixed(dim, ()) for dim in buffer.shape)
+            known = tuple(dim if isinstance(dim, int) else GUESS for dim in fixed)
+            self.shapes[buffer] = known
+        return known
 
     def size(self, buffer: Buffer) -> int:
         """The elements of a buffer."""

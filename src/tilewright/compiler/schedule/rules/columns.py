@@ -8,13 +8,13 @@ too short to fill a vector (`short_axis`), run side by side in the same way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
@@ -174,11 +174,9 @@ class ColumnsSite:
 
         From there vectors of one place after the other are read faster than the same vector of all places.
         """
-        held = [
-            math.prod(map(estimate, x.buffer.shape)) * x.buffer.dtype.itemsize
-            for x in loads(self.inner.body)
-        ]
-        return max(held, default=0) > 2 * self.machine.l2.size_bytes
+        read = footprints((find(self.s.kernel, self.names[0]),)).values()
+        most = max((found.read_bytes for found in read), default=0)
+        return most > 2 * self.machine.l2.size_bytes
 
     def _size(self, chosen: Columns) -> int:
         if not _is_simple(self.inner):

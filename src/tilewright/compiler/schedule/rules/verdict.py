@@ -7,6 +7,7 @@ of two.  Called by `schedule`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from typing import final
 
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, likely_sizes
 from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import (
-    Buffer,
     For,
     If,
     Kernel,
@@ -27,7 +28,6 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    buffers_read,
     buffers_written,
     dim_symbols,
     loads,
@@ -208,7 +208,7 @@ class NestVerdict:
         work: before the rule, all of it outside of lanes.
         share: of `work.single` that runs in lanes now, 0 to 1.
         lanes: elements of its widest type in a vector.
-        size_bytes: of what it reads and writes, once each.
+        size_bytes: of the cache lines in memory that it reads and writes, once each.
     """
 
     machine: MachineModel
@@ -239,20 +239,27 @@ def nest_verdict(
     nest: For, outcome: Outcome, before: Kernel, after: Kernel, machine: MachineModel
 ) -> NestVerdict:
     """What became of `nest` of `before` when a rule made `after`; `generic` if mostly not lanes."""
-    work = work_of(before, (nest,), machine, enclosing_loops(before, nest))
+    around = enclosing_loops(before, nest)
+    work = work_of(before, (nest,), machine, around)
     gained = work_of(after, after.body, machine).lanes
     gained -= work_of(before, before.body, machine).lanes
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
-    buffers = {*buffers_read((nest,)), *buffers_written((nest,))}
-    widest = max(buffers, key=lambda b: b.dtype.bits).dtype if buffers else None
-    sizes = _sizes(before)
+    alone = functools.reduce(
+        lambda inner, loop: replace(loop, body=(inner,)), reversed(around), nest
+    )
+    touched = footprints((alone,), line_bytes=machine.line_bytes)
+    widest = max(touched, key=lambda b: b.dtype.bits).dtype if touched else None
     return NestVerdict(
         machine=machine,
         outcome=outcome if share > 0.5 else Outcome.GENERIC,
         work=work,
         share=share,
         lanes=1 if widest is None else machine.lanes(widest),
-        size_bytes=sum(_size_bytes(buffer, sizes) for buffer in buffers),
+        size_bytes=sum(
+            found.lines * machine.line_bytes
+            for buffer, found in touched.items()
+            if buffer.space is Space.DEVICE
+        ),
     )
 
 
@@ -262,16 +269,6 @@ def unscheduled(
     """Code that no rule will see: one operation per element, each behind the one before it."""
     work = Work(single=elements, waits=elements * (machine.core.latency - 1))
     return NestVerdict(machine, Outcome.GENERIC, work, 0.0, lanes, size_bytes)
-
-
-def _size_bytes(buffer: Buffer, sizes: Mapping[str, Dim]) -> float:
-    """Of a buffer in memory; what lives in registers or in one workgroup is free."""
-    if buffer.space is not Space.DEVICE:
-        return 0.0
-    total = float(buffer.dtype.itemsize)
-    for extent in buffer.shape:
-        total *= _count(extent, sizes)
-    return total
 
 
 def kernel_verdict(nests: Sequence[NestVerdict]) -> Verdict:

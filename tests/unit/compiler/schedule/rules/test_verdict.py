@@ -156,3 +156,33 @@ def test_what_cannot_be_noticed_is_not_slow() -> None:
     assert Verdict(Outcome.GENERIC, NOTICEABLE_NS + 1.0, 0.0).is_slow
     assert Verdict(Outcome.HOST, NOTICEABLE_NS + 1.0, 0.0).is_slow
     assert not Verdict(Outcome.ROWS, 1e9, 0.0).is_slow
+
+
+def test_rows_that_are_picked_cost_at_most_a_line_per_element_and_not_the_table() -> None:
+    def picked(words: int) -> Verdict:
+        b = KernelBuilder("picked")
+        table = b.parameter("table", f32, (words, 768))
+        rows = b.parameter("rows", i64, (5,))
+        y = b.result("y", f32, (5, 768))
+        with b.nest((5, 768)) as (i, j):
+            row = b.as_index(b.load(rows, (i,)))
+            b.store(y, (i, j), b.load(table, (row, j)))
+        return verdict(b.build())
+
+    most = 5 * 768 * (V3.line_bytes + f32.itemsize) + V3.line_bytes
+    assert picked(50_000).expected_ns <= most * V3.ns_per_byte
+
+
+def test_a_slice_costs_the_lines_that_it_touches() -> None:
+    def every(step: int) -> Verdict:
+        b = KernelBuilder("slice")
+        x = b.parameter("x", f32, (1 << 20,))
+        y = b.result("y", f32, (1 << 14,))
+        with b.nest((1 << 14,)) as (i,):
+            b.store(y, (i,), b.load(x, (step * i,)))
+        return verdict(b.build())
+
+    dense = 2 * 2**14 * f32.itemsize
+    apart = 2**14 * (V3.line_bytes + f32.itemsize)
+    assert every(1).expected_ns == pytest.approx(dense * V3.ns_per_byte, rel=0.3)
+    assert every(64).expected_ns == pytest.approx(apart * V3.ns_per_byte, rel=0.1)
