@@ -70,6 +70,9 @@ SAYS = {
     ),
 }
 
+QUICK = ("03_look_inside.py", "05_save_load_threads.py", "06_custom_graph.py")
+"""Those of the fast run; `slow` has the others."""
+
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", [name, *arguments])
@@ -77,7 +80,9 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
 
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SAYS]
+)
 def test_it_prints_what_it_shows(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,7 +104,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @needs_core
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("faults", "calls"), [("early", 0), ("none", 3)])
 def test_a_file_that_is_cut_is_an_error_that_names_it(
     tmp_path: Path, engine: str, threads: int, faults: str, calls: int

@@ -18,9 +18,9 @@ def check(seed: str, count: int) -> Counter[str]:
 
 @needs_x86
 def test_mutated_plans_are_refused_or_run() -> None:
-    counts = check("default", 300)
-    assert counts["refused"] > 100
-    assert counts["ran"] > 10
+    counts = check("default", 100)
+    assert counts["refused"] > 30
+    assert counts["ran"] > 3
 
 
 @needs_x86

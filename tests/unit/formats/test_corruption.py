@@ -86,7 +86,11 @@ def read_module(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["iree-3.0.0-ctrl_vmvx.vmfb", "iree-3.10.0-add_vmvx.vmfb", "iree-3.13.0-dd_vmvx.vmfb"],
+    [
+        "iree-3.10.0-add_vmvx.vmfb",
+        pytest.param("iree-3.0.0-ctrl_vmvx.vmfb", marks=pytest.mark.slow),
+        pytest.param("iree-3.13.0-dd_vmvx.vmfb", marks=pytest.mark.slow),
+    ],
 )
 def test_damaged_archives_of_iree(name: str) -> None:
     assert refused(read_module, (ARCHIVES / name).read_bytes()) > 50

@@ -37,7 +37,7 @@ def test_a_library_says_what_it_has_and_needs(library: bytes) -> None:
 
 
 def test_libraries_of_the_system_are_read() -> None:
-    paths = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("*.so.*"))[:40]
+    paths = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("*.so.*"))[:10]
     if not paths:
         pytest.skip("another system")
     for path in paths:

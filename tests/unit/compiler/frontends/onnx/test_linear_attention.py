@@ -34,7 +34,9 @@ def operands(
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
-@pytest.mark.parametrize("heads", [(1, 1), (4, 2), (2, 2), (2, 4)])
+@pytest.mark.parametrize(
+    "heads", [(1, 1), (4, 2), pytest.param((2, 2), marks=pytest.mark.slow), (2, 4)]
+)
 def test_every_rule_of_a_state(rule: str, heads: tuple[int, int]) -> None:
     for tokens, past in ((1, True), (4, False), (37, True)):
         arrays = operands(rule, tokens, *heads, past=past)

@@ -234,8 +234,8 @@ def points_of(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in LONG_CODE])
-def test_a_few_points_of_each_space_compute_the_same(name: str) -> None:
-    assert_points_agree(name, random.Random(name).choice([*MACHINES]), 2)
+def test_a_point_of_each_space_computes_the_same(name: str) -> None:
+    assert_points_agree(name, random.Random(name).choice([*MACHINES]), 1)
 
 
 @pytest.mark.sampled(9)
