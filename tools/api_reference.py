@@ -104,6 +104,11 @@ GROUPS: Final = {
         "get_available_providers",
         "get_all_providers",
         "get_device",
+        "get_version_string",
+        "set_default_logger_severity",
+        "set_default_logger_verbosity",
+        "enable_telemetry_events",
+        "disable_telemetry_events",
     ),
     "Errors": (
         "TilewrightError",

@@ -16,6 +16,13 @@ from tilewright.api.inference.options import (
     SessionOptions,
 )
 from tilewright.api.inference.ort_value import OrtValue
+from tilewright.api.inference.process import (
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_version_string,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+)
 from tilewright.api.inference.providers import (
     get_all_providers,
     get_available_providers,
@@ -32,7 +39,12 @@ __all__ = [
     "OrtValue",
     "RunOptions",
     "SessionOptions",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
 ]

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, final
 
+from tilewright.api.inference.process import default_logger_severity
 from tilewright.base.errors import UserError
 from tilewright.base.options import (
     THREAD_LIMIT,
@@ -47,7 +48,7 @@ class SessionOptions:
         graph_optimization_level: how much the compiler does.
         enable_profiling, profile_file_prefix: keep times of every command, for `end_profiling`.
         optimized_model_filepath: where to keep the compiled artifact (`.vmfb`).
-        log_severity_level: 0 (verbose) to 4 (fatal); warnings are not shown from 3 on.
+        log_severity_level: 0 (verbose) to 4 (fatal); warnings are not shown from 3 on; -1: that of the process.
         use_deterministic_compute: kept; results have the same bits whatever the threads, always.
         execution_mode, execution_order, inter_op_num_threads: kept and of no effect.
         enable_cpu_mem_arena, enable_mem_pattern, enable_mem_reuse: kept and of no effect.
@@ -204,8 +205,9 @@ _QUIET_FROM: Final = (
 
 
 def is_quiet(options: SessionOptions) -> bool:
-    """Whether the user asked not to see warnings."""
-    return options.log_severity_level >= _QUIET_FROM
+    """Whether the user asked not to see warnings, of this session or of all."""
+    own = options.log_severity_level
+    return (default_logger_severity() if own < 0 else own) >= _QUIET_FROM
 
 
 def checked_options(options: Any) -> SessionOptions:

@@ -187,6 +187,42 @@ def test_the_module_says_what_it_runs_on(ort: ModuleType) -> None:
     assert "CPUExecutionProvider" in ort.get_all_providers()
 
 
+@BOTH
+def test_the_process_has_words_of_its_own(ort: ModuleType) -> None:
+    assert ort.get_version_string() == ort.__version__
+    ort.disable_telemetry_events()
+    ort.enable_telemetry_events()
+    ort.set_default_logger_verbosity(0)
+    ort.set_default_logger_severity(2)
+
+
+@pytest.mark.parametrize("severity", [-1, 5, "warning", True])
+def test_a_level_that_there_is_not_is_refused(severity: object) -> None:
+    with pytest.raises(UserError, match="severity is "):
+        tw.set_default_logger_severity(severity)  # type: ignore[arg-type]
+
+
+def test_the_level_of_the_process_is_that_of_sessions_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tilewright.api.inference.process._level", 2)
+    slow = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+g (float[N, N] x) => (float y) { y = Det(x) }""")
+
+    def warned(level: int) -> bool:
+        options = tw.SessionOptions()
+        options.log_severity_level = level
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            tw.InferenceSession(slow.SerializeToString(), options)
+        return bool(found)
+
+    assert warned(-1)
+    tw.set_default_logger_severity(3)
+    assert not warned(-1)
+    assert warned(2)
+
+
 def test_an_artifact_opens_like_a_model(tmp_path: Path) -> None:
     options = tw.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "kept.vmfb")
