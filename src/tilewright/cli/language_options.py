@@ -42,6 +42,18 @@ _SAMPLING: Final = (
         help="Draw from those that are at least this share as likely as the most likely.", group=OptionGroup.SAMPLING,
     ),
     option(
+        "--repetition-penalty", type=NUMBER, default=1.0, show_default=True, metavar="X",
+        help="Above 1 takes from what was read or said before; 1: nothing.", group=OptionGroup.SAMPLING,
+    ),
+    option(
+        "--presence-penalty", type=NUMBER, default=0.0, show_default=True, metavar="X",
+        help="Is taken from scores of tokens that were said.", group=OptionGroup.SAMPLING,
+    ),
+    option(
+        "--frequency-penalty", type=NUMBER, default=0.0, show_default=True, metavar="X",
+        help="Is taken from scores of tokens as often as they were said.", group=OptionGroup.SAMPLING,
+    ),
+    option(
         "--seed", type=click.IntRange(0), metavar="N",
         help="The same seed says the same; default: another one each time.", group=OptionGroup.SAMPLING,
     ),
@@ -64,6 +76,9 @@ def sampling_of(options: Mapping[str, object]) -> Sampling:
         top_p=cast("float", options["top_p"]),
         min_p=cast("float", options["min_p"]),
         seed=cast("int | None", options["seed"]),
+        repetition_penalty=cast("float", options["repetition_penalty"]),
+        presence_penalty=cast("float", options["presence_penalty"]),
+        frequency_penalty=cast("float", options["frequency_penalty"]),
     )
 
 

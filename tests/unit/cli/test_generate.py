@@ -38,6 +38,13 @@ def test_a_text_comes_with_what_it_took(path: Path, tmp_path: Path) -> None:
     assert "were read before" in again.err
     asked = run("generate", path, "--chat", "hi", "--seed", 1, "--tokens", 3)
     assert asked.code == 0, asked.err
+    # Nothing is said twice where that costs more than any score.
+    words = ("generate", path, "the end", "--tokens", 40, "--temperature", 0)
+    plain = run(*words)
+    for name in ("presence", "frequency", "repetition"):
+        other = run(*words, f"--{name}-penalty", 1000)
+        assert other.code == 0, other.err
+        assert other.out != plain.out, name
 
 
 def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path) -> None:
@@ -45,6 +52,7 @@ def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path)
         ("generate", path): "no prompt given",
         ("generate", path, "a", "--system", "b"): "--system is for --chat",
         ("generate", path, "a", "--top-p", 2): "top-p",
+        ("generate", path, "a", "--repetition-penalty", 0): "repetition_penalty is 0.0",
         ("generate", "none.gguf", "a"): "no such file",
     }.items():
         found = run(*words)

@@ -1,36 +1,49 @@
 """Conversations as text: the template that a model's file brings along, rendered in a sandbox.
 
 Templates are programs of strangers: they see messages and nothing else, cannot change what they are given, and
-loops over made-up ranges are bounded.  Called by `language_model`.
+run in a process of their own whose time and memory are limited (`template_worker`).  Called by `language_model`.
 
 Source: Hugging Face, `apply_chat_template`, for what templates may use.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict, cast
+from pathlib import Path
+from typing import Final, NotRequired, TypedDict
 
 from tilewright.base.errors import ModelError, UserError
 
-_RAISED: Final = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""What expressions of a template may raise."""
 _EXTRA: Final = "pip install 'tilewright[chat]'"
+_MODULE: Final = "tilewright.api.language.template_worker"
+_SECONDS: Final = 10
+_PATIENCE_SECONDS: Final = 60
+"""That a template may take: of the processor, and by the clock."""
 
 
 class Message(TypedDict):
-    """One turn of a conversation: `role` is `system`, `user` or `assistant`."""
+    """One turn of a conversation: `role` is `system`, `user`, `assistant`, or `tool` for what a tool gave.
+
+    `tool_calls` are those of an assistant, with their arguments as values; `tool_call_id` and `name` say whose result a
+    tool's turn is.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[Mapping[str, object]]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
 
 
 def render(
     template: str,
     messages: Sequence[Message],
     *,
+    tools: Sequence[Mapping[str, object]] = (),
     tokens: Mapping[str, str],
     location: str,
 ) -> str:
@@ -39,36 +52,53 @@ def render(
     Args:
         template: of the model's file.
         messages: the turns so far.
+        tools: what the assistant may call; templates see None where there are none.
         tokens: texts of `bos_token` and `eos_token`.
         location: how errors call the file.
 
-    Raises: UserError where jinja2 is not installed, or the template refuses the messages; ModelError for a template that
-        is none.
+    Raises: UserError where jinja2 is not installed, or the template refuses the messages or takes too much time or
+        memory; ModelError for a template that is none.
     """
+    if importlib.util.find_spec("jinja2") is None:
+        raise UserError("chat templates need the package jinja2", hint=_EXTRA)
+    values = {
+        "messages": messages,
+        "tools": tools or None,
+        "add_generation_prompt": True,
+        **tokens,
+    }
     try:
-        sandbox = importlib.import_module("jinja2.sandbox")
-        problems = importlib.import_module("jinja2.exceptions")
-    except ImportError as error:
-        raise UserError("chat templates need the package jinja2", hint=_EXTRA) from error
-    environment = cast("Any", sandbox).ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = json.dumps
-    environment.globals["raise_exception"] = _refuse
+        asked = json.dumps(
+            {"template": template, "values": values, "seconds": _SECONDS}
+        ).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"the messages are no data: {error}") from error
+    outcome, text = _answer(asked, location)
+    if outcome == "broken":
+        raise ModelError(f"the chat template is broken: {text}", location=location)
+    if outcome != "text":
+        raise UserError(f"the chat template refuses this: {text}", location=location)
+    return text
+
+
+def _answer(asked: bytes, location: str) -> tuple[str, str]:
+    """What the worker says to a request, or what became of it."""
+    roots = [entry for entry in sys.path if entry]
+    roots.insert(0, str(Path(__file__).resolve().parents[3]))
+    code = f"import sys; sys.path[:] = {roots!r}; from {_MODULE} import main; main()"
     try:
-        made = environment.from_string(template)
-        return str(
-            made.render(messages=list(messages), add_generation_prompt=True, **tokens)
-        )
-    except problems.TemplateSyntaxError as error:
-        raise ModelError(
-            f"the chat template is broken: {error}", location=location
-        ) from error
-    except (problems.TemplateError, *_RAISED) as error:
+        found = subprocess.run(
+            # -P: a file of the current folder that is called as a module of Python's is none.
+            [sys.executable, "-P", "-c", code],
+            input=asked, capture_output=True, timeout=_PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "refused", f"it takes more than {_PATIENCE_SECONDS} seconds"
+    except OSError as error:
         raise UserError(
-            f"the chat template refuses this: {error}", location=location
+            f"no process for the chat template can be started: {error}", location=location
         ) from error
-
-
-def _refuse(text: str) -> None:
-    raise ValueError(text)
+    if found.returncode:
+        return "refused", "it takes too much time or memory"
+    outcome, text = json.loads(found.stdout)
+    return outcome, text

@@ -9,13 +9,14 @@ Joins the compiled programs, the tokenizer, the cache of keys and values, and sa
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +25,29 @@ from tilewright.api.language.cache import Cache
 from tilewright.api.language.chat import Message, render
 from tilewright.api.language.programs import Programs, digest_of, make_programs
 from tilewright.api.language.sampling import Sampler, Sampling
+from tilewright.api.language.stops import until
+from tilewright.api.language.token_scores import TokenScore, token_score
 from tilewright.api.language.tokenizer import Tokenizer
+from tilewright.api.language.tool_calls import BEGIN
+from tilewright.api.language.vocabulary import TokenType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.options import count_option, path_option
 from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
-from tilewright.compiler.pipeline import Progress
 from tilewright.formats.gguf import GgufFile
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.session import Session
 
+if TYPE_CHECKING:
+    from tilewright.compiler.pipeline import Progress
+
 _DEFAULT_CONTEXT: Final = 8192
 _SPAN: Final = 128
 """Steps of one token look at a multiple of so many places, so that most of them are the same call."""
-_CHUNK: Final = 512
-"""Tokens of a prompt that are read at once: memory is bounded, and Ctrl-C is answered in between."""
+_PIECES: Final = (32, 512)
+_PIECE_WORK: Final = 1 << 34
+"""Of a prompt so many tokens are read at once, and others have a word in between: tokens times weights, about a second
+of one core.  By a clock it would be closer, but where pieces end changes the last digits of scores."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -86,20 +95,29 @@ class Text:
     """A text that is being made: iterate over its parts as they come.
 
     Attributes:
-        parts: the text of each step, which may be empty where a character is not complete.
+        parts: the text of each step, which may be empty: where a character is not complete, and between pieces of a
+            prompt that are read.
         timing: what it took so far.
         tokens: those that were made so far.
+        scores: how likely each of them was, where that was asked for; without those that only `stop` cut off.
     """
 
     parts: Iterable[str]
     timing: Timing = field(default_factory=Timing)
     tokens: list[int] = field(default_factory=list[int])
+    scores: list[TokenScore] = field(default_factory=list[TokenScore])
 
     def __iter__(self) -> Generator[str]:
         yield from self.parts
 
     def __str__(self) -> str:
         return "".join(self.parts)
+
+    def cut(self, length: int) -> None:
+        """Note that a text which stops it stands behind so many characters."""
+        self.timing.reason = "stop"
+        while self.scores and self.scores[-1].start >= length:
+            self.scores.pop()
 
 
 @final
@@ -146,6 +164,7 @@ class LanguageModel:
         self._lock: threading.Lock = threading.Lock()
         self._owner: Text | None = None
         self._steps: dict[int, _Step] = {}
+        self._piece: int = _piece_of(self.file)
 
     @property
     def name(self) -> str:
@@ -179,6 +198,7 @@ class LanguageModel:
         tokens: int = 128,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
+        likely: int | None = None,
     ) -> Text:
         """The text that follows a prompt, part by part.
 
@@ -187,23 +207,35 @@ class LanguageModel:
             tokens: how many are made at most.
             sampling: how they are drawn; default: `Sampling()`.
             stop: texts that end it; they are not part of it.
+            likely: keep how likely each token was (`Text.scores`), with so many most likely ones; None: do not.
 
         Raises: UserError for a prompt that there is no room for; InputError for tokens that there are not.
         """
-        given = self._encoded(prompt) if isinstance(prompt, str) else list(prompt)
+        given = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not given:
             given = [t for t in (self.tokenizer.vocabulary.bos,) if t is not None]
         if not given:
             raise UserError("the prompt is empty, and the model has no token to begin with")
         self._check_room(len(given))
+        sampling = sampling or Sampling()
+        self._check_tokens(given)
+        self._check_tokens(sampling.logit_bias)
         most = min(count_option("tokens", tokens, least=0), self.context - len(given))
+        kept = None if likely is None else count_option("likely", likely, least=0)
         text = Text(())
-        made = self._made(given, most, Sampler(sampling or Sampling()), text)
-        text.parts = _until(made, tuple(stop), text.timing) if stop else made
+        made = self._made(given, most, Sampler(sampling, given), text, kept)
+        text.parts = until(made, tuple(stop), text.cut) if stop else made
         return text
 
-    def _encoded(self, text: str, *, bos: bool | None = None) -> list[int]:
-        """The tokens of a text, which is not looked at where even the longest tokens are too many."""
+    def encode(self, text: str, *, bos: bool | None = None) -> list[int]:
+        """The tokens of a prompt, which is not looked at where even the longest tokens are too many.
+
+        Args:
+            text: any text, in which special tokens stand as themselves.
+            bos: begin with the token that begins texts; default: as the model has it.
+
+        Raises: UserError for one that there is no room for.
+        """
         length = len(text.encode("utf-8", "surrogatepass"))
         self._check_room(length // self.tokenizer.longest_bytes, "at least ")
         return self.tokenizer.encode(text, bos=bos)
@@ -215,14 +247,27 @@ class LanguageModel:
                 hint="a larger context",
             )
 
+    def _check_tokens(self, tokens: Iterable[int]) -> None:
+        count = len(self.tokenizer)
+        wrong = next((t for t in tokens if not 0 <= t < count), None)
+        if wrong is not None:
+            raise InputError(f"token {wrong} is out of range, expected 0 .. {count - 1}")
+
     def _made(
-        self, given: Sequence[int], most: int, sampler: Sampler, text: Text
+        self,
+        given: Sequence[int],
+        most: int,
+        sampler: Sampler,
+        text: Text,
+        likely: int | None,
     ) -> Generator[str]:
         timing, stream = text.timing, self.tokenizer.stream()
         timing.prompt_tokens = len(given)
-        held, begin, first = list(given), time.perf_counter(), 0.0
+        held, begin, first, length = list(given), time.perf_counter(), 0.0, 0
+        if most:
+            yield from self._read_ahead(held, text)
         while timing.new_tokens < most:
-            token = self._choose(held, sampler, text)
+            token = self._choose(held, sampler, text, (likely, length))
             first = first or time.perf_counter()
             timing.prompt_seconds = first - begin
             if token in self.tokenizer.vocabulary.ends:
@@ -232,20 +277,60 @@ class LanguageModel:
             text.tokens.append(token)
             timing.new_tokens += 1
             timing.new_seconds = time.perf_counter() - first
-            yield stream.add(token)
+            part = stream.add(token)
+            length += len(part)
+            yield part
         timing.reason = timing.reason or "length"
         yield stream.finish()
 
-    def _choose(self, held: Sequence[int], sampler: Sampler, text: Text) -> int:
-        """The token behind those of a text; another text may have been made in between, from whatever thread."""
+    def _read_ahead(self, held: Sequence[int], text: Text) -> Generator[str]:
+        """Read a prompt up to its last piece; an empty part after each piece lets others have a word.
+
+        Where another text takes over the cache meanwhile the rest is left to `_choose`, which reads all of it in one go:
+        else two long prompts in turn would begin anew for ever.
+        """
         with self._lock:
-            if self._owner is text and len(self.cache.tokens) == len(held) - 1:
-                return sampler.choose(self._next(held[-1]))
-            self._owner = text
-            reused = self.cache.keep(held)
-            if not text.tokens:
-                text.timing.reused_tokens = reused
-            return sampler.choose(self._read(held))
+            self._own(held, text)
+        while True:
+            with self._lock:
+                left = len(held) - len(self.cache.tokens)
+                if self._owner is not text or left <= self._piece:
+                    return
+                self._advance(held)
+            yield ""
+
+    def _choose(
+        self,
+        held: Sequence[int],
+        sampler: Sampler,
+        text: Text,
+        kept: tuple[int | None, int],
+    ) -> int:
+        """The token behind those of a text; another text may have been made in between, from whatever thread.
+
+        Args:
+            held: the tokens before it.
+            sampler: draws it.
+            text: of which it is one.
+            kept: how many likely ones are kept with it (None: nothing is), and the characters before it.
+        """
+        with self._lock:
+            if self._owner is not text or len(self.cache.tokens) != len(held) - 1:
+                self._own(held, text)
+            scores = self._read(held)[: len(self.tokenizer)]
+            token = sampler.choose(scores)
+            likely, start = kept
+            if likely is not None and token not in self.tokenizer.vocabulary.ends:
+                text.scores.append(token_score(scores, token, likely, start))
+            return token
+
+    def _own(self, held: Sequence[int], text: Text) -> None:
+        """Let the cache be that of a text, as far as it agrees with it."""
+        is_first = self._owner is not text and not text.tokens
+        self._owner = text
+        reused = self.cache.keep(held)
+        if is_first:
+            text.timing.reused_tokens = reused
 
     def chat(
         self,
@@ -265,11 +350,23 @@ class LanguageModel:
 
         Raises: UserError for a model without a chat template, and as `stream`.
         """
-        prompt = self._encoded(self.conversation(messages), bos=False)
+        prompt = self.encode(self.conversation(messages), bos=False)
         return self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop)
 
-    def conversation(self, messages: Sequence[Message]) -> str:
-        """A conversation as the text that the model reads.  Raises: UserError as `chat`."""
+    def conversation(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
+    ) -> str:
+        """A conversation as the text that the model reads.
+
+        Args:
+            messages: the turns so far.
+            tools: functions that the assistant may call, as JSON schema describes them.
+
+        Raises: UserError for a model without a chat template, or whose template knows nothing of such tools.
+        """
         template = self.chat_template
         if template is None:
             raise UserError(
@@ -277,12 +374,27 @@ class LanguageModel:
                 location=self.file.location,
                 hint="generate from a text",
             )
+        if tools and not self._takes_tools(template):
+            raise UserError(
+                "'tools' is not supported: the chat template has none of the form <tool_call>",
+                location=self.file.location,
+            )
         vocabulary = self.tokenizer.vocabulary
         bos = "" if vocabulary.bos is None else vocabulary.tokens[vocabulary.bos]
         end = next(iter(sorted(vocabulary.ends)), None)
         eos = "" if end is None else vocabulary.tokens[end]
         names = {"bos_token": bos, "eos_token": eos}
-        return render(template, messages, tokens=names, location=self.file.location)
+        return render(
+            template, messages, tools=tools, tokens=names, location=self.file.location
+        )
+
+    def _takes_tools(self, template: str) -> bool:
+        """Whether tools are put before the model, and what it calls can be read: it stands in the text."""
+        if "tools" not in template or BEGIN not in template:
+            return False
+        (*_, token) = [-1, *self.tokenizer.encode(BEGIN, bos=False)]
+        types = self.tokenizer.vocabulary.types
+        return token < 0 or types[token] != TokenType.CONTROL
 
     # --- numbers
 
@@ -300,20 +412,18 @@ class LanguageModel:
 
     def _read(self, tokens: Sequence[int]) -> Floats:
         """Scores behind `tokens`, of which the cache holds the first; from then on it holds all of them."""
-        cache = self.cache
         scores: Floats | None = None
-        while len(cache.tokens) < len(tokens):
-            done = len(cache.tokens)
-            new = list(tokens[done : done + _CHUNK])
-            scores = self._one(new[0], done) if len(new) == 1 else self._several(new, done)
-            cache.tokens += new
+        while len(self.cache.tokens) < len(tokens):
+            scores = self._advance(tokens)
         assert scores is not None, "at least one token is new"
         return scores
 
-    def _next(self, token: int) -> Floats:
-        """Scores behind one more token."""
-        scores = self._one(token, len(self.cache.tokens))
-        self.cache.tokens.append(token)
+    def _advance(self, tokens: Sequence[int]) -> Floats:
+        """Read one more piece of `tokens`; scores behind it."""
+        done = len(self.cache.tokens)
+        new = list(tokens[done : done + self._piece])
+        scores = self._one(new[0], done) if len(new) == 1 else self._several(new, done)
+        self.cache.tokens += new
         return scores
 
     def _one(self, token: int, position: int) -> Floats:
@@ -327,6 +437,13 @@ class LanguageModel:
         count = len(tokens)
         step = _Step(self._programs.read, self.cache, count, position + count)
         return step.run(tokens, position)
+
+
+def _piece_of(file: GgufFile) -> int:
+    """Tokens that a model reads at once, a power of 2."""
+    weights = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+    piece = 1 << max(0, round(math.log2(_PIECE_WORK / max(1, weights))))
+    return min(max(piece, _PIECES[0]), _PIECES[1])
 
 
 @final
@@ -348,28 +465,6 @@ class _Step:
         self._tokens[0] = tokens
         self._position[0] = position
         return self._call()[0][0]
-
-
-def _until(parts: Iterable[str], stop: tuple[str, ...], timing: Timing) -> Generator[str]:
-    """Parts up to a text that ends them; what may be the beginning of one waits for what follows."""
-    held = ""
-    for part in parts:
-        held += part
-        found = [at for text in stop if (at := held.find(text)) >= 0 and text]
-        if found:
-            timing.reason = "stop"
-            yield held[: min(found)]
-            return
-        waits = max((_overlap(held, text) for text in stop), default=0)
-        yield held[: len(held) - waits]
-        held = held[len(held) - waits :]
-    yield held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many of the last characters are the beginning of `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
 
 
 def generate(

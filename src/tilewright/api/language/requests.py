@@ -2,12 +2,14 @@
 
 Called by `server`.
 
-Source: OpenAI API reference, Completions and Chat; `top_k` and `min_p` as other servers have them.
+Source: OpenAI API reference, Completions and Chat; `top_k`, `min_p` and `repetition_penalty` as other servers have
+them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
@@ -19,10 +21,11 @@ from tilewright.base.errors import UserError
 _ROLES: Final = ("system", "user", "assistant", "developer", "tool")
 _DEFAULT_TOKENS: Final = 512
 _MOST_TOKENS: Final = 1 << 20
+_MOST_CHOICES: Final = 128
+_MOST_BIASES: Final = 1024
+_MOST_LIKELY: Final = 20
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
-    "n": (None, 1), "best_of": (None, 1), "echo": (None, False), "logprobs": (None, False, 0),
-    "suffix": (None, ""), "tools": (None, []), "functions": (None, []), "logit_bias": (None, {}),
-    "presence_penalty": (None, 0), "frequency_penalty": (None, 0), "top_logprobs": (None, 0),
+    "echo": (None, False), "suffix": (None, ""), "functions": (None, []), "function_call": (None, "none", "auto"),
     "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]),
     "tool_choice": (None, "none", "auto"),
 }  # fmt: skip
@@ -32,14 +35,27 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request: a prompt, or the turns of a conversation."""
+    """One request: prompts, or the turns of a conversation.
+
+    Attributes:
+        is_chat: whether it is a conversation.
+        prompts: texts or tokens to go on with.
+        messages: the turns.
+        tools: that the assistant may call, as clients describe them.
+        count: texts that are wanted for each prompt.
+        tokens: of each text, at most.
+        likely: most likely tokens that are wanted with each token; None: not even its own probability.
+    """
 
     is_chat: bool
-    prompt: str | Sequence[int]
+    prompts: tuple[str | Sequence[int], ...]
     messages: Sequence[Message]
+    tools: Sequence[Mapping[str, object]]
+    count: int
     tokens: int
     sampling: Sampling
     stop: tuple[str, ...]
+    likely: int | None
     stream: bool
     wants_usage: bool
 
@@ -58,27 +74,90 @@ def read_request(body: bytes, *, is_chat: bool) -> Request:
             raise UserError(f"'{name}' is not supported")
     options = fields.get("stream_options")
     wanted = cast("Mapping[str, object]", options) if isinstance(options, dict) else {}
+    prompts = () if is_chat else _prompts(fields.get("prompt"))
     return Request(
         is_chat=is_chat,
-        prompt="" if is_chat else _prompt(fields.get("prompt")),
+        prompts=prompts,
         messages=_messages(fields.get("messages")) if is_chat else (),
+        tools=_tools(fields, is_chat),
+        count=_count(fields, len(prompts) or 1),
         tokens=_tokens(fields),
         sampling=_sampling(fields),
         stop=_stop(fields.get("stop")),
+        likely=_likely(fields, is_chat),
         stream=_flag(fields, "stream"),
         wants_usage=_flag(wanted, "include_usage"),
     )
+
+
+def _whole(
+    fields: Mapping[str, object], name: str, default: int, least: int, most: int
+) -> int:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not least <= value <= most:
+        raise UserError(f"'{name}' is no whole number from {least} to {most}")
+    return value
+
+
+def _count(fields: Mapping[str, object], prompts: int) -> int:
+    count = _whole(fields, "n", 1, 1, _MOST_CHOICES)
+    if fields.get("best_of") not in (None, 1, count):
+        raise UserError("'best_of' is not supported")
+    if count * prompts > _MOST_CHOICES:
+        raise UserError(f"{count * prompts} texts are asked for, at most {_MOST_CHOICES}")
+    return count
+
+
+def _likely(fields: Mapping[str, object], is_chat: bool) -> int | None:
+    """How many likely tokens are wanted: a chat says so in two fields, a completion in one."""
+    if is_chat:
+        wanted = _flag(fields, "logprobs")
+        count = _whole(fields, "top_logprobs", 0, 0, _MOST_LIKELY)
+        if count and not wanted:
+            raise UserError("'top_logprobs' is for requests with 'logprobs': true")
+        return count if wanted else None
+    value = fields.get("logprobs")
+    if value is None or value is False:
+        return None
+    return _whole(fields, "logprobs", 0, 0, _MOST_LIKELY)
+
+
+def _tools(fields: Mapping[str, object], is_chat: bool) -> Sequence[Mapping[str, object]]:
+    value = fields.get("tools")
+    if not value or fields.get("tool_choice") == "none":
+        return ()
+    if not is_chat:
+        raise UserError("'tools' is not supported here: only by chats")
+    if not isinstance(value, list):
+        raise UserError("'tools' is no list")
+    return [_tool(tool, at) for at, tool in enumerate(cast("list[object]", value))]
+
+
+def _tool(value: object, at: int) -> Mapping[str, object]:
+    tool = cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+    function = tool.get("function")
+    own = cast("Mapping[str, object]", function) if isinstance(function, dict) else {}
+    if tool.get("type") != "function" or not isinstance(own.get("name"), str):
+        raise UserError(f"'tools[{at}]' is no function with a name")
+    return tool
+
+
+def _prompts(value: object) -> tuple[str | Sequence[int], ...]:
+    found = cast("list[object]", value) if isinstance(value, list) else []
+    if not found or type(found[0]) is int:
+        return (_prompt(value),)
+    return tuple(_prompt(each) for each in found)
 
 
 def _prompt(value: object) -> str | Sequence[int]:
     if isinstance(value, str):
         return value
     found = cast("list[object]", value) if isinstance(value, list) else []
-    if len(found) == 1 and isinstance(found[0], str):
-        return found[0]
     if found and all(type(token) is int for token in found):
         return cast("list[int]", found)
-    raise UserError("'prompt' is no text and no list of tokens")
+    raise UserError("'prompt' is no text and no list of tokens, nor a list of those")
 
 
 def _messages(value: object) -> Sequence[Message]:
@@ -89,12 +168,42 @@ def _messages(value: object) -> Sequence[Message]:
 
 def _message(turn: object, at: int) -> Message:
     fields = cast("Mapping[str, object]", turn) if isinstance(turn, dict) else {}
-    role, content = fields.get("role"), fields.get("content")
+    role, content, calls = (fields.get(n) for n in ("role", "content", "tool_calls"))
     if role not in _ROLES:
         raise UserError(
             f"'messages[{at}].role' is {role!r}, expected one of {' '.join(_ROLES)}"
         )
-    return {"role": cast("str", role), "content": _content(content, at)}
+    text = "" if content is None and calls else _content(content, at)
+    found: Message = {"role": cast("str", role), "content": text}
+    if calls:
+        found["tool_calls"] = _calls(calls, f"messages[{at}].tool_calls")
+    for name in ("name", "tool_call_id"):
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str):
+            raise UserError(f"'messages[{at}].{name}' is no text")
+        if isinstance(value, str):
+            found[name] = value
+    return found
+
+
+def _calls(value: object, name: str) -> list[Mapping[str, object]]:
+    """What an assistant called; templates want arguments as values, clients send them as JSON."""
+    if not isinstance(value, list):
+        raise UserError(f"'{name}' is no list")
+    found: list[Mapping[str, object]] = []
+    for each in cast("list[object]", value):
+        call = cast("Mapping[str, object]", each) if isinstance(each, dict) else {}
+        function = call.get("function")
+        own = cast("Mapping[str, object]", function) if isinstance(function, dict) else {}
+        arguments = own.get("arguments", "{}")
+        try:
+            values = json.loads(arguments) if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"'{name}' has arguments that are no JSON") from error
+        if not isinstance(own.get("name"), str):
+            raise UserError(f"'{name}' has one that is no function with a name")
+        found.append({**call, "function": {**own, "arguments": values}})
+    return found
 
 
 def _content(value: object, at: int) -> str:
@@ -126,13 +235,39 @@ def _sampling(fields: Mapping[str, object]) -> Sampling:
     for name, value in (("seed", seed), ("top_k", top_k)):
         if value is not None and type(value) is not int:
             raise UserError(f"'{name}' is no whole number")
+    for name in ("presence_penalty", "frequency_penalty"):
+        if not -2 <= _number(fields, name, 0.0) <= 2:
+            raise UserError(f"'{name}' is {fields[name]}, expected -2 to 2")
     return Sampling(
         temperature=_number(fields, "temperature", 1.0),
         top_p=_number(fields, "top_p", 1.0),
         top_k=cast("int", top_k or 0),
         min_p=_number(fields, "min_p", 0.0),
-        seed=cast("int | None", seed),
+        # Every whole number is a seed for clients; those below 0 are those of a word of 64 bits.
+        seed=None if seed is None else cast("int", seed) % (1 << 64),
+        repetition_penalty=_number(fields, "repetition_penalty", 1.0),
+        presence_penalty=_number(fields, "presence_penalty", 0.0),
+        frequency_penalty=_number(fields, "frequency_penalty", 0.0),
+        logit_bias=_biases(fields.get("logit_bias")),
     )
+
+
+def _biases(value: object) -> Mapping[int, float]:
+    """What is added to the scores of tokens, which JSON names by texts."""
+    if value is None:
+        return {}
+    fields = cast("Mapping[str, object]", value) if isinstance(value, dict) else {"": None}
+    if len(fields) > _MOST_BIASES:
+        raise UserError(f"'logit_bias' names more than {_MOST_BIASES} tokens")
+    found: dict[int, float] = {}
+    for name in fields:
+        bias = _number(fields, name, math.nan)
+        if not (
+            name.isascii() and name.isdigit() and len(name) < 10 and -100 <= bias <= 100
+        ):
+            raise UserError("'logit_bias' gives no tokens numbers from -100 to 100")
+        found[int(name)] = bias
+    return found
 
 
 def _number(fields: Mapping[str, object], name: str, default: float) -> float:
@@ -141,7 +276,10 @@ def _number(fields: Mapping[str, object], name: str, default: float) -> float:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"'{name}' is no number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise UserError(f"'{name}' is no number that a machine has") from error
 
 
 def _stop(value: object) -> tuple[str, ...]:

@@ -3,13 +3,16 @@
 Every step is arithmetic on whole arrays.  Not the model, not the text.
 
 Source: Holtzman et al., The Curious Case of Neural Text Degeneration, 2020, section 3.1 (top-p); Fan et al.,
-Hierarchical Neural Story Generation, 2018, section 5.4 (top-k); Nguyen et al., Min-p Sampling, 2024, section 3.
+Hierarchical Neural Story Generation, 2018, section 5.4 (top-k); Nguyen et al., Min-p Sampling, 2024, section 3;
+Keskar et al., CTRL, 2019, section 4.1 (repetition); OpenAI API reference, Completions (presence and frequency).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -26,6 +29,11 @@ class Sampling:
     """How tokens are drawn, in this order.
 
     Attributes:
+        repetition_penalty: scores of tokens that stand in the prompt or were drawn are divided by it, those below 0
+            multiplied; 1: nothing.
+        presence_penalty: is taken from scores of tokens that were drawn.
+        frequency_penalty: is taken from scores of tokens as often as they were drawn.
+        logit_bias: is added to scores, by token.
         temperature: scores are divided by it; 0: always the most likely token, and nothing is drawn.
         top_k: of so many most likely tokens; 0: of all.
         top_p: of the most likely ones that together reach this probability.
@@ -40,6 +48,10 @@ class Sampling:
     top_p: float = 0.95
     min_p: float = 0.05
     seed: int | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -51,6 +63,16 @@ class Sampling:
                 raise UserError(f"{name} is {value}, expected 0 to 1")
         if self.seed is not None and self.seed < 0:
             raise UserError(f"seed is {self.seed}, expected 0 or more")
+        penalty = self.repetition_penalty
+        if not (math.isfinite(penalty) and penalty > 0):
+            raise UserError(f"repetition_penalty is {penalty}, expected more than 0")
+        for name, value in (
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+            *((f"logit_bias[{token}]", v) for token, v in self.logit_bias.items()),
+        ):
+            if not math.isfinite(value):
+                raise UserError(f"{name} is {value}, expected a finite number")
 
 
 GREEDY = Sampling(temperature=0)
@@ -58,19 +80,50 @@ GREEDY = Sampling(temperature=0)
 
 @final
 class Sampler:
-    """Draws one token after the other.  Not thread-safe: it has a state."""
+    """Draws one token after the other.  Not thread-safe: it has a state.
 
-    def __init__(self, sampling: Sampling) -> None:
+    Args:
+        sampling: how.
+        prompt: the tokens that stand before the first one, which only `repetition_penalty` looks at.
+    """
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int] = ()) -> None:
         self._sampling: Sampling = sampling
         self._random: np.random.Generator = np.random.default_rng(sampling.seed)
+        self._seen: set[int] = set(prompt) if sampling.repetition_penalty != 1 else set()
+        self._drawn: Counter[int] = Counter()
 
     def choose(self, scores: Floats) -> int:
-        """A token by its scores, `[vocabulary]`."""
+        """A token by its scores, `[vocabulary]`, which stay as they are."""
+        token = self._draw(self._adjusted(scores))
+        self._drawn[token] += 1
+        if self._sampling.repetition_penalty != 1:
+            self._seen.add(token)
+        return token
+
+    def _draw(self, scores: Floats) -> int:
         if self._sampling.temperature == 0:
             return int(scores.argmax())
         tokens, shares = likely(scores, self._sampling)
         place = np.searchsorted(np.cumsum(shares), self._random.random(), side="right")
         return int(tokens[min(int(place), len(tokens) - 1)])
+
+    def _adjusted(self, scores: Floats) -> Floats:
+        """Scores with penalties and biases."""
+        own = self._sampling
+        counts = self._drawn if own.presence_penalty or own.frequency_penalty else {}
+        if not (self._seen or counts or own.logit_bias):
+            return scores
+        found = scores.copy()
+        if self._seen:
+            at = np.fromiter(self._seen, np.int64)
+            penalty = np.float32(own.repetition_penalty)
+            found[at] = np.where(found[at] > 0, found[at] / penalty, found[at] * penalty)
+        for token, count in counts.items():
+            found[token] -= count * own.frequency_penalty + own.presence_penalty
+        for token, bias in own.logit_bias.items():
+            found[token] += bias
+        return found
 
 
 def likely(

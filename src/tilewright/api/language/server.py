@@ -4,8 +4,8 @@
     POST /v1/completions           {"prompt": "Once upon a time"}
     POST /v1/chat/completions      {"messages": [{"role": "user", "content": "Hello"}]}
 
-Answers are whole, or with `"stream": true` server-sent events as the text is made.  One text is made at a time, so
-that each has all of the machine; requests wait for their turn.  For one machine and people who trust each other: no
+Answers are whole, or with `"stream": true` server-sent events as the text is made; what fails in the middle of a stream
+is an event, too.  One text is made at a time, so that each has all of the machine; requests wait for their turn.  For one machine and people who trust each other: no
 keys, no encryption; names of hosts other than those it listens on are refused, for web pages could send them.  Called
 by `tilewright serve`.
 
@@ -25,15 +25,17 @@ import select
 import socket
 import threading
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, final
+from typing import Final, final
 from urllib.parse import unquote
 
+from tilewright.api.language.answers import Answer, Answers, error, usage
 from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.requests import Request, read_request
+from tilewright.api.language.tool_calls import ToolReader
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.log import Log
 from tilewright.base.version import VERSION
@@ -48,9 +50,9 @@ _PROBE_MILLISECONDS: Final = 500
 """Until a connection that is gone has refused what was sent to it: a round trip."""
 _LINGER_SECONDS: Final = 2
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_ASKED: Final = "invalid_request_error"
+_FAILED: Final = "server_error"
 _LOG: Final = Log("server")
-
-Answer = dict[str, Any]
 
 
 @final
@@ -147,11 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             request = read_request(body, is_chat=kind == "chat")
-            text = self._text(request)
+            texts = self._texts(request)
             # From here on nothing is wrong with the request.
-            self._speak(request, text)
-        except TilewrightError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            self._speak(request, texts)
+        except TilewrightError as problem:
+            self._send(_status_of(problem), _told(problem))
 
     def _is_known_host(self) -> bool:
         """Whether the request names a host that this is; a web page that was tricked here names its own."""
@@ -191,51 +193,70 @@ class _Handler(BaseHTTPRequestHandler):
 
     # --- texts
 
-    def _text(self, request: Request) -> Text:
-        """What is to be said, of which nothing is made yet."""
-        model = self._server.model
+    def _texts(self, request: Request) -> Sequence[Text]:
+        """What is to be said, of which nothing is made yet: `count` texts for each prompt."""
+        model, sampling = self._server.model, request.sampling
+        prompts: list[Sequence[int]] = []
         if request.is_chat:
-            return model.chat(
-                request.messages,
+            asked = model.conversation(request.messages, tools=request.tools)
+            prompts.append(model.encode(asked, bos=False))
+        prompts += [
+            model.encode(prompt) if isinstance(prompt, str) else prompt
+            for prompt in request.prompts
+        ]
+        seeds = [
+            None if sampling.seed is None else sampling.seed + at
+            for at in range(request.count)
+        ]
+        return [
+            model.stream(
+                prompt,
                 tokens=request.tokens,
-                sampling=request.sampling,
+                sampling=replace(sampling, seed=seed),
                 stop=request.stop,
+                likely=request.likely,
             )
-        return model.stream(
-            request.prompt,
-            tokens=request.tokens,
-            sampling=request.sampling,
-            stop=request.stop,
-        )
+            for prompt in prompts
+            for seed in seeds
+        ]
 
-    def _speak(self, request: Request, text: Text) -> None:
-        """Answer with a text that is made now, or with nothing where nobody waits for it."""
-        shape = _Shape(request, self._server.model.name)
+    def _speak(self, request: Request, texts: Sequence[Text]) -> None:
+        """Answer with texts that are made now, or with nothing where nobody waits for them."""
+        model = self._server.model
+        answers = Answers(request, model.name, model.tokenizer)
         # Who hangs up wants no more of it.
         with contextlib.suppress(ConnectionError, TimeoutError):
             if request.stream:
                 with self._server.turn:
-                    self._stream(text, shape)
+                    self._stream(texts, answers)
                 return
+            choices: list[Answer] = []
             with self._server.turn:
-                whole = self._whole(text)
-            if whole is None:
-                self.close_connection = True
-                return
-            answer = {**shape.whole(whole, text), "usage": usage(text)}
-            self._send(HTTPStatus.OK, answer)
+                for index, text in enumerate(texts):
+                    choice = self._whole(index, text, answers)
+                    if choice is None:
+                        self.close_connection = True
+                        return
+                    choices.append(choice)
+            counts = usage(texts, len(texts) // request.count)
+            head = answers.head(is_whole=True)
+            self._send(HTTPStatus.OK, {**head, "choices": choices, "usage": counts})
 
-    def _whole(self, text: Text) -> str | None:
-        """All parts of a text, or None where nobody waits for it any more."""
+    def _whole(self, index: int, text: Text, answers: Answers) -> Answer | None:
+        """All of a text, or None where nobody waits for it any more."""
         probe = b"HTTP/1.1 100 Continue\r\n\r\n"
         if self._is_alone(probe):
             return None  # and so the prompt is not read
+        reader = ToolReader() if answers.request.tools else None
         parts: list[str] = []
         for part in text:
             if self._is_alone(probe):
                 return None
-            parts.append(part)
-        return "".join(parts)
+            parts.append(part if reader is None else reader.add(part))
+        if reader is not None:
+            parts.append(reader.finish())
+        calls = () if reader is None else reader.calls
+        return answers.whole(index, "".join(parts), text, calls)
 
     def _is_alone(self, probe: bytes) -> bool:
         """Whether who asked has hung up: others are waiting.
@@ -259,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         return bool(_state_of(self.connection, _PROBE_MILLISECONDS, _GONE) & _GONE)
 
-    def _stream(self, text: Text, shape: _Shape) -> None:
+    def _stream(self, texts: Sequence[Text], answers: Answers) -> None:
         self.close_connection = True  # its end is that of the answer
         self._patience = _PATIENCE_SECONDS
         self.connection.settimeout(self._patience)
@@ -268,19 +289,43 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-cache")
         self.send_header("Connection", "close")
         self.end_headers()
-        self._event(shape.part("", None, is_first=True))
+        try:
+            for index, text in enumerate(texts):
+                if not self._stream_text(index, text, answers):
+                    return
+        except TilewrightError as problem:  # too late for another status
+            self._event(_told(problem))
+        else:
+            if answers.request.wants_usage:
+                counts = usage(texts, len(texts) // answers.request.count)
+                self._event({**answers.head(), "choices": [], "usage": counts})
+        self._write(b"data: [DONE]\n\n")
+
+    def _stream_text(self, index: int, text: Text, answers: Answers) -> bool:
+        """One text, part by part; whether anybody waited for it until its end."""
+        self._event(answers.first(index))
         probe = b":\n\n"
         if self._is_alone(probe):
-            return  # and so the prompt is not read
+            return False  # and so the prompt is not read
+        reader = ToolReader() if answers.request.tools else None
+        length = sent = 0
         for part in text:
             if self._is_alone(probe):
-                return
-            if part:
-                self._event(shape.part(part, None))
-        self._event(shape.part("", text.timing.reason))
-        if shape.request.wants_usage:
-            self._event({**shape.head(), "choices": [], "usage": usage(text)})
-        self._write(b"data: [DONE]\n\n")
+                return False
+            length += len(part)
+            said = part if reader is None else reader.add(part)
+            if said:
+                scores = [each for each in text.scores[sent:] if each.start < length]
+                sent += len(scores)
+                self._event(answers.part(index, said, scores))
+        rest, scores = "" if reader is None else reader.finish(), text.scores[sent:]
+        if rest or scores:
+            self._event(answers.part(index, rest, scores))
+        calls = () if reader is None else reader.calls
+        if calls:
+            self._event(answers.calls(index, calls))
+        self._event(answers.last(index, text, has_calls=bool(calls)))
+        return True
 
     def _event(self, data: Answer) -> None:
         self._write(b"data: " + json.dumps(data).encode() + b"\n\n")
@@ -307,11 +352,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(status, message or status.phrase)
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        kind = "invalid_request_error"
-        self._send(
-            status,
-            {"error": {"message": message, "type": kind, "param": None, "code": None}},
-        )
+        self._send(status, error(message, _ASKED))
         if self.close_connection:
             self._linger()
 
@@ -350,53 +391,13 @@ def _state_of(
     return next((state for _, state in poll.poll(wait_ms)), 0)
 
 
-def usage(text: Text) -> Mapping[str, int]:
-    """The counts of tokens that answers state."""
-    read, made = text.timing.prompt_tokens, text.timing.new_tokens
-    return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+def _status_of(problem: TilewrightError) -> HTTPStatus:
+    """Whether who asked is at fault or who answers."""
+    if isinstance(problem, UserError):
+        return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-@final
-class _Shape:
-    """What answers to a request look like."""
-
-    def __init__(self, request: Request, model: str) -> None:
-        self.request: Request = request
-        prefix = "chatcmpl" if request.is_chat else "cmpl"
-        self._id: str = f"{prefix}-{uuid.uuid4().hex[:24]}"
-        self._created: int = int(time.time())
-        self._model: str = model
-
-    def head(self, *, is_whole: bool = False) -> Answer:
-        """What every answer begins with."""
-        kind = "text_completion"
-        if self.request.is_chat:
-            kind = "chat.completion" if is_whole else "chat.completion.chunk"
-        found: Answer = {
-            "id": self._id,
-            "object": kind,
-            "created": self._created,
-            "model": self._model,
-        }
-        if self.request.wants_usage and not is_whole:
-            found["usage"] = None  # until the last event
-        return found
-
-    def whole(self, content: str, text: Text) -> Answer:
-        """An answer in one."""
-        choice: Answer = {"index": 0, "finish_reason": text.timing.reason, "logprobs": None}
-        message = {"role": "assistant", "content": content}
-        choice |= {"message": message} if self.request.is_chat else {"text": content}
-        return {**self.head(is_whole=True), "choices": [choice]}
-
-    def part(self, content: str, reason: str | None, *, is_first: bool = False) -> Answer:
-        """One event of an answer in parts."""
-        choice: Answer = {"index": 0, "finish_reason": reason, "logprobs": None}
-        if self.request.is_chat:
-            delta = (
-                {"role": "assistant", "content": ""} if is_first else {"content": content}
-            )
-            choice["delta"] = {} if reason is not None else delta
-        else:
-            choice["text"] = content
-        return {**self.head(), "choices": [choice]}
+def _told(problem: TilewrightError) -> Answer:
+    kind = _ASKED if isinstance(problem, UserError) else _FAILED
+    return error(str(problem), kind)

@@ -15,6 +15,9 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Final, final
 
+import numpy as np
+import numpy.typing as npt
+
 _SPACES: Final = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _LETTERS_END: Final = 0x40000
 """Letters and numbers stand in the planes before the fourth; a test looks at the others."""
@@ -38,18 +41,21 @@ RULES: Final = frozenset(_RULES)
 
 
 @functools.cache
+def _initials() -> npt.NDArray[np.uint8]:
+    """The first letter of the category of each character."""
+    categories = "".join(map(unicodedata.category, map(chr, range(_LETTERS_END))))
+    return np.frombuffer(categories.encode(), np.uint8)[::2]
+
+
+@functools.cache
 def _ranges(initial: str) -> str:
     """All characters of the categories with an initial, as the inside of a class of an expression."""
-    found: list[str] = []
-    start = -1
-    for code in range(_LETTERS_END + 1):
-        inside = code < _LETTERS_END and unicodedata.category(chr(code))[0] == initial
-        if inside and start < 0:
-            start = code
-        elif not inside and start >= 0:
-            found.append(f"\\U{start:08x}-\\U{code - 1:08x}")
-            start = -1
-    return "".join(found)
+    inside = np.zeros(_LETTERS_END + 2, np.int8)
+    inside[1:-1] = _initials() == ord(initial)
+    starts, ends = (np.flatnonzero(np.diff(inside) == step) for step in (1, -1))
+    return "".join(
+        f"\\U{start:08x}-\\U{end - 1:08x}" for start, end in zip(starts, ends, strict=True)
+    )
 
 
 @functools.cache

@@ -9,6 +9,7 @@ Source: ggml, `docs/gguf.md`.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, final
@@ -32,6 +33,7 @@ _NUMBERS: Final[Mapping[int, str]] = {
     0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8",
     12: "<f8",
 }  # fmt: skip
+_LENGTH: Final = struct.Struct("<Q")
 _TEXT: Final = 8
 _ARRAY: Final = 9
 
@@ -139,7 +141,7 @@ def _value(cursor: ByteCursor, code: int, subject: str) -> MetadataValue:
     item = cursor.u32(f"type of the items of {subject}")
     count = cursor.u64(f"length of {subject}")
     if item == _TEXT:
-        return tuple(_text(cursor, subject) for _ in cursor.counted(count, 8, subject))
+        return _texts(cursor, len(cursor.counted(count, 8, subject)), subject)
     return _numbers(cursor, item, count, subject)
 
 
@@ -159,7 +161,23 @@ def _numbers(
 
 def _text(cursor: ByteCursor, subject: str) -> str:
     """Texts are UTF-8; the bytes of one that is not are kept, for vocabularies have pieces of characters."""
-    return bytes(cursor.raw_text(subject)).decode("utf-8", "surrogateescape")
+    return str(cursor.raw_text(subject), "utf-8", "surrogateescape")
+
+
+def _texts(cursor: ByteCursor, count: int, subject: str) -> tuple[str, ...]:
+    """So many texts; a vocabulary has a hundred thousand, so this is what a file takes to be read."""
+    data, size, at = cursor.view.data, cursor.view.size, cursor.offset
+    found: list[str] = []
+    for _ in range(count):
+        begin = at + 8
+        end = begin + (_LENGTH.unpack_from(data, at)[0] if begin <= size else size)
+        if end > size:
+            cursor.offset = at
+            cursor.raw_text(subject)  # says what is wrong
+        found.append(str(data[begin:end], "utf-8", "surrogateescape"))
+        at = end
+    cursor.offset = at
+    return tuple(found)
 
 
 def _alignment(metadata: Mapping[str, MetadataValue], location: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.formats.plan import Plan, Step
+from tilewright.formats.plan import Plan
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -17,32 +17,31 @@ def updated_inputs(plan: Plan) -> frozenset[tuple[int, int]]:
     """(input, output) by position, of all that may have the same memory."""
     inputs = {plan.entries[entry].storage: i for i, (_, entry) in enumerate(plan.inputs)}
     outputs = {plan.entries[entry].storage: i for i, (_, entry) in enumerate(plan.outputs)}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, step in enumerate(plan.steps):
+        for entry in step.arguments:
+            storage = plan.entries[entry].storage
+            first.setdefault(storage, position)
+            last[storage] = position
     found: list[tuple[int, int]] = []
     for position, step in enumerate(plan.steps):
         if step.kind != "copy":
             continue
         source, target = (plan.entries[entry].storage for entry in step.arguments)
-        if source in inputs and target in outputs and _gives_over(plan, position):
+        if source not in inputs or target not in outputs or source == target:
+            continue
+        # Nobody wrote the one before, and nobody reads the other any more.
+        is_handed_over = first[target] == last[source] == position
+        if is_handed_over and all(_is_whole(plan, entry) for entry in step.arguments):
             found.append((inputs[source], outputs[target]))
     return frozenset(found)
 
 
-def _gives_over(plan: Plan, position: int) -> bool:
-    """Whether the copy there is of a whole storage that is not read any more to one that nobody wrote before."""
-    source, target = (plan.entries[entry] for entry in plan.steps[position].arguments)
-    for entry in (source, target):
-        if entry.offset_bytes != 0:
-            return False
-        if entry.size_bytes != plan.storages[entry.storage].size_bytes:
-            return False
-    before, behind = plan.steps[:position], plan.steps[position + 1 :]
-    if any(target.storage in _storages(plan, step) for step in before):
-        return False
-    return not any(source.storage in _storages(plan, step) for step in behind)
-
-
-def _storages(plan: Plan, step: Step) -> set[int]:
-    return {plan.entries[entry].storage for entry in step.arguments}
+def _is_whole(plan: Plan, index: int) -> bool:
+    entry = plan.entries[index]
+    size = plan.storages[entry.storage].size_bytes
+    return entry.offset_bytes == 0 and entry.size_bytes == size
 
 
 def saved(

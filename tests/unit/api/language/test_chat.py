@@ -48,3 +48,60 @@ def test_templates_of_strangers_stay_in_their_sandbox(template: str) -> None:
 def test_broken_templates_are_errors_of_the_model() -> None:
     with pytest.raises(ModelError, match="chat template is broken"):
         _render("{% for %}")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{{ 'a' * 10000000000 }}",
+        "{{ '%10000000000d' % 1 }}",
+        "{{ 'a'|center(10000000000) }}",
+        "{{ messages.foo.bar }}",
+        "{{ raise_exception }}{{ messages[0].content.x.y }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    ],
+)
+def test_what_a_template_wants_too_much_of_it_does_not_get(
+    template: str,
+) -> None:
+    with pytest.raises(UserError, match="refuses this"):
+        _render(template)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "".join(f"{{% for {name} in range(99999) %}}" for name in "abcd")
+        + "{% endfor %}" * 4,
+        "{{ 7 ** (7 ** (7 ** 7)) }}",
+    ],
+)
+def test_a_template_without_an_end_is_ended(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.api.language.chat._SECONDS", 1)
+    with pytest.raises(UserError, match="too much time"):
+        _render(template)
+
+
+def test_templates_see_tools_and_write_json_as_it_is() -> None:
+    tool = {"type": "function", "function": {"name": "füge"}}
+    template = "{% if tools %}{% for t in tools %}{{ t | tojson }}{% endfor %}{% else %}none{% endif %}"
+    names = {"bos_token": "", "eos_token": ""}
+    found = render(template, TURNS, tools=[tool], tokens=names, location="m")
+    assert found == '{"type": "function", "function": {"name": "füge"}}'
+    assert render(template, TURNS, tokens=names, location="m") == "none"
+    today = render("{{ strftime_now('%Y') }}", TURNS, tokens=names, location="m")
+    assert int(today) > 2000
+
+
+def test_any_text_comes_back_as_it_is() -> None:
+    odd = "\ud800 \x00 🙂 \r\n é"
+    found = render(
+        "{{ messages[0].content }}",
+        [{"role": "user", "content": odd}],
+        tokens={},
+        location="m",
+    )
+    assert found == odd

@@ -9,9 +9,11 @@ import pytest
 
 import tilewright as tw
 from fakes.language_models import Reference, speaking_form
+from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
-from tilewright.api.language.sampling import GREEDY
+from tilewright.api.language.sampling import GREEDY, Sampling
 from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.formats.gguf import BLOCK_TYPES, GgufFile, GgufTensor
 
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
 FORM = speaking_form()
@@ -63,8 +65,90 @@ def test_a_prompt_may_be_longer_than_one_reading(
     model.cache.keep([0])
     expected = model.scores(tokens)
     model.cache.keep([0])
-    monkeypatch.setattr("tilewright.api.language.language_model._CHUNK", 4)
+    _read_in_pieces_of(4, model, monkeypatch)
     assert np.abs(model.scores(tokens) - expected).max() < 1e-5
+
+
+def _read_in_pieces_of(
+    count: int, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "_piece", count)
+
+
+def test_others_have_a_word_between_the_pieces_of_a_prompt(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _read_in_pieces_of(4, model, monkeypatch)
+    tokens = model.tokenizer.encode("a story about the end of it, and more")
+    expected = model.generate(tokens, tokens=3, sampling=GREEDY)
+    model.cache.keep([0, 0])
+    text = model.stream(tokens, tokens=3, sampling=GREEDY)
+    parts = iter(text)
+    assert next(parts) == ""
+    assert model.cache.tokens == tokens[:4]  # whoever stops here has paid for no more
+    assert text.timing.reused_tokens == 0
+    assert "".join(parts) == expected
+
+
+def test_two_long_prompts_in_turn_come_to_an_end(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _read_in_pieces_of(2, model, monkeypatch)
+    prompts = ("one and the other and all", "another one that is as long as that")
+    expected = [model.generate(p, tokens=4, sampling=GREEDY) for p in prompts]
+    texts = [iter(model.stream(p, tokens=4, sampling=GREEDY)) for p in prompts]
+    found = ["", ""]
+    for parts in itertools.islice(itertools.zip_longest(*texts, fillvalue=""), 40):
+        found = [text + part for text, part in zip(found, parts, strict=True)]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "piece"),
+    [(0, 512), (1, 512), (135 * 10**6, 128), (600 * 10**6, 32), (10**12, 32)],
+)
+def test_a_large_model_reads_less_at_once(weights: int, piece: int) -> None:
+    tensors = {"w": GgufTensor("w", (weights,), BLOCK_TYPES[0], 0, 0)}
+    file = GgufFile(3, {}, tensors, memoryview(b""), "m")
+    assert language_model._piece_of(file) == piece
+
+
+def test_each_token_comes_with_how_likely_it_was(model: LanguageModel) -> None:
+    text = model.stream("the end", tokens=6, sampling=GREEDY, likely=3)
+    said = str(text)
+    assert [each.token for each in text.scores] == text.tokens
+    held = model.tokenizer.encode("the end")
+    for each in text.scores:
+        scores = model.scores(held).astype(np.float64)
+        exact = scores - np.log(np.exp(scores - scores.max()).sum()) - scores.max()
+        assert each.logprob == pytest.approx(exact[each.token], abs=1e-4)
+        assert each.likely[0] == (each.token, each.logprob)
+        assert len(each.likely) == 3
+        held.append(each.token)
+    assert text.scores[0].start == 0
+    assert all(each.start <= len(said) for each in text.scores)
+    assert not model.stream("the end", tokens=2).scores
+
+
+def test_what_a_stop_cuts_off_has_no_scores(model: LanguageModel) -> None:
+    whole = model.stream("in the", tokens=20, sampling=GREEDY, likely=0)
+    said = str(whole)
+    stop = said[4:6]
+    text = model.stream("in the", tokens=20, sampling=GREEDY, stop=(stop,), likely=0)
+    cut = str(text)
+    assert len(text.scores) == sum(each.start < len(cut) for each in whole.scores)
+
+
+def test_penalties_change_what_is_said(model: LanguageModel) -> None:
+    plain = model.stream("the end", tokens=12, sampling=GREEDY)
+    str(plain)
+    assert len(set(plain.tokens)) < len(plain.tokens), "the model repeats itself"
+    hard = Sampling(temperature=0, presence_penalty=1000)
+    text = model.stream("the end", tokens=12, sampling=hard)
+    str(text)
+    assert len(set(text.tokens)) == len(text.tokens)
+    with pytest.raises(InputError, match="out of range"):
+        model.stream("the", sampling=Sampling(logit_bias={99999: 1}))
 
 
 def test_a_text_ends_before_what_stops_it(model: LanguageModel) -> None:
@@ -160,7 +244,7 @@ def test_compiled_programs_are_found_again(
         "weights.irpa",
     ]
     monkeypatch.setattr(
-        "tilewright.api.language.programs.compile_model",
+        "tilewright.api.model.compile",
         lambda *a, **k: pytest.fail("compiled again"),
     )
     assert tw.generate(path, "the", tokens=5, sampling=GREEDY) == first

@@ -17,7 +17,13 @@ def _read(is_chat: bool = False, **fields: Any) -> Any:
 
 def test_what_is_not_said_is_as_clients_expect() -> None:
     found = _read(prompt="a")
-    assert (found.prompt, found.tokens, found.stop, found.stream) == ("a", 512, (), False)
+    assert (found.prompts, found.tokens, found.stop, found.stream) == (
+        ("a",),
+        512,
+        (),
+        False,
+    )
+    assert (found.count, found.likely, found.tools) == (1, None, ())
     assert found.sampling.temperature == 1.0
     assert (found.sampling.top_k, found.sampling.top_p, found.sampling.seed) == (
         0,
@@ -27,8 +33,10 @@ def test_what_is_not_said_is_as_clients_expect() -> None:
 
 
 def test_prompts_are_texts_or_tokens() -> None:
-    assert _read(prompt=["a"]).prompt == "a"
-    assert _read(prompt=[1, 2]).prompt == [1, 2]
+    assert _read(prompt=["a"]).prompts == ("a",)
+    assert _read(prompt=[1, 2]).prompts == ([1, 2],)
+    assert _read(prompt=["a", "b"]).prompts == ("a", "b")
+    assert _read(prompt=[[1], [2, 3]]).prompts == ([1], [2, 3])
 
 
 def test_contents_are_texts_or_parts_of_one() -> None:
@@ -44,12 +52,65 @@ def test_fields_that_ask_for_nothing_are_taken() -> None:
     assert found.sampling.top_k == 5
 
 
+def test_how_tokens_are_drawn_is_read_from_all_fields() -> None:
+    found = _read(
+        prompt="a", presence_penalty=1, frequency_penalty=-2, repetition_penalty=1.5,
+        logit_bias={"7": -100, "8": 0.5}, seed=-1, n=3, best_of=3,
+    )  # fmt: skip
+    own = found.sampling
+    assert (own.presence_penalty, own.frequency_penalty) == (1, -2)
+    assert (own.repetition_penalty, own.seed) == (1.5, 2**64 - 1)
+    assert own.logit_bias == {7: -100, 8: 0.5}
+    assert found.count == 3
+
+
+def test_likely_tokens_are_asked_for_in_two_ways() -> None:
+    assert _read(prompt="a", logprobs=0).likely == 0
+    assert _read(prompt="a", logprobs=5).likely == 5
+    assert _read(prompt="a", logprobs=False).likely is None
+    chat = {"is_chat": True, "messages": TURNS}
+    assert _read(**chat).likely is None
+    assert _read(**chat, logprobs=True).likely == 0
+    assert _read(**chat, logprobs=True, top_logprobs=20).likely == 20
+
+
+def test_turns_may_call_tools_and_say_what_they_gave() -> None:
+    call = {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"x": 1}'},
+    }
+    turns = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "2", "tool_call_id": "1", "name": "f"},
+    ]
+    found = _read(is_chat=True, messages=turns, tools=[TOOL], tool_choice="auto")
+    assert found.messages[0]["content"] == ""
+    assert found.messages[0]["tool_calls"][0]["function"]["arguments"] == {"x": 1}
+    assert found.messages[1] == turns[1]
+    assert found.tools == [TOOL]
+    assert _read(is_chat=True, messages=turns, tools=[TOOL], tool_choice="none").tools == ()
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 WRONG = {
-    "'n' is not supported": {"prompt": "a", "n": 2},
-    "'tools' is not supported": {"prompt": "a", "tools": [{}]},
-    "'logprobs' is not supported": {"prompt": "a", "logprobs": 3},
+    "'n' is no whole number from 1 to 128": {"prompt": "a", "n": 0},
+    "256 texts are asked for": {"prompt": ["a"] * 64, "n": 4},
+    "'best_of' is not supported": {"prompt": "a", "best_of": 2},
+    "'tools' is not supported": {"prompt": "a", "tools": [TOOL]},
+    "'logprobs' is no whole number": {"prompt": "a", "logprobs": 21},
+    "'logprobs' is no whole": {"prompt": "a", "logprobs": True},
+    "'echo' is not supported": {"prompt": "a", "echo": True},
+    "'presence_penalty' is 3": {"prompt": "a", "presence_penalty": 3},
+    "'frequency_penalty' is nan": {"prompt": "a", "frequency_penalty": float("nan")},
+    "repetition_penalty is 0.0": {"prompt": "a", "repetition_penalty": 0},
+    "'logit_bias' gives no tokens": {"prompt": "a", "logit_bias": {"x": 1}},
+    "'logit_bias' gives no": {"prompt": "a", "logit_bias": {"1": 101}},
+    "'logit_bias' gives": {"prompt": "a", "logit_bias": 3},
+    "'logit_bias' names more": {"prompt": "a", "logit_bias": {str(i): 1 for i in range(2000)}},
+    "'temperature' is no number that": {"prompt": "a", "temperature": 10**400},
     "'prompt' is no text": {"prompt": 3},
-    "'prompt' is no text and": {"prompt": ["a", "b"]},
+    "'prompt' is no text and": {"prompt": ["a", 3]},
     "'prompt' is no text and no list of tokens": {"prompt": [True]},
     "'max_tokens' is no number": {"prompt": "a", "max_tokens": -1},
     "'seed' is no whole number": {"prompt": "a", "seed": 1.5},
@@ -57,7 +118,20 @@ WRONG = {
     "temperature is -1.0": {"prompt": "a", "temperature": -1},
     "'stop' is no text": {"prompt": "a", "stop": 3},
     "'stream' is neither": {"prompt": "a", "stream": "yes"},
+}  # fmt: skip
+CHATS = {
+    "'top_logprobs' is for requests": {"top_logprobs": 2},
+    "'logprobs' is neither": {"logprobs": 3},
+    "'tools' is no list": {"tools": {"a": 1}},
+    "'tools.0.' is no function": {"tools": [{"type": "function"}]},
+    "'tool_choice' is not supported": {"tools": [TOOL], "tool_choice": "required"},
 }
+
+
+@pytest.mark.parametrize("message", CHATS)
+def test_fields_of_chats_that_are_wrong_are_named(message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        _read(is_chat=True, messages=TURNS, **CHATS[message])
 
 
 @pytest.mark.parametrize("message", WRONG)
@@ -74,6 +148,14 @@ def test_fields_that_are_wrong_are_named(message: str) -> None:
         ([{"role": "king", "content": "x"}], "messages.0..role' is 'king'"),
         ([*TURNS, {"role": "user", "content": 3}], "messages.1..content' is no text"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "content' is no text"),
+        ([{"role": "assistant", "content": None}], "content' is no text"),
+        ([{"role": "assistant", "tool_calls": 3}], "tool_calls' is no list"),
+        ([{"role": "assistant", "tool_calls": [{}]}], "that is no function with a name"),
+        (
+            [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
+            "arguments that are no JSON",
+        ),
+        ([{"role": "tool", "content": "", "tool_call_id": 3}], "tool_call_id' is no text"),
     ],
 )
 def test_turns_that_are_wrong_are_named(messages: Any, message: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -70,9 +72,42 @@ def test_scores_that_are_no_numbers_draw_a_token_all_the_same(scores: list[float
     assert 0 <= token < len(scores)
 
 
+def _greedy(count: int, scores: list[float], prompt: tuple[int, ...] = (), **options: Any) -> list[int]:  # fmt: skip
+    sampler = Sampler(Sampling(temperature=0, **options), prompt)
+    held = np.array(scores, np.float32)
+    drawn = [sampler.choose(held) for _ in range(count)]
+    assert held.tolist() == np.array(scores, np.float32).tolist(), "scores stay"
+    return drawn
+
+
+def test_penalties_count_what_was_drawn() -> None:
+    scores = [3.0, 2.5, 1.0]
+    assert _greedy(3, scores) == [0, 0, 0]
+    assert _greedy(3, scores, presence_penalty=1) == [0, 1, 0]
+    # 3, 2.5; 2, 2.5; 2, 1.5; 1, 1.5; 1, .5 beside 1: the first of the largest
+    assert _greedy(6, scores, frequency_penalty=1) == [0, 1, 0, 1, 0, 2]
+    assert _greedy(3, scores, frequency_penalty=1, prompt=(0, 0, 0)) == [0, 1, 0]
+    assert _greedy(2, scores, presence_penalty=-5, logit_bias={2: 2.5}) == [2, 2]
+
+
+def test_repetition_makes_scores_smaller_on_both_sides_of_zero() -> None:
+    assert _greedy(1, [3.0, 2.5], (0,), repetition_penalty=1.5) == [1]
+    assert _greedy(1, [-2.0, -2.5], (0,), repetition_penalty=1.5) == [1]
+    assert _greedy(2, [3.0, 2.5], repetition_penalty=1.5) == [0, 1]
+    assert _greedy(3, [3.0, 2.5, 2.2], (2, 2), repetition_penalty=1.5) == [0, 1, 0]
+
+
+def test_a_bias_takes_a_token_away() -> None:
+    assert _greedy(1, [3.0, 2.5], logit_bias={0: -100}) == [1]
+
+
 @pytest.mark.parametrize(
     "options",
     [
+        {"repetition_penalty": 0},
+        {"repetition_penalty": float("inf")},
+        {"presence_penalty": float("nan")},
+        {"frequency_penalty": float("inf")},
         {"temperature": -1},
         {"temperature": float("nan")},
         {"top_k": -1},

@@ -18,7 +18,7 @@ from fakes.language_models import speaking_form
 from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.sampling import GREEDY
 from tilewright.api.language.server import Server
-from tilewright.base.errors import UserError
+from tilewright.base.errors import DeviceError, UserError
 
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
 
@@ -92,8 +92,178 @@ def test_an_answer_comes_whole_or_in_parts(server: Server) -> None:
     assert events[0]["choices"][0]["delta"]["role"] == "assistant"
     said = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
     assert said == whole["choices"][0]["message"]["content"]
-    assert last["usage"] == whole["usage"]
+    counts = ("prompt_tokens", "completion_tokens", "total_tokens")
+    assert [last["usage"][c] for c in counts] == [whole["usage"][c] for c in counts]
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
+
+
+PENALTIES = {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 0.5}
+
+
+def test_several_texts_are_asked_for_at_once(server: Server) -> None:
+    request = {"prompt": ["the end", "and"], "n": 2, "max_tokens": 5, "seed": 7}
+    whole = json.loads(_ask(server, "/v1/completions", request)[1])
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2, 3]
+    texts = [choice["text"] for choice in whole["choices"]]
+    assert texts[0] != texts[1], "each has a seed of its own"
+    usage = whole["usage"]
+    prompts = sum(len(server.model.tokenizer.encode(p)) for p in request["prompt"])
+    assert usage["prompt_tokens"] == prompts
+    assert usage["completion_tokens"] <= 20
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    *events, last = _events(_ask(server, "/v1/completions", {**request, **options})[1])
+    found = ["", "", "", ""]
+    for event in events:
+        (choice,) = event["choices"]
+        found[choice["index"]] += choice["text"]
+    assert found == texts
+    ends = [e["choices"][0] for e in events if e["choices"][0]["finish_reason"]]
+    assert [end["index"] for end in ends] == [0, 1, 2, 3]
+    assert last["usage"]["completion_tokens"] == usage["completion_tokens"]
+    one = json.loads(_ask(server, "/v1/completions", {**request, "prompt": "the end", "n": 1})[1])  # fmt: skip
+    assert one["choices"][0]["text"] == texts[0]
+
+
+def test_completions_say_how_likely_tokens_were(server: Server) -> None:
+    request = {"prompt": "the end", "max_tokens": 6, "logprobs": 2, **PENALTIES}
+    (choice,) = json.loads(_ask(server, "/v1/completions", request)[1])["choices"]
+    found = choice["logprobs"]
+    counts = {len(found[name]) for name in found}
+    assert counts == {len(found["tokens"])}
+    assert all(2 <= len(table) <= 3 for table in found["top_logprobs"])
+    assert all(
+        table[token] == logprob
+        for table, token, logprob in zip(
+            found["top_logprobs"], found["tokens"], found["token_logprobs"], strict=True
+        )
+    )
+    for token, start in zip(found["tokens"], found["text_offset"], strict=True):
+        assert token.startswith("bytes:") or choice["text"][start:].startswith(token)
+    events = _events(_ask(server, "/v1/completions", {**request, "stream": True})[1])
+    held = [e["choices"][0]["logprobs"] for e in events if e["choices"][0]["logprobs"]]
+    for name in ("tokens", "text_offset"):
+        assert [value for each in held for value in each[name]] == found[name]
+    streamed = [value for each in held for value in each["token_logprobs"]]
+    assert streamed == pytest.approx(found["token_logprobs"], abs=1e-4)
+    (bare,) = json.loads(_ask(server, "/v1/completions", {**request, "logprobs": 0})[1])["choices"]  # fmt: skip
+    assert bare["logprobs"]["top_logprobs"] is None
+    assert bare["logprobs"]["tokens"] == found["tokens"]
+
+
+def test_chats_say_how_likely_tokens_were(server: Server) -> None:
+    pytest.importorskip("jinja2")
+    turns = [{"role": "user", "content": "hi"}]
+    request = {"messages": turns, "max_tokens": 5, "logprobs": True, "top_logprobs": 2, **PENALTIES}  # fmt: skip
+    (choice,) = json.loads(_ask(server, "/v1/chat/completions", request)[1])["choices"]
+    content = choice["logprobs"]["content"]
+    raw = b"".join(bytes(each["bytes"]) for each in content)
+    assert raw.decode("utf-8", "replace") == choice["message"]["content"]
+    assert {len(each["top_logprobs"]) for each in content} == {2}
+    events = _events(_ask(server, "/v1/chat/completions", {**request, "stream": True})[1])
+    held = [e["choices"][0]["logprobs"] for e in events]
+    streamed = [each for scores in held if scores for each in scores["content"]]
+    assert [each["bytes"] for each in streamed] == [each["bytes"] for each in content]
+    # What is read again is read from the cache: sums in another order.
+    for mine, other in zip(streamed, content, strict=True):
+        assert mine["logprob"] == pytest.approx(other["logprob"], abs=1e-4)
+
+
+def test_penalties_and_biases_change_the_text(server: Server) -> None:
+    request = {"prompt": "the end", "max_tokens": 12, "temperature": 0}
+    plain = json.loads(_ask(server, "/v1/completions", request)[1])["choices"][0]["text"]
+    others = [PENALTIES, {"repetition_penalty": 1.3}, {"logit_bias": {"5": 100}}]
+    for other in others:
+        found = json.loads(_ask(server, "/v1/completions", {**request, **other})[1])
+        assert found["choices"][0]["text"] != plain, other
+    status, _ = _ask(server, "/v1/completions", {**request, "logit_bias": {"99999": 1}})
+    assert status == 400
+
+
+def test_tools_are_refused_where_the_template_has_none(server: Server) -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    turns = [{"role": "user", "content": "hi"}]
+    request = {"messages": turns, "tools": [tool], "max_tokens": 2}
+    status, text = _ask(server, "/v1/chat/completions", request)
+    assert status == 400
+    assert "'tools' is not supported" in json.loads(text)["error"]["message"]
+
+
+def test_tools_that_are_called_are_told_apart_from_the_text(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    template = "{% for t in tools %}{{ t | tojson }} <tool_call>{% endfor %}{{ messages[0].content }}"
+    monkeypatch.setitem(server.model.file.metadata, "tokenizer.chat_template", template)  # type: ignore[arg-type]
+    said = 'Let me see. <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
+
+    def speak(*_: object, **__: object) -> Text:
+        text = Text([said[at : at + 7] for at in range(0, len(said), 7)])
+        text.timing.reason = "stop"
+        return text
+
+    monkeypatch.setattr(server.model, "stream", speak)
+    tool = {"type": "function", "function": {"name": "f"}}
+    turns = [{"role": "user", "content": "hi"}]
+    request = {"messages": turns, "tools": [tool]}
+    (choice,) = json.loads(_ask(server, "/v1/chat/completions", request)[1])["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me see."
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    events = _events(_ask(server, "/v1/chat/completions", {**request, "stream": True})[1])
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert "".join(d.get("content", "") for d in deltas) == "Let me see. "
+    (calls,) = [d["tool_calls"] for d in deltas if "tool_calls" in d]
+    assert calls[0]["index"] == 0
+    assert calls[0]["function"] == call["function"]
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def _failing(*_: object, **__: object) -> Text:
+    def parts() -> Iterator[str]:
+        yield "so "
+        raise DeviceError("is gone")
+
+    return Text(parts())
+
+
+def test_what_fails_in_a_stream_is_an_event(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.model, "stream", _failing)
+    answer = _exchange(server, _request(stream=True))
+    assert answer.count(b"HTTP/1.1") == 1
+    *events, last = _events(answer.partition(b"\r\n\r\n")[2].decode())
+    assert events[-1]["choices"][0]["text"] == "so "
+    assert last["error"]["type"] == "server_error"
+    assert "is gone" in last["error"]["message"]
+    status, text = _ask(server, "/v1/completions", {"prompt": "the"})
+    assert status == 500
+    assert json.loads(text)["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_prompt_that_nobody_waits_for_is_not_read_to_its_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    model = server.model
+    monkeypatch.setattr(model, "_piece", 4)
+    advance, pieces = model._advance, []
+
+    def slowly(tokens: Any) -> Any:
+        pieces.append(len(model.cache.tokens))
+        time.sleep(0.1)
+        return advance(tokens)
+
+    monkeypatch.setattr(model, "_advance", slowly)
+    model.cache.keep([0, 0])
+    with socket.create_connection(("127.0.0.1", server.server_port)) as held:
+        held.sendall(_request("q" * 60, stream=is_stream))
+        while not pieces:
+            time.sleep(0.001)
+    with server.turn:
+        pass
+    assert len(pieces) < 12
 
 
 def test_requests_at_once_wait_for_their_turn(server: Server) -> None:
