@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
+    from tilewright.api.explain import explain
     from tilewright.api.inference import (
         ExecutionMode,
         GraphOptimizationLevel,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         coverage,
         report,
     )
+    from tilewright.api.profiling.explanation import Explanation
     from tilewright.api.quantize import quantize
     from tilewright.api.report import Report
     from tilewright.api.signing import generate_key, sign
@@ -106,6 +108,8 @@ _HOMES = {
         "set_default_logger_verbosity",
     ),
     "tilewright.api.build": ("build",),
+    "tilewright.api.explain": ("explain",),
+    "tilewright.api.profiling.explanation": ("Explanation",),
     "tilewright.api.jax_functions": ("JaxFunction", "from_jax"),
     "tilewright.api.language.language_model": ("LanguageModel", "generate"),
     "tilewright.api.language.sampling": ("Sampling",),
@@ -155,6 +159,7 @@ __all__ = [
     "Comparison",
     "DeviceError",
     "ExecutionMode",
+    "Explanation",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
@@ -192,6 +197,7 @@ __all__ = [
     "device",
     "disable_telemetry_events",
     "enable_telemetry_events",
+    "explain",
     "from_jax",
     "generate",
     "generate_key",

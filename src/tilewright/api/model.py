@@ -59,6 +59,7 @@ from tilewright.runtime.session_options import HostOptions, PlanOptions
 if TYPE_CHECKING:
     from tilewright.api.factory import Factory
     from tilewright.api.model_inputs import Inputs
+    from tilewright.api.profiling.explanation import Explanation
     from tilewright.api.report import Report
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.packed.module import Module
@@ -265,6 +266,21 @@ def coverage(  # noqa: PLR0913 - the options of a verb
     return pipeline.coverage(source, options, quick=flag_option("quick", quick))
 
 
+def open_model(
+    model: onnx.Source | Graph | Model | Session,
+    threads: int | None,
+    progress: pipeline.Progress | bool | None,
+) -> Model | Session:
+    """What is there already, loaded from a `.vmfb`, or compiled.  Raises: errors of compiling and loading."""
+    if threads is not None:
+        threads = count_option("threads", threads, least=0)
+    if isinstance(model, (Model, Session)):
+        return model
+    if isinstance(model, (str, PathLike)) and Path(model).suffix == ".vmfb":
+        return load(cast("str", model), threads=threads)
+    return compile(cast("onnx.Source", model), threads=threads, progress=progress)
+
+
 def report(
     model: onnx.Source | Graph | Model | Session,
     inputs: Inputs = None,
@@ -291,18 +307,12 @@ def report(
     Returns: the page: `.save("model.html")`, or `str`.
     Raises: InputError for inputs that do not fit; errors of compiling and loading.
     """
-    if threads is not None:
-        threads = count_option("threads", threads, least=0)
-    is_artifact = isinstance(model, (str, PathLike)) and Path(model).suffix == ".vmfb"
-    if not isinstance(model, Session) and not is_artifact:
-        if not isinstance(model, Model):
-            model = compile(cast("onnx.Source", model), threads=threads, progress=progress)
-        return model.report(
+    opened = open_model(model, threads, progress)
+    if isinstance(opened, Model):
+        return opened.report(
             inputs, dims=dims, calls=calls, limits=limits, progress=progress
         )
-    session = (
-        model if isinstance(model, Session) else load(cast("str", model), threads=threads)
-    )
+    session = opened
     artifact = session.artifact
     with LATE_IMPORTS:
         from tilewright.api.report import make_report  # noqa: PLC0415
@@ -490,6 +500,29 @@ class Model:
             sources=partial(self.sources, assembly=True),
             calls=calls,
             limits=limits,
+            watcher=watcher_of(progress),
+        )
+
+    def explain(
+        self,
+        inputs: Inputs = None,
+        *,
+        dims: Mapping[str, int] | None = None,
+        calls: int = CALLS,
+        progress: pipeline.Progress | bool | None = None,
+    ) -> Explanation:
+        """Call it a few times and say why it takes as long as it does (see `tilewright.explain`)."""
+        # Imported here: the limits of the machine are measured by code that is generated.
+        with LATE_IMPORTS:
+            from tilewright.api.profiling.explanation import explain_session  # noqa: PLC0415
+
+        origin = self.compiled.files[0] if self.compiled.files else self.compiled.graph.name
+        return explain_session(
+            self.session,
+            inputs,
+            dims=dims,
+            name=str(origin),
+            calls=calls,
             watcher=watcher_of(progress),
         )
 

@@ -34,6 +34,7 @@ VERBS: Final = {
     "serve": "Serve a language model over HTTP, with OpenAI's interface.",
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
+    "explain": "Say why a model is slow, kernel by kernel, and what would help.",
     "report": "Write a page with the graph, its times, memory and code.",
     "inspect": "Look into an artifact at any level.",
     "compare": "Run a model in two ways; name the first node that differs.",

@@ -28,6 +28,14 @@ NO_LIMITS: Final = option(
     help="Do not measure the machine's limits.",
     group=OptionGroup.MEASURING,
 )
+CALLS: Final = option(
+    "--calls",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Calls that are timed; what is shown are medians.",
+    metavar="N",
+)
 THREADS: Final = option(
     "--threads",
     type=click.IntRange(1),
@@ -137,15 +145,7 @@ def json_option(group: OptionGroup = OptionGroup.COMMON) -> Callable[[Command], 
 
 def timing_options(command: Command) -> Command:
     """--input, --dim, --calls, --no-limits: calls whose medians are shown beside the limits."""
-    calls = option(
-        "--calls",
-        type=click.IntRange(1),
-        default=5,
-        show_default=True,
-        help="Calls that are timed; what is shown are medians.",
-        metavar="N",
-    )
-    return call_options(calls(NO_LIMITS(command)))
+    return call_options(CALLS(NO_LIMITS(command)))
 
 
 def call_options(command: Command) -> Command:

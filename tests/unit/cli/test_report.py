@@ -26,6 +26,7 @@ def test_a_model_gets_a_page_beside_it(mlp_onnx: Path, tmp_path: Path) -> None:
     assert "medians of 2 calls" in page
     assert "1 thread<" in page
     assert "compute: " in page  # the limits of the machine
+    assert "Why it takes that long" in page
     assert "assembly" in page
     assert str(tmp_path / "m.html") in done.err
     assert not done.out
@@ -39,6 +40,7 @@ def test_an_artifact_gets_one_too(mlp_vmfb: Path, tmp_path: Path) -> None:
     assert "kernel IR" in page
     assert "assembly" not in page
     assert "were not measured" in page
+    assert "Why it takes that long" not in page  # beside which limits?
 
 
 def test_inputs_and_sizes_are_those_that_are_asked_for(

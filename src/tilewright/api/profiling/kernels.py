@@ -130,6 +130,18 @@ def bytes_moved(plan: Plan, step: Step, env: Mapping[str, int]) -> int:
     return sum(evaluate(plan.entries[e].size_bytes, env) for e in entries)
 
 
+def constant_bytes(plan: Plan | None, step: Step, env: Mapping[str, int]) -> int:
+    """What a step reads of constants; of a table that it looks things up in, not more than it takes."""
+    if plan is None:
+        return 0
+    constants = (
+        plan.entries[e].size_bytes
+        for e in dict.fromkeys(operands_of(step))
+        if plan.storages[plan.entries[e].storage].kind == "constant"
+    )
+    return min(sum(evaluate(size, env) for size in constants), bytes_of(plan, step, env))
+
+
 def _is_scratch(plan: Plan, entry: int) -> bool:
     """Whether the tensor lives within one step."""
     storage = plan.storages[plan.entries[entry].storage]

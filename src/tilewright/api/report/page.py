@@ -18,6 +18,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from tilewright.api.profiling import KernelRow
+from tilewright.api.profiling.causes import Finding
 from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
 from tilewright.api.report.markup import Markup, clean, element, joined, shortened
 from tilewright.api.report.palette import MEANINGS, OTHER, outcome_class
@@ -36,6 +37,8 @@ _NAME_LIMIT: Final = 200  # characters of a name, wherever it stands
 _NODES_LIMIT: Final = 40  # of a step or kernel
 _CELL_NODES: Final = 3
 _KERNELS_LIMIT: Final = 5000
+_FINDINGS: Final = 5
+_FINDING_SHARE: Final = 0.02  # of a call
 _ROOFLINE_WORDS: Final = (
     "A kernel that touches the flat roof computes as fast as this machine can.",
     "One that touches a slope gets its bytes as fast as that level of memory delivers.",
@@ -95,6 +98,8 @@ def _sections(data: ReportData) -> Iterator[Markup]:
         draw_strip(data),
         _legend(data),
     )
+    if data.findings:
+        yield _findings(data.findings)
     yield _graph(data)
     yield _roofline(data)
     yield _memory(data)
@@ -161,6 +166,28 @@ def _legend(data: ReportData) -> Markup:
         for outcome in known
     )
     return element("div", *items, class_="legend")
+
+
+def _findings(findings: Sequence[Finding]) -> Markup:
+    """What holds up the kernels that take longest, and what would help."""
+    shown = [f for f in findings if f.share >= _FINDING_SHARE][:_FINDINGS] or findings[:1]
+    items = (
+        element(
+            "li",
+            element("b", shortened(found.kernel, _NAME_LIMIT)),
+            f" {100 * found.share:.1f} %, {found.cause}. {found.why}",
+            *(
+                element("span", shortened(text, _NAME_LIMIT), class_="try")
+                for text in found.advice
+            ),
+        )
+        for found in shown
+    )
+    return _section(
+        "Why it takes that long",
+        "The kernels that take longest, what holds them up, and what would help.",
+        element("ol", *items, class_="findings"),
+    )
 
 
 # --- drawings ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from tilewright.api.profiling import KernelRow, Sample, rows_of
+from tilewright.api.profiling.causes import Finding, findings_of, observe
 from tilewright.api.report.plan_reader import (
     Edge,
     Memory,
@@ -59,7 +60,7 @@ class ReportData:
     """All that a report shows.  Units: nanoseconds, bytes.
 
     `edges` is empty and `memory` None where there is no plan to tell: for modules of other compilers,
-    and for those that ran as bytecode.
+    and for those that ran as bytecode; `findings` where the limits of the machine were not measured.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ReportData:
     code: Mapping[str, Mapping[str, str]]
     edges: tuple[Edge, ...] = ()
     memory: Memory | None = None
+    findings: tuple[Finding, ...] = ()
 
     @property
     def time_ns(self) -> int:
@@ -140,7 +142,22 @@ def collect(
         code=_code(sources),
         edges=() if places is None else reader.edges(places),
         memory=None if places is None else reader.memory(places),
+        findings=_findings(session, arrays, samples, limits, name),
     )
+
+
+def _findings(
+    session: Session,
+    arrays: Sequence[Array],
+    samples: Sequence[Sequence[Sample]],
+    limits: Roofline | None,
+    name: str,
+) -> tuple[Finding, ...]:
+    """What holds up each kernel; nothing where no limit was measured."""
+    if limits is None:
+        return ()
+    dims = session.executor.dimensions_of(arrays)
+    return findings_of(observe(session, arrays, samples), limits, model=name, dims=dims)
 
 
 def _code(sources: Mapping[str, str]) -> dict[str, dict[str, str]]:
