@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     no_limits: bool,
     as_json: bool,
 ) -> None:
-    """Call MODEL (.vmfb or .onnx) over and over and report.
+    """Call MODEL (.vmfb, or what compile takes) over and over and report.
 
     Every kernel is put beside the limit it runs into, measured in this run with as many threads:
     compute is the FMA peak; memory, L3, L2 and L1 are the farthest level that delivers as fast as the

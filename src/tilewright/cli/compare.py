@@ -83,7 +83,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     codegens: CodegenChoice,
     **compiling: Any,
 ) -> None:
-    """Run MODEL (.onnx or .vmfb) and AGAINST on the same inputs and compare the outputs.
+    """Run MODEL (.vmfb, or what compile takes) and AGAINST on the same inputs and compare the outputs.
 
     AGAINST is oracle (numpy, the default), onnxruntime, another optimization level (O0), a target
     (x86_64-v2), or another model or artifact.  Where both know the inside of the model, the first

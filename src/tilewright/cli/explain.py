@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.api.profiling.explanation import Explanation
 
 _STYLES: Final = {"title": "bold", "kernel": "bold", "try": "green", "note": "dim"}
-_MARKS: Final = {"why": "   ", "try": "   → ", "cause": " "}
+_MARKS: Final = {"reason": "   ", "try": "   → ", "cause": " "}
 _APART: Final = ("kernel",)  # kinds of lines that an empty one stands before
 
 
@@ -53,7 +53,7 @@ def command(
     kernels: int,
     as_json: bool,
 ) -> None:
-    """Call MODEL (.vmfb or .onnx) a few times and say what holds its kernels up, and what would help.
+    """Call MODEL (.vmfb, or what compile takes) a few times and say what holds its kernels up, and what would help.
 
     Times are held against the limits of this machine, measured in the same run.  A kernel is at a limit
     (arithmetic, memory, a cache), below all of them, without vectors, on the host, or too short to

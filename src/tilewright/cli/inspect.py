@@ -20,6 +20,7 @@ from tilewright.base.text import did_you_mean, format_bytes, plural, printable
 from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
+from tilewright.cli.model_options import is_model
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import TARGET
 from tilewright.formats.artifact import (
@@ -43,7 +44,6 @@ from tilewright.runtime.loaders.trusted_keys import TrustedKeys, signers
 if TYPE_CHECKING:
     from tilewright.api.model import Model
 
-MODEL_SUFFIX: Final = ".onnx"
 LIBRARY_SUFFIX: Final = ".so"
 # What the colours of a level come from: our own texts read like one of these.
 _LEXERS: Final = {"llvm": "llvm", "c": "c", "asm": "gas", "json": "json"}
@@ -111,7 +111,7 @@ def command(
     trusted_keys: tuple[str, ...],
     byoc_module: tuple[str, ...],
 ) -> None:
-    """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
+    """Print MODULE (.vmfb, also of IREE's compilers; a model is compiled first) at one level.
 
     Of a library (.so .o .a .tar .c, also of TVM): its modules, who imports whom, and their functions.
 
@@ -135,7 +135,7 @@ def command(
         CodegenChoice(byoc_module=byoc_module).import_modules()
         _print_library(module, output, trusted_keys)
         return
-    if module.suffix == MODEL_SUFFIX:
+    if is_model(module):
         model = _compiled(module, target or ("c host" if output == "c" else None))
         if stage is not None:
             _print_stage(model, stage, kernel)
@@ -202,7 +202,7 @@ def _refuse_options_of_models(path: Path, target: str | None, stage: str | None)
             raise UserError(
                 f"{name} is for models, what is compiled stays as it is",
                 location=path,
-                hint="name the .onnx file",
+                hint="name the file of the model",
             )
 
 
@@ -328,7 +328,7 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows = table(str(path), [("", "left"), ("", "left")])
     rows.show_header = False
     rows.add_row("file", format_bytes(path.stat().st_size))
-    names = signers(path) if path.suffix != MODEL_SUFFIX else ()
+    names = () if is_model(path) else signers(path)
     rows.add_row("signed by", ", ".join(names) or "nobody")
     rows.add_row(
         "module",

@@ -19,7 +19,7 @@ from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.codegen_options import NO_CODEGENS, CodegenChoice, codegen_options
-from tilewright.cli.library_model import LibraryModel
+from tilewright.cli.library_model import LibraryModel, is_library
 from tilewright.cli.option_groups import NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
@@ -46,6 +46,8 @@ class _Size(click.ParamType[int]):
 
 Sources = Callable[[], Mapping[str, str]]
 ARTIFACT_SUFFIX: Final = ".vmfb"
+MODEL_SUFFIXES: Final = (".onnx", ".mlir", ".mlirbc", ".stablehlo", ".gguf")
+"""What front ends read, named here so that looking at an artifact imports none of them."""
 _OF_LIBRARIES: Final = ("model", "modules", "codegens", "threads", "trusted_keys")
 _SPELLED: Final = {"plugins": "executable_plugin"}
 
@@ -64,6 +66,11 @@ class OpenedModel:
     session: Session
     sources: Sources
     checks: tuple[Check, ...] = ()
+
+
+def is_model(path: str | Path) -> bool:
+    """Whether a file is called as models are that are to be compiled."""
+    return Path(path).suffix.lower() in MODEL_SUFFIXES
 
 
 @final
@@ -154,6 +161,12 @@ class ModelChoice:
             problem = why_no_file(path)
             if problem is not None:
                 raise InputError(problem, location=path)
+        if is_library(self.path):
+            raise InputError(
+                "is a library, expected a model or a .vmfb of it",
+                location=self.path,
+                hint="tilewright run calls libraries, tilewright inspect lists their functions",
+            )
         for plugin in self.plugins:
             _register_plugin(plugin, self.trusted_keys)
         if Path(self.path).suffix != ARTIFACT_SUFFIX:

@@ -61,7 +61,7 @@ def command(
     format_: str,
     no_limits: bool,
 ) -> None:
-    """Call MODEL (.vmfb or .onnx) a few times, one command at a time, and say what each took.
+    """Call MODEL (.vmfb, or what compile takes) a few times, one command at a time, and say what each took.
 
     Commands that could overlap run after each other here, so that each has a time of its own.  The
     limit of a kernel is compute (the FMA peak), a level of memory (the farthest one that delivers as

@@ -41,7 +41,7 @@ def command(
     calls: int,
     no_limits: bool,
 ) -> None:
-    """Call MODEL (.vmfb or .onnx) a few times, one command at a time, and write a page about it.
+    """Call MODEL (.vmfb, or what compile takes) a few times, one command at a time, and write a page about it.
 
     The page needs no network and no other file: the graph with the time of every step, the kernels below
     the limits of this machine, the memory over the steps, and a table with the code of each kernel (of a

@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     store: Path | None,
     as_json: bool,
 ) -> None:
-    """Search faster decisions for the kernels of MODEL (an ONNX file).
+    """Search faster decisions for the kernels of MODEL (what compile takes).
 
     Each kernel runs alone with other tiles, orders and workgroups, beside the best known; what is faster by more than
     chance explains is kept, and the whole model is measured at the end: what makes it slower is dropped. Compilations for the

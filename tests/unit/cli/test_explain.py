@@ -24,7 +24,7 @@ def test_json_has_the_findings_of_an_artifact(mlp_vmfb: Path) -> None:
     found = json.loads(done.out)
     assert found["model"] == str(mlp_vmfb)
     assert found["limits"]["flops"] > 0
-    assert all(row["why"] and row["time_ns"] > 0 for row in found["findings"])
+    assert all(row["reason"] and row["time_ns"] > 0 for row in found["findings"])
 
 
 def test_sizes_and_the_number_of_kernels_are_those_asked_for(dynamic_onnx: Path) -> None:

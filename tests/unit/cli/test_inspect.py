@@ -57,6 +57,22 @@ def test_every_level_is_printed(scale_vmfb: Path, level: str, text: str) -> None
     assert done.err == ""
 
 
+SQUARES = """func.func @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %0 = stablehlo.multiply %a, %a : tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["graph", "kernel", "plan", "metadata"])
+def test_any_model_that_is_compiled_can_be_looked_into(tmp_path: Path, level: str) -> None:
+    path = tmp_path / "squares.MLIR"
+    path.write_text(SQUARES)
+    done = tilewright("inspect", path, f"--output={level}")
+    assert done.code == 0, done.err
+    assert "4, 8" in done.out or "4x8" in done.out
+
+
 def kernels_of(path: Path) -> list[str]:
     text = tilewright("inspect", path, "--output=kernel").out
     return re.findall(r"^kernel (\w+)\(", text, re.MULTILINE)

@@ -9,13 +9,29 @@ import pytest
 
 from fakes.command_line import tilewright
 from tilewright.base.errors import InputError, UserError
-from tilewright.cli.model_options import ModelChoice
+from tilewright.cli.model_options import MODEL_SUFFIXES, ModelChoice, is_model
+from tilewright.compiler.frontends.door import FRONT_ENDS
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 LIBRARY, CALLER, TOP = (
     ARCHIVES / f"iree-3.13.0-{name}_vmvx.vmfb" for name in ("library", "caller", "top")
 )
 MODULES = tuple(f"--module={path}" for path in (LIBRARY, CALLER, TOP))
+
+
+def test_what_counts_as_a_model_is_what_front_ends_read() -> None:
+    assert {s for f in FRONT_ENDS for s in f.suffixes} == set(MODEL_SUFFIXES)
+    assert is_model("a/Model.ONNX")
+    assert not is_model("model.vmfb")
+
+
+def test_a_library_is_not_taken_for_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "net.so"
+    path.write_bytes(b"\x7fELF")
+    done = tilewright("bench", path)
+    assert done.code == 1
+    assert "net.so: is a library, expected a model or a .vmfb of it" in done.err
+    assert "tilewright run calls libraries" in done.err
 
 
 def test_the_last_module_is_run_unless_a_model_is_named() -> None:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from tilewright.api.profiling.kernels import KernelRow, Sample, constant_bytes, rows_of
+from tilewright.api.profiling.kernels import (
+    START_NS,
+    KernelRow,
+    Sample,
+    constant_bytes,
+    rows_of,
+)
 from tilewright.api.profiling.roofline import MEMORY, Roofline
 from tilewright.base.outcome import NOTICEABLE_NS, Outcome
 from tilewright.base.symbolic import evaluate
@@ -91,7 +97,7 @@ class Finding:
     limit: str
     of_limit: float
     could_save_ns: int
-    why: str
+    reason: str
     advice: tuple[str, ...]
 
     @property
@@ -178,11 +184,11 @@ class _Explainer:
         limit, near = row.limit(self._limits)
         cause = (
             _by_outcome(row)
-            or _by_limit(limit, near)
+            or _by_limit(row, limit, near)
             or _by_threads(facts, self._limits.threads)
             or Cause.BELOW
         )
-        why, advice = _WORDS[cause](self, facts, limit, f"{100 * near:.0f} %")
+        reason, advice = _WORDS[cause](self, facts, limit, f"{100 * near:.0f} %")
         return Finding(
             kernel=row.name,
             nodes=row.nodes,
@@ -195,14 +201,14 @@ class _Explainer:
             could_save_ns=0
             if cause in _NOTHING_TO_WIN
             else round(row.time_ns * (1 - near)),
-            why=why,
+            reason=reason,
             advice=advice,
         )
 
     def host(self, facts: Facts, limit: str, percent: str) -> Words:
         del facts, limit, percent
-        why = "There is no kernel for it: its reference implementation runs, in Python and on one thread."
-        return why, (
+        reason = "There is no kernel for it: its reference implementation runs, in Python and on one thread."
+        return reason, (
             self._coverage(),
             "write the model with another operator, or give the op a body",
         )
@@ -215,47 +221,47 @@ class _Explainer:
         del facts, limit, percent
         sizes = ", ".join(sorted(self._dims))
         fixed = f"fix the sizes that your calls have ({sizes}): --input-shape"
-        why = "It computes one element after the other, without vectors."
-        return why, (self._coverage(), *((fixed,) if sizes else ()))
+        reason = "It computes one element after the other, without vectors."
+        return reason, (self._coverage(), *((fixed,) if sizes else ()))
 
     def start(self, facts: Facts, limit: str, percent: str) -> Words:
         del limit, percent
         each = format_duration(facts.row.time_ns / facts.row.calls)
-        why = f"A run takes {each}; starting it and waiting for its end is most of that."
+        reason = f"A run takes {each}; starting it and waiting for its end is most of that."
         fewer = ("--threads 1: nothing waits for other threads",)
         more = "give a call more to do, such as a larger batch"
-        return why, (more, *(fewer if self._limits.threads > 1 else ()))
+        return reason, (more, *(fewer if self._limits.threads > 1 else ()))
 
     def pieces(self, facts: Facts, limit: str, percent: str) -> Words:
         del limit, percent
         threads, pieces = self._limits.threads, plural(facts.pieces, "piece")
         idle = threads - facts.pieces
-        why = f"Its work is {pieces}, so {idle} of {threads} threads have nothing to do."
-        return why, ("fewer threads, or larger inputs", *self._tune(facts.row))
+        reason = f"Its work is {pieces}, so {idle} of {threads} threads have nothing to do."
+        return reason, ("fewer threads, or larger inputs", *self._tune(facts.row))
 
     def absent(self, facts: Facts, limit: str, percent: str) -> Words:
         del limit, percent
-        why = (
+        reason = (
             f"{facts.came} of {self._limits.threads} threads did all of it; the others had not begun when it was over: "
             "other processes run on their cores, or it is too short for them."
         )
-        return why, (f"--threads {facts.came}, or a machine that does nothing else",)
+        return reason, (f"--threads {facts.came}, or a machine that does nothing else",)
 
     def uneven(self, facts: Facts, limit: str, percent: str) -> Words:
         del limit, percent
-        why = (
+        reason = (
             f"Its threads work {100 * facts.busy:.0f} % of the time and wait for each other the rest: "
             f"{plural(facts.pieces, 'piece')} on {self._limits.threads} threads."
         )
-        return why, ("fewer threads", *self._tune(facts.row))
+        return reason, ("fewer threads", *self._tune(facts.row))
 
     def compute(self, facts: Facts, limit: str, percent: str) -> Words:
         del facts, limit
-        why = (
+        reason = (
             f"Its multiply-adds run at {percent} of what this machine reaches: "
             "only less arithmetic makes it faster."
         )
-        return why, (
+        return reason, (
             "8-bit integers (a QDQ model), or --precision=bf16 where the CPU multiplies bf16",
             "a smaller model",
         )
@@ -275,13 +281,13 @@ class _Explainer:
         )
 
     def below(self, facts: Facts, limit: str, percent: str) -> Words:
-        why = (
+        reason = (
             f"It is nearest to {limit} and reaches {percent} of it. What stops it is none of the limits: short loops, "
             "work that is no multiply-add (exponentials, taking numbers apart), or a schedule that could be better."
         )
         name = facts.row.name
         look = f"tilewright inspect {self._model} --output=kernel --kernel={name} says why its schedule is as it is"
-        return why, (*self._tune(facts.row), look)
+        return reason, (*self._tune(facts.row), look)
 
     def _coverage(self) -> str:
         return f"tilewright coverage {self._model} names the node and the reason"
@@ -326,12 +332,10 @@ def _by_outcome(row: KernelRow) -> Cause | None:
             return None
 
 
-def _by_limit(limit: str, near: float) -> Cause | None:
+def _by_limit(row: KernelRow, limit: str, near: float) -> Cause | None:
     """The limit that it has reached."""
-    if limit == "start":
-        return Cause.START
     if near < _DONE:
-        return None
+        return Cause.START if row.time_ns < START_NS * row.calls else None
     return {"compute": Cause.COMPUTE, MEMORY: Cause.MEMORY}.get(limit, Cause.CACHE)
 
 

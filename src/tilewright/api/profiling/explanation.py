@@ -60,7 +60,7 @@ class Explanation:
     def lines(self, count: int = 0) -> Iterator[tuple[str, str]]:
         """What there is to say, as (what kind of line, text); at most `count` kernels, 0 = all.
 
-        Kinds: `title`, `cause`, `kernel`, `why`, `try`, `note`.
+        Kinds: `title`, `cause`, `kernel`, `reason`, `try`, `note`.
         """
         sizes = ", ".join(f"{name} = {value}" for name, value in sorted(self.dims.items()))
         title = f"{self.model}: {format_duration(self.call_ns)} a call on {plural(self.threads, 'thread')}"
@@ -71,7 +71,7 @@ class Explanation:
         shown = (counting or self.findings)[: count or None]
         for number, finding in enumerate(shown, 1):
             yield "kernel", f"{number}. {finding.heading}"
-            yield "why", finding.why
+            yield "reason", finding.reason
             for text in finding.advice:
                 yield "try", text
         hidden = self.findings[len(shown) :]
@@ -107,7 +107,7 @@ class Explanation:
             yield "cause", f"{100 * shares[cause]:5.1f} %  {cause} ({kernels}{win})"
 
     def __str__(self) -> str:
-        marks = {"why": "   ", "try": "   → ", "cause": " "}
+        marks = {"reason": "   ", "try": "   → ", "cause": " "}
         return "\n".join(f"{marks.get(kind, '')}{text}" for kind, text in self.lines())
 
 

@@ -26,8 +26,8 @@ CALLS: Final = 5
 """How many calls are timed where nobody says: profiles and reports have their medians."""
 
 _RUNS: Final = 7
-# Below this a kernel is mostly started and waited for.
-_START_NS: Final = 5_000
+START_NS: Final = 5_000
+"""Below this a run of a kernel is mostly starting it and waiting for its end."""
 
 
 class Sample(NamedTuple):
@@ -72,7 +72,7 @@ class KernelRow:
         compute = self.flops_rate / limits.flops
         level, rate = limits.level_of(self.bytes_rate)
         share = max(compute, rate)
-        if share < 0.5 and self.time_ns < _START_NS * self.calls:
+        if share < 0.5 and self.time_ns < START_NS * self.calls:
             return "start", min(share, 1.0)
         name, share = ("compute", compute) if compute >= rate else (level, rate)
         return name, min(share, 1.0)

@@ -175,7 +175,7 @@ def _findings(findings: Sequence[Finding]) -> Markup:
         element(
             "li",
             element("b", shortened(found.kernel, _NAME_LIMIT)),
-            f" {100 * found.share:.1f} %, {found.cause}. {found.why}",
+            f" {100 * found.share:.1f} %, {found.cause}. {found.reason}",
             *(
                 element("span", shortened(text, _NAME_LIMIT), class_="try")
                 for text in found.advice

@@ -36,6 +36,11 @@ CASES = (
         Cause.START,
         "A run takes 3.00 µs",
     ),
+    (
+        replace(BELOW, row=row(3_000, flops=180_000), pieces=1),
+        Cause.START,
+        "A run takes 3.00 µs",
+    ),
     (BUSY, Cause.COMPUTE, "run at 90 % of"),
     (
         replace(BUSY, row=row(1_000_000, size_bytes=9_000_000)),
@@ -66,7 +71,7 @@ def test_a_kernel_has_the_cause_that_its_facts_show(
 ) -> None:
     (finding,) = findings_of([facts], LIMITS, model="m.onnx", dims={"batch": 3})
     assert finding.cause is cause
-    assert words in finding.why
+    assert words in finding.reason
     assert bool(finding.advice) == (cause is not Cause.CALL)
     assert 0 <= finding.could_save_ns <= finding.time_ns
 
