@@ -7,13 +7,16 @@ zero are not kept (`x + 0`).  Rewrites return the replacement or None.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, Kind
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.schema import Range, TensorType, Trait
+from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     has,
@@ -23,24 +26,27 @@ from tilewright.compiler.transforms.matching import (
     operand,
     splat_of,
 )
+from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _MANTISSA: Final = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _EXPONENT: Final = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 
 
-def _keeps(node: Node, value: Value) -> Value | None:
-    """`value` when it can stand for the result as it is."""
-    return value if value.type == node.result.type else None
+def _stands_for(node: Node, value: Value, emit: Emitter) -> Value | None:
+    """`value`, repeated where need be, if it is of the type that the result has."""
+    wanted = node.result.type
+    if value.type == wanted or value.type.dtype != wanted.dtype:
+        return value if value.type == wanted else None
+    return emit.op("broadcast_to", [value], {"shape": wanted.shape})
 
 
 def drop_neutral_right(neutral: float) -> Rewrite:
     """`x op neutral` is x (add 0, sub 0, mul 1, div 1, pow 1)."""
 
     def drop_neutral(node: Node, emit: Emitter) -> Value | None:
-        del emit
         if not is_splat(operand(node, 1), neutral):
             return None
-        return _keeps(node, operand(node, 0))
+        return _stands_for(node, operand(node, 0), emit)
 
     return drop_neutral
 
@@ -181,12 +187,21 @@ def max_with_zero(node: Node, emit: Emitter) -> Value | None:
 
 def where_decided(node: Node, emit: Emitter) -> Value | None:
     """A `where` whose condition is known, or whose branches are the same, is a branch."""
-    del emit
     condition, x, y = (operand(node, i) for i in range(3))
     known = splat_of(condition)
     if known is None and x is not y:
         return None
-    return _keeps(node, x if known is None or known else y)
+    return _stands_for(node, x if known is None or known else y, emit)
+
+
+def logic_decided(node: Node, emit: Emitter) -> Value | None:
+    """`x and True`, `x or False` are x; `x and False`, `x or True` are False and True."""
+    known = splat_of(operand(node, 1))
+    if known is None:
+        return None
+    is_neutral = bool(known) == (node.op == "logical_and")
+    chosen = operand(node, 0) if is_neutral else emit.constant(np.asarray(bool(known)))
+    return _stands_for(node, chosen, emit)
 
 
 def where_negated(node: Node, emit: Emitter) -> Value | None:
@@ -200,7 +215,8 @@ def where_negated(node: Node, emit: Emitter) -> Value | None:
 def cast_to_itself(node: Node, emit: Emitter) -> Value | None:
     """A cast to the type that x has is x."""
     del emit
-    return _keeps(node, operand(node))
+    x = operand(node)
+    return x if x.type == node.result.type else None
 
 
 def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
@@ -254,6 +270,74 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
     return emit.op(node.op, operands, node.attributes)
 
 
+def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
+    """An elementwise op of repeated values is the repeated op of those values."""
+    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+        return None
+    given = [None if value is None else value.type for value in node.operands]
+    types = [None if value is None else _bare_type(value) for value in node.operands]
+    same = (node.result.type,)
+    if types == given or node.schema.infer(types, node.attributes) == same:
+        return None
+    bare = [None if value is None else _bare(value, emit) for value in node.operands]
+    small = emit.op(node.op, bare, node.attributes)
+    return emit.op("broadcast_to", [small], {"shape": node.result.type.shape})
+
+
+def _bare_type(value: Value) -> TensorType:
+    """The type of what is repeated in a value."""
+    spread = maker(value, "broadcast_to")
+    if spread is not None:
+        return operand(spread).type
+    return value.type if splat_of(value) is None else value.type.with_shape(())
+
+
+def _bare(value: Value, emit: Emitter) -> Value:
+    """What is repeated in a value."""
+    spread, splat = maker(value, "broadcast_to"), splat_of(value)
+    if spread is not None:
+        return operand(spread)
+    return value if splat is None else emit.scalar(splat, value)
+
+
+def comparison_decided(node: Node, emit: Emitter) -> Value | None:
+    """A comparison of integers whose ranges do not meet has one answer everywhere."""
+    left, right = operand(node, 0), operand(node, 1)
+    if not (left.type.dtype.is_integer and right.type.dtype.is_integer):
+        return None
+    if not (_is_known(left) or _is_known(right)):
+        return None
+    ranges = ValueRanges()
+    a, b = ranges.of(left, _NEAR), ranges.of(right, _NEAR)
+    answer = _ANSWERS[node.op](a, b)
+    if answer is None:
+        return None
+    return _stands_for(node, emit.constant(np.asarray(answer)), emit)
+
+
+def _is_greater(a: Range, b: Range) -> bool | None:
+    """Whether every number of `a`, or none, is greater than every number of `b`."""
+    if a.low is not None and b.high is not None and is_at_least(a.low, b.high + 1):
+        return True
+    return False if is_at_least(b.low, a.high) else None
+
+
+def _is_less(a: Range, b: Range) -> bool | None:
+    return _is_greater(b, a)
+
+
+def _not(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Range, Range], bool | None]]] = {
+    "greater": _is_greater,
+    "less": _is_less,
+    "less_equal": lambda a, b: _not(_is_greater(a, b)),
+    "greater_equal": lambda a, b: _not(_is_less(a, b)),
+}
+_NEAR: Final = 8  # ops that are followed back for a comparison
+
 REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "add": (drop_neutral_right(0), sub_of_negated),
     "sub": (drop_neutral_right(0), sub_of_negated),
@@ -266,7 +350,10 @@ REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "bitwise_not": (undo_itself,),
     "reciprocal": (reciprocal_of_root,),
     "where": (where_decided, where_negated),
+    "logical_and": (logic_decided,),
+    "logical_or": (logic_decided,),
+    **dict.fromkeys(_ANSWERS, (comparison_decided,)),
     "cast": (cast_to_itself, cast_of_cast),
     "identity": (drop_identity,),
-    "*": (constant_to_the_right, repeat_idempotent, drop_broadcast),
+    "*": (constant_to_the_right, repeat_idempotent, drop_broadcast, raise_broadcast),
 }

@@ -1,4 +1,4 @@
-"""Simplification: the identities of `arithmetic_rewrites` and `movement_rewrites`, to a fixed point.
+"""Simplification: the identities of arithmetic, movement and attention (`*_rewrites`), to a fixed point.
 
 Local and always worth it; patterns of several nodes with a name of their own are recognised by
 `recognize_activations` and `recognize_norms`.
@@ -13,6 +13,7 @@ from typing import ClassVar, final
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Rewrite, RewritePass, merge_rewrites
 from tilewright.compiler.transforms.arithmetic_rewrites import REWRITES as ARITHMETIC
+from tilewright.compiler.transforms.attention_rewrites import REWRITES as ATTENTION
 from tilewright.compiler.transforms.movement_rewrites import REWRITES as MOVEMENT
 
 
@@ -30,5 +31,5 @@ class Simplify(RewritePass):
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
-        """Both tables."""
-        return merge_rewrites(ARITHMETIC, MOVEMENT)
+        """All tables."""
+        return merge_rewrites(ARITHMETIC, MOVEMENT, ATTENTION)

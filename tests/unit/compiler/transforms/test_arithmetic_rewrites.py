@@ -4,6 +4,7 @@ from fakes.graphs import assert_becomes, assert_stays, run
 from tilewright.base import dtypes
 from tilewright.compiler.transforms import Simplify
 from tilewright.compiler.transforms.arithmetic_rewrites import holds_exactly
+from tilewright.compiler.transforms.matching import splat_of
 
 
 def one(op, constant, attributes="", type_="f32[N, 4]"):
@@ -26,11 +27,12 @@ def test_a_neutral_operand_is_dropped(op, neutral):
     assert_becomes([Simplify()], one(op, neutral), X)
 
 
-def test_a_neutral_operand_that_broadcasts_x_stays():
-    assert_stays(
+def test_a_neutral_operand_that_repeats_x_is_a_broadcast():
+    assert_becomes(
         [Simplify()],
         "graph @g(%x: f32[1, 4]) { %c: f32[3, 1] = constant {value = f32[3, 1] [1.0, 1.0, 1.0]}"
         " %y: f32[3, 4] = mul(%x, %c) return %y }",
+        "graph @g(%x: f32[1, 4]) { %y: f32[3, 4] = broadcast_to(%x) {shape = [3, 4]} return %y }",
     )
 
 
@@ -218,9 +220,91 @@ def test_explicit_broadcasts_of_operands_vanish_when_the_shape_stays():
         " %y: f32[N, 4] = add(%x, %w) return %y }",
         "graph @g<N: 1..>(%x: f32[N, 4], %b: f32[4]) { %y: f32[N, 4] = add(%x, %b) return %y }",
     )
-    assert_stays(
+    assert_becomes(
         [Simplify()],
         "graph @g(%x: f32[1, 4], %b: f32[4]) {"
         " %w: f32[3, 4] = broadcast_to(%b) {shape = [3, 4]}"
         " %y: f32[3, 4] = add(%x, %w) return %y }",
+        "graph @g(%x: f32[1, 4], %b: f32[4]) { %w: f32[1, 4] = add(%x, %b)"
+        " %y: f32[3, 4] = broadcast_to(%w) {shape = [3, 4]} return %y }",
     )
+
+
+def test_what_is_repeated_is_computed_once():
+    assert_becomes(
+        [Simplify()],
+        "graph @g<N: 1..>(%x: bool[N]) { %w: bool[5, N] = broadcast_to(%x) {shape = [5, N]}"
+        " %a: f32[5, 1] = constant {value = f32[5, 1] splat 0.0}"
+        " %b: f32[] = constant {value = f32[] [-1.0]}"
+        " %y: f32[5, N] = where(%w, %a, %b) return %y }",
+        "graph @g<N: 1..>(%x: bool[N]) { %a: f32[] = constant {value = f32[] [0.0]}"
+        " %b: f32[] = constant {value = f32[] [-1.0]} %w: f32[N] = where(%x, %a, %b)"
+        " %y: f32[5, N] = broadcast_to(%w) {shape = [5, N]} return %y }",
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "known", "value"),
+    [
+        ("logical_and", "true", "%x"),
+        ("logical_or", "false", "%x"),
+        ("logical_and", "false", "false"),
+        ("logical_or", "true", "true"),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_logic_with_one_answer(op, known, value, swapped):
+    operands = "%c, %x" if swapped else "%x, %c"
+    constant = f"%c: bool[] = constant {{value = bool[] [{value}]}} "
+    wanted = "%x" if value == "%x" else "%c"
+    assert_becomes(
+        [Simplify()],
+        f"graph @g<N: 1..>(%x: bool[N]) {{ %c: bool[3, 1] = constant {{value = bool[3, 1] splat {known}}}"
+        f" %y: bool[3, N] = {op}({operands}) return %y }}",
+        f"graph @g<N: 1..>(%x: bool[N]) {{ {'' if value == '%x' else constant}"
+        f"%y: bool[3, N] = broadcast_to({wanted}) {{shape = [3, N]}} return %y }}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "bound", "answer"),
+    [
+        ("greater_equal", 0, True),
+        ("greater", -1, True),
+        ("less", 0, False),
+        ("less_equal", 6, True),
+        ("less", 7, True),
+        ("greater", 6, False),
+        ("greater", 0, None),
+        ("less", 6, None),
+        ("greater_equal", 6, None),
+        ("less_equal", 0, None),
+    ],
+)
+def test_comparisons_of_ranges_that_do_not_meet_are_decided(op, bound, answer):
+    graph = run(
+        [Simplify()],
+        f"graph @g() {{ %i: i64[7] = iota {{shape = [7]}}"
+        f" %c: i64[] = constant {{value = i64[] [{bound}]}}"
+        f" %y: bool[7] = {op}(%i, %c) return %y }}",
+    )
+    (result,) = graph.outputs
+    assert splat_of(result) is answer
+
+
+def test_comparisons_of_sizes_are_decided_where_every_size_says_the_same():
+    graph = run(
+        [Simplify()],
+        "graph @g<N: 1..>(%x: f32[N]) { %i: i64[N] = iota {shape = [N]}"
+        " %c: i64[] = constant {value = i64[] [0]}"
+        " %y: bool[N] = greater_equal(%i, %c) %z: bool[N] = greater(%i, %c) return %y, %z }",
+    )
+    assert [splat_of(value) for value in graph.outputs] == [True, None]
+
+
+def test_numbers_that_are_no_numbers_are_compared():
+    text = (
+        "graph @g<N: 1..>(%x: f32[N]) { %c: f32[] = constant {value = f32[] [nan]}"
+        " %y: bool[N] = greater_equal(%x, %c) return %y }"
+    )
+    assert_stays([Simplify()], text)

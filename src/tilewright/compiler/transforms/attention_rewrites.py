@@ -1,0 +1,56 @@
+"""Identities of attention, as rewrites for `simplify`: what exporters write for masks that hide nothing.
+
+All are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.transforms.matching import (
+    maker,
+    operand,
+    optional_operand,
+    splat_of,
+)
+
+_BIAS: Final = 3
+_MASK: Final = 4
+
+
+def drop_idle_mask(node: Node, emit: Emitter) -> Value | None:
+    """A bias of zeros and a mask that shows everything can go."""
+    idle = {
+        place
+        for place, nothing in ((_BIAS, 0), (_MASK, 1))
+        if splat_of(optional_operand(node, place)) == nothing
+    }
+    if not idle:
+        return None
+    kept = [None if i in idle else value for i, value in enumerate(node.operands)]
+    return emit.op(node.op, kept, node.attributes)
+
+
+def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
+    """What a bias or mask repeats is read where it is."""
+    operands = list(node.operands)
+    for place in (_BIAS, _MASK):
+        spread = maker(optional_operand(node, place), "broadcast_to")
+        if spread is None:
+            continue
+        source, wanted = operand(spread), spread.result.type.shape
+        units = (1,) * (len(wanted) - source.type.rank)
+        operands[place] = emit.op(
+            "reshape", [source], {"shape": (*units, *source.type.shape)}
+        )
+    if operands == list(node.operands):
+        return None
+    return emit.op(node.op, operands, node.attributes)
+
+
+REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
+    "attention": (drop_idle_mask, mask_by_itself),
+}
