@@ -122,3 +122,18 @@ def test_graphs_with_effects_are_compiled() -> None:
         warnings.simplefilter("ignore")  # what of it runs on the host, or in eager mode
         found = compiled(x)
     assert torch.allclose(found, module(x), rtol=1e-4, atol=1e-4)
+
+
+class Enlarged(nn.Module):
+    def forward(self, x: Any) -> Any:
+        larger = nn.functional.interpolate(x, scale_factor=2.0)
+        return nn.functional.relu(larger) * (x.shape[2] / 7)
+
+
+def test_images_of_several_sizes_are_enlarged_in_one_part() -> None:
+    compiled = torch.compile(Enlarged(), backend=entry())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*run in eager mode.*")
+        for size in ((2, 4, 8, 8), (2, 4, 5, 7), (2, 4, 6, 9)):
+            x = torch.randn(size)
+            assert near(compiled(x), Enlarged()(x))

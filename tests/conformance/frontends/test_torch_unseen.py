@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -110,3 +111,72 @@ class RangesOfSizes(nn.Module):
 def test_whole_ranges_from_a_size_of_the_call_step_with_whole_numbers() -> None:
     calls = [(torch.zeros(size),) for size in (4, 7, 2)]
     same(RangesOfSizes(), calls, ({0: torch.export.Dim("n", min=2, max=8)},))
+
+
+def sides() -> dict[int, Any]:
+    return dict.fromkeys((0, 2, 3), torch.export.Dim.DYNAMIC)
+
+
+def images() -> list[tuple[Any, ...]]:
+    return [
+        (torch.randn(*shape),) for shape in ((2, 3, 17, 23), (3, 3, 40, 31), (2, 3, 5, 9))
+    ]
+
+
+class Resampled(nn.Module):
+    def __init__(self, mode: str, factor: Any, **options: Any) -> None:
+        super().__init__()
+        self.options: dict[str, Any] = {"mode": mode, "scale_factor": factor, **options}
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.interpolate(x, **self.options)
+
+
+@pytest.mark.parametrize("factor", [1.7, (0.6, 2.3), 3.0, (0.37, 1.5), (1.1, 2.1)])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_pixel_that_torch_takes_is_taken_of_images_of_any_size(
+    mode: str, factor: Any
+) -> None:
+    for dynamic in (None, (sides(),)):
+        calls = [(x[:, :1].contiguous(),) for (x,) in images()]
+        same(Resampled(mode, factor), calls if dynamic else calls[1:2], dynamic)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Resampled("bilinear", 1.7),
+        Resampled("bilinear", (0.6, 2.3), align_corners=True),
+        Resampled("bicubic", (1.25, 0.8)),
+        Resampled("bilinear", 1.7, recompute_scale_factor=True),
+        Resampled("bilinear", 0.6, antialias=True),
+        Resampled("bicubic", 0.6, antialias=True),
+    ],
+)
+def test_images_of_any_size_become_larger_by_any_factor(module: Any) -> None:
+    calls = [(x[:, :1].contiguous(),) for (x,) in images()]
+    same(module, calls, (sides(),))
+
+
+class SizesRounded(nn.Module):
+    """Real numbers of sizes, what is rounded of them in every way, and again."""
+
+    def forward(self, x: Any) -> Any:
+        height, width = x.shape[2:]
+        grown = nn.functional.interpolate(
+            x, size=(round(height / 3) + 1, math.floor(width * 1.1))
+        )
+        again = nn.functional.interpolate(grown, scale_factor=1.3)
+        return again.mean(1), x * (height / 7) + width**0.5
+
+
+def test_numbers_that_follow_from_sizes_are_numbers_of_the_model() -> None:
+    same(SizesRounded(), images(), (sides(),))
+
+
+def test_a_half_of_a_size_is_a_size_like_others() -> None:
+    x = torch.randn(2, 3, 18, 23)
+    graph = load(
+        Captured(Resampled("nearest", 0.5).eval(), args=(x,), dynamic_shapes=(sides(),))
+    )
+    assert not any(node.op == "bind_sizes" for node in graph.graph.nodes)

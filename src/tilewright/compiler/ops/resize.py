@@ -31,10 +31,12 @@ from tilewright.compiler.ops.shapes import first
 _MODES: Final = ("nearest", "linear", "cubic")
 _COORDINATES: Final = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-    "tf_crop_and_resize",
+    "centers", "tf_crop_and_resize",
 )  # fmt: skip
 # More taps than this in one output element are left to the oracle.
 _TAP_LIMIT: Final = 16
+# Up to here `floor(i * (1 / factor))` is `i // factor` in f32.
+_LARGEST_RECIPROCAL: Final = 40
 
 
 @final
@@ -62,20 +64,27 @@ def _coordinates(
 ) -> Any:
     """Where each output position lies in the input, as real numbers."""
     mode = attributes["coordinate_mode"]
-    place = np.arange(count, dtype=np.float64)
+    # The nearest pixel is another one where a runtime's single precision rounds across a boundary.
+    real = np.float32 if attributes["single"] else np.float64
+    place = np.arange(count, dtype=real)
+    step, factor = real(1 / scale if scale else 0), real(scale)
     if mode == "asymmetric":
-        return place / scale
+        return place * step if attributes["reciprocal"] else place / factor
     if mode == "align_corners":
-        width = scale * size
-        return place * 0 if width == 1 else place * (size - 1) / (width - 1)
+        width = factor * real(size)
+        return place * 0 if width == 1 else place * real(size - 1) / (width - 1)
     if mode == "tf_crop_and_resize":
         return _cropped(size, count, axis, attributes)
-    centred = (place + 0.5) / scale - 0.5
+    centers = place + real(0.5)
+    centers = centers * step if attributes["reciprocal"] else centers / factor
+    if mode == "centers":
+        return centers
+    centred = centers - real(0.5)
     if mode == "pytorch_half_pixel" and count == 1:
         return centred * 0 - 0.5
     if mode == "half_pixel_symmetric":
-        adjustment = count / (scale * size)
-        centred = centred + size / 2 * (1 - adjustment)
+        adjustment = real(count) / (factor * real(size))
+        centred = centred + real(size / 2) * (1 - adjustment)
     return centred
 
 
@@ -192,26 +201,30 @@ def _apply(value: np.ndarray, axis: int, table: Axis) -> np.ndarray:
 # --- body ------------------------------------------------------------------------------------
 
 
+_ROUNDED: Final = ("round_prefer_floor", "round_prefer_ceil")
+_WHOLE_RULES: Final = {
+    "asymmetric": ("floor",),
+    "centers": ("floor",),
+    "half_pixel": _ROUNDED,
+    "pytorch_half_pixel": _ROUNDED,
+    "half_pixel_symmetric": _ROUNDED,
+}
+"""How positions are rounded for `i // factor`, by the mode of coordinates."""
+
+
 def _integer_factors(
     shape: Sequence[Dim], attributes: Attributes
 ) -> tuple[int, ...] | None:
     """Factors when nearest resizing is `i // factor` on every axis, whatever the size."""
-    plain = attributes["mode"] == "nearest" and attributes["coordinate_mode"] in (
-        "asymmetric", "half_pixel", "pytorch_half_pixel", "half_pixel_symmetric",
-    )  # fmt: skip
-    if not plain:
-        return None
-    rule = cast("str", attributes["nearest_mode"])
-    if attributes["coordinate_mode"] == "asymmetric" and rule != "floor":
-        return None
-    if attributes["coordinate_mode"] != "asymmetric" and not rule.startswith("round"):
+    rules = _WHOLE_RULES.get(cast("str", attributes["coordinate_mode"]), ())
+    if attributes["mode"] != "nearest" or attributes["nearest_mode"] not in rules:
         return None
     factors: list[int] = []
     for size, count in zip(
         shape, cast("tuple[Dim, ...]", attributes["sizes"]), strict=True
     ):
         factor = 1 if size == count else _factor(size, count)
-        if factor is None:
+        if factor is None or (attributes["reciprocal"] and factor > _LARGEST_RECIPROCAL):
             return None
         factors.append(factor)
     scales = attributes["scales"]
@@ -309,6 +322,8 @@ resize: Final = declare(
         attr("extrapolation_value", "float", 0.0),
         attr("scales", "array", None),
         attr("roi", "array", None),
+        attr("single", "bool", default=False),
+        attr("reciprocal", "bool", default=False),
     ),
     infer=_infer,
     evaluate=_oracle,
@@ -327,6 +342,10 @@ resize: Final = declare(
         "f32[1,1,4,4]; sizes=(1,1,3,3) coordinate_mode=tf_crop_and_resize mode=linear roi=[0,0,0.4,0.6,1,1,1.2,1.7] extrapolation_value=10.0",
         "[6]; sizes=(9,) mode=linear coordinate_mode=half_pixel_symmetric",
         "[3,4]; sizes=(3,4)",
+        "[2,31]; sizes=(1,71) scales=[0.6,2.3] coordinate_mode=asymmetric nearest_mode=floor single=True reciprocal=True",
+        "[40,31]; sizes=(24,31) scales=[0.6,1.0] coordinate_mode=asymmetric nearest_mode=floor single=True",
+        "[2,31]; sizes=(6,40) coordinate_mode=centers nearest_mode=floor single=True reciprocal=True",
+        "[2,3]; sizes=(6,9) coordinate_mode=centers nearest_mode=floor reciprocal=True",
     ),
     source="ONNX Resize, opset 19",
 )

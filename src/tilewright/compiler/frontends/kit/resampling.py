@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import f64, i64
+from tilewright.base.dtypes import f32, f64, i64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -35,6 +35,8 @@ class Resampling:
     exclude_outside: bool = False
     antialias: bool = False
     extrapolation_value: float = 0.0
+    single: bool = False
+    reciprocal: bool = False
 
     @property
     def attributes(self) -> dict[str, object]:
@@ -108,6 +110,7 @@ class _Computed:
     def __init__(self, e: NodeMaker, how: Resampling) -> None:
         self.e: NodeMaker = e
         self.how: Resampling = how
+        self._real: dtypes.DType = f32 if how.single else f64
 
     def image(
         self,
@@ -159,21 +162,38 @@ class _Computed:
         if region is not None:
             place = self._cropped(at, size, count, region, axis)
         else:
-            place = self._place(at, self._f64(size), self._f64(count), factor)
+            place = self.e.cast(self._place(at, size, count, factor), f64)
         return _Line(axis, place, size, factor)
 
-    def _place(self, at: Tensor, size: Tensor, count: Tensor, scale: Tensor) -> Tensor:
-        op, mode = self._op, self.how.coordinate_mode
+    def _as_real(self, number: Number | Dim) -> Tensor:
+        """In the precision of coordinates."""
+        return self.e.cast(self._f64(number), self._real)
+
+    def _place(self, at: Tensor, whole: Dim, counted: Dim, scale: Tensor) -> Tensor:
+        e, mode, real = self.e, self.how.coordinate_mode, self._as_real
+        size, count = real(whole), real(counted)
+
+        def op(name: str, *operands: Number) -> Tensor:
+            return e.op(name, *map(real, operands))
+
+        def shrunk(place: Tensor) -> Tensor:
+            if self.how.reciprocal:
+                return op("mul", place, self._op("div", 1, scale))
+            return op("div", place, scale)
+
         if mode == "asymmetric":
-            return op("div", at, scale)
+            return shrunk(at)
         if mode == "align_corners":
             width = op("mul", scale, size)
             last = op("sub", size, 1)
             spread = op("div", op("mul", at, last), op("sub", width, 1))
-            return self.e.op("where", self._is_one(width), self._f64(0), spread)
-        centred = op("sub", op("div", op("add", at, 0.5), scale), 0.5)
+            return e.op("where", e.op("equal", width, real(1)), real(0), spread)
+        centers = shrunk(op("add", at, 0.5))
+        if mode == "centers":
+            return centers
+        centred = op("sub", centers, 0.5)
         if mode == "pytorch_half_pixel":
-            return self.e.op("where", self._is_one(count), self._f64(-0.5), centred)
+            return e.op("where", e.op("equal", count, real(1)), real(-0.5), centred)
         if mode == "half_pixel_symmetric":
             missing = op("sub", 1, op("div", count, op("mul", scale, size)))
             return op("add", centred, op("mul", op("mul", size, 0.5), missing))

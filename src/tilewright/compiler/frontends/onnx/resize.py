@@ -235,6 +235,7 @@ def _resize(call: Call) -> Tensor:
         exclude_outside=call.flag("exclude_outside"),
         antialias=call.flag("antialias"),
         extrapolation_value=call.float("extrapolation_value", 0.0),
+        single=mode == "nearest",
     )
     region = _region(call, x, axes) if how.is_cropped else None
     return resampled(call.maker, x, sizes, scales, region, how)
@@ -251,7 +252,9 @@ def _upsample(call: Call) -> Tensor:
         if len(given) != x.rank:
             raise ModelError(f"{len(given)} scales for rank {x.rank}")
         sizes, scales = _sized_by(call.maker, x, given)
-    how = Resampling(mode, coordinate_mode="asymmetric", nearest_mode="floor")
+    how = Resampling(
+        mode, coordinate_mode="asymmetric", nearest_mode="floor", single=mode == "nearest"
+    )
     return resampled(call.maker, x, sizes, scales, None, how)
 
 

@@ -18,8 +18,10 @@ from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.formulas import number_of
 from tilewright.compiler.frontends.torch.program import (
     Argument,
+    Formula,
     Opaque,
     Operation,
     Ref,
@@ -150,7 +152,7 @@ class Call:
         found = self.argument(name)
         if found is None and default is not None:
             return default
-        if isinstance(found, Expr):
+        if isinstance(found, Expr | Formula):
             raise UnsupportedError(
                 f"argument '{name}' depends on a size that a call decides"
             )
@@ -259,6 +261,8 @@ class Call:
             return self.maker.cast(self._find(found), dtype)
         if isinstance(found, Expr):
             return self.maker.cast(self.maker.dim(found), dtype)
+        if isinstance(found, Formula):
+            return self.maker.cast(number_of(self.maker, found), dtype)
         return self.maker.scalar(self.number(name), dtype)
 
     def widened(self, *names: str) -> DType:

@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
+from tilewright.compiler.frontends.torch.formulas import condition_of
 from tilewright.compiler.frontends.torch.program import Argument, Body, Ref, Relation
 from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.schema import TensorType
@@ -130,20 +131,6 @@ def _present(held: Sequence[Held | None]) -> list[Given]:
     if len(found) != len(held):
         raise UnsupportedError("a loop that carries what is no tensor is not supported")
     return found
-
-
-def condition_of(e: NodeMaker, relation: Relation) -> Tensor:
-    """What holds of sizes, as a truth value of the graph."""
-    parts = [
-        condition_of(e, part) if isinstance(part, Relation) else e.dim(part)
-        for part in relation.parts
-    ]
-    first, *rest = parts
-    if not rest:
-        return e.op(relation.op, first)
-    for part in rest:
-        first = e.op(relation.op, first, part)
-    return first
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -397,7 +397,11 @@ ROWS: Final = (
     row(_pairs("sub"), _sub),
     row(_pairs("rsub"), _rsub),
     row(_pairs("mul"), _binary("mul", "logical_and")),
-    row("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode", _divide),
+    row(
+        "div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode true_divide.Tensor "
+        "true_divide.Scalar",
+        _divide,
+    ),
     row("floor_divide floor_divide.Scalar", _floor_divide),
     row(_pairs("remainder"), _remainder),
     row(_pairs("fmod"), _fmod),

@@ -32,9 +32,11 @@ from tilewright.compiler.frontends.kit.problems import (
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.formulas import bind_rounded, condition_of
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Body,
+    Formula,
     Input,
     Opaque,
     Operation,
@@ -43,6 +45,7 @@ from tilewright.compiler.frontends.torch.program import (
     Ref,
     Relation,
     Role,
+    Rounded,
 )
 from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.sizes import of_data
@@ -81,6 +84,7 @@ class Importer:
         self._prefix: str = ""
         self._constants: dict[int, Tensor] = {}
         self._bound: set[Dim] = set()
+        self._unbound: list[Rounded] = list(program.rounded)
         self._draws: Draws | None = Draws() if program.counter else None
 
     def run(self) -> None:
@@ -103,8 +107,23 @@ class Importer:
         self.records = list({record.node: record for record in self.records}.values())
 
     def _operations(self) -> None:
+        self._bind_rounded()
         for operation in self.program.operations:
             self._operation(operation)
+            self._bind_rounded()
+
+    def _bind_rounded(self) -> None:
+        """Compute the rounded sizes that nothing hinders any more."""
+        waiting: list[Rounded] = []
+        for rounded in self._unbound:
+            hindered = {entry.size for entry in waiting}
+            data = set(of_data(rounded.needs)) - self._bound
+            if data or not hindered.isdisjoint(rounded.needs):
+                waiting.append(rounded)
+                continue
+            self.maker.location = Location(self.file, str(rounded.size))
+            bind_rounded(self.maker, rounded)
+        self._unbound = waiting
 
     def _used(self) -> set[str]:
         """The values that something is computed from."""
@@ -177,6 +196,8 @@ class Importer:
             return self.maker.dim(value)
         if isinstance(value, Opaque):
             raise UnsupportedError(value.text)
+        if isinstance(value, Formula):
+            raise UnsupportedError("numbers that follow from sizes are no outputs")
         # What is known without a call is no output; it stands in the calling convention.
         raise SkipNodeError("a constant")
 
@@ -306,7 +327,7 @@ class Importer:
         if value is None:
             return None
         if isinstance(value, Relation):
-            return control.condition_of(self.maker, value)
+            return condition_of(self.maker, value)
         if isinstance(value, bool):
             return self.maker.scalar(value, bool_)
         if isinstance(value, int):

@@ -242,7 +242,9 @@ def _windows_of(size: Dim, count: Dim) -> np.ndarray:
     return np.array(table, np.int64)
 
 
-def _upsample(mode: str) -> Build:
+def _upsample(mode: str, *, exact: bool = False) -> Build:
+    """Resampling; `exact`: nearest by the centres of pixels, not by their corners."""
+
     def build(call: Call) -> Tensor:
         e = call.maker
         name = "self" if "self" in call.operation.arguments else "input"
@@ -251,22 +253,43 @@ def _upsample(mode: str) -> Build:
         scales = _scales(call, x.rank - 2)
         call.argument("output_size")
         if mode == "nearest":
-            coordinates, rounding = "asymmetric", "floor"
+            coordinates, rounding = "centers" if exact else "asymmetric", "floor"
         elif corners:
             coordinates, rounding = "align_corners", "floor"
         else:
             coordinates, rounding = "half_pixel", "floor"
-        how = Resampling(mode, coordinates, rounding)
+        single = mode == "nearest" and x.dtype is not dtypes.f64
+        how = Resampling(
+            mode, coordinates, rounding, single=single, reciprocal=mode == "nearest"
+        )
         if "_aa" in call.operation.target:
-            if corners or scales:
-                raise UnsupportedError("antialiasing beside scales or aligned corners")
+            if corners:
+                raise UnsupportedError("antialiasing beside aligned corners")
             how = replace(how, antialias=True, cubic_coefficient=-0.5, exclude_outside=True)
         factors: list[Scale] = [None] * x.rank
         if scales and not corners:
             factors = [1.0, 1.0, *scales]
+        if mode == "nearest" and not exact and x.rank == 4:
+            factors = [
+                _image_factor(e, *axis)
+                for axis in zip(factors, x.shape, shape, strict=True)
+            ]
         return resampled(e, x, shape, factors, None, how)
 
     return build
+
+
+def _image_factor(e: NodeMaker, factor: Scale, size: Dim, count: Dim) -> Scale:
+    """The factor by which nearest pixels of images are found: torch takes once and twice as many for exactly that."""
+    if not isinstance(factor, float) or factor.is_integer() or not 1 < factor < 3:
+        return factor
+    whole = int(factor)
+    if isinstance(size, int) and isinstance(count, int):
+        return float(whole) if count == whole * size else factor
+    is_whole = e.op("equal", e.dim(count), e.dim(size * whole))
+    return e.op(
+        "where", is_whole, e.scalar(whole, dtypes.f64), e.scalar(factor, dtypes.f64)
+    )
 
 
 def _scales(call: Call, spatial: int) -> tuple[float, ...]:
@@ -299,6 +322,10 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     row("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", _adaptive_max),
     *(row(_both(f"upsample_nearest{n}d"), _upsample("nearest")) for n in (1, 2, 3)),
+    *(
+        row(_both(f"_upsample_nearest_exact{n}d"), _upsample("nearest", exact=True))
+        for n in (1, 2, 3)
+    ),
     row(
         f"{_both('upsample_linear1d')} {_both('upsample_bilinear2d')} "
         f"{_both('upsample_trilinear3d')}",

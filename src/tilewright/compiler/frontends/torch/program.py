@@ -48,6 +48,36 @@ class Relation:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A real number that follows from sizes that a call decides, computed in f64 as Python computes it.
+
+    Attributes:
+        op: of the graph IR: `mul`, `div`, `sqrt` and their like.
+        parts: its operands, in order.
+    """
+
+    op: str
+    parts: tuple[Dim | float | Formula, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """A size that is a real number, rounded: half of the height of an image, 1.7 times its width.
+
+    Attributes:
+        size: the symbol that others know it by.
+        formula: the number, rounded.
+        needs: the sizes that it follows from.
+    """
+
+    size: Dim
+    formula: Formula
+    needs: tuple[Dim, ...]
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
     """A graph that an operation runs: a branch, a trip of a loop.  It sees nothing but what it is given.
@@ -77,6 +107,7 @@ Argument = (
     | DType
     | Opaque
     | Relation
+    | Formula
     | Body
     | None
     | Sequence["Argument"]
@@ -168,6 +199,7 @@ class Program:
 
     Attributes:
         counter: the name of the state that counts calls, where random numbers are drawn; else empty.
+        rounded: sizes that have to be computed, each behind those that it follows from.
     """
 
     name: str
@@ -178,3 +210,4 @@ class Program:
     files: tuple[Path, ...] = ()
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     counter: str = ""
+    rounded: tuple[Rounded, ...] = ()

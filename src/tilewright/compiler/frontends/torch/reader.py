@@ -103,9 +103,11 @@ def read_exported(exported: Any, name: str) -> Program:
             outputs.append(Output(value, is_complex=_in(value, complexes)))
         elif kind != "TOKEN":
             reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
+    operations = reader.operations()
     found = Program(
-        name, inputs, reader.operations(), tuple(outputs), tuple(reasons), (), sizes.symbols
-    )
+        name, inputs, operations, tuple(outputs), tuple(reasons), (), sizes.symbols,
+        rounded=sizes.rounded,
+    )  # fmt: skip
     return _counting(found) if _any_draws(found.operations) else found
 
 
@@ -379,7 +381,7 @@ class Reader:
         if border.is_instance(value, "SymBool"):
             return self._sizes.truth(value)
         if border.is_instance(value, "SymFloat"):
-            raise UnsupportedError("numbers that follow from sizes are not supported here")
+            return self._sizes.real(value)
         return Opaque(str(value))
 
 
@@ -468,7 +470,10 @@ def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Pro
         Output(Opaque("complex results are not supported") if _in(v, complexes) else v)
         for v in reader.returned()
     )
-    return Program(name, inputs, reader.operations(), outputs, (), (), sizes.symbols)
+    operations = reader.operations()
+    return Program(
+        name, inputs, operations, outputs, (), (), sizes.symbols, rounded=sizes.rounded
+    )
 
 
 def _in(value: Argument, names: frozenset[str]) -> bool:

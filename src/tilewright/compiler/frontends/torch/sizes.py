@@ -7,14 +7,17 @@ Symbols get the names that the user gave them (`Dim("batch")`) and the ranges th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
-from tilewright.compiler.frontends.torch.program import Relation
+from tilewright.compiler.frontends.torch.program import Formula, Relation, Rounded
 
 _LARGEST: Final = 1 << 48
+_SHORT: Final = 1 << 12
+"""Ratios of smaller numbers, times a size, are exact in f64."""
 _DATA: Final = "data$"
 
 
@@ -31,11 +34,17 @@ class Sizes:
         self._ranges: Mapping[Any, Any] = ranges
         self._names: Mapping[str, str] = names
         self._symbols: dict[str, Dim] = {}
+        self._rounded: dict[str, Rounded] = {}
 
     @property
     def symbols(self) -> Mapping[str, Dim]:
         """Every symbol that was met, by our name."""
         return self._symbols
+
+    @property
+    def rounded(self) -> tuple[Rounded, ...]:
+        """The sizes that were met which have to be computed, each behind those that it follows from."""
+        return tuple(self._rounded.values())
 
     def size(self, size: Any) -> Dim:
         """A size: a number, or a `SymInt`.  Raises: UnsupportedError for one that data decides."""
@@ -53,10 +62,49 @@ class Sizes:
             return int(expression)
         if expression.is_Symbol:
             return self._symbol(expression)
-        build = _OPERATIONS.get(type(expression).__name__)
+        name = type(expression).__name__
+        if name in _ROUNDINGS:
+            return self._rounded_number(expression)
+        build = _OPERATIONS.get(name)
         if build is None:
             raise UnsupportedError(f"the size '{expression}' is not supported")
         return build([self.expression(argument) for argument in expression.args])
+
+    def real(self, value: Any) -> Dim | float | Formula:
+        """A real number of sizes (`SymFloat`).  Raises: UnsupportedError as `expression`."""
+        known = value.node.maybe_as_float()
+        return float(known) if known is not None else self._real(value.node.expr)
+
+    def _real(self, expression: Any) -> Dim | float | Formula:
+        if expression.is_number:
+            return float(expression)
+        name = type(expression).__name__
+        if name == "ToFloat":
+            return self._real(expression.args[0])
+        if expression.is_integer or name in _ROUNDINGS:
+            return self.expression(expression)
+        op = _FUNCTIONS.get(name)
+        if op is None:
+            raise UnsupportedError(f"the number '{expression}' is not supported")
+        return Formula(op, tuple(self._real(part) for part in expression.args))
+
+    def _rounded_number(self, expression: Any) -> Dim:
+        """What rounds a real number: an expression of sizes where it is one, else a symbol for it."""
+        number, rounding = self._real(expression.args[0]), type(expression).__name__
+        exact = _EXACT.get(rounding)
+        ratio = _short_ratio(number)
+        if exact is not None and ratio is not None:
+            size, share = ratio
+            return exact(size * share.numerator, share.denominator)
+        text = str(expression)
+        if text not in self._rounded:
+            op = _ROUNDINGS[rounding]
+            formula = Formula(op, (number,)) if op else number
+            assert isinstance(formula, Formula), "sizes alone are whole"
+            low = 0 if _is_positive(formula) else None
+            size = symbolic.symbol(f"rounded${len(self._rounded)}", low)
+            self._rounded[text] = Rounded(size, formula, tuple(_needs(formula)))
+        return self._rounded[text].size
 
     def truth(self, value: Any) -> bool | Relation:
         """Whether something holds of sizes (`SymBool`).  Raises: UnsupportedError as `expression`."""
@@ -98,6 +146,43 @@ def of_data(dims: Iterable[Dim]) -> list[Dim]:
         for name, s in found.items()
         if name.startswith(_DATA)
     ]
+
+
+def _short_ratio(number: Dim | float | Formula) -> tuple[Dim, Fraction] | None:
+    """The size and the share of it that a number is, if its arithmetic is exact (a quotient: rounds to the same)."""
+    if not isinstance(number, Formula) or len(number.parts) != 2:
+        return None
+    one, other = number.parts
+    size, given = (one, other) if isinstance(one, Expr) else (other, one)
+    if not isinstance(size, Expr) or not isinstance(given, int | float):
+        return None
+    if number.op == "mul":
+        share = Fraction(given)
+    elif number.op == "div" and size is one and given == int(given) > 0:
+        share = Fraction(1, int(given))
+    else:
+        return None
+    is_exact = 0 < share.numerator <= _SHORT and share.denominator <= _SHORT
+    return (size, share) if is_exact and _is_positive(size) else None
+
+
+def _is_positive(number: Dim | float | Formula) -> bool:
+    """Whether it is surely at least 0."""
+    if isinstance(number, Formula):
+        return number.op not in _SIGNED and all(map(_is_positive, number.parts))
+    low = symbolic.bounds(number)[0] if isinstance(number, Expr) else number
+    return low is not None and low >= 0
+
+
+def _needs(formula: Formula) -> list[Dim]:
+    """The symbols that a number follows from."""
+    found: dict[Dim, None] = {}
+    for part in formula.parts:
+        if isinstance(part, Formula):
+            found.update(dict.fromkeys(_needs(part)))
+        elif isinstance(part, Expr):
+            found.update((Expr.of_atom(s), None) for s in symbolic.symbols(part))
+    return list(found)
 
 
 def _limits(bounds: Any) -> tuple[int | None, int | None]:
@@ -149,6 +234,22 @@ _OPERATIONS: Final[dict[str, Callable[[list[Dim]], Dim]]] = {
 }
 
 
+_FUNCTIONS: Final = {
+    "Add": "add", "Mul": "mul", "IntTrueDiv": "div", "FloatTrueDiv": "div", "FloatPow": "pow",
+    "Pow": "pow", "Max": "max", "Min": "min", "Abs": "abs", "OpaqueUnaryFn_sqrt": "sqrt",
+    "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log", "OpaqueUnaryFn_log2": "log2",
+    "OpaqueUnaryFn_sin": "sin", "OpaqueUnaryFn_cos": "cos", "OpaqueUnaryFn_tanh": "tanh",
+}  # fmt: skip
+_SIGNED: Final = ("log", "log2", "sin", "cos", "tanh")
+# A conversion to whole numbers goes towards zero by itself.
+_ROUNDINGS: Final = {
+    "TruncToInt": "", "FloorToInt": "floor", "CeilToInt": "ceil", "RoundToInt": "round",
+}  # fmt: skip
+_EXACT: Final[dict[str, Callable[[Dim, int], Dim]]] = {
+    "TruncToInt": symbolic.floordiv,
+    "FloorToInt": symbolic.floordiv,
+    "CeilToInt": symbolic.ceildiv,
+}
 _RELATIONS: Final = {
     "Equality": "equal", "Unequality": "not_equal", "StrictLessThan": "less",
     "StrictGreaterThan": "greater", "LessThan": "less_equal", "GreaterThan": "greater_equal",

@@ -146,3 +146,16 @@ def test_a_computed_scale_that_makes_no_size_fails_the_call() -> None:
     for scale in (np.nan, np.inf, -1.0):
         with pytest.raises(InputError, match=r"node .*: the data gives size -1"):
             evaluate(graph, [IMAGE, np.array([1, 1, scale, 1], np.float32)])
+
+
+@pytest.mark.parametrize("scale", [0.6, 0.7, 2.3])
+def test_the_nearest_pixel_is_found_in_single_precision(scale: float) -> None:
+    # 3 / 0.6 is 5 there, and 4.9999998 in wider numbers of the same scale.
+    image = np.arange(41, dtype=np.float32).reshape(1, 1, 1, 41)
+    count = int(np.float32(41) * np.float32(scale))
+    places = np.floor(np.arange(count, dtype=np.float32) / np.float32(scale))
+    wanted = np.minimum(places, 40)[None, None, None]
+    scales = np.array([1, 1, 1, scale], np.float32)
+    option = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    (found,) = both("Resize", [image, None, scales], [2], mode="nearest", **option)
+    np.testing.assert_array_equal(found, wanted)

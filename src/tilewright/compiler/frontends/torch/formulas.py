@@ -1,0 +1,51 @@
+"""Numbers and conditions that follow from sizes, as tensors of the graph.
+
+What `sizes` reads of torch's expressions and has no word for among sizes: real numbers, what is rounded
+of them, comparisons.  Called by the importer and by rows.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import f64, i64
+from tilewright.base.symbolic import Expr
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.program import Formula, Relation, Rounded
+
+
+def condition_of(e: NodeMaker, relation: Relation) -> Tensor:
+    """What holds of sizes, as a truth value of the graph."""
+    parts = [
+        condition_of(e, part) if isinstance(part, Relation) else e.dim(part)
+        for part in relation.parts
+    ]
+    return _folded(e, relation.op, parts)
+
+
+def number_of(e: NodeMaker, formula: Formula) -> Tensor:
+    """A real number of sizes, as a scalar of f64."""
+    return _folded(e, formula.op, [_part(e, part) for part in formula.parts])
+
+
+def bind_rounded(e: NodeMaker, rounded: Rounded) -> None:
+    """Let the symbol of a rounded number be what the formula gives, from here on."""
+    # To whole numbers goes towards zero; formulas that round otherwise say so.
+    whole = e.cast(number_of(e, rounded.formula), i64)
+    e.bind_sizes(e.reshape(whole, (1,)), (rounded.size,))
+
+
+def _part(e: NodeMaker, part: Expr | float | Formula) -> Tensor:
+    if isinstance(part, Formula):
+        return number_of(e, part)
+    if isinstance(part, Expr):
+        return e.cast(e.dim(part), f64)
+    return e.scalar(part, f64)
+
+
+def _folded(e: NodeMaker, op: str, parts: list[Tensor]) -> Tensor:
+    found, *rest = parts
+    if not rest:
+        return e.op(op, found)
+    for part in rest:
+        found = e.op(op, found, part)
+    return found
