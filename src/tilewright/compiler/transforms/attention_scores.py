@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast, final
+from typing import cast, final
 
 import numpy as np
 
-from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
-    constant_of,
     dim_groups,
     ints,
     maker,
     operand,
     splat_of,
 )
-
-HIDING: Final = -1e30
-"""A finite score that no other score is added to up to where its power shows."""
+from tilewright.compiler.transforms.position_masks import HIDING, causal_offset
 
 
 def regroups(node: Node) -> bool:
@@ -355,7 +350,7 @@ class WrittenAttention:
         emit, causal = self.emit, cast("tuple[Dim, ...]", ())
         total: Value | None = None
         for value, factor, shape in self.scores.biases:
-            offset = causal_offset(constant_of(value), alone=len(self.scores.biases) == 1)
+            offset = causal_offset(value, shape, alone=len(self.scores.biases) == 1)
             if (
                 offset is not None
                 and factor > 0
@@ -414,25 +409,3 @@ def _joined(
         for axis in theirs:
             result[axis] = into[axis]
     return tuple(result)
-
-
-def causal_offset(array: Array | None, *, alone: bool) -> int | None:
-    """`o` of a constant that adds 0 to keys up to row + o and hides the others; None for any other.
-
-    A finite number hides only where nothing else is added: in a row that has nothing but such, scores would
-    count again.
-    """
-    if array is None or array.ndim < 2 or dtypes.from_numpy(array.dtype).is_bool:
-        return None
-    rows, keys = array.shape[-2:]
-    if array.size != rows * keys or not rows or not keys:
-        return None
-    flat: np.ndarray = array.astype(np.float64).reshape(rows, keys)
-    first = np.count_nonzero(flat[0] == 0)
-    shown = np.tril(np.ones((rows, keys), bool), int(first) - 1)
-    hidden = flat[~shown]
-    if first < 1 or not hidden.size or not (flat[shown] == 0).all():
-        return None
-    if not (hidden <= HIDING).all() or not (alone or np.isneginf(hidden).all()):
-        return None
-    return int(first) - 1

@@ -19,7 +19,6 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.attention_scores import (
-    HIDING,
     AttentionEnds,
     Scores,
     WrittenAttention,
@@ -35,6 +34,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     splat_of,
 )
+from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
 
 
 @final
@@ -127,7 +127,7 @@ class _Found:
         emit, lost = self.emit, self.weights.lost
         ends = AttentionEnds(values, shape, self.weights.zero_rows)
         result = WrittenAttention(emit, self.scores, ends).value()
-        if result is None or lost is None:
+        if result is None or lost is None or shows_a_key(lost):
             return result
         # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
         return emit.op("where", [lost, emit.scalar(0, result), result])

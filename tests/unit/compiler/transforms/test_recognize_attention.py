@@ -338,3 +338,115 @@ def test_keys_that_are_hidden_before_and_behind_the_softmax_are_hidden():
 )
 def test_weights_that_are_hidden_otherwise_stay(text):
     assert "softmax" in ops(run(R, text))
+
+
+def hidden_by(lines, rows="s", keys="s", sizes="s: 1.."):
+    """Attention of rows and keys to whose scores `%b` is added."""
+    return (
+        (
+            f"graph @g<{sizes}>(%q: f32[2, {rows}, 4], %k: f32[2, {keys}, 4], %v: f32[2, {keys}, 6]) {{"
+            " %t: f32[2, 4, KEYS] = transpose(%k) {perm = [0, 2, 1]}"
+            " %p: f32[2, ROWS, KEYS] = matmul(%q, %t)"
+            " %low: f32[] = constant {value = f32[] [-inf]} %zero: f32[] = constant {value = f32[] [0.0]}"
+            f" {lines} %a: f32[2, ROWS, KEYS] = add(%p, %b)"
+            " %w: f32[2, ROWS, KEYS] = softmax(%a) {axis = -1}"
+            " %y: f32[2, ROWS, 6] = matmul(%w, %v) return %y }"
+        )
+        .replace("ROWS", rows)
+        .replace("KEYS", keys)
+    )
+
+
+COLUMN = "%i: i64[ROWS, 1] = iota {shape = [ROWS, 1], axis = 0}"
+LINE = "%j: i64[1, KEYS] = iota {shape = [1, KEYS], axis = 1}"
+LATER = f"{COLUMN} {LINE} %c: bool[ROWS, KEYS] = less(%i, %j)"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"{LATER} %b: f32[ROWS, KEYS] = where(%c, %low, %zero)",
+        (
+            f"{COLUMN} {LINE} %c: bool[ROWS, KEYS] = greater_equal(%i, %j)"
+            " %b: f32[ROWS, KEYS] = where(%c, %zero, %low)"
+        ),
+        (
+            f"{LATER} %d: bool[1, ROWS, KEYS] = reshape(%c) {{shape = [1, ROWS, KEYS]}}"
+            " %e: bool[1, ROWS, KEYS] = logical_not(%d)"
+            " %b: f32[1, ROWS, KEYS] = where(%e, %zero, %low)"
+        ),
+        (
+            "%f: f32[ROWS, KEYS] = broadcast_to(%low) {shape = [ROWS, KEYS]}"
+            " %o: i64[] = constant {value = i64[] [1]} %b: f32[ROWS, KEYS] = trilu(%f, %o) {upper = true}"
+        ),
+        (
+            f"{LATER} %d: f32[ROWS, KEYS] = cast(%c) {{dtype = f32}}"
+            " %m: f32[] = constant {value = f32[] [-3.4e+38]} %b: f32[ROWS, KEYS] = mul(%d, %m)"
+        ),
+        (
+            f"{LATER} %n: bool[ROWS, KEYS] = logical_not(%c) %d: f32[ROWS, KEYS] = cast(%n) {{dtype = f32}}"
+            " %one: f32[] = constant {value = f32[] [1.0]} %e: f32[ROWS, KEYS] = sub(%one, %d)"
+            " %m: f32[] = constant {value = f32[] [-3.4e+38]} %b: f32[ROWS, KEYS] = mul(%e, %m)"
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", ["s", "37"])
+def test_comparisons_of_places_that_hide_later_keys_are_causal(lines, size):
+    lines = lines.replace("ROWS", size).replace("KEYS", size)
+    node = attention(run(R, hidden_by(lines, size, size)))
+    assert node.attributes["causal"] == (0,)
+    assert node.operands[3] is None
+
+
+def test_rows_behind_others_see_more_keys():
+    lines = (
+        (
+            f"{COLUMN} {LINE} %n: i64[1] = shape_tensor {{values = [p]}}"
+            " %o: i64[ROWS, 1] = add(%i, %n) %c: bool[ROWS, KEYS] = less(%o, %j)"
+            " %b: f32[ROWS, KEYS] = where(%c, %low, %zero)"
+        )
+        .replace("ROWS", "s")
+        .replace("KEYS", "p + s")
+    )
+    graph = run(R, hidden_by(lines, "s", "p + s", "s: 1.., p: 0.."))
+    assert [str(dim) for dim in attention(graph).attributes["causal"]] == ["p"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # Earlier keys are hidden; a row sees no key; keys in steps; hidden by a number that counts.
+        (
+            f"{COLUMN} {LINE} %c: bool[ROWS, KEYS] = greater(%i, %j)"
+            " %b: f32[ROWS, KEYS] = where(%c, %low, %zero)"
+        ),
+        (
+            f"{COLUMN} {LINE} %c: bool[ROWS, KEYS] = less_equal(%i, %j)"
+            " %b: f32[ROWS, KEYS] = where(%c, %low, %zero)"
+        ),
+        (
+            f"{COLUMN} {LINE} %d: i64[1, KEYS] = add(%j, %j) %c: bool[ROWS, KEYS] = less(%i, %d)"
+            " %b: f32[ROWS, KEYS] = where(%c, %low, %zero)"
+        ),
+        (
+            f"{LATER} %m: f32[] = constant {{value = f32[] [-10000.0]}}"
+            " %b: f32[ROWS, KEYS] = where(%c, %m, %zero)"
+        ),
+    ],
+)
+def test_other_comparisons_of_places_are_biases(lines):
+    lines = lines.replace("ROWS", "s").replace("KEYS", "s")
+    graph = run(R, hidden_by(lines))
+    assert not any(n.attributes.get("causal") for n in graph.nodes if n.op == "attention")
+
+
+def test_rows_that_see_a_key_are_not_asked_for_it():
+    lines = f"{LATER} %b: f32[ROWS, KEYS] = where(%c, %low, %zero)".replace(
+        "ROWS", "s"
+    ).replace("KEYS", "s")
+    text = hidden_by(lines).replace(
+        "%y: f32[2, s, 6] = matmul(%w, %v)",
+        "%top: f32[s, 1] = reduce_max(%b) {axes = [1], keepdims = true} %lost: bool[s, 1] = equal(%top, %low)"
+        " %x: f32[2, s, s] = where(%lost, %zero, %w) %y: f32[2, s, 6] = matmul(%x, %v)",
+    )
+    assert "where" not in ops(run(R, text))

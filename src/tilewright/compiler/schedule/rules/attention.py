@@ -62,7 +62,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     sums_of_products,
 )
-from tilewright.compiler.schedule.rules.tiles import choose_tile
+from tilewright.compiler.schedule.rules.tiles import choose_tile, most_rows
 from tilewright.compiler.schedule.rules.workgroups import Grid
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest
@@ -72,6 +72,7 @@ _WAYS: Final = 4
 """Elements of a row that a pass combines side by side: part of the order of a sum, so no choice."""
 _MOST_TILES: Final = 8
 _OPEN_TILE: Final = 8
+"""Keys of a tile at most, where their number is not known: what is left over of it is made in powers of two."""
 
 
 @final
@@ -395,7 +396,8 @@ class _LaneRows:
         loop, width = find(self.s.kernel, name), find(self.s.kernel, lane).extent
         apart = stride(left, name)
         if not isinstance(loop.extent, int):
-            return _OPEN_TILE
+            vectors = max(1, estimate(width) // lanes)
+            return min(_OPEN_TILE, most_rows(self.machine, vectors))
         return choose_tile(
             self.machine,
             [max(1, estimate(loop.extent))],

@@ -97,9 +97,9 @@ def match_columns(
     s.apply(reorder, names)
     inner = find(s.kernel, lane.var.name)
     beside = find(s.kernel, names[-2]) if len(names) > 1 else None
-    return ColumnsSite(
-        s, machine, tuple(names), inner, beside, lanes, _work_ns(chain, machine)
-    )
+    whole = find(s.kernel, names[0])
+    work_ns = _work_ns(chain, machine)
+    return ColumnsSite(s, machine, tuple(names), whole, inner, beside, lanes, work_ns)
 
 
 @final
@@ -108,6 +108,7 @@ class ColumnsSite:
     """A nest with the loop of the lanes innermost, around inner loops.
 
     Attributes:
+        nest: all of it, as it was found.
         inner: the loop of the lanes.
         beside: the loop around it, whose results are neighbours.
         work_ns: of one iteration of all the loops.
@@ -116,6 +117,7 @@ class ColumnsSite:
     s: Schedule
     machine: MachineModel
     names: tuple[str, ...]
+    nest: For
     inner: For
     beside: For | None
     lanes: int
@@ -174,7 +176,7 @@ class ColumnsSite:
 
         From there vectors of one place after the other are read faster than the same vector of all places.
         """
-        read = footprints((find(self.s.kernel, self.names[0]),)).values()
+        read = footprints((self.nest,)).values()
         most = max((found.read_bytes for found in read), default=0)
         return most > 2 * self.machine.l2.size_bytes
 

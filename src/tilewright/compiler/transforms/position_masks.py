@@ -1,0 +1,314 @@
+"""Tensors of two numbers, where the places of their elements alone decide which of them is there.
+
+So masks are written that hide later keys: `where(iota(keys) > iota(rows), -inf, 0)`, a triangle of a matrix, an
+array with the same in it.  An element is followed back to what makes it, with its place as symbols:
+
+    levels(value, place)  ->  inside where `bound >= 0`, outside elsewhere
+
+Exact; None for whatever is not surely so.  Called by `attention_scores` and `recognize_attention`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast, final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.ops.ranges import is_at_least
+from tilewright.compiler.ops.shapes import broadcast_indices
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    dims,
+    flag,
+    ints,
+    maker,
+    number,
+    operand,
+    optional_operand,
+    splat_of,
+)
+
+HIDING: Final = -1e30
+"""A finite score that no other score is added to up to where its power shows."""
+_DEPTH: Final = 32  # ops that are followed back
+_LARGEST: Final = 1 << 22  # elements of an array that is looked at whole
+_FAR: Final = 1 << 30  # numbers beyond may have wrapped
+_WIDE: Final = 32  # bits of integers that count without wrapping
+_AXIS: Final = "place along "  # no size has such a name
+_ROW, _KEY = (symbolic.symbol(f"{_AXIS}{name}", 0) for name in ("rows", "keys"))
+
+Place = Sequence[Dim]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """`inside` where `bound >= 0`, `outside` elsewhere."""
+
+    bound: Dim
+    inside: float
+    outside: float
+
+    def mapped(self, change: Callable[[float], float]) -> Levels:
+        """Both numbers changed."""
+        return Levels(self.bound, change(self.inside), change(self.outside))
+
+
+# --- numbers of a place ----------------------------------------------------------------------
+
+
+def element(value: Value, place: Place, depth: int = _DEPTH) -> Dim | None:
+    """The integer at a place, as a dimension of what is in the place; None if data decides it."""
+    node, array, dtype = value.node, constant_of(value), value.type.dtype
+    if array is not None:
+        return _of_progression(array, place)
+    if node is None or not depth or not dtype.is_integer or dtype.bits < _WIDE:
+        return None
+    if node.schema.places is not None:
+        return element(operand(node), _source(node, place), depth - 1)
+    read = _ELEMENTS.get(node.op)
+    return None if read is None else read(node, place, depth - 1)
+
+
+def _counted(node: Node, place: Place, depth: int) -> Dim | None:
+    del depth
+    return place[number(node, "axis") % len(place)]
+
+
+def _size(node: Node, place: Place, depth: int) -> Dim | None:
+    del depth
+    (at,) = place
+    return dims(node, "values")[at] if isinstance(at, int) else None
+
+
+def _added(node: Node, place: Place, depth: int) -> Dim | None:
+    left, right = (_at(operand(node, i), place, depth) for i in range(2))
+    if left is None or right is None:
+        return None
+    return left + right if node.op == "add" else left - right
+
+
+_ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim | None]]] = {
+    "iota": _counted,
+    "shape_tensor": _size,
+    "add": _added,
+    "sub": _added,
+    "cast": lambda node, place, depth: element(operand(node), place, depth),
+}
+
+
+def _at(value: Value, place: Place, depth: int) -> Dim | None:
+    """The integer of an operand that is broadcast to a result with this place."""
+    return element(value, broadcast_indices(value.type.shape, place), depth)
+
+
+def _source(node: Node, place: Place) -> Place:
+    """Where an element that is moved comes from."""
+    assert node.schema.places is not None, "it moves elements"
+    return node.schema.places(node.attributes, operand(node).type.shape, place)
+
+
+def _of_progression(array: Array, place: Place) -> Dim | None:
+    """What an array counts along its axes."""
+    if array.dtype.kind not in "iu" or not 0 < array.size <= _LARGEST:
+        return None
+    first = int(array[(0,) * array.ndim])
+    total: Dim = first
+    counted = np.full((1,) * array.ndim, first, np.int64)
+    for axis, (size, at) in enumerate(zip(array.shape, place, strict=True)):
+        if size == 1:
+            continue
+        second = array[tuple(int(other == axis) for other in range(array.ndim))]
+        step = int(second) - first
+        lined = [-1 if other == axis else 1 for other in range(array.ndim)]
+        counted = counted + (step * np.arange(size)).reshape(lined)
+        total = total + step * at
+    near = abs(first) < _FAR and np.abs(counted[(-1,) * array.ndim]) < _FAR
+    return total if near and np.array_equal(array, counted) else None
+
+
+# --- two numbers -----------------------------------------------------------------------------
+
+
+def levels(value: Value, place: Place, depth: int = _DEPTH) -> Levels | None:
+    """The two numbers, or truth values, of a tensor, and where which of them is."""
+    node, array = value.node, constant_of(value)
+    if array is not None:
+        return _of_triangle(array, place)
+    if node is None or not depth:
+        return None
+    if node.schema.places is not None:
+        return levels(operand(node), _source(node, place), depth - 1)
+    read = _LEVELS.get(node.op)
+    return None if read is None else read(node, place, depth - 1)
+
+
+_BOUNDS: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
+    "less": lambda a, b: b - a - 1,
+    "less_equal": lambda a, b: b - a,
+    "greater": lambda a, b: a - b - 1,
+    "greater_equal": lambda a, b: a - b,
+}
+"""What is at least 0 where a comparison holds."""
+
+_CHANGES: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+}
+
+
+def _compared(node: Node, place: Place, depth: int) -> Levels | None:
+    left, right = (_at(operand(node, i), place, depth) for i in range(2))
+    if left is None or right is None:
+        return None
+    return Levels(_BOUNDS[node.op](left, right), 1.0, 0.0)
+
+
+def _cut(node: Node, place: Place, depth: int) -> Levels | None:
+    """A triangle of a matrix of one number, zeros elsewhere."""
+    del depth
+    filled, diagonal = splat_of(operand(node)), optional_operand(node, 1)
+    offset = 0 if diagonal is None else splat_of(diagonal)
+    if filled is None or offset is None:
+        return None
+    behind = place[-1] - place[-2] - int(offset)
+    return Levels(behind if flag(node, "upper") else -behind, float(filled), 0.0)
+
+
+def _chosen(node: Node, place: Place, depth: int) -> Levels | None:
+    """A choice between two numbers, by a truth value that has two levels."""
+    x, y = (splat_of(operand(node, i)) for i in (1, 2))
+    condition = operand(node, 0)
+    found = levels(condition, broadcast_indices(condition.type.shape, place), depth)
+    if found is None or x is None or y is None:
+        return None
+    return found.mapped(lambda chosen: float(x if chosen else y))
+
+
+def _negated(node: Node, place: Place, depth: int) -> Levels | None:
+    found = levels(operand(node), place, depth)
+    return None if found is None else found.mapped(lambda x: float(not x))
+
+
+def _changed(node: Node, place: Place, depth: int) -> Levels | None:
+    """Arithmetic of two numbers and one."""
+    change, dtype = _CHANGES[node.op], node.result.type.dtype
+    left, right = operand(node, 0), operand(node, 1)
+    x, y = splat_of(left), splat_of(right)
+    if (x is None) == (y is None) or not dtype.is_float:
+        return None
+    one = left if x is None else right
+    found = levels(one, broadcast_indices(one.type.shape, place), depth)
+    if found is None:
+        return None
+    if y is not None:
+        return found.mapped(lambda a: _as(dtype, change(a, float(y))))
+    return found.mapped(lambda b: _as(dtype, change(float(cast("float", x)), b)))
+
+
+def _converted(node: Node, place: Place, depth: int) -> Levels | None:
+    found, dtype = levels(operand(node), place, depth), node.result.type.dtype
+    return None if found is None else found.mapped(lambda x: _as(dtype, x))
+
+
+def _as(dtype: DType, number: float) -> float:
+    """A number as the type holds it; what no integer holds is no number."""
+    if dtype.is_integer and not math.isfinite(number):
+        return math.nan
+    with np.errstate(over="ignore"):
+        return float(np.float64(number).astype(dtype.numpy))
+
+
+_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], Levels | None]]] = {
+    **dict.fromkeys(_BOUNDS, _compared),
+    **dict.fromkeys(_CHANGES, _changed),
+    "trilu": _cut,
+    "where": _chosen,
+    "logical_not": _negated,
+    "cast": _converted,
+}
+
+
+def _of_triangle(array: Array, place: Place) -> Levels | None:
+    """An array of one number up to a diagonal, and another behind it."""
+    if array.ndim < 2 or not array.size or array.size > _LARGEST:
+        return None
+    rows, keys = array.shape[-2:]
+    if array.size != rows * keys:
+        return None
+    kind = dtypes.from_numpy(array.dtype)
+    flat = array.reshape(rows, keys)
+    if not kind.is_bool:
+        flat = flat.astype(np.float64)
+    first = int(np.count_nonzero(flat[0] == flat[0, 0]))
+    shown = np.tril(np.ones((rows, keys), bool), first - 1)
+    hidden = flat[~shown]
+    if not hidden.size or not _is_one(flat[shown]) or not _is_one(hidden):
+        return None
+    inside, outside = float(flat[0, 0]), float(hidden[0])
+    return Levels(place[-2] + (first - 1) - place[-1], inside, outside)
+
+
+def _is_one(numbers: np.ndarray) -> bool:
+    return bool((numbers == numbers[0]).all())
+
+
+# --- causal masks ----------------------------------------------------------------------------
+
+
+def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | None:
+    """`o`, at least 0, of what adds 0 to keys up to row + o and hides the others; None for anything else.
+
+    A finite number hides only where nothing else is added: in a row that has nothing but such, scores would
+    count again.
+
+    Args:
+        value: what is added.
+        scores: the shape that it is broadcast to.
+        alone: nothing else is added.
+    """
+    shape = value.type.shape
+    if len(shape) < 2 or tuple(shape[-2:]) != tuple(scores[-2:]):
+        return None
+    found = levels(value, _place(shape))
+    if found is None or 0 not in (found.inside, found.outside):
+        return None
+    bound, hidden = found.bound, found.outside
+    if found.outside == 0:
+        bound, hidden = -found.bound - 1, found.inside
+    offset = bound - _ROW + _KEY
+    if any(is_place(symbol) for symbol in symbolic.symbols(offset)):
+        return None
+    hides = hidden <= HIDING if alone else hidden == -math.inf
+    return offset if hides and is_at_least(offset, 0) else None
+
+
+def shows_a_key(lost: Value) -> bool:
+    """Whether `lost`, which asks in which rows a mask hides every key, asks it of one that shows a key in each."""
+    question = maker(lost, "equal")
+    most = None if question is None else maker(operand(question), "reduce_max")
+    if question is None or most is None or splat_of(operand(question, 1)) != -math.inf:
+        return False
+    mask = operand(most)
+    last = [axis % mask.type.rank for axis in ints(most, "axes")] == [mask.type.rank - 1]
+    return last and causal_offset(mask, mask.type.shape, alone=True) is not None
+
+
+def _place(shape: Sequence[Dim]) -> Place:
+    """The place of any element of a mask, as symbols."""
+    outer = (symbolic.symbol(f"{_AXIS}{axis}", 0) for axis in range(len(shape) - 2))
+    return (*outer, _ROW, _KEY)
+
+
+def is_place(symbol: symbolic.Symbol) -> bool:
+    """Whether a symbol stands for a place, not for a size."""
+    return symbol.name.startswith(_AXIS)
