@@ -436,6 +436,11 @@ def _without_minimum(value: Dim) -> list[Dim]:
     return found
 
 
+def _is_less(value: Dim, size: Dim) -> bool:
+    """Whether an upper bound of `value` is less than `size`."""
+    return any(symbolic.proves_less(x, size) for x in _without_minimum(value))
+
+
 def within(
     offset: Dim, size: Dim, loops: Sequence[For] = (), facts: Sequence[Fact] = ()
 ) -> bool:
@@ -447,9 +452,9 @@ def within(
         return True
     # Loops that the size goes by must stay in both: from the innermost outward, one after the other.
     for depth in range(len(loops), -1, -1):
-        if symbolic.proves_less(_at_last(offset, loops[depth:]), size):
+        if _is_less(_at_last(offset, loops[depth:]), size):
             return True
-    if symbolic.proves_less(_highest(offset, loops), size):
+    if _is_less(_highest(offset, loops), size):
         return True
     for low, high in facts:
         # The offset exceeds `low`, hence `high`, by at most this.

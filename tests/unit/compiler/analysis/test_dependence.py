@@ -201,6 +201,20 @@ def test_within_uses_loops_with_symbolic_extents_and_facts() -> None:
     assert within(base + row, n, [outer], [(base + 4, n)])
 
 
+def test_within_takes_either_side_of_a_minimum() -> None:
+    n, most = symbol("N", 1), symbol("M", 1)
+    seen = symbolic.minimum(most, n)
+    block = make_loop("b", seen // 128, ())
+    inner = make_loop("j", 128, ())
+    place = symbol("b", 0) * 128 + symbol("j", 0, 127)
+    assert within(place, n, [block, inner])
+    assert within(place, most, [block, inner])
+    assert not within(place + 1, n, [block, inner])
+    rest = make_loop("r", seen - seen // 128 * 128, ())
+    assert within(seen // 128 * 128 + symbol("r", 0), n, [rest])
+    assert not within(seen // 128 * 128 + symbol("r", 0) + 1, n, [rest])
+
+
 def test_facts_come_from_comparisons_of_indices() -> None:
     kernel = split(doubled(10), "i", 4)
     (guard,) = [s for s in find(kernel, "i_i").body if isinstance(s, If)]

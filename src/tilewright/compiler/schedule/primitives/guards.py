@@ -164,7 +164,7 @@ def _unobserved(
     """Whether elements written only without the guard reach no statement that runs with it."""
     if write.buffer.space not in _LOCAL:
         return False
-    own = [s for s in condition_loops if _mentioned(reference(s.var), write.indices)]
+    own = [s for s in condition_loops if reference(s.var) in write.indices]
     if not distinct(write, write, [s.var for s in own]):
         return False
     others = [s for s in condition_loops if not any(s is x for x in own)]
@@ -172,12 +172,6 @@ def _unobserved(
         return False
     places = {s.var.name: reference(s.var) for s in condition_loops}
     return _Excluded(kernel, guard).are_unread(write.buffer, write.indices, places)
-
-
-def _mentioned(place: Dim, indices: Sequence[Dim]) -> bool:
-    """Whether an index has a variable of `place`."""
-    wanted = {s.name for s in symbolic.symbols(place)}
-    return any(s.name in wanted for index in indices for s in symbolic.symbols(index))
 
 
 def _is_private(kernel: Kernel, loop: For, buffer: Buffer, guard: If) -> bool:
@@ -323,7 +317,7 @@ def _place_read(place: Dim, written: Sequence[Dim], read: Sequence[Dim]) -> Dim 
     """What stands in a read for a variable of the write; None if that is no single index."""
     if place not in written:
         # What has no index for it is private to the loop, and read in the same iteration.
-        return None if _mentioned(place, written) else place
+        return place
     found = [x for x, y in zip(read, written, strict=True) if y == place]
     return found[0] if len(found) == 1 else None
 

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from fakes.loop_nests import assert_same, emit, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
+from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import For, Kernel, LoopKind, Space
-from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    expression_symbols,
+    loads,
+    loops,
+    stores,
+    subexpressions,
+)
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule, space_of
 from tilewright.compiler.schedule.rules.attention import RowTiles
 from tilewright.compiler.schedule.rules.attention_streams import KeyStreams
+from tilewright.compiler.schedule.tree import path_to
 
 V4 = MachineModel.of(Target.level("v4"))
 V2 = MachineModel.of(Target.level("v2"))
@@ -120,3 +139,31 @@ def test_tiles_and_few_rows_meet(
 def test_scores_of_any_number_of_keys_stay_near() -> None:
     done = schedule(open_rows(), V4)
     assert all(x.space is not Space.DEVICE for x in done.locals)
+
+
+@pytest.mark.parametrize("causal", [(), (0,)])
+def test_rows_that_are_not_there_are_multiplied_as_others(causal: tuple[int, ...]) -> None:
+    """A guard in each step of a sum takes several times as long as the step."""
+    shapes = [(1, 12, symbol("s", 1), 16)] * 3
+    kernel = op_kernel("attention", shapes, shapes[0], {"causal": causal})
+    done = schedule(kernel, MachineModel.of(Target.level("v3")))
+    products = [s for s in stores(done.body) if is_step(s)]
+    assert len(products) > 4
+    assert not [s for s in products if lane_guards(path_to(done.body, s) or ())]
+
+
+def is_step(store: Store) -> bool:
+    """Whether a product is added to a sum."""
+    parts = subexpressions(store.value)
+    multiplies = any(isinstance(x, Binary) and x.op == "mul" for x in parts)
+    return multiplies and update_operator(store) == "add"
+
+
+def lane_guards(path: Sequence[Statement]) -> list[If]:
+    """The guards that leave out lanes of a vector."""
+    return [
+        guard
+        for guard in path
+        if isinstance(guard, If)
+        and any("lane" in x.name for x in expression_symbols(guard.condition))
+    ]
