@@ -5,7 +5,7 @@ Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from os import PathLike
@@ -313,7 +313,6 @@ def report(
             inputs, dims=dims, calls=calls, limits=limits, progress=progress
         )
     session = opened
-    artifact = session.artifact
     with LATE_IMPORTS:
         from tilewright.api.report import make_report  # noqa: PLC0415
 
@@ -322,11 +321,19 @@ def report(
         inputs,
         dims=dims,
         name=Path(session.location).name,
-        sources=lambda: {} if artifact is None else artifact.sources,
+        sources=sources_of(session),
         calls=calls,
         limits=limits,
         watcher=watcher_of(progress),
     )
+
+
+def sources_of(model: Model | Session) -> Callable[[], Mapping[str, str]]:
+    """What gives the printed levels of its kernels: all that can be printed, or what is stored."""
+    if isinstance(model, Model):
+        return partial(model.sources, assembly=True)
+    artifact = model.artifact
+    return lambda: {} if artifact is None else artifact.sources
 
 
 @final
@@ -497,7 +504,7 @@ class Model:
             inputs,
             dims=dims,
             name=self.compiled.graph.name,
-            sources=partial(self.sources, assembly=True),
+            sources=sources_of(self),
             calls=calls,
             limits=limits,
             watcher=watcher_of(progress),

@@ -36,6 +36,7 @@ VERBS: Final = {
     "profile": "Time every command of a call; write a trace for Perfetto.",
     "explain": "Say why a model is slow, kernel by kernel, and what would help.",
     "report": "Write a page with the graph, its times, memory and code.",
+    "explore": "Show a page that compiles and calls a model as you ask it to.",
     "inspect": "Look into an artifact at any level.",
     "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",

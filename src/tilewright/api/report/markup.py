@@ -42,10 +42,16 @@ def shortened(text: str, limit: int) -> str:
 def element(name: str, *children: str, **attributes: str | float) -> Markup:
     """`<name attribute="…">children</name>`.
 
-    `data_step` becomes `data-step`, `class_` becomes `class`; fractions have two digits.
+    `data_step` becomes `data-step`, `class_` becomes `class`, `name_` `name`; fractions have two digits.
     """
     words = [name, *(_attribute(key, value) for key, value in attributes.items())]
     return Markup(f"<{' '.join(words)}>{joined(*children)}</{name}>")
+
+
+def void_element(name: str, **attributes: str | float) -> Markup:
+    """`<name attribute="…">`, of a kind that has neither children nor an end."""
+    words = [name, *(_attribute(key, value) for key, value in attributes.items())]
+    return Markup(f"<{' '.join(words)}>")
 
 
 def joined(*pieces: str) -> Markup:

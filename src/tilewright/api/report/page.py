@@ -50,20 +50,56 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def render(data: ReportData) -> str:
-    """The page that shows `data`."""
-    script = _read("page.js")
+def render(data: ReportData, *, controls: Markup | None = None) -> str:
+    """The page that shows `data`; `controls` above all else ask the server that shows it for another."""
+    return _page(
+        data.name,
+        _subtitle(data),
+        joined(*(() if controls is None else (controls,)), *_sections(data)),
+        footer=f"made by Tilewright {VERSION}; medians of {_calls(data)}",
+        data=_data(data),
+        script=_read("page.js"),
+        has_form=controls is not None,
+    )
+
+
+def render_problem(name: str, text: str, controls: Markup) -> str:
+    """The page of a choice that cannot be: what is wrong, and the controls to choose again."""
+    message = _section("This cannot be", "", element("pre", text))
+    footer = f"made by Tilewright {VERSION}"
+    return _page(
+        name,
+        "",
+        joined(controls, message),
+        footer=footer,
+        data="{}",
+        script="",
+        has_form=True,
+    )
+
+
+def _page(
+    name: str,
+    subtitle: str,
+    content: Markup,
+    *,
+    footer: str,
+    data: str,
+    script: str,
+    has_form: bool,
+) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    name = shortened(data.name, _NAME_LIMIT)
+    name = shortened(name, _NAME_LIMIT)
     return Template(_read("page.html")).substitute(
         script_hash=f"sha256-{digest}",
+        form_action="'self'" if has_form else "'none'",
         title=joined(f"{name} – Tilewright"),
         style=_read("page.css"),
         heading=joined(name),
-        subtitle=joined(_subtitle(data)),
-        content=joined(*_sections(data)),
-        footer=joined(f"made by Tilewright {VERSION}; medians of {_calls(data)}"),
-        data=_data(data),
+        subtitle=joined(subtitle),
+        content=content,
+        footer=joined(footer),
+        data=data,
         script=script,
     )
 

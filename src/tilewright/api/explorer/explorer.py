@@ -1,0 +1,177 @@
+"""The page of a choice: compile, call, measure, and what was tried before beside it.
+
+Called by `server`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final, final
+
+from tilewright.api.explorer.choices import Choice, Choices
+from tilewright.api.load import load
+from tilewright.api.model import Model, compile, sources_of  # noqa: A004 - the verb
+from tilewright.api.profiling import CALLS
+from tilewright.api.report import make_report
+from tilewright.api.report.markup import Markup, element
+from tilewright.api.report.page import render, render_problem
+from tilewright.api.report.report_data import ReportData
+from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.host import usable_cores
+from tilewright.base.symbolic import symbols
+from tilewright.base.text import did_you_mean, format_bytes, format_duration
+from tilewright.compiler.pipeline import SILENT
+from tilewright.runtime.session import Session
+
+_MODELS: Final = 4  # compiled models that are kept
+_PAGES: Final = 16
+_COLUMNS: Final = (
+    "what was tried",
+    "steps of a call",
+    "by the fastest",
+    "kernels",
+    "arena",
+)
+
+
+@final
+class Explorer:
+    """Pages about one model.
+
+    Thread-safety: one page is made at a time, so that no measurement disturbs another.
+
+    Args:
+        path: of the model, or of a `.vmfb`.
+        threads: of the first page.
+        dims: sizes of dynamic dimensions on the first page; others are 1.
+        calls: calls that are timed for each page.
+
+    Raises: UserError for a dimension that there is not; errors of compiling and loading.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        dims: Mapping[str, int] | None = None,
+        calls: int = CALLS,
+    ) -> None:
+        self._path: Final[str] = str(path)
+        self._calls: Final[int] = calls
+        self._turn: Final[threading.Lock] = threading.Lock()
+        self._models: Final[OrderedDict[object, Model | Session]] = OrderedDict()
+        self._pages: Final[OrderedDict[Choice, ReportData]] = OrderedDict()
+        first = Choice(threads=threads or usable_cores())
+        sizes = self._sizes(first, dims or {})
+        first = Choice(threads=first.threads, dims=tuple(sizes.items()))
+        is_artifact = self._path.endswith(".vmfb")
+        self.choices: Final[Choices] = Choices(first, is_fixed=is_artifact)
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return Path(self._path).name
+
+    def page(self, query: str) -> str:
+        """The page that a query asks for.  Raises: UserError for a query that asks for something else."""
+        choice = self.choices.read(query)
+        with self._turn:
+            try:
+                data = self._data(choice)
+            except TilewrightError as error:
+                return render_problem(self.name, str(error), self._controls(choice))
+            return render(data, controls=self._controls(choice))
+
+    def _data(self, choice: Choice) -> ReportData:
+        found = self._pages.pop(choice, None)
+        if found is None:
+            found = self._measured(choice)
+        self._pages[choice] = found  # as the newest
+        while len(self._pages) > _PAGES:
+            self._pages.popitem(last=False)
+        return found
+
+    def _measured(self, choice: Choice) -> ReportData:
+        model = self._model(choice)
+        session = model.session if isinstance(model, Model) else model
+        return make_report(
+            session,
+            None,
+            dims=dict(choice.dims),
+            name=self.name,
+            sources=sources_of(model),
+            calls=self._calls,
+            limits=True,
+            watcher=nullcontext(SILENT),
+        ).data
+
+    def _model(self, choice: Choice) -> Model | Session:
+        found = self._models.pop(choice.compiled, None)
+        if found is None and self._path.endswith(".vmfb"):
+            found = load(self._path, threads=choice.threads)
+        elif found is None:
+            found = compile(
+                self._path,
+                target=choice.target
+                if choice.target == "host"
+                else f"x86_64-{choice.target}",
+                opt_level=choice.opt_level,
+                precision=choice.precision,
+                threads=choice.threads,
+            )
+        self._models[choice.compiled] = found
+        while len(self._models) > _MODELS:
+            self._models.popitem(last=False)
+        return found
+
+    def _sizes(self, first: Choice, dims: Mapping[str, int]) -> dict[str, int]:
+        """A size for each dynamic dimension of the inputs."""
+        inputs = self._model(first).inputs
+        found = {s.name: 1 for _, _, shape in inputs for d in shape for s in symbols(d)}
+        unknown = next((name for name in dims if name not in found), None)
+        if unknown is not None:
+            raise UserError(
+                f"no input has a dimension '{unknown}'",
+                hint=did_you_mean(unknown, found)
+                or f"dynamic dimensions: {', '.join(found) or 'none'}",
+            )
+        return {**found, **dims}
+
+    def _controls(self, chosen: Choice) -> Markup:
+        """The form, and what was tried."""
+        return element(
+            "section", self.choices.form(chosen), *self._tried(chosen), class_="explore"
+        )
+
+    def _tried(self, chosen: Choice) -> tuple[Markup, ...]:
+        """A table of the choices whose pages were made, the fastest first."""
+        if len(self._pages) < 2:
+            return ()
+        fastest = min(data.time_ns for data in self._pages.values()) or 1
+        ordered = sorted(self._pages.items(), key=lambda item: item[1].time_ns)
+        rows = (_row(choice, data, fastest, choice == chosen) for choice, data in ordered)
+        first, *others = _COLUMNS
+        numbers = (element("th", title, class_="n") for title in others)
+        head = element("thead", element("tr", element("th", first), *numbers))
+        return (element("table", head, element("tbody", *rows)),)
+
+
+def _row(choice: Choice, data: ReportData, fastest_ns: int, is_chosen: bool) -> Markup:
+    memory = "" if data.memory is None else format_bytes(data.memory.arena_bytes)
+    numbers = (
+        format_duration(data.time_ns),
+        f"{data.time_ns / fastest_ns:.2f} ×",
+        str(len(data.kernels)),
+        memory,
+    )
+    return element(
+        "tr",
+        element("td", element("a", str(choice), href=f"/?{choice.query}")),
+        *(element("td", text, class_="n") for text in numbers),
+        class_="is-chosen" if is_chosen else "",
+    )

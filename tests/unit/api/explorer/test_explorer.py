@@ -1,0 +1,67 @@
+"""A page for each choice, and what was tried beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import tilewright as tw
+from fakes.small_models import mlp, save
+from tilewright.api.explorer import Explorer
+from tilewright.api.explorer import explorer as explorer_module
+from tilewright.base.errors import TargetError, UserError
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(mlp("batch"), tmp_path_factory.mktemp("explorer") / "mlp.onnx")
+
+
+@pytest.fixture(scope="module")
+def explorer(model: Path) -> Explorer:
+    return Explorer(model, threads=1, dims={"batch": 3}, calls=1)
+
+
+def test_the_first_page_is_the_report_with_a_form(explorer: Explorer) -> None:
+    page = explorer.page("")
+    assert "<h1>mlp.onnx</h1>" in page
+    assert "batch = 3" in page
+    assert '<form class="controls"' in page
+    assert "form-action 'self'" in page
+    assert "Kernels" in page
+
+
+def test_choices_are_compared_with_each_other(explorer: Explorer) -> None:
+    explorer.page("")
+    page = explorer.page("opt_level=0&dim.batch=5")
+    assert "batch = 5" in page
+    assert "what was tried" in page
+    assert "O0, host, f32, 1 thread, batch = 5" in page
+    assert "O2, host, f32, 1 thread, batch = 3" in page
+    assert "1.00 ×" in page
+
+
+def test_a_choice_that_cannot_be_is_a_page_with_the_reason(explorer: Explorer) -> None:
+    with mock.patch.object(
+        explorer_module, "compile", side_effect=TargetError("no <such> code")
+    ):
+        page = explorer.page("opt_level=1")
+    assert "This cannot be" in page
+    assert "no &lt;such&gt; code" in page
+    assert '<form class="controls"' in page
+    assert "This cannot be" not in explorer.page("opt_level=1")
+
+
+def test_of_an_artifact_sizes_can_be_chosen(explorer: Explorer, model: Path) -> None:
+    path = model.with_suffix(".vmfb")
+    tw.compile(model, threads=1).save(path)
+    page = Explorer(path, threads=1, calls=1).page("dim.batch=2")
+    assert "batch = 2" in page
+    assert "<select" not in page
+
+
+def test_sizes_that_no_input_has_are_refused(model: Path) -> None:
+    with pytest.raises(UserError, match="no input has a dimension 'bath'"):
+        Explorer(model, dims={"bath": 1})
