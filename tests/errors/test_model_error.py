@@ -74,6 +74,26 @@ def test_an_artifact_says_how_it_is_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("m.pt2", "files of PyTorch can run code when they are read: load it yourself"),
+        ("m.PT", "then tilewright.compile(program)"),
+        ("net.so", "it is a library: tilewright run calls it"),
+        ("w.safetensors", "it has weights alone"),
+    ],
+)
+def test_what_is_no_model_says_what_to_do_with_it(
+    tmp_path: Path, name: str, hint: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04\xff\xff")
+    with pytest.raises(ModelError) as caught:
+        tw.compile(path)
+    assert str(caught.value).startswith(f"{name}: is not an ONNX model")
+    assert hint in str(caught.value)
+
+
 def test_a_model_that_was_not_copied_whole_is_called_cut(tmp_path: Path) -> None:
     proto = mlp()
     data = proto.SerializeToString()

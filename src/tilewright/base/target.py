@@ -329,9 +329,21 @@ def _rows(arch: str) -> dict[str, _Cpu]:
     return rows
 
 
+# What people ask for, because modules of it are run here.
+_MADE_ELSEWHERE: Final = {
+    "cuda": "NVIDIA's GPUs",
+    "nvptx64": "NVIDIA's GPUs",
+    "vmvx": "IREE's bytecode of kernels",
+}
+
+
 def _unknown_architecture(name: str, word: str) -> TargetError:
     known = f"known: {' '.join(sorted(_CPUS))}"
-    hint = _closest_targets(word) or known
+    machine = _MADE_ELSEWHERE.get(name.lower())
+    if machine is None:
+        hint = _closest_targets(word) or known
+    else:
+        hint = f"code for {machine} is not made here, that of other compilers can be loaded; {known}"
     return TargetError(f"unknown architecture '{name}'", hint=hint)
 
 

@@ -92,6 +92,11 @@ def test_a_feature_goes_with_what_rests_on_it_and_comes_with_what_it_rests_on() 
     [
         ("", "empty target"),
         ("z80", "unknown architecture 'z80'"),
+        (
+            "cuda",
+            "'cuda'\nhint: code for NVIDIA's GPUs is not made here, that of other compilers",
+        ),
+        ("vmvx", "IREE's bytecode of kernels is not made here"),
         ("x86_64-beos", "unknown system 'beos'"),
         ("x86_64 -mcpu=znver44", "did you mean 'znver4'"),
         ("x86_64 -mattr=avx2", "needs a leading '+' or '-'\nhint: write -mattr=+avx2"),

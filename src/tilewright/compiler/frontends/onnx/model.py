@@ -26,7 +26,23 @@ Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
 OLDEST_OPSET: Final = 6
 NEWEST_OPSET: Final = int(defs.onnx_opset_version())
-_RUN_IT: Final = "it is compiled already: tilewright.load or tilewright run"
+_TORCH: Final = (
+    "files of PyTorch can run code when they are read: load it yourself, then "
+    "tilewright.compile(program) or tilewright.compile(module, args=(x,))"
+)
+_LIBRARY: Final = (
+    "it is a library: tilewright run calls it, tilewright inspect lists its functions"
+)
+_HINTS: Final = {
+    ".vmfb": "it is compiled already: tilewright.load or tilewright run",
+    ".pt2": _TORCH,
+    ".pt": _TORCH,
+    ".pth": _TORCH,
+    ".so": _LIBRARY,
+    ".dylib": _LIBRARY,
+    ".dll": _LIBRARY,
+    ".safetensors": "it has weights alone: export the model that they belong to",
+}
 
 
 @final
@@ -80,7 +96,7 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
         raise ModelError(
             "is not an ONNX model: its bytes are not a valid protobuf",
             location=file,
-            hint=_RUN_IT if file.endswith(".vmfb") else None,
+            hint=_HINTS.get(Path(file).suffix.lower()),
         ) from error
     storage = Storage(folder, data if detached.count else None, token)
     return _checked(OpenModel(proto, storage, file))
