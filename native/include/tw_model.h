@@ -88,6 +88,14 @@ int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inpu
 // The same with tensors whose types and shapes are checked, and say what the dimensions are.
 int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_tensor_t* outputs);
 
+// Gives memory for an output, `size_bytes` of it, aligned to its elements; called by the thread of the call, once for each
+// output, when its shape is known. NULL ends the call, unless there are no bytes.
+typedef void* (*tw_model_allocate_t)(void* context, uint32_t output, const int64_t* shape, int32_t rank,
+                                     size_t size_bytes);
+
+// The same, where the caller learns the shapes of the outputs in the call: data may decide them.
+int tw_model_run_allocating(tw_model_t* model, const tw_tensor_t* inputs, tw_model_allocate_t allocate, void* context);
+
 // Makes what calls of these sizes need, which they then find. A model with `concurrency` keeps it; others keep the
 // 32 sizes that were used last.
 int tw_model_prepare(tw_model_t* model, const int64_t* dims);

@@ -3,6 +3,8 @@
 // A program is a plan (`formats/plan` in Python) whose sizes, offsets, grids and push constants are numbers, or
 // results of `evaluate` for the dynamic dimensions of a call. The tables are made by the compiler, compiled and
 // linked with the kernels; nothing is parsed when a library is loaded. They are trusted, as code is.
+//
+// Some sizes may be known only when steps have run (`tw_flow_t`): they are symbols behind the dimensions.
 #ifndef TW_PROGRAM_H_
 #define TW_PROGRAM_H_
 
@@ -24,7 +26,8 @@ typedef enum tw_storage_kind_t {
   TW_STORAGE_OUTPUT = 1,
   TW_STORAGE_CONSTANT = 2,
   TW_STORAGE_TRANSIENT = 3,
-  TW_STORAGE_ROW = 4,  // part of another, as a step says
+  TW_STORAGE_ROW = 4,    // part of another, as a step says
+  TW_STORAGE_BLOCK = 5,  // memory that a step allocates and another may give to another block
 } tw_storage_kind_t;
 
 // Bytes that tensors live in. `place`: of inputs, outputs and constants their position among those; of transients
@@ -35,6 +38,7 @@ typedef struct tw_storage_t {
   uint32_t last;
   int64_t place;
   tw_number_t size_bytes;
+  uint32_t group;  // of transients and outputs: behind which sizes they have their memory
 } tw_storage_t;
 
 // A tensor: `size_bytes` of a storage from byte `offset_bytes` on.
@@ -72,17 +76,21 @@ typedef struct tw_dimension_t {
   int leaves_nothing;  // a size of 0 leaves no element of any output: nothing runs
 } tw_dimension_t;
 
-// Sizes that must agree, or must not be negative, with the text that errors have for them.
+// Sizes that must agree, or must not be negative, with the text that errors have for them. They are looked at when
+// those of their group are known.
 typedef struct tw_equality_t {
   tw_number_t left;
   tw_number_t right;
   const char* left_text;
   const char* right_text;
+  const char* location;  // of the node that needs it; "": the model does
+  uint32_t group;
 } tw_equality_t;
 
 typedef struct tw_size_guard_t {
   tw_number_t size;
   const char* text;
+  uint32_t group;
 } tw_size_guard_t;
 
 // What an index in the data of a call must obey.
@@ -108,9 +116,15 @@ typedef enum tw_step_kind_t {
   TW_STEP_LABEL = 3,     // where others go to
   TW_STEP_GOTO = 4,      // on at step `target`, a label: always, or where the one argument, a byte, is 0
   TW_STEP_ROW = 5,       // the result, a row storage, is the row of the second operand at the first, an int64
+  TW_STEP_READ = 6,      // the argument, int64s, has the values of the late sizes from `target` on
+  TW_STEP_ALLOCATE = 7,  // the result, a block, has memory from here on, as large as it is now
+  TW_STEP_REBIND = 8,    // the late sizes from `target` on are `constants`, evaluated before any of them changes; the
+                         // results take over the memory of the operands, in order, all at once
+  TW_STEP_EXPECT = 9,    // fails unless the `constant_count` expectations from `target` on hold
 } tw_step_kind_t;
 
-// `arguments` are entries, operands before results; `constants` the kernel's push constants.
+// `arguments` are entries, operands before results; `constants` the kernel's push constants, or numbers of a step that
+// binds sizes, of which there are as many.
 typedef struct tw_step_t {
   tw_step_kind_t kind;
   uint32_t target;
@@ -128,6 +142,46 @@ typedef struct tw_callee_t {
   const char* name;
   int (*function)(void* self, const void* args, int32_t num_args, void* result);
 } tw_callee_t;
+
+// A size that steps bind.
+typedef struct tw_late_size_t {
+  uint32_t symbol;
+  uint32_t group;        // which it completes
+  int64_t minimum;
+  int64_t maximum;       // -1: any
+  const char* location;  // the node; "": nobody knows
+} tw_late_size_t;
+
+// Steps that are one list of commands for each set of values of their symbols.
+typedef struct tw_stretch_t {
+  uint32_t first;
+  uint32_t end;
+  uint32_t symbol_first;  // in `lists`, as are the storages that they use
+  uint32_t symbol_count;
+  uint32_t storage_first;
+  uint32_t storage_count;
+} tw_stretch_t;
+
+// Transients and outputs that have their memory when the last of some sizes is known. The first group needs only the
+// dimensions.
+typedef struct tw_group_t {
+  uint32_t symbol_first;  // in `lists`
+  uint32_t symbol_count;
+  uint32_t storage_first;
+  uint32_t storage_count;
+} tw_group_t;
+
+// What a program has whose sizes data decides. Symbols are the dimensions, then the late sizes.
+typedef struct tw_flow_t {
+  const char* const* names;  // of late sizes
+  const tw_late_size_t* late_sizes;
+  const tw_stretch_t* stretches;  // by their first step
+  const tw_group_t* groups;
+  const uint32_t* lists;
+  uint32_t symbol_count;
+  uint32_t stretch_count;
+  uint32_t group_count;
+} tw_flow_t;
 
 typedef struct tw_program_t {
   const char* level;            // of the processor that it is for: "v3"
@@ -149,8 +203,10 @@ typedef struct tw_program_t {
   const tw_callee_t* callees;            // packed functions that steps call
   void* const* callee_context;           // what tvm-ffi looks them up with; NULL: only linked ones are called
   const tw_signature_t* call_arguments;  // of the arguments of calls: parallel to `arguments`, NULL if there is no call
-  // Writes `size_count` sizes, TW_NO_SIZE (tw_size.h) for those that have no number.
-  void (*evaluate)(const int64_t* dims, int64_t* out_sizes);
+  const tw_equality_t* expectations;     // of steps
+  const tw_flow_t* flow;                 // NULL: the dimensions decide all sizes
+  // Writes `size_count` sizes of the symbols, TW_NO_SIZE (tw_size.h) for those that have no number.
+  void (*evaluate)(const int64_t* symbols, int64_t* out_sizes);
   uint32_t size_count;
   uint32_t input_count;
   uint32_t output_count;

@@ -72,10 +72,10 @@ static const tw_signature_t inputs[] = {{"x", "f32[n]", &f32, row_shape, 1, 1}};
 static const tw_signature_t outputs[] = {{"y", "f32[n]", &f32, row_shape, 1, 1}};
 static const tw_dimension_t dims[] = {{"n", 0, 0, 1, -1, 0}};
 static const tw_storage_t storages[] = {
-    {TW_STORAGE_INPUT, 0, 0, 0, INT64_MIN + 1},
-    {TW_STORAGE_OUTPUT, 0, 0, 0, INT64_MIN + 1},
-    {TW_STORAGE_CONSTANT, 0, 0, 0, 8},
-    {TW_STORAGE_TRANSIENT, 0, 2, -1, INT64_MIN + 1},
+    {TW_STORAGE_INPUT, 0, 0, 0, INT64_MIN + 1, 0},
+    {TW_STORAGE_OUTPUT, 0, 0, 0, INT64_MIN + 1, 0},
+    {TW_STORAGE_CONSTANT, 0, 0, 0, 8, 0},
+    {TW_STORAGE_TRANSIENT, 0, 2, -1, INT64_MIN + 1, 0},
 };
 static const tw_entry_t entries[] = {{0, 0, INT64_MIN + 1}, {1, 0, INT64_MIN + 1}, {2, 0, 8}, {3, 0, INT64_MIN + 1}};
 static const uint32_t arguments[] = {0, 2, 3, 3, 3, 2, 1};

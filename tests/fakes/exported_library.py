@@ -61,6 +61,15 @@ class _Tensor(ctypes.Structure):
     )
 
 
+_ALLOCATE = ctypes.CFUNCTYPE(
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_uint32,
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_int32,
+    ctypes.c_size_t,
+)
+_CONTEXT = 4711
 _CODES = {"b": 6, "i": 0, "u": 1, "f": 2}
 
 
@@ -149,6 +158,27 @@ class CModel:
         self.check(
             self.function("run_tensors")(self.handle, described(inputs), described(outputs))
         )
+
+    def run_allocating(
+        self, inputs: Sequence[np.ndarray], dtypes: Sequence[object], *, gives: bool = True
+    ) -> list[np.ndarray]:
+        """Arrays that are made when the library says how large they are, or are not."""
+        made: dict[int, np.ndarray] = {}
+
+        @_ALLOCATE
+        def allocate(context: int, output: int, shape: Any, rank: int, size: int):
+            assert context == _CONTEXT
+            assert output not in made
+            if not gives:
+                return None
+            made[output] = np.full(tuple(shape[:rank]), 9, dtypes[output])
+            assert made[output].nbytes == size
+            return made[output].ctypes.data
+
+        run = self.function("run_allocating")
+        context = ctypes.c_void_p(_CONTEXT)
+        self.check(run(self.handle, described(inputs), allocate, context))
+        return [made[output] for output in range(len(dtypes))]
 
     def run_rows(
         self, inputs: ctypes.Array[_Tensor], outputs: Sequence[np.ndarray]

@@ -274,14 +274,23 @@ static int take_context(tw_call_t* call) {
 int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void)) {
   call->model = model;
   call->poll = poll;
+  call->allocate = NULL;
+  call->flow = NULL;
   call->sized = NULL;
   call->context = NULL;
   call->seat = NULL;
   call->has_spare = 0;
   call->status = TW_MODEL_OK;
-  if (model->seats == NULL && take_spare(call, dims)) return TW_MODEL_OK;
-  const int status = take_sized(call, dims);
-  return status == TW_MODEL_OK ? take_context(call) : status;
+  if (model->program->flow != NULL) return tw_flow_begin(call, dims);
+  int status = TW_MODEL_OK;
+  if (model->seats != NULL || !take_spare(call, dims)) {
+    status = take_sized(call, dims);
+    if (status == TW_MODEL_OK) status = take_context(call);
+    if (status != TW_MODEL_OK) return status;
+  }
+  call->bound = call->sized->bound;
+  call->frame = call->context->frame;
+  return TW_MODEL_OK;
 }
 
 // Gives back what a call took under the lock.
@@ -299,6 +308,7 @@ static void give_back(tw_call_t* call) {
 
 void tw_call_end(tw_call_t* call) {
   if (call->model == NULL) return;
+  if (call->flow != NULL) tw_flow_end(call);
   if (call->has_spare) {
     leave_spare(call);
     if (call->context != NULL) return;
@@ -331,6 +341,7 @@ void tw_model_close_calls(tw_model_t* model) {
   free(model->sizes);
   model->sizes = NULL;
   model->size_count = 0;
+  tw_recordings_close(&model->recordings);
 }
 
 // The other thread may have been in the middle of a binding of its frame.
@@ -361,49 +372,48 @@ void tw_model_forget_others(tw_model_t* model) {
   }
 }
 
-// Functions of others may fork: a call is known by its thread while it is in one.
-static void enter_others(const tw_call_t* call) {
+void tw_call_enter_others(const tw_call_t* call) {
   if (call->has_spare) call->model->spare_thread = (uintptr_t)pthread_self();
 }
 
-static void leave_others(const tw_call_t* call) {
+void tw_call_leave_others(const tw_call_t* call) {
   if (call->has_spare) call->model->spare_thread = 0;
 }
 
-// Runs the checks behind the last step, and steps that call packed functions.
+// Looks at checks, and runs steps that call packed functions.
 static int host_call(void* context, uint32_t command) {
   tw_call_t* call = context;
-  const tw_bound_t* bound = call->sized->bound;
-  tw_frame_t* frame = call->context->frame;
+  const tw_bound_t* bound = call->bound;
   const uint32_t index = bound->command_steps[command];
   if (index == bound->program->step_count) {
-    const uint8_t* arena = tw_frame_slot_base(frame, bound->arena_slot);
-    call->status = tw_bound_report(bound, arena + tw_bound_records(bound));
+    const uint8_t* base = tw_frame_slot_base(call->frame, bound->check_slot);
+    call->status = tw_bound_report(bound, base + bound->check_place);
     return call->status;
   }
+  if (index > bound->program->step_count) return call->status = tw_bound_fail_late(bound, command);
   const tw_step_t* step = &bound->program->steps[index];
   const tw_command_t* record = tw_command_list_command(bound->list, command);
   void* addresses[UINT8_MAX];
   for (uint32_t i = 0; i < record->binding_count; ++i) {
     const tw_binding_t* binding = tw_command_list_binding(bound->list, record->binding_first + i);
-    addresses[i] = (uint8_t*)tw_frame_slot_base(frame, binding->slot) + binding->offset;
+    addresses[i] = (uint8_t*)tw_frame_slot_base(call->frame, binding->slot) + binding->offset;
   }
-  enter_others(call);
+  tw_call_enter_others(call);
   call->status = tw_packed_call_step(bound, step, addresses);
-  leave_others(call);
+  tw_call_leave_others(call);
   return call->status;
 }
 
 static int poll(void* context) {
   const tw_call_t* call = context;
-  enter_others(call);
+  tw_call_enter_others(call);
   const int ends = call->poll();
-  leave_others(call);
+  tw_call_leave_others(call);
   return ends;
 }
 
 static int fail_run(const tw_call_t* call, tw_status_t status, const tw_failure_t* failure) {
-  const tw_bound_t* bound = call->sized->bound;
+  const tw_bound_t* bound = call->bound;
   const char* name = "";
   if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
     name = bound->program->kernels[bound->program->steps[bound->command_steps[failure->command]].target].name;
@@ -450,30 +460,59 @@ static int bind_arena(tw_call_t* call) {
   return TW_MODEL_OK;
 }
 
-int tw_call_run(tw_call_t* call) {
-  tw_model_t* model = call->model;
-  const tw_bound_t* bound = call->sized->bound;
-  const int has_arena = bound->arena_bytes != 0;
-  const int has_scratch = call->seat != NULL && tw_command_list_scratch_bytes(bound->list, 1) != 0;
-  int status = has_arena ? bind_arena(call) : TW_MODEL_OK;
-  if (status != TW_MODEL_OK) return status;
+int tw_call_run_list(tw_call_t* call, void* scratch) {
   const tw_run_options_t options = {
-      .pool = model->pool,
-      .heap = model->heap,
-      .scratch = has_scratch ? call->seat->memory + round_up(bound->arena_bytes) : NULL,
+      .pool = call->model->pool,
+      .heap = call->model->heap,
+      .scratch = scratch,
       .host_call = host_call,
       .poll = call->poll == NULL ? NULL : poll,
       .context = call,
   };
   tw_failure_t failure = {.command = 0};
-  const tw_status_t ran = tw_frame_run(call->context->frame, &options, &failure);
+  const tw_status_t ran = tw_frame_run(call->frame, &options, &failure);
+  return ran == TW_STATUS_OK ? TW_MODEL_OK : fail_run(call, ran, &failure);
+}
+
+// Memory for all outputs, whose shapes are known.
+static int allocate_outputs(tw_call_t* call) {
+  const tw_program_t* program = call->bound->program;
+  int64_t shape[TW_RANK_LIMIT];
+  int status = TW_MODEL_OK;
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->output_count; ++i) {
+    const uint32_t slot = program->input_count + i;
+    void* data = NULL;
+    tw_bound_shape(call->bound, &program->outputs[i], shape);
+    tw_call_enter_others(call);
+    status = call->allocate(call->allocate_context, call, i, shape, (size_t)tw_call_slot_bytes(call, slot), &data);
+    tw_call_leave_others(call);
+    if (status == TW_MODEL_OK) tw_call_bind(call, slot, data);
+  }
+  return status;
+}
+
+int tw_call_run(tw_call_t* call) {
+  if (call->flow != NULL) return tw_flow_run(call);
+  tw_model_t* model = call->model;
+  const tw_bound_t* bound = call->bound;
+  const int has_arena = bound->arena_bytes != 0;
+  const int has_scratch = call->seat != NULL && tw_command_list_scratch_bytes(bound->list, 1) != 0;
+  int status = call->allocate == NULL ? TW_MODEL_OK : allocate_outputs(call);
+  if (status == TW_MODEL_OK && has_arena) status = bind_arena(call);
+  if (status != TW_MODEL_OK) return status;
+  status = tw_call_run_list(call, has_scratch ? call->seat->memory + round_up(bound->arena_bytes) : NULL);
   if (has_arena && call->seat == NULL) tw_heap_return(model->heap, &call->lease);
-  return ran == TW_STATUS_OK ? tw_weights_check(&model->weights) : fail_run(call, ran, &failure);
+  return status == TW_MODEL_OK ? tw_weights_check(&model->weights) : status;
+}
+
+int64_t tw_call_slot_bytes(const tw_call_t* call, uint32_t slot) {
+  if (call->flow != NULL) return tw_flow_slot_bytes(call->flow, slot);
+  return (int64_t)tw_command_list_slot(call->bound->list, slot)->size_bytes;
 }
 
 // The size of a tensor of the signature tells whether it may have no data. Kernels count on elements that are aligned.
 static int check_data(const tw_call_t* call, uint32_t slot, const void* data) {
-  if (tw_command_list_slot(call->sized->bound->list, slot)->size_bytes == 0) return TW_MODEL_OK;
+  if (tw_call_slot_bytes(call, slot) == 0) return TW_MODEL_OK;
   const tw_program_t* program = call->model->program;
   const int is_input = slot < program->input_count;
   const tw_signature_t* row = is_input ? &program->inputs[slot] : &program->outputs[slot - program->input_count];
@@ -494,9 +533,21 @@ static int bind_all(tw_call_t* call, const void* const* inputs, void* const* out
   return status;
 }
 
+// Addresses do not say how large an output may be.
+static int refuse_late_outputs(const tw_program_t* program) {
+  for (uint32_t i = 0; i < program->output_count; ++i) {
+    if (tw_output_group(program, i) == 0) continue;
+    return tw_error_set(TW_MODEL_BAD_INPUT, "output '%s': data decides its shape, %s, which is known when a call runs"
+                                            "\nhint: let the call allocate it, or pass a tensor of the right shape",
+                        program->outputs[i].name, program->outputs[i].text);
+  }
+  return TW_MODEL_OK;
+}
+
 int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inputs, void* const* outputs) {
   int status = tw_model_check_dims(model, dims);
   if (status == TW_MODEL_OK) status = tw_model_check_arrays(model, inputs, outputs);
+  if (status == TW_MODEL_OK) status = refuse_late_outputs(model->program);
   if (status != TW_MODEL_OK) return status;
   tw_call_t call;
   status = tw_call_begin(&call, model, dims, NULL);
@@ -509,6 +560,12 @@ int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inpu
 int tw_model_prepare(tw_model_t* model, const int64_t* dims) {
   tw_sized_t* sized = NULL;
   int status = tw_model_check_dims(model, dims);
+  if (status == TW_MODEL_OK && model->program->flow != NULL) {  // there is nothing to prepare
+    tw_bound_t* bound = NULL;
+    status = tw_bound_create_sizes(model->program, dims, &bound);
+    if (status == TW_MODEL_OK) tw_bound_destroy(bound);
+    return status;
+  }
   if (status == TW_MODEL_OK) status = tw_sized_enter(model, dims, &sized);
   if (status == TW_MODEL_OK) tw_sized_leave(model, sized);
   return status;

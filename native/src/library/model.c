@@ -18,6 +18,12 @@ const void* tw_model_constant(const tw_model_t* model, uint32_t index) {
 
 // ---- arguments --------------------------------------------------------------------------------------
 
+// Memory that is taken beforehand has a size that is known beforehand.
+static int fail_late(const char* what) {
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s: the model has sizes that data decides, so a call takes its memory when "
+                                          "it knows them", what);
+}
+
 static int fail_missing(const char* name) { return tw_error_set(TW_MODEL_BAD_INPUT, "%s is NULL", name); }
 
 int tw_model_check_dims(const tw_model_t* model, const int64_t* dims) {
@@ -38,27 +44,30 @@ static int check_question(const tw_model_t* model, const int64_t* dims, const vo
 // ---- questions --------------------------------------------------------------------------------------
 
 // Of sizes that nobody prepared nothing is kept: to ask is not to call.
-static int shape_of(tw_model_t* model, const int64_t* dims, const tw_signature_t* rows, uint32_t index,
-                    int64_t* out_shape) {
+static int shape_of(tw_model_t* model, const int64_t* dims, const tw_signature_t* row, int64_t* out_shape) {
   tw_sized_t* sized = tw_sized_find(model, dims);
   if (sized != NULL) {
-    tw_bound_shape(sized->bound, &rows[index], out_shape);  // all of them have numbers: binding looked
+    tw_bound_shape(sized->bound, row, out_shape);  // all of them have numbers: binding looked
     tw_sized_leave(model, sized);
     return TW_MODEL_OK;
   }
   tw_bound_t* bound = NULL;
-  const int status = tw_bound_create(model->program, dims, &bound);
+  const tw_program_t* program = model->program;
+  const int status = program->flow == NULL ? tw_bound_create(program, dims, &bound)
+                                           : tw_bound_create_sizes(program, dims, &bound);
   if (status != TW_MODEL_OK) return status;
-  tw_bound_shape(bound, &rows[index], out_shape);
+  const int is_known = tw_bound_shape(bound, row, out_shape);
   tw_bound_destroy(bound);
-  return TW_MODEL_OK;
+  if (is_known) return TW_MODEL_OK;
+  return tw_error_set(TW_MODEL_BAD_INPUT, "output '%s': data decides its shape, %s, which is known when a call runs",
+                      row->name, row->text);
 }
 
 int tw_model_input_shape(tw_model_t* model, const int64_t* dims, uint32_t index, int64_t* out_shape) {
   const int status = check_question(model, dims, out_shape);
   if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
-  if (index < program->input_count) return shape_of(model, dims, program->inputs, index, out_shape);
+  if (index < program->input_count) return shape_of(model, dims, &program->inputs[index], out_shape);
   return tw_error_set(TW_MODEL_BAD_INPUT, "got input %u, expected less than %u", index, program->input_count);
 }
 
@@ -66,13 +75,14 @@ int tw_model_output_shape(tw_model_t* model, const int64_t* dims, uint32_t index
   const int status = check_question(model, dims, out_shape);
   if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
-  if (index < program->output_count) return shape_of(model, dims, program->outputs, index, out_shape);
+  if (index < program->output_count) return shape_of(model, dims, &program->outputs[index], out_shape);
   return tw_error_set(TW_MODEL_BAD_INPUT, "got output %u, expected less than %u", index, program->output_count);
 }
 
 int tw_model_workspace_bytes(tw_model_t* model, const int64_t* dims, size_t* out_bytes) {
   tw_bound_t* bound = NULL;
   int status = check_question(model, dims, out_bytes);
+  if (status == TW_MODEL_OK && model->program->flow != NULL) return fail_late("a workspace");
   if (status == TW_MODEL_OK) status = tw_bound_create(model->program, dims, &bound);
   if (status != TW_MODEL_OK) return status;
   *out_bytes = tw_model_bound_bytes(model, bound);
@@ -137,6 +147,7 @@ static int choose_program(const tw_library_t* library, const char* level, const 
 
 static int create_seats(tw_model_t* model, const tw_model_options_t* options) {
   if (options->concurrency == 0) return TW_MODEL_OK;
+  if (model->program->flow != NULL) return fail_late(options->workspace == NULL ? "concurrency" : "a workspace");
   model->seats = calloc(options->concurrency, sizeof(*model->seats));
   if (model->seats == NULL) return tw_error_no_memory();
   model->seat_count = options->concurrency;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "bound.h"
+#include "recorded.h"
 #include "tw_heap.h"
 #include "tw_model.h"
 #include "tw_pool.h"
@@ -62,6 +63,7 @@ struct tw_model_t {
   uint32_t size_count;
   uint32_t size_room;
   uint64_t clock;
+  tw_recordings_t recordings;  // where data decides sizes
   tw_open_weights_t weights;
   tw_model_t* next;  // in the list of live models
 };
@@ -92,22 +94,52 @@ int tw_seats_grow(tw_model_t* model, size_t size_bytes);
 
 // ---- calls (call.c) ---------------------------------------------------------------------------------
 
+typedef struct tw_call_t tw_call_t;
+typedef struct tw_flow_call_t tw_flow_call_t;
+
+// Gives the memory of an output whose shape is known now; sets the error text where it has none.
+typedef int (*tw_allocate_t)(void* context, tw_call_t* call, uint32_t output, const int64_t* shape, size_t size_bytes,
+                             void** out_data);
+
 // One call, from its sizes to its end. `tw_call_end` comes last, whatever came before.
-typedef struct tw_call_t {
+struct tw_call_t {
   tw_model_t* model;  // NULL: nothing has begun
   int (*poll)(void);  // about every 50 ms; non-zero ends the call. NULL: nothing ends it
+  tw_allocate_t allocate;  // of outputs that were not bound; NULL: all are, or will be
+  void* allocate_context;
+  const tw_bound_t* bound;  // of what runs
+  tw_frame_t* frame;
+  tw_flow_call_t* flow;  // where data decides sizes; NULL: one list of commands
   tw_sized_t* sized;
   tw_context_t* context;
   tw_model_seat_t* seat;
   tw_lease_t lease;  // of the arena, where there is no seat
   int has_spare;     // the place of the model's spare context is this call's
   int status;        // of a host call
-} tw_call_t;
+};
 
 int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void));
+
+// The memory of an input or output. Nobody looks at it.
+void tw_flow_bind(tw_flow_call_t* flow, uint32_t slot, void* data);
 static inline void tw_call_bind(tw_call_t* call, uint32_t slot, void* data) {
-  tw_frame_bind(call->context->frame, slot, data);
+  if (call->flow == NULL) {
+    tw_frame_bind(call->frame, slot, data);
+  } else {
+    tw_flow_bind(call->flow, slot, data);
+  }
 }
+
+// The bytes of an input or output, as far as they are known; -1.
+int64_t tw_call_slot_bytes(const tw_call_t* call, uint32_t slot);
+
+// Functions of others may fork: a call is known by its thread while it is in one.
+void tw_call_enter_others(const tw_call_t* call);
+void tw_call_leave_others(const tw_call_t* call);
+
+// Runs what `bound` and `frame` are. `scratch`: workgroup memory; NULL: the heap has it.
+int tw_call_run_list(tw_call_t* call, void* scratch);
+
 int tw_call_run(tw_call_t* call);
 void tw_call_end(tw_call_t* call);
 
@@ -140,7 +172,23 @@ int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* 
 // Checks data that is not empty: that it is there, and where.
 int tw_check_data(const tw_signature_t* row, const char* what, const void* data);
 
-// Checks a tensor of the call and binds its data. `slot`: of the inputs, then of the outputs.
+// Checks a tensor of the signature. `slot`: of the inputs, then of the outputs.
+int tw_check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* tensor);
+
+// Checks a tensor of the call and binds its data.
 int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor);
+
+// ---- calls whose sizes data decides (flow.c) --------------------------------------------------------
+
+// The group of an output: 0 where its shape is known before the call.
+uint32_t tw_output_group(const tw_program_t* program, uint32_t output);
+
+int tw_flow_begin(tw_call_t* call, const int64_t* dims);
+// The bytes of a tensor of the signature; -1 where nobody knows them yet.
+int64_t tw_flow_slot_bytes(const tw_flow_call_t* flow, uint32_t slot);
+
+int tw_flow_take(tw_flow_call_t* flow, uint32_t slot, const tw_tensor_t* tensor);
+int tw_flow_run(tw_call_t* call);
+void tw_flow_end(tw_call_t* call);
 
 #endif  // TW_LIBRARY_MODEL_H_

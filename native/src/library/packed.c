@@ -6,80 +6,7 @@
 #include "error.h"
 #include "model.h"
 #include "place.h"
-
-// Type indices of tvm-ffi, and what a DLPack device and tensor are.
-enum { TYPE_NONE = 0, TYPE_INT = 1, TYPE_DL_TENSOR = 7, TYPE_RAW_STRING = 8, TYPE_TENSOR = 70 };
-enum { DEVICE_CPU = 1, DEVICE_CUDA_HOST = 3, OBJECT_HEADER_BYTES = 24, DATA_ALIGNMENT = 64 };
-enum { RAISED = -1, RAISED_IN_PYTHON = -2 };  // the second by old callees alone
-
-typedef struct dl_tensor_t {
-  void* data;
-  int32_t device_type;
-  int32_t device_id;
-  int32_t rank;
-  uint8_t type_code;
-  uint8_t type_bits;
-  uint16_t type_lanes;
-  int64_t* shape;
-  int64_t* strides;  // in elements; NULL: dense
-  uint64_t byte_offset;
-} dl_tensor_t;
-
-typedef struct dl_managed_tensor_t {
-  dl_tensor_t tensor;
-  void* context;
-  void (*deleter)(void* self);
-} dl_managed_tensor_t;
-
-typedef struct byte_array_t {
-  const char* data;
-  size_t size;
-} byte_array_t;
-
-// ---- functions of tvm-ffi ---------------------------------------------------------------------------
-
-#if defined(__ELF__)
-
-#define IMPORT(result, name, ...) extern __attribute__((weak)) result name(__VA_ARGS__)
-IMPORT(void, TVMFFIErrorSetRaisedFromCStr, const char* kind, const char* message);
-IMPORT(void, TVMFFIErrorMoveFromRaised, void** out_error);
-IMPORT(void, TVMFFIErrorSetRaised, void* error);
-IMPORT(int, TVMFFITensorFromDLPack, dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
-IMPORT(int, TVMFFIStringFromByteArray, const byte_array_t* input, tw_any_t* out);
-IMPORT(int, TVMFFIFunctionGetGlobal, const byte_array_t* name, void** out);
-IMPORT(int, TVMFFIFunctionCall, void* function, tw_any_t* args, int32_t num_args, tw_any_t* result);
-IMPORT(int, TVMFFIObjectDecRef, void* object);
-IMPORT(int, TVMFFIEnvCheckSignals, void);
-IMPORT(int, TVMFFIEnvModLookupFromImports, void* context, const char* name, void** out);
-#define FIND(name) (&name)
-
-#else
-
-#if defined(_WIN32)
-#define WIN32_LEAN_AND_MEAN
-#include <windows.h>
-static void* find(const char* name) {
-  const HMODULE module = GetModuleHandleA("tvm_ffi.dll");
-  return module == NULL ? NULL : (void*)(uintptr_t)GetProcAddress(module, name);
-}
-#else
-#include <dlfcn.h>
-static void* find(const char* name) { return dlsym(RTLD_DEFAULT, name); }
-#endif
-
-typedef void (*TVMFFIErrorSetRaisedFromCStr_t)(const char* kind, const char* message);
-typedef void (*TVMFFIErrorMoveFromRaised_t)(void** out_error);
-typedef void (*TVMFFIErrorSetRaised_t)(void* error);
-typedef int (*TVMFFITensorFromDLPack_t)(dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
-typedef int (*TVMFFIStringFromByteArray_t)(const byte_array_t* input, tw_any_t* out);
-typedef int (*TVMFFIFunctionGetGlobal_t)(const byte_array_t* name, void** out);
-typedef int (*TVMFFIFunctionCall_t)(void* function, tw_any_t* args, int32_t num_args, tw_any_t* result);
-typedef int (*TVMFFIObjectDecRef_t)(void* object);
-typedef int (*TVMFFIEnvCheckSignals_t)(void);
-typedef int (*TVMFFIEnvModLookupFromImports_t)(void* context, const char* name, void** out);
-#define FIND(name) ((name##_t)(uintptr_t)find(#name))
-
-#endif
+#include "tvm_ffi.h"
 
 typedef int (*check_signals_t)(void);
 
@@ -263,28 +190,33 @@ static fresh_tensor_t* allocate_fresh(const tw_signature_t* row, uint64_t size_b
   return fresh;
 }
 
-// A new tensor of tvm-ffi for an output of the call, bound to it.
-static int make_output(tw_call_t* call, uint32_t index, tw_any_t* out_value) {
-  const tw_bound_t* bound = call->sized->bound;
-  const tw_signature_t* row = &bound->program->outputs[index];
+// A new tensor of tvm-ffi for an output of the call, in the array of all. Whoever calls drops the results, also where
+// the call failed.
+static int make_output(void* context, tw_call_t* call, uint32_t index, const int64_t* shape, size_t size_bytes,
+                       void** out_data) {
+  tw_any_t* values = context;
+  const tw_signature_t* row = &call->model->program->outputs[index];
   int (*from_dlpack)(dl_managed_tensor_t*, int32_t, int32_t, void**) = FIND(TVMFFITensorFromDLPack);
   if (from_dlpack == NULL) return fail_without_tvm_ffi();
-  const tw_slot_t* slot = tw_command_list_slot(bound->list, bound->program->input_count + index);
-  fresh_tensor_t* fresh = allocate_fresh(row, slot->size_bytes);
+  fresh_tensor_t* fresh = allocate_fresh(row, size_bytes);
   if (fresh == NULL) return tw_error_no_memory();
-  tw_bound_shape(bound, row, fresh->shape);
-  tw_call_bind(call, bound->program->input_count + index, fresh->managed.tensor.data);
-  tw_any_t made = {.type_index = TYPE_TENSOR};  // whoever calls drops the result, also where the call failed
+  memcpy(fresh->shape, shape, row->rank * sizeof(*shape));
+  *out_data = fresh->managed.tensor.data;
+  tw_any_t made = {.type_index = TYPE_TENSOR};
   if (from_dlpack(&fresh->managed, 0, 0, &made.v_ptr) == 0) {
-    *out_value = made;
+    values[index] = made;
     return TW_MODEL_OK;
   }
   free(fresh);
   return tw_error_set(TW_MODEL_FAILED, "tvm-ffi did not take the tensor of output '%s'", row->name);
 }
 
+// Drops those that were made.
 static void release(tw_any_t* values, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) FIND(TVMFFIObjectDecRef)(values[i].v_ptr);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (values[i].type_index == TYPE_TENSOR) FIND(TVMFFIObjectDecRef)(values[i].v_ptr);
+    values[i] = (tw_any_t){.type_index = TYPE_NONE};
+  }
 }
 
 // An array of the outputs, which it takes over.
@@ -323,7 +255,8 @@ static int begin(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
 
 // Binds an argument if it is just what is expected.
 static inline int take_expected(tw_call_t* call, uint32_t slot, const tw_any_t* value) {
-  const tw_expected_t* row = &call->sized->bound->expected[slot];
+  if (call->flow != NULL) return 0;
+  const tw_expected_t* row = &call->bound->expected[slot];
   const dl_tensor_t* tensor = tensor_of(value);
   if (tensor == NULL || !is_reachable(tensor)) return 0;
   if (tensor->rank != row->rank || tensor->type_code != row->type_code || tensor->type_bits != row->type_bits ||
@@ -354,32 +287,20 @@ static int run_into(tw_call_t* call, tw_any_t* result) {
   return status;
 }
 
-static int run_for_one(tw_call_t* call, tw_any_t* result) {
-  int status = make_output(call, 0, result);
-  if (status != TW_MODEL_OK) return status;
-  status = tw_call_run(call);
-  if (status != TW_MODEL_OK) {
-    release(result, 1);
-    *result = (tw_any_t){.type_index = TYPE_NONE};
-  }
+static int run_for(tw_call_t* call, tw_any_t* values, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) values[i] = (tw_any_t){.type_index = TYPE_NONE};
+  call->allocate = make_output;
+  call->allocate_context = values;
+  const int status = tw_call_run(call);
+  if (status != TW_MODEL_OK) release(values, count);
   return status;
 }
 
 static int run_for_several(tw_call_t* call, tw_any_t* result) {
   const uint32_t count = call->model->program->output_count;
   tw_any_t* values = calloc((size_t)count + 1, sizeof(*values));
-  uint32_t made = 0;
-  int status = values == NULL ? tw_error_no_memory() : TW_MODEL_OK;
-  while (status == TW_MODEL_OK && made < count) {
-    status = make_output(call, made, &values[made]);
-    if (status == TW_MODEL_OK) ++made;
-  }
-  if (status == TW_MODEL_OK) status = tw_call_run(call);
-  if (status == TW_MODEL_OK) {
-    status = make_array(values, made, result);
-  } else {
-    release(values, made);
-  }
+  int status = values == NULL ? tw_error_no_memory() : run_for(call, values, count);
+  if (status == TW_MODEL_OK) status = make_array(values, count, result);
   free(values);
   return status;
 }
@@ -394,7 +315,7 @@ static int run(tw_model_t* model, const tw_any_t* args, int32_t num_args, tw_any
     if (num_args != (int32_t)program->input_count) {
       status = run_into(&call, result);
     } else if (program->output_count == 1) {
-      status = run_for_one(&call, result);
+      status = run_for(&call, result, 1);
     } else {
       status = run_for_several(&call, result);
     }
@@ -493,108 +414,4 @@ int tw_packed_level(tw_packed_model_t* packed, const tw_any_t* args, int32_t num
   tw_model_t* model = NULL;
   const int status = get_model(packed, &model);
   return status == TW_MODEL_OK ? answer_text(model->program->level, result) : raise_status(status);
-}
-
-// ---- steps that call packed functions ---------------------------------------------------------------
-
-// The tensors of a step, with their extents behind them.
-typedef struct step_tensors_t {
-  dl_tensor_t* tensors;
-  tw_any_t* args;
-  int64_t* shapes;
-} step_tensors_t;
-
-static int fill_tensors(const tw_bound_t* bound, const tw_step_t* step, void* const* addresses,
-                        step_tensors_t* out_tensors) {
-  const tw_signature_t* rows = bound->program->call_arguments + step->argument_first;
-  const size_t count = step->argument_count;
-  out_tensors->tensors = calloc(count + 1, sizeof(dl_tensor_t));
-  out_tensors->args = calloc(count + 1, sizeof(tw_any_t));
-  out_tensors->shapes = calloc(count * TW_RANK_LIMIT + 1, sizeof(int64_t));
-  if (out_tensors->tensors == NULL || out_tensors->args == NULL || out_tensors->shapes == NULL) return tw_error_no_memory();
-  for (size_t i = 0; i < count; ++i) {
-    dl_tensor_t* tensor = &out_tensors->tensors[i];
-    *tensor = (dl_tensor_t){
-        .data = addresses[i],
-        .device_type = DEVICE_CPU,
-        .rank = (int32_t)rows[i].rank,
-        .type_code = rows[i].type->code,
-        .type_bits = rows[i].type->bits,
-        .type_lanes = 1,
-        .shape = out_tensors->shapes + i * TW_RANK_LIMIT,
-    };
-    tw_bound_shape(bound, &rows[i], tensor->shape);
-    out_tensors->args[i] = (tw_any_t){.type_index = TYPE_DL_TENSOR, .v_ptr = tensor};
-  }
-  return TW_MODEL_OK;
-}
-
-// A tensor for a function of another module, which may be Python's: tvm-ffi gives no DLPack of a bare pointer. The
-// memory is the call's.
-typedef struct lent_tensor_t {
-  dl_managed_tensor_t managed;
-  int64_t shape[TW_RANK_LIMIT];
-} lent_tensor_t;
-
-// Makes a tensor of tvm-ffi of a pointer to one.
-static int lend_tensor(tw_any_t* value) {
-  int (*from_dlpack)(dl_managed_tensor_t*, int32_t, int32_t, void**) = FIND(TVMFFITensorFromDLPack);
-  const dl_tensor_t* tensor = value->v_ptr;
-  lent_tensor_t* lent = calloc(1, sizeof(*lent));
-  if (from_dlpack == NULL || lent == NULL) {
-    free(lent);
-    return RAISED;
-  }
-  lent->managed = (dl_managed_tensor_t){.tensor = *tensor, .deleter = free};
-  memcpy(lent->shape, tensor->shape, (size_t)tensor->rank * sizeof(lent->shape[0]));
-  lent->managed.tensor.shape = lent->shape;
-  tw_any_t made = {.type_index = TYPE_TENSOR};
-  if (from_dlpack(&lent->managed, 0, 0, &made.v_ptr) != 0) {
-    free(lent);
-    return RAISED;
-  }
-  *value = made;
-  return 0;
-}
-
-static int call_imported(void* function, tw_any_t* args, int32_t count, tw_any_t* result) {
-  int32_t lent = 0;
-  int code = 0;
-  while (lent < count && (code = lend_tensor(&args[lent])) == 0) ++lent;
-  if (code == 0) code = FIND(TVMFFIFunctionCall)(function, args, count, result);
-  release(args, (uint32_t)lent);
-  return code;
-}
-
-static int call_function(const tw_program_t* program, const tw_callee_t* callee, tw_any_t* args, int32_t count) {
-  tw_any_t result = {.type_index = TYPE_NONE};
-  int (*look_up)(void*, const char*, void**) = FIND(TVMFFIEnvModLookupFromImports);
-  int code = 0;
-  void* function = NULL;
-  if (callee->function != NULL) {
-    code = callee->function(NULL, args, count, &result);
-  } else if (look_up == NULL || program->callee_context == NULL || *program->callee_context == NULL) {
-    return tw_error_set(TW_MODEL_FAILED, "function '%s' is not linked, and tvm-ffi, which would look it up among the "
-                                         "library's imports, is not there", callee->name);
-  } else if (look_up(*program->callee_context, callee->name, &function) != 0) {
-    return tw_error_set(TW_MODEL_FAILED, "function '%s' is not among the library's imports", callee->name);
-  } else {
-    code = call_imported(function, args, count, &result);
-  }
-  if (code == 0 && result.type_index >= 64 && FIND(TVMFFIObjectDecRef) != NULL) FIND(TVMFFIObjectDecRef)(result.v_ptr);
-  if (code == RAISED_IN_PYTHON) return tw_error_set(TW_MODEL_INTERRUPTED, "the call was interrupted");
-  return code == 0 ? TW_MODEL_OK : tw_error_set(TW_MODEL_CALLEE_FAILED, "function '%s' failed", callee->name);
-}
-
-int tw_packed_call_step(const tw_bound_t* bound, const tw_step_t* step, void* const* addresses) {
-  step_tensors_t tensors = {.tensors = NULL};
-  int status = fill_tensors(bound, step, addresses, &tensors);
-  if (status == TW_MODEL_OK) {
-    const tw_callee_t* callee = &bound->program->callees[step->target];
-    status = call_function(bound->program, callee, tensors.args, step->argument_count);
-  }
-  free(tensors.tensors);
-  free(tensors.args);
-  free(tensors.shapes);
-  return status;
 }

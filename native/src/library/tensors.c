@@ -111,9 +111,9 @@ static int look_closer(const tw_bound_t* bound, const tw_signature_t* row, const
   return is_empty ? TW_MODEL_OK : tw_check_data(row, what, tensor->data);
 }
 
-static int check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* tensor) {
-  const tw_expected_t* row = &bound->expected[slot];
-  if (tensor->rank == row->rank && tensor->type_code == row->type_code && tensor->type_bits == row->type_bits &&
+int tw_check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* tensor) {
+  const tw_expected_t* row = bound->expected == NULL ? NULL : &bound->expected[slot];
+  if (row != NULL && tensor->rank == row->rank && tensor->type_code == row->type_code && tensor->type_bits == row->type_bits &&
       tw_expected_fits(row, tensor->data, tensor->shape, NULL)) {
     return TW_MODEL_OK;
   }
@@ -123,20 +123,16 @@ static int check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_
 }
 
 int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor) {
-  const int status = check_tensor(call->sized->bound, slot, tensor);
+  if (call->flow != NULL) return tw_flow_take(call->flow, slot, tensor);
+  const int status = tw_check_tensor(call->bound, slot, tensor);
   if (status == TW_MODEL_OK) tw_call_bind(call, slot, tensor->data);
   return status;
 }
 
-static int take_all(tw_call_t* call, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
-  const tw_program_t* program = call->model->program;
+// Tensors of the call from one slot on.
+static int take_all(tw_call_t* call, uint32_t slot, uint32_t count, const tw_tensor_t* tensors) {
   int status = TW_MODEL_OK;
-  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->input_count; ++i) {
-    status = tw_call_take(call, i, &inputs[i]);
-  }
-  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->output_count; ++i) {
-    status = tw_call_take(call, program->input_count + i, &outputs[i]);
-  }
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < count; ++i) status = tw_call_take(call, slot + i, &tensors[i]);
   return status;
 }
 
@@ -148,21 +144,62 @@ static int check_shapes(const tw_signature_t* rows, uint32_t count, const char* 
   return TW_MODEL_OK;
 }
 
+// A call whose tensors say what the dimensions are, and its inputs.
+static int begin(tw_call_t* call, tw_model_t* model, const tw_tensor_t* inputs) {
+  const tw_program_t* program = model->program;
+  int64_t dims[TW_DIM_LIMIT];
+  int status = check_shapes(program->inputs, program->input_count, "input", inputs);
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
+    status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);
+  }
+  if (status == TW_MODEL_OK) status = tw_call_begin(call, model, dims, NULL);
+  return status == TW_MODEL_OK ? take_all(call, 0, program->input_count, inputs) : status;
+}
+
 int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
   int status = tw_model_check_arrays(model, inputs, outputs);
   if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
-  status = check_shapes(program->inputs, program->input_count, "input", inputs);
-  if (status == TW_MODEL_OK) status = check_shapes(program->outputs, program->output_count, "output", outputs);
-  int64_t dims[TW_DIM_LIMIT];
+  status = check_shapes(program->outputs, program->output_count, "output", outputs);
   tw_call_t call;
   call.model = NULL;  // nothing has begun
-  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
-    status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);
-  }
-  if (status == TW_MODEL_OK) status = tw_call_begin(&call, model, dims, NULL);
-  if (status == TW_MODEL_OK) status = take_all(&call, inputs, outputs);
+  if (status == TW_MODEL_OK) status = begin(&call, model, inputs);
+  if (status == TW_MODEL_OK) status = take_all(&call, program->input_count, program->output_count, outputs);
   if (status == TW_MODEL_OK) status = tw_call_run(&call);
+  tw_call_end(&call);
+  return status;
+}
+
+// Who gives the outputs of a call their memory.
+typedef struct caller_t {
+  tw_model_allocate_t allocate;
+  void* context;
+} caller_t;
+
+static int allocate_by_caller(void* context, tw_call_t* call, uint32_t output, const int64_t* shape, size_t size_bytes,
+                              void** out_data) {
+  const caller_t* caller = context;
+  const tw_signature_t* row = &call->model->program->outputs[output];
+  *out_data = caller->allocate(caller->context, output, shape, (int32_t)row->rank, size_bytes);
+  if (size_bytes == 0) return TW_MODEL_OK;
+  if (*out_data != NULL) return tw_check_data(row, "output", *out_data);
+  return tw_error_set(TW_MODEL_NO_MEMORY, "output '%s': the caller has no memory for it, %zu bytes", row->name,
+                      size_bytes);
+}
+
+int tw_model_run_allocating(tw_model_t* model, const tw_tensor_t* inputs, tw_model_allocate_t allocate, void* context) {
+  int status = tw_model_check_arrays(model, inputs, model);
+  if (status == TW_MODEL_OK && allocate == NULL) status = tw_error_set(TW_MODEL_BAD_INPUT, "allocate is NULL");
+  if (status != TW_MODEL_OK) return status;
+  caller_t caller = {.allocate = allocate, .context = context};
+  tw_call_t call;
+  call.model = NULL;  // nothing has begun
+  status = begin(&call, model, inputs);
+  if (status == TW_MODEL_OK) {
+    call.allocate = allocate_by_caller;
+    call.allocate_context = &caller;
+    status = tw_call_run(&call);
+  }
   tw_call_end(&call);
   return status;
 }

@@ -33,6 +33,7 @@ from tilewright.runtime.graph_executor.plan_program import plan_specs
 from tilewright.runtime.native.model_interface import (
     InterfaceModel,
     InterfaceTensor,
+    LateCall,
     ModelInterface,
     PreparedCall,
 )
@@ -42,7 +43,7 @@ from tilewright.runtime.plan_executor.tensors import Array
 
 _SYMBOL: Final = "tilewright_model"
 _GETTER: Final = "_get_interface"
-_BESIDE: Final = ("_create", "_destroy", "_run", "_run_tensors", "_error")
+_BESIDE: Final = ("_create", "_destroy", "_run_tensors", "_error")
 
 
 def interface_symbol(file: SharedLibraryFile) -> str | None:
@@ -174,7 +175,7 @@ class _RepeatedCall:
 
     def __init__(self, model: InterfaceModel) -> None:
         self._model: InterfaceModel = model
-        self._call: PreparedCall | None = None
+        self._call: PreparedCall | LateCall | None = None
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         call = self._call

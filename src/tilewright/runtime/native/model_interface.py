@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,12 @@ _CREATE: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Options), _POINT
 _DESTROY: Final = ctypes.CFUNCTYPE(None, _POINTER)
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER, _POINTER)
 _SHAPE: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _SIZES, ctypes.c_uint32, _SIZES)
+_ALLOCATE: Final = ctypes.CFUNCTYPE(
+    _POINTER, _POINTER, ctypes.c_uint32, _SIZES, ctypes.c_int32, ctypes.c_size_t
+)
+_RUN_ALLOCATING: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, _POINTER, _POINTER, _ALLOCATE, _POINTER
+)
 _TEXT: Final = ctypes.CFUNCTYPE(ctypes.c_char_p)
 _CONSTANT: Final = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_uint32)
 _TEXT_OF: Final = ctypes.CFUNCTYPE(ctypes.c_char_p, _POINTER)
@@ -116,12 +122,15 @@ class _Interface(ctypes.Structure):
         ("level", _TEXT_OF),
         ("graph_json", _TEXT_OF),
         ("error", _TEXT),
-        # Not in libraries that were made before there was such a member: see `_FIRST_BYTES`.
+        # Not in libraries that were made before there were such members: see `_FIRST_BYTES`.
         ("constant", _CONSTANT),
+        ("run_allocating", _RUN_ALLOCATING),
+        ("late_outputs", ctypes.POINTER(ctypes.c_uint8)),
     )
 
 
 _FIRST_BYTES: Final = _Interface.constant.offset
+_CONSTANT_BYTES: Final = _Interface.run_allocating.offset
 
 
 class _Bytes:
@@ -202,6 +211,7 @@ class ModelInterface:
         self.name: Final[str] = _text(table.name)
         self.inputs: Final = _tensors(table.inputs[: table.input_count])
         self.outputs: Final = _tensors(table.outputs[: table.output_count])
+        self.late_outputs: Final = _late_outputs(table)
         self.dims: Final = tuple(
             InterfaceDim(_text(one.name), one.input, one.axis)
             for one in table.dims[: table.dim_count]
@@ -244,6 +254,11 @@ class InterfaceModel:
         finalizer.atexit = False
 
     @property
+    def handle(self) -> int:
+        """The address that functions of the interface take."""
+        return self._handle
+
+    @property
     def level(self) -> str:
         """The code that was chosen."""
         return _text(self.interface.table.level(self._handle))
@@ -263,7 +278,7 @@ class InterfaceModel:
         """
         interface = self.interface
         address: int | None = None
-        if interface.table.struct_bytes >= ctypes.sizeof(_Interface):
+        if interface.table.struct_bytes >= _CONSTANT_BYTES:
             address = interface.table.constant(self._handle, index)
         if size_bytes == 0:
             return np.empty(0, np.uint8)
@@ -289,8 +304,10 @@ class InterfaceModel:
 
     def prepare(
         self, inputs: Sequence[Array], outputs: Sequence[Array | None]
-    ) -> PreparedCall:
+    ) -> PreparedCall | LateCall:
         """A call of these arrays, to be made any number of times; outputs that are None are made.
+
+        Where data decides the shape of one, each call makes new ones.
 
         Raises: InputError for arrays that are too many, too few or not dense.
         """
@@ -305,11 +322,17 @@ class InterfaceModel:
             self._output(index, inputs) if one is None else one
             for index, one in enumerate(outputs)
         )
-        results = _described(made, self.interface.outputs)
-        return PreparedCall(self, tuple(inputs), made, (self._handle, given, results))
+        if any(one is None for one in made):
+            return LateCall(self, tuple(inputs), made, given)
+        arrays = cast("tuple[Array, ...]", made)
+        results = _described(arrays, self.interface.outputs)
+        return PreparedCall(self, tuple(inputs), arrays, (self._handle, given, results))
 
-    def _output(self, index: int, inputs: Sequence[Array]) -> Array:
+    def _output(self, index: int, inputs: Sequence[Array]) -> Array | None:
+        """An array for an output; None where data decides its shape."""
         info = self.interface.outputs[index]
+        if self.interface.late_outputs[index]:
+            return None
         shape = info.shape
         if -1 in shape:
             dims = self.interface.dims
@@ -353,6 +376,83 @@ class PreparedCall:
             self._model.interface.check(status)
 
 
+@final
+class LateCall:
+    """A call whose outputs have shapes that data decides; made by `InterfaceModel.prepare`.
+
+    Args:
+        model: whose call it is.
+        inputs: its inputs.
+        outputs: arrays of the caller, whose shapes are checked when they are known; the others are made by each call.
+        given: the inputs as the interface takes them.
+
+    Ownership: keeps the model and the arrays.  Thread-safety: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        model: InterfaceModel,
+        inputs: tuple[Array, ...],
+        outputs: tuple[Array | None, ...],
+        given: ctypes.Array[_Tensor],
+    ) -> None:
+        self.inputs: Final = inputs
+        self.outputs: tuple[Array, ...] = ()
+        self._model: InterfaceModel = model
+        self._wanted: Final = outputs
+        self._given: Final = given
+
+    def __call__(self) -> None:
+        """Call it.  Raises: InputError, DeviceError."""
+        interface, made = self._model.interface, _Results(self._model, self._wanted)
+        run = interface.table.run_allocating
+        allocate = _ALLOCATE(made.allocate)
+        status = run(self._model.handle, ctypes.addressof(self._given), allocate, None)
+        if made.problem is not None:
+            raise made.problem
+        interface.check(status)
+        self.outputs = made.arrays
+
+
+@final
+class _Results:
+    """The outputs of one call, made when their shapes are known."""
+
+    def __init__(self, model: InterfaceModel, wanted: Sequence[Array | None]) -> None:
+        self.problem: Exception | None = None
+        self._infos: Sequence[InterfaceTensor] = model.interface.outputs
+        self._arrays: list[Array | None] = list(wanted)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        return tuple(cast("list[Array]", self._arrays))
+
+    def allocate(
+        self, _: int | None, index: int, shape: Sequence[int], rank: int, size_bytes: int
+    ) -> int | None:
+        """The address of an output; None where it has none, and then what is the matter is the call's error."""
+        del size_bytes
+        extents = tuple(shape[:rank])
+        try:
+            self._arrays[index] = array = self._array(index, extents)
+        except Exception as error:
+            self.problem = error
+            return None
+        return array.ctypes.data
+
+    def _array(self, index: int, shape: tuple[int, ...]) -> Array:
+        info, given = self._infos[index], self._arrays[index]
+        dtype = dtypes.from_dlpack(*info.type).numpy
+        if given is None:
+            return np.empty(shape, dtype)
+        if given.shape != shape or given.dtype != dtype or not given.flags.c_contiguous:
+            raise InputError(
+                f"got {given.dtype}{list(given.shape)}, expected a dense {dtype}{list(shape)}",
+                location=f"output '{info.name}'",
+            )
+        return given
+
+
 def _destroy(interface: ModelInterface, handle: int) -> None:
     interface.table.destroy(handle)
 
@@ -380,6 +480,13 @@ def _tensors(infos: Sequence[_TensorInfo]) -> tuple[InterfaceTensor, ...]:
         )
         for one in infos
     )
+
+
+def _late_outputs(table: _Interface) -> tuple[bool, ...]:
+    """For each output whether data decides its shape; before there was such a member, there were no such outputs."""
+    if table.struct_bytes < ctypes.sizeof(_Interface):
+        return (False,) * table.output_count
+    return tuple(map(bool, table.late_outputs[: table.output_count]))
 
 
 def _text(data: bytes | None) -> str:

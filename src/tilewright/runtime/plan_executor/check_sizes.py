@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import final
 
 from tilewright.base.errors import InputError
-from tilewright.base.symbolic import Dim, bounds
-from tilewright.formats.plan import Plan
+from tilewright.base.symbolic import Dim
+from tilewright.formats.plan.flow_layout import open_extents
 from tilewright.runtime.plan_executor.record_steps import StepRecorder
 
 
@@ -60,16 +60,6 @@ class SizeChecks:
                     f"sizes are too small for this model: {size} is {steps.number(size)} "
                     f"for {steps.given}"
                 )
-
-
-def open_extents(plan: Plan) -> list[Dim]:
-    """Sizes that may come out negative, in the order in which exported libraries look at them: errors name the first."""
-    extents = (d for e in plan.entries for d in e.shape if not isinstance(d, int))
-    return [
-        size
-        for size in dict.fromkeys(extents)
-        if (lowest := bounds(size)[0]) is None or lowest < 0
-    ]
 
 
 def check_sizes(steps: StepRecorder) -> None:

@@ -25,14 +25,9 @@ from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.plan import FLOW_KINDS, Step
+from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, Run, names_in
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.check_sizes import leaves_nothing
-from tilewright.runtime.plan_executor.flow_layout import (
-    FROM_INPUTS,
-    FlowLayout,
-    Run,
-    names_in,
-)
+from tilewright.runtime.plan_executor.check_sizes import SizeChecks, leaves_nothing
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
 from tilewright.runtime.plan_executor.results import result_for
 from tilewright.runtime.plan_executor.tensors import (
@@ -124,6 +119,10 @@ class FlowRunner:
         self.resources: Resources = resources
         self.plan = resources.plan
         self.layout: FlowLayout = FlowLayout(resources.plan, is_stepwise=is_stepwise)
+        self._checks: dict[int, SizeChecks] = {
+            group: SizeChecks(found.equalities, found.extents)
+            for group, found in self.layout.conditions.items()
+        }
         self._is_stepwise: bool = is_stepwise
         self._heap: native.Heap = resources.heap or native.Heap()
         self._recorded: OrderedDict[tuple[int, ...], _Recorded] = OrderedDict()
@@ -499,6 +498,6 @@ class FlowRunner:
             raise ArchiveError("a block is larger than its memory", location="plan")
 
     def _check(self, steps: StepRecorder, group: int) -> None:
-        checks = self.layout.checks.get(group)
+        checks = self._checks.get(group)
         if checks is not None:
             checks(steps)

@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.base.record import record
 from tilewright.formats.plan import Plan, Step
+from tilewright.formats.plan.flow_layout import Run
 from tilewright.runtime.plan_executor.flow import Call, FlowRunner
-from tilewright.runtime.plan_executor.flow_layout import Run
 from tilewright.runtime.plan_executor.tensors import Array
 
 

@@ -160,6 +160,28 @@ def test_sizes_of_a_call_are_told_by_its_tensors(tmp_path: Path) -> None:
         exported[transpose](x, np.zeros((3, 3), np.float32))
 
 
+def test_a_kernel_alone_knows_its_own_sizes_not_those_of_the_model(tmp_path: Path) -> None:
+    """The first size of this kernel is the second one of the model."""
+    compiler()
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        agraph (float[A] x, float[B,3] z) => (float[A] y, float[3,B] w) {
+          y = Neg(x)
+          w = Transpose(z)
+        }"""
+    )
+    factory = tw.build(model)
+    names = factory.lib.function_names()
+    factory.lib.export_library(tmp_path / "kernels.so")
+    exported = load_module(tmp_path / "kernels.so")
+    (transpose,) = (name for name in names if name.startswith("transpose"))
+    z = np.arange(15, dtype=np.float32).reshape(5, 3)
+    for lib in (factory.lib, exported):
+        w = np.zeros((3, 5), np.float32)
+        lib[transpose](z, w)
+        np.testing.assert_array_equal(w, z.T)
+
+
 @pytest.mark.slow
 def test_the_library_of_a_model_has_them_when_it_is_asked_to(
     factory: Factory, wanted: np.ndarray, tmp_path: Path

@@ -11,11 +11,11 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Dimension, Entry, Plan, Storage
+from tilewright.formats.plan.flow_layout import open_extents
 from tilewright.runtime.plan_executor.check_sizes import (
     SizeChecks,
     check_sizes,
     leaves_nothing,
-    open_extents,
 )
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
 from tilewright.runtime.recorder import Recorder

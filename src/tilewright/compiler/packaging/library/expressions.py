@@ -12,22 +12,25 @@ from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol
 from tilewright.base.text import identifier, unique
 from tilewright.compiler.packaging.library.names import comment
-from tilewright.formats.plan import Dimension
 
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 @final
 class Sizes:
-    """The sizes of a program: each expression gets a number when it is first met."""
+    """The sizes of a program: each expression gets a number when it is first met.
 
-    def __init__(self, dims: Sequence[Dimension]) -> None:
+    Args:
+        names: of the symbols, in the order in which their values come.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
         taken: set[str] = set()
         self._names: dict[str, str] = {}
-        for dim in dims:
-            name = unique(f"d_{identifier(dim.name)}", taken)
+        for symbol in names:
+            name = unique(f"d_{identifier(symbol)}", taken)
             taken.add(name)
-            self._names[dim.name] = name
+            self._names[symbol] = name
         self._ordinals: dict[Expr, int] = {}
 
     def __len__(self) -> int:
@@ -49,13 +52,13 @@ class Sizes:
         """The lines of a function that computes all sizes."""
         used = {symbol.name for size in self._ordinals for symbol in size.symbols}
         declared = [
-            f"  const int64_t {word} = dims[{index}];"
-            for index, (dim, word) in enumerate(self._names.items())
-            if dim in used
+            f"  const int64_t {word} = symbols[{index}];"
+            for index, (symbol, word) in enumerate(self._names.items())
+            if symbol in used
         ]
         return [
-            "// Every size that depends on the dimensions of a call.",
-            f"static void {name}(const int64_t* dims, int64_t* sizes) {{",
+            "// Every size that depends on a call.",
+            f"static void {name}(const int64_t* symbols, int64_t* sizes) {{",
             *declared,
             *(
                 f"  sizes[{ordinal}] = {c_expression(size, self._names)};"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, symbols
 from tilewright.base.version import VERSION
 from tilewright.compiler.packaging.library.names import comment, macro_names
 from tilewright.formats.plan import Dimension, Entry, Plan
@@ -45,6 +45,7 @@ def header_text(
         scratch_bytes: of each thread of such a call.
     """
     upper = name.upper()
+    late = [comment(plan.outputs[i][0]) for i in late_outputs(plan)]
     words = {
         "NAME": name,
         "UPPER": upper,
@@ -59,11 +60,41 @@ def header_text(
         "RUN": _run(plan, name, upper),
         "AND_DIMS": " and say what the dimensions are" if plan.dims else "",
         "SHAPES": _shapes(plan, name),
-        "WORKSPACE": f"{name}_workspace_bytes()"
-        if plan.dims
-        else f"{upper}_WORKSPACE_BYTES(threads)",
+        "LATE": f": data decides those of {', '.join(late)}" if late else "",
+        **_memory_words(plan, name, upper),
     }
     return fill("model.h", words)
+
+
+def _memory_words(plan: Plan, name: str, upper: str) -> Mapping[str, str]:
+    """What the options say of memory, which cannot be taken beforehand where data decides sizes."""
+    if plan.has_reads or plan.has_blocks:
+        return {
+            "CONCURRENCY": "0: this model has sizes that data decides, whose memory calls take when they know them",
+            "WORKSPACE": "NULL, likewise",
+            "WORKSPACE_BYTES": "0",
+        }
+    least = (
+        f"{name}_workspace_bytes()" if plan.dims else f"{upper}_WORKSPACE_BYTES(threads)"
+    )
+    indent = " " * 31
+    return {
+        "CONCURRENCY": "0: a call that finds no memory of an earlier one takes some. n: memory for n calls at a\n"
+        f"{indent}time is taken by create (where sizes vary: by prepare), others wait, and no call\n"
+        f"{indent}allocates any",
+        "WORKSPACE": "memory for one call at a time instead of the model's own, aligned to 64 bytes",
+        "WORKSPACE_BYTES": f"at least {least}",
+    }
+
+
+def late_outputs(plan: Plan) -> tuple[int, ...]:
+    """The outputs whose shapes data decides, by position."""
+    bound = {size.name for step in plan.steps for size in step.sizes}
+    return tuple(
+        place
+        for place, (_, entry) in enumerate(plan.outputs)
+        if any(s.name in bound for d in plan.entries[entry].shape for s in symbols(d))
+    )
 
 
 def entries_of(plan: Plan, rows: Sequence[tuple[str, int]]) -> list[Entry]:
@@ -104,7 +135,7 @@ def _tensors(plan: Plan, upper: str, arena_bytes: int, scratch_bytes: int) -> st
             lines += ["", *_tensor(plan.entries[entry], f"{upper}_{subject}_{word}", index)]
     dims = macro_names(dim.name for dim in plan.dims)
     lines += ["", *(f"#define {upper}_DIM_{word} {i}" for i, word in enumerate(dims))]
-    if not plan.dims:
+    if not plan.dims and not plan.has_reads and not plan.has_blocks:
         size = f"((size_t){arena_bytes} + (size_t){scratch_bytes} * (size_t)(threads))"
         lines += [
             "/* What a workspace must have for a model that runs on so many threads. */",
@@ -133,6 +164,11 @@ def _tensor(entry: Entry, word: str, index: int) -> list[str]:
 
 def _run(plan: Plan, name: str, upper: str) -> str:
     arrays = "const void* const inputs[], void* const outputs[]"
+    if late_outputs(plan):
+        return (
+            "/* Computes the outputs. Data decides shapes of theirs, so addresses do not do. Where they are known to the\n"
+            "   caller, run_tensors checks them; else run_allocating asks for memory. */"
+        )
     if not plan.dims:
         return (
             f"/* Computes the outputs: {upper}_INPUT_COUNT tensors in, {upper}_OUTPUT_COUNT out. */\n"
@@ -148,12 +184,17 @@ def _shapes(plan: Plan, name: str) -> str:
     if not plan.dims:
         return ""
     api = f"{name.upper()}_API"
+    note = (
+        "Of outputs whose shapes data decides nobody knows them. "
+        if late_outputs(plan)
+        else ""
+    )
     return f"""
 /* Makes what calls of these sizes need, which they then find: the 32 sizes used last are kept, with `concurrency`
    all that were prepared, and no others run. */
 {api} int {name}_prepare({name}* model, const int64_t dims[]);
 
-/* The extents of a tensor for these sizes. */
+/* The extents of a tensor for these sizes. {note}*/
 {api} int {name}_input_shape({name}* model, const int64_t dims[], uint32_t input, int64_t out_shape[]);
 {api} int {name}_output_shape({name}* model, const int64_t dims[], uint32_t output, int64_t out_shape[]);
 

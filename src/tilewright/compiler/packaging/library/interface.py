@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.version import VERSION
-from tilewright.compiler.packaging.library.header import entries_of, fill, fixed_size
+from tilewright.compiler.packaging.library.header import (
+    entries_of,
+    fill,
+    fixed_size,
+    late_outputs,
+)
 from tilewright.compiler.packaging.library.names import string
 from tilewright.compiler.packaging.library.weights import WeightsFile, checksum
 from tilewright.formats.plan import Entry, Plan
@@ -37,6 +42,7 @@ def interface_source(
         programs: symbol and label of each level, best first.
         weights: the lines that define the constant `weights`.
     """
+    late = late_outputs(plan)
     words = {
         "NAME": name,
         "UPPER": name.upper(),
@@ -54,6 +60,9 @@ def interface_source(
         "INPUT_COUNT": str(len(plan.inputs)),
         "OUTPUT_COUNT": str(len(plan.outputs)),
         "DIM_COUNT": str(len(plan.dims)),
+        "LATE_OUTPUTS": ", ".join(
+            str(int(place in late)) for place in range(max(len(plan.outputs), 1))
+        ),
     }
     shapes = fill("shapes.c", words) if plan.dims else ""
     return fill("model.c", {**words, "RUN": _run(plan, name), "SHAPES": shapes})
@@ -143,6 +152,8 @@ def _dim_infos(plan: Plan, name: str) -> list[str]:
 
 def _run(plan: Plan, name: str) -> str:
     arrays = "const void* const inputs[], void* const outputs[]"
+    if late_outputs(plan):
+        return ""
     if plan.dims:
         head = f"int {name}_run_dims({name}* model, const int64_t dims[], {arrays}) {{"
         return f"{head}\n  return run(model, dims, inputs, outputs);\n}}"

@@ -6,8 +6,7 @@ Says what goes into a library and refuses what cannot.  Called by exports and by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final, final
+from typing import final
 
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
@@ -15,7 +14,7 @@ from tilewright.base.target import LEVELS, Target
 from tilewright.compiler.backends.backend import CompiledKernel
 from tilewright.compiler.packaging.archive import Part
 from tilewright.formats.executable import ExportDecl
-from tilewright.formats.plan import Plan, Step
+from tilewright.formats.plan import Plan
 
 
 @final
@@ -48,30 +47,10 @@ def level_of(
         label=level_label(part.target),
         arch=part.target.arch,
         features=part.target.features,
-        plan=expecting_at_once(part.plan),
+        plan=part.plan,
         kernels={kernel.name: kernel.export for kernel in kernels},
         constants=constants,
     )
-
-
-def expecting_at_once(plan: Plan) -> Plan:
-    """The plan with what its steps expect of sizes expected of every call: a library looks before it runs.
-
-    A call is refused, too, for what a branch expects that would not have run.
-    """
-    expected = [step for step in plan.steps if step.kind == "expect"]
-    if not expected:
-        return plan
-    pairs = [pair for step in expected for pair in step.pairs]
-    steps = (
-        Step("label", step.name, "", (), 0) if step.kind == "expect" else step
-        for step in plan.steps
-    )
-    equalities = tuple(dict.fromkeys((*plan.equalities, *pairs)))
-    return replace(plan, steps=tuple(steps), equalities=equalities)
-
-
-_SHOWN: Final = 12  # places that an error lists
 
 
 def level_label(target: Target) -> str:
@@ -84,21 +63,8 @@ def level_label(target: Target) -> str:
 def refuse_host_steps(plan: Plan) -> None:
     """Libraries have no Python to run reference implementations in.
 
-    Raises: UserError listing the ops without machine code and their nodes, or for sizes that data decides.
+    Raises: UserError listing the ops without machine code and their nodes.
     """
-    if plan.has_reads:
-        places = dict.fromkeys(
-            s.target or "a node without a name" for s in plan.steps if s.sizes
-        )
-        listed = [f"  {place}" for place in places][:_SHOWN]
-        more = len(places) - len(listed)
-        listed += [f"  and {more} more"] if more else []
-        raise UserError(
-            "the program has sizes that data decides, which a library does not read:\n"
-            + "\n".join(listed),
-            location=plan.name,
-            hint="save a .vmfb instead, or compile with input_values for the inputs that decide them",
-        )
     rows: dict[str, list[str]] = {}
     for step in plan.steps:
         if step.kind == "host":

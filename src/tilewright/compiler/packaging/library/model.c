@@ -17,6 +17,7 @@ const tw_library_t @NAME@_library = {@TITLE@, "tilewright @VERSION@", programs, 
 
 @TENSOR_INFOS@
 @DIM_INFOS@
+static const uint8_t late_outputs[] = {@LATE_OUTPUTS@};
 static const char* const levels[] = {@LEVELS@};
 
 // The header repeats the core's layouts under names of its own.
@@ -51,6 +52,10 @@ static int run(@NAME@* model, const int64_t* dims, const void* const* inputs, vo
 int @NAME@_run_tensors(@NAME@* model, const @NAME@_tensor inputs[], const @NAME@_tensor outputs[]) {
   return tw_model_run_tensors(model_of(model), (const tw_tensor_t*)(const void*)inputs,
                               (const tw_tensor_t*)(const void*)outputs);
+}
+
+int @NAME@_run_allocating(@NAME@* model, const @NAME@_tensor inputs[], @NAME@_allocate allocate, void* context) {
+  return tw_model_run_allocating(model_of(model), (const tw_tensor_t*)(const void*)inputs, allocate, context);
 }
 
 static int prepare(@NAME@* model, const int64_t* dims) { return tw_model_prepare(model_of(model), dims); }
@@ -100,6 +105,8 @@ static const @NAME@_interface interface = {
     .graph_json = graph_json,
     .error = @NAME@_error,
     .constant = constant,
+    .run_allocating = @NAME@_run_allocating,
+    .late_outputs = late_outputs,
 };
 
 const @NAME@_interface* @NAME@_get_interface(void) { return &interface; }

@@ -43,13 +43,11 @@ typedef struct @NAME@ @NAME@;
 typedef struct @NAME@_options {
   size_t struct_bytes;      /* sizeof(@NAME@_options), so that options of older programs are understood; 0: all of it */
   uint32_t threads;         /* 0: one per processor that this process may use */
-  uint32_t concurrency;     /* 0: a call that finds no memory of an earlier one takes some. n: memory for n calls at a
-                               time is taken by create (where sizes vary: by prepare), others wait, and no call
-                               allocates any */
+  uint32_t concurrency;     /* @CONCURRENCY@ */
   const char* weights_path; /* NULL: in the library, or the file beside it */
   const char* level;        /* NULL: the best code that the processor can run; else one of @LEVELS@ */
-  void* workspace;          /* memory for one call at a time instead of the model's own, aligned to 64 bytes */
-  size_t workspace_bytes;   /* at least @WORKSPACE@ */
+  void* workspace;          /* @WORKSPACE@ */
+  size_t workspace_bytes;   /* @WORKSPACE_BYTES@ */
 } @NAME@_options;
 
 /* A tensor with its type and shape, for @NAME@_run_tensors. */
@@ -61,6 +59,10 @@ typedef struct @NAME@_tensor {
   uint8_t type_bits;
   uint16_t reserved; /* 0 */
 } @NAME@_tensor;
+
+/* Gives memory for an output, `size_bytes` of it, aligned to its elements; called by the thread of the call, once for each
+ * output, as soon as its shape is known. NULL ends the call, unless there are no bytes. */
+typedef void* (*@NAME@_allocate)(void* context, uint32_t output, const int64_t* shape, int32_t rank, size_t size_bytes);
 
 /* What is known of a tensor before any call. */
 typedef struct @NAME@_tensor_info {
@@ -111,6 +113,9 @@ typedef struct @NAME@_interface {
   const char* (*error)(void);
   /* The bytes of a weight, by its place among the constants of the plan; NULL: there are not so many. */
   const void* (*constant)(const @NAME@* model, uint32_t index);
+  int (*run_allocating)(@NAME@* model, const @NAME@_tensor* inputs, @NAME@_allocate allocate, void* context);
+  /* For each output 1 where data decides its shape: `output_shape` does not know it, `run` does not take it. */
+  const uint8_t* late_outputs;
 } @NAME@_interface;
 
 @UPPER@_API const @NAME@_interface* @NAME@_get_interface(void);
@@ -125,6 +130,10 @@ typedef struct @NAME@_interface {
 
 /* The same, where types and shapes are checked@AND_DIMS@. */
 @UPPER@_API int @NAME@_run_tensors(@NAME@* model, const @NAME@_tensor inputs[], const @NAME@_tensor outputs[]);
+
+/* The same, where the caller learns the shapes of the outputs in the call and gives their memory then@LATE@. */
+@UPPER@_API int @NAME@_run_allocating(@NAME@* model, const @NAME@_tensor inputs[], @NAME@_allocate allocate,
+                                      void* context);
 @SHAPES@
 /* The code that was chosen: one of @LEVELS@. */
 @UPPER@_API const char* @NAME@_level(const @NAME@* model);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -95,19 +96,17 @@ class Model {
     model_.reset(model);
   }
 
-  // New tensors for the outputs.
+  // New tensors for the outputs, whose shapes data may decide.
   std::vector<Tensor> operator()(const std::vector<View>& inputs) const {
     const Interface& api = *::@NAME@_get_interface();
-    const Shape dims = dims_of(inputs);
+    require_count("inputs", inputs.size(), api.input_count);
+    const auto sources = raw(inputs);
+    Results results(api.output_count);
+    const int status = ::@NAME@_run_allocating(loaded(), sources.data(), &Results::allocate, &results);
+    if (results.problem) std::rethrow_exception(results.problem);
+    check(status);
     std::vector<Tensor> outputs;
-    std::vector<View> views;
-    for (std::uint32_t i = 0; i < api.output_count; ++i) {
-      Shape shape(static_cast<std::size_t>(api.outputs[i].rank));
-      check(api.output_shape(loaded(), dims.data(), i, shape.data()));
-      outputs.emplace_back(api.outputs[i], std::move(shape));
-      views.push_back(outputs.back().as_view());
-    }
-    run(inputs, views);
+    for (auto& made : results.made) outputs.push_back(std::move(*made));
     return outputs;
   }
 
@@ -131,6 +130,27 @@ class Model {
     void operator()(::@NAME@* model) const noexcept { ::@NAME@_destroy(model); }
   };
 
+  // The outputs of a call, made when their shapes are known. C is between here and the caller: what is thrown waits.
+  struct Results {
+    explicit Results(std::size_t count) : made(count) {}
+
+    static void* allocate(void* context, std::uint32_t output, const std::int64_t* shape, std::int32_t rank,
+                          std::size_t) noexcept {
+      Results& results = *static_cast<Results*>(context);
+      try {
+        const auto& info = ::@NAME@_get_interface()->outputs[output];
+        results.made[output].reset(new Tensor(info, Shape(shape, shape + rank)));
+        return results.made[output]->raw();
+      } catch (...) {
+        results.problem = std::current_exception();
+        return nullptr;
+      }
+    }
+
+    std::vector<std::unique_ptr<Tensor>> made;
+    std::exception_ptr problem;
+  };
+
   ::@NAME@* loaded() const {
     if (!model_) throw Error(@UPPER@_BAD_INPUT, "the model was moved from");
     return model_.get();
@@ -141,17 +161,6 @@ class Model {
     const std::string text =
         "got " + std::to_string(given) + " " + what + ", expected " + std::to_string(wanted);
     throw Error(@UPPER@_BAD_INPUT, text.c_str());
-  }
-
-  static Shape dims_of(const std::vector<View>& inputs) {
-    const Interface& api = *::@NAME@_get_interface();
-    require_count("inputs", inputs.size(), api.input_count);
-    Shape dims;
-    for (std::uint32_t i = 0; i < api.dim_count; ++i) {
-      const Shape& shape = inputs[api.dims[i].input].shape;
-      dims.push_back(api.dims[i].axis < shape.size() ? shape[api.dims[i].axis] : 0);
-    }
-    return dims;
   }
 
   static std::vector<::@NAME@_tensor> raw(const std::vector<View>& views) {

@@ -15,7 +15,11 @@ from tilewright.base.text import identifier
 from tilewright.compiler.packaging.library.core_files import FOLDER as CORE
 from tilewright.compiler.packaging.library.core_files import UNITS as CORE_UNITS
 from tilewright.compiler.packaging.library.core_files import core_files
-from tilewright.compiler.packaging.library.header import fill, header_text
+from tilewright.compiler.packaging.library.header import (
+    fill,
+    header_text,
+    late_outputs,
+)
 from tilewright.compiler.packaging.library.interface import (
     CONTEXT_SYMBOL,
     PACKED_FUNCTIONS,
@@ -278,10 +282,11 @@ def _weights(
 
 
 def _exports(plan: Plan, name: str) -> tuple[str, ...]:
-    dynamic = ("run_dims", "prepare", "input_shape", "output_shape", "workspace_bytes")
+    dynamic = ("prepare", "input_shape", "output_shape", "workspace_bytes")
+    by_address = () if late_outputs(plan) else ("run_dims" if plan.dims else "run",)
     functions = (
-        *("get_interface", "create", "destroy", "run_tensors", "level", "error"),
-        *(dynamic if plan.dims else ("run",)),
+        *("get_interface", "create", "destroy", "run_tensors", "run_allocating"),
+        *("level", "error", *by_address, *(dynamic if plan.dims else ())),
     )
     return (
         *(f"{name}_{function}" for function in functions),

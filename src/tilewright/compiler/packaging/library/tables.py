@@ -11,13 +11,15 @@ from typing import Final, final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.symbolic import bounds, symbols
+from tilewright.base.symbolic import Dim, symbols
 from tilewright.compiler.packaging.library.expressions import Sizes
+from tilewright.compiler.packaging.library.flow_tables import FlowTables
 from tilewright.compiler.packaging.library.header import shape_text
 from tilewright.compiler.packaging.library.level import Level
 from tilewright.compiler.packaging.library.names import comment, string
 from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, ExportDecl
 from tilewright.formats.plan import Dimension, Entry, Plan, Step, to_json
+from tilewright.formats.plan.flow_layout import open_extents
 
 DIM_LIMIT: Final = 64  # MIRROR LIBRARY LIMITS
 ARGUMENT_LIMIT: Final = 255
@@ -29,6 +31,10 @@ _KINDS: Final = {
     "branch": "TW_STEP_GOTO",
     "jump": "TW_STEP_GOTO",
     "row": "TW_STEP_ROW",
+    "read": "TW_STEP_READ",
+    "allocate": "TW_STEP_ALLOCATE",
+    "rebind": "TW_STEP_REBIND",
+    "expect": "TW_STEP_EXPECT",
 }
 _INCLUDES: Final = (
     '#include "core/tw_packed.h"',
@@ -38,7 +44,7 @@ _INCLUDES: Final = (
 )
 _TABLES: Final = (
     "equalities", "guards", "checks", "storages", "entries", "arguments", "constants", "steps", "kernels", "callees",
-    "call_arguments", "weight_offsets",
+    "call_arguments", "weight_offsets", "expectations",
 )  # fmt: skip
 _STORAGE_KINDS: Final = {
     "input": "TW_STORAGE_INPUT",
@@ -46,6 +52,7 @@ _STORAGE_KINDS: Final = {
     "constant": "TW_STORAGE_CONSTANT",
     "transient": "TW_STORAGE_TRANSIENT",
     "row": "TW_STORAGE_ROW",
+    "block": "TW_STORAGE_BLOCK",
 }
 
 
@@ -144,7 +151,9 @@ class _Writer:
         self.context: str = context
         self.offsets: Sequence[int] = offsets
         self.prefix: str = prefix  # of what the tables are called
-        self.sizes: Sizes = Sizes(level.plan.dims)
+        self.flow: FlowTables = FlowTables(plan)
+        names = [dim.name for dim in plan.dims]
+        self.sizes: Sizes = Sizes((*names, *self.flow.late_names))
         self.shapes: list[str] = []
         self.made: set[str] = (
             set()
@@ -180,6 +189,7 @@ class _Writer:
             *self._entries(),
             *self._steps(),
             *self._call_arguments(),
+            *self._flow(),
         ]
         return [
             *self.shapes,
@@ -272,17 +282,18 @@ class _Writer:
         """What must hold of the sizes, and of the indices in the data."""
         number = self.sizes.number
         equalities = [
-            f"{{{number(a)}, {number(b)}, {string(str(a))}, {string(str(b))}}}"
-            for a, b in self.plan.equalities
+            self._equality(pair, "", self.flow.group_of(pair))
+            for pair in self.plan.equalities
         ]
-        extents = {
-            d: None for e in self.plan.entries for d in e.shape if not isinstance(d, int)
-        }
-        lowest = {extent: bounds(extent)[0] for extent in extents}
+        expectations = [
+            self._equality(pair, step.target, 0)
+            for step in self.plan.steps
+            if step.kind == "expect"
+            for pair in step.pairs
+        ]
         guards = [
-            f"{{{number(extent)}, {string(str(extent))}}}"
-            for extent, low in lowest.items()
-            if low is None or low < 0
+            f"{{{number(extent)}, {string(str(extent))}, {self.flow.group_of((extent,))}}}"
+            for extent in open_extents(self.plan)
         ]
         checks = [
             f"{{{string(c.location)}, {c.axis}, {number(c.size)}, {number(c.low)}, {number(c.high)}}}"
@@ -291,9 +302,15 @@ class _Writer:
         self.guard_count: int = len(guards)
         return [
             *self._table("tw_equality_t", "equalities", equalities),
+            *self._table("tw_equality_t", "expectations", expectations),
             *self._table("tw_size_guard_t", "guards", guards),
             *self._table("tw_index_check_t", "checks", checks),
         ]
+
+    def _equality(self, pair: tuple[Dim, Dim], location: str, group: int) -> str:
+        left, right = map(self.sizes.number, pair)
+        texts = (string(str(pair[0])), string(str(pair[1])), string(location))
+        return f"{{{left}, {right}, {', '.join(texts)}, {group}}}"
 
     # ---- memory ----
 
@@ -313,7 +330,7 @@ class _Writer:
             place = places.get(index, storage.offset_bytes)
             rows.append(
                 f"{{{_STORAGE_KINDS[storage.kind]}, {storage.first}, {storage.last}, {place}, "
-                f"{self.sizes.number(storage.size_bytes)}}}"
+                f"{self.sizes.number(storage.size_bytes)}, {self.flow.groups[index]}}}"
                 + (f" /* {comment(storage.name)} */" if storage.name else "")
             )
         return self._table("tw_storage_t", "storages", rows)
@@ -333,11 +350,12 @@ class _Writer:
         constants: list[str] = []
         rows: list[str] = []
         argument_count = constant_count = 0
-        for step in self.plan.steps:
-            rows.append(self._step(step, argument_count, constant_count))
+        firsts = self.flow.firsts()
+        for step, first in zip(self.plan.steps, firsts, strict=True):
+            rows.append(self._step(step, argument_count, constant_count, first))
             arguments.append(", ".join(map(str, step.arguments)))
             argument_count += len(step.arguments)
-            if step.kind == "dispatch":
+            if step.kind in ("dispatch", "rebind"):
                 constants.append(self.sizes.numbers(step.dims))
                 constant_count += len(step.dims)
         return [
@@ -347,13 +365,19 @@ class _Writer:
             *self._table("tw_step_t", "steps", rows),
         ]
 
-    def _step(self, step: Step, argument_first: int, constant_first: int) -> str:
+    def _step(
+        self, step: Step, argument_first: int, constant_first: int, first: int
+    ) -> str:
         target, constant_count = 0, 0
         if step.kind == "dispatch":
             self._check_kernel(step)
             target, constant_count = self.kernels[step.target], len(step.dims)
         elif step.kind == "call":
             target = self.callees[step.target]
+        elif step.kind == "expect":
+            target, constant_count = first, len(step.pairs)
+        elif step.sizes:
+            target, constant_count = first, len(step.sizes)
         elif step.goto >= 0:
             target = step.goto
         barrier = int(step.barrier or step.kind == "call")
@@ -395,6 +419,40 @@ class _Writer:
                     rows.append(f"[{place}] = {row}")
                 place += 1
         return self._table("tw_signature_t", "call_arguments", rows)
+
+    # ---- sizes that data decides ----
+
+    def _flow(self) -> list[str]:
+        if not self.flow.is_needed:
+            return []
+        prefix = self.prefix
+        tables = [
+            line
+            for name, type_, rows in self.flow.tables()
+            for line in self._table(type_, name, rows)
+        ]
+        names = ", ".join(map(string, self.flow.late_names))
+        lists = ", ".join(map(str, self.flow.lists)) or "0"
+        members = {
+            "names": f"{prefix}late_names",
+            "late_sizes": self._own("late_sizes"),
+            "stretches": self._own("stretches"),
+            "groups": self._own("groups"),
+            "lists": f"{prefix}lists",
+            "symbol_count": len(self.plan.dims) + len(self.flow.late_names),
+            "stretch_count": self.flow.stretch_count,
+            "group_count": self.flow.group_count,
+        }
+        return [
+            "// Sizes that data decides.",
+            f"static const char* const {prefix}late_names[] = {{{names}}};",
+            f"static const uint32_t {prefix}lists[] = {{{lists}}};",
+            *tables,
+            f"static const tw_flow_t {prefix}flow = {{",
+            *(f"    .{member} = {value}," for member, value in members.items()),
+            "};",
+            "",
+        ]
 
     # ---- code ----
 
@@ -461,6 +519,7 @@ class _Writer:
             else "NULL",
             "dims": self._own("dimensions"),
             **{name: self._own(name) for name in _TABLES},
+            "flow": f"&{self.prefix}flow" if self.flow.is_needed else "NULL",
             "callee_context": f"TW_LINKED(&{self.context})" if has_calls else "NULL",
             "evaluate": f"{self.prefix}evaluate" if len(self.sizes) else "NULL",
             "size_count": len(self.sizes),

@@ -1,6 +1,6 @@
 """A plan whose sizes data decides, cut where they are read: runs of steps, and who binds which size.
 
-Computed once per plan; knows no numbers.  Called by `flow`.
+Computed once per plan; knows no numbers.  Called by whoever runs such plans, and by those who write them as tables of C.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast, final
 
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, Expr, symbols
-from tilewright.formats.plan import FLOW_KINDS, Plan, Step
-from tilewright.runtime.plan_executor.check_sizes import SizeChecks, open_extents
+from tilewright.base.symbolic import Dim, Expr, bounds, symbols
+from tilewright.formats.plan.steps import FLOW_KINDS, Plan, Step
 
 FROM_INPUTS: Final = -1
 """The group of what the inputs alone decide; others have the first step that binds their last size."""
@@ -36,6 +35,20 @@ class Run:
 
 
 @final
+@record
+class SizeConditions:
+    """What must hold of the sizes of a group.
+
+    Attributes:
+        equalities: sizes that must agree.
+        extents: sizes that an image smaller than the windows over it makes negative.
+    """
+
+    equalities: tuple[tuple[Dim, Dim], ...] = ()
+    extents: tuple[Dim, ...] = ()
+
+
+@final
 class FlowLayout:
     """Runs by their first step, groups of storages with the symbols that they depend on, blocks by such a symbol.
 
@@ -54,7 +67,7 @@ class FlowLayout:
         # Outputs are arrays of their shape; of other storages views may have shapes that are read later.
         shapes = {plan.entries[e].storage: plan.entries[e].shape for _, e in plan.outputs}
         self.groups: tuple[int, ...] = tuple(
-            self._group((storage.size_bytes, *shapes.get(index, ())))
+            self.group_of((storage.size_bytes, *shapes.get(index, ())))
             for index, storage in enumerate(plan.storages)
         )
         names: dict[int, set[str]] = {}
@@ -71,23 +84,30 @@ class FlowLayout:
             name: tuple(found) for name, found in blocks.items()
         }
         self.runs: Mapping[int, Run] = {run.start: run for run in self._find_runs()}
-        self.checks: dict[int, SizeChecks] = self._find_checks()
+        self.conditions: Mapping[int, SizeConditions] = self._find_conditions()
 
     def groups_of(self, names: Iterable[str]) -> tuple[int, ...]:
         """The groups that steps which bind these sizes complete."""
         return tuple(sorted({self._binders[name] for name in names}))
 
-    def _group(self, sizes: Iterable[Dim]) -> int:
+    def group_of(self, sizes: Iterable[Dim]) -> int:
+        """The first step that binds the last of some sizes, `FROM_INPUTS` where the inputs decide them all."""
         return max((self._binders.get(n, FROM_INPUTS) for n in names_in(sizes)), default=-1)
 
-    def _find_checks(self) -> dict[int, SizeChecks]:
+    def _find_conditions(self) -> dict[int, SizeConditions]:
         """What is to be looked at when the last size of a group is known."""
-        found: dict[int, SizeChecks] = {}
+        pairs: dict[int, list[tuple[Dim, Dim]]] = {}
+        extents: dict[int, list[Dim]] = {}
         for pair in self.plan.equalities:
-            found.setdefault(self._group(pair), SizeChecks()).equalities.append(pair)
+            pairs.setdefault(self.group_of(pair), []).append(pair)
         for extent in open_extents(self.plan):
-            found.setdefault(self._group((extent,)), SizeChecks()).extents.append(extent)
-        return found
+            extents.setdefault(self.group_of((extent,)), []).append(extent)
+        return {
+            group: SizeConditions(
+                tuple(pairs.get(group, ())), tuple(extents.get(group, ()))
+            )
+            for group in {*pairs, *extents}
+        }
 
     def _find_runs(self) -> Iterable[Run]:
         steps = self.plan.steps
@@ -120,6 +140,16 @@ class FlowLayout:
             if plan.storages[storage].kind == "transient":
                 names = names.union(self.group_symbols[self.groups[storage]])
         return Run(start, stop, tuple(storages), tuple(sorted(names)))
+
+
+def open_extents(plan: Plan) -> list[Dim]:
+    """Sizes that may come out negative, in the order in which everybody looks at them: errors name the first."""
+    extents = (d for e in plan.entries for d in e.shape if not isinstance(d, int))
+    return [
+        size
+        for size in dict.fromkeys(extents)
+        if (lowest := bounds(size)[0]) is None or lowest < 0
+    ]
 
 
 def find_cuts(steps: Sequence[Step]) -> frozenset[int]:

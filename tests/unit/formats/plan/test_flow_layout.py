@@ -10,7 +10,7 @@ from fakes.plans import block_plan, flow_plan
 from tilewright.base import dtypes
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
-from tilewright.runtime.plan_executor.flow_layout import FROM_INPUTS, FlowLayout, find_cuts
+from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, find_cuts
 
 S, T = symbol("S", 0), symbol("T", 0)
 
@@ -102,9 +102,9 @@ def test_sizes_are_looked_at_where_the_last_of_them_is_known() -> None:
     entries = (*plan.entries, Entry(0, dtypes.f32, (S - 2, 2)))
     plan = replace(plan, steps=(*reads, *plan.steps[1:]), entries=entries)
     layout = FlowLayout(replace(plan, equalities=((T, S + 1), (S, 3 * S))))
-    assert layout.checks[0].equalities == [(S, 3 * S)]
-    assert layout.checks[0].extents == [S - 2]
-    assert layout.checks[1].equalities == [(T, S + 1)]
+    assert layout.conditions[0].equalities == ((S, 3 * S),)
+    assert layout.conditions[0].extents == (S - 2,)
+    assert layout.conditions[1].equalities == ((T, S + 1),)
 
 
 def test_a_size_that_several_steps_bind_belongs_to_the_first() -> None:
