@@ -527,7 +527,42 @@ def _sizes_that_only_what_runs_compares() -> FlowModel:
     )
 
 
+def _lists_that_loops_make() -> FlowModel:
+    """A list that gets an item, or none, in each trip, and a walk over the rows of a tensor as a list."""
+    return _model(
+        """agraph (int64 n, float[N,3] x) => (float[K,3] y, int64 k) {
+              c = Constant<value: tensor = bool {1}>()
+              rows = SplitToSequence<axis = 0>(x)
+              empty = SequenceEmpty<dtype = 1>()
+              made = Loop(n, c, empty) <body = b (int64 i, bool go, seq(float[1,3]) q)
+                => (bool on, seq(float[1,3]) q2) {
+                on = Identity(go)
+                count = SequenceLength(rows)
+                place = Mod(i, count)
+                row = SequenceAt(rows, place)
+                f = Cast<to = 1>(i)
+                v = Mul(row, f)
+                zero = Constant<value: tensor = float {0}>()
+                sum = ReduceSum<keepdims = 0>(v)
+                is_kept = Greater(sum, zero)
+                q2 = If(is_kept) <
+                  then_branch = t () => (seq(float[1,3]) a) { a = SequenceInsert(q, v) },
+                  else_branch = e () => (seq(float[1,3]) d) { d = Identity(q) }
+                >
+              }>
+              head = Constant<value: tensor = float[1,3] {1, 2, 3}>()
+              all = SequenceInsert(made, head)
+              y = ConcatFromSequence<axis = 0>(all)
+              k = SequenceLength(all)
+            }""",
+        (_i(9), _f(4, 3)),
+        (_i(0), _f(1, 3)),
+        (_i(40), _f(7, 3)),
+    )
+
+
 _MODELS = (
+    _lists_that_loops_make,
     _sizes_that_only_what_runs_compares,
     _a_loop_over_what_a_branch_made,
     _what_a_loop_carries_grows,

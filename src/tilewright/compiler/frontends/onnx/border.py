@@ -26,6 +26,7 @@ from tilewright.compiler.frontends.onnx.values import (
     Held,
     HostValue,
     Nothing,
+    StackedSequence,
     TensorSequence,
 )
 from tilewright.compiler.graph.ir import Value
@@ -99,12 +100,20 @@ class Border:
         return maker.of_value(value), name
 
     def expose(self, held: Held, name: str, output: Any) -> Structure:
-        """The keys of an output's tensors; `output(tensor, key)` makes one an output of the graph."""
+        """The keys of an output's tensors; `output(tensor, key)` makes one an output of the graph.
+
+        Raises: UnsupportedError for a sequence whose length a call decides.
+        """
         if isinstance(held, Tensor):
             output(held, name)
             return name
         if isinstance(held, Nothing):
             return None
+        if isinstance(held, StackedSequence):
+            raise UnsupportedError(
+                "an output is a sequence whose length depends on data",
+                hint="let the model return its items as one tensor (ConcatFromSequence)",
+            )
         if isinstance(held, TensorSequence):
             keys = [f"{name}.{i}" for i in range(len(held.items))]
             for item, key in zip(held.items, keys, strict=True):

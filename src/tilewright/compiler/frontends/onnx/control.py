@@ -1,11 +1,11 @@
-"""Rows for control flow: If, Loop, Scan.
+"""Rows for loops: Loop, Scan.
 
-A branch whose condition is known is the only one imported.  A loop of known length is written out where that is
+A loop of known length is written out where that is
 worth it, or where what it carries changes its type from trip to trip; every other one becomes a loop of the
 program (`kit.control`).  The rows that it stacks have as many places as there are trips; where nobody knows how
 many there will be, the loop runs once to count them.
 
-Source: ONNX operator reference (If, Loop, Scan).
+Source: ONNX operator reference (Loop, Scan).
 """
 
 from __future__ import annotations
@@ -24,10 +24,16 @@ from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx import stacked_sequences
+from tilewright.compiler.frontends.onnx.branches import tensor_in, truth
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.signature import described
-from tilewright.compiler.frontends.onnx.values import Held, TensorSequence
+from tilewright.compiler.frontends.onnx.values import (
+    Held,
+    StackedSequence,
+    TensorSequence,
+)
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import normal_axis
 
@@ -35,69 +41,6 @@ MAX_TRIPS: Final = 4096
 """Loops that must be written out have no more."""
 _MAX_STACK: Final = 1 << 12
 """A loop that may end early gets so many places for its rows at most; behind that it is counted first."""
-
-
-def _truth(e: NodeMaker, condition: Tensor) -> bool | None:
-    """The value of a condition when it is known."""
-    found = e.contents(condition)
-    if found is None or found.elements.size != 1:
-        return None
-    return bool(found.elements.reshape(-1)[0])
-
-
-def _if(call: Call) -> list[Held]:
-    condition = call.tensor(0)
-    then, other = call.graph("then_branch"), call.graph("else_branch")
-    truth = _truth(call.maker, condition)
-    if truth is not None:
-        return call.inline(then if truth else other, [])
-    forms: list[list[Held]] = []
-
-    def branch(graph: GraphProto) -> list[Tensor]:
-        held = call.inline(graph, [])
-        forms.append(held)
-        return _flattened(held)
-
-    try:
-        results = control.conditional(
-            call.maker, condition, lambda: branch(then), lambda: branch(other)
-        )
-        if [_form(h) for h in forms[0]] != [_form(h) for h in forms[1]]:
-            raise UnsupportedError("a result is a tensor or a sequence, depending on data")
-    except (UnsupportedError, SkipNodeError):
-        # Whoever compiles for the values of a call may know which branch it is.
-        call.maker.need(condition)
-        raise
-    return _restored(forms[0], results)
-
-
-def _form(held: Held) -> int:
-    """How many tensors a value is made of; -1 for a tensor."""
-    return len(held.items) if isinstance(held, TensorSequence) else -1
-
-
-def _flattened(held: Sequence[Held]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in held:
-        if isinstance(value, TensorSequence):
-            found += value.items
-        else:
-            found.append(_tensor(value))
-    return found
-
-
-def _restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
-    """Tensors as values of the same forms."""
-    rest = list(tensors)
-    found: list[Held] = []
-    for value in forms:
-        if isinstance(value, TensorSequence):
-            count = len(value.items)
-            found.append(TensorSequence(tuple(rest[:count]), value.dtype))
-            del rest[:count]
-        else:
-            found.append(rest.pop(0))
-    return found
 
 
 @final
@@ -108,6 +51,7 @@ class _Loop:
     Attributes:
         trips: how many at most, where that is known; None: as long as the condition holds.
         running: the condition before the first trip; None: true.
+        items: which of the state are sequences, with the type of their items.
     """
 
     call: Call
@@ -117,7 +61,27 @@ class _Loop:
     running: Tensor | None
     state: list[Held]
     rows: list[TensorType] = field(default_factory=list[TensorType])
+    items: dict[int, TensorType | None] = field(
+        default_factory=dict[int, TensorType | None]
+    )
     always: bool = False  # the body says true, whatever happens
+
+    def as_tensors(self, held: Sequence[Held]) -> list[Tensor]:
+        """What is carried; sequences as stacks."""
+        return [
+            stacked_sequences.stacked(self.call.maker, h, self.items[place])
+            if place in self.items
+            else tensor_in(h)
+            for place, h in enumerate(held)
+        ]
+
+    def as_held(self, tensors: Sequence[Tensor]) -> list[Held]:
+        """What the body sees of what is carried."""
+        decides = tuple(t for t in (self.limit, self.running) if t is not None)
+        return [
+            StackedSequence(t, decides) if place in self.items else t
+            for place, t in enumerate(tensors)
+        ]
 
     @property
     def columns(self) -> int:
@@ -136,7 +100,7 @@ class _Loop:
     @property
     def begins(self) -> bool:
         """Whether the condition before the first trip is known to hold."""
-        return self.running is None or _truth(self.call.maker, self.running) is True
+        return self.running is None or truth(self.call.maker, self.running) is True
 
     @property
     def _least_trips(self) -> int:
@@ -146,7 +110,7 @@ class _Loop:
     def note_condition(self, again: Tensor, going: Tensor) -> None:
         """Look whether the condition behind a trip can be false where that before it is not."""
         is_same = again.value is not None and again.value is going.value
-        self.always = is_same or _truth(self.call.maker, again) is True
+        self.always = is_same or truth(self.call.maker, again) is True
 
 
 def _loop(call: Call) -> list[Held]:
@@ -203,7 +167,7 @@ def _written_out(it: _Loop) -> list[Held] | None:
     columns: list[list[Tensor]] = [[] for _ in range(it.columns)]
     assert isinstance(it.trips, int), "known"
     for step in range(it.trips):
-        going = True if running is None else _truth(e, running)
+        going = True if running is None else truth(e, running)
         if going is None:
             return None
         if not going:
@@ -212,10 +176,10 @@ def _written_out(it: _Loop) -> list[Held] | None:
         number = e.scalar(step, dtypes.i64)
         with call.draws.trip(number):
             again, *results = call.inline(it.body, [number, flag, *state])
-        running = _tensor(again)
+        running = tensor_in(again)
         state = results[: len(state)]
         for column, result in zip(columns, results[len(state) :], strict=True):
-            column.append(_tensor(result))
+            column.append(tensor_in(result))
     if columns and not columns[0]:
         return [*state, *_no_rows(it)]
     return [*state, *(_stacked(e, column, 0) for column in columns)]
@@ -227,17 +191,19 @@ def _no_rows(it: _Loop) -> list[Tensor]:
     declared = [described(output.type) for output in outputs]
     rows = [t for t in declared if t is not None and t.is_static]
     if len(rows) < len(outputs):
-        _describe_rows(it, [_tensor(h) for h in it.state])
+        _find_items(it)
+        _describe_rows(it, it.as_tensors(it.state))
         rows = it.rows
     return [it.call.maker.full(0, t.dtype, (0, *t.shape)) for t in rows]
 
 
 def _as_loop(it: _Loop) -> list[Held]:
     """A loop of the program."""
-    state = [_tensor(h) for h in it.state]
+    _find_items(it)
+    state = it.as_tensors(it.state)
     if not it.columns:
         _, _, *carried = _run(it, state, None)
-        return list(carried)
+        return it.as_held(carried)
     _describe_rows(it, state)
     places = it.trips
     exact = it.always and it.begins
@@ -276,7 +242,27 @@ def _with_rows(
         high = places if isinstance(places, int) else None
         (count,) = control.read_sizes(e, e_vector(it, done), "trips", high)
         filled = [e.slice(t, 0, 0, count) for t in filled]
-    return [*carried, *filled]
+    return [*it.as_held(carried), *filled]
+
+
+def _find_items(it: _Loop) -> None:
+    """Which of the state are sequences; what their items are says the body, where they begin empty."""
+    for place, held in enumerate(it.state):
+        if isinstance(held, TensorSequence | StackedSequence):
+            it.items[place] = stacked_sequences.item_type(held)
+    if all(t is not None for t in it.items.values()):
+        return
+    e, undo = it.call.maker, it.call.checkpoint()
+    flags = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
+    own = [h.type for h in it.state if isinstance(h, Tensor)]
+    with e.region([*flags, *own]) as probe:
+        step, going, *carried = probe.inputs
+        given = [carried.pop(0) if isinstance(h, Tensor) else h for h in it.state]
+        _, *results = it.call.inline(it.body, [step, going, *given])
+        for place, item in it.items.items():
+            if item is None:
+                it.items[place] = stacked_sequences.item_type(results[place])
+    undo()
 
 
 def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
@@ -284,12 +270,12 @@ def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
     e = it.call.maker
 
     def trip(values: list[Tensor]) -> list[Tensor]:
-        step, going, *_ = values
-        again, *results = it.call.inline(it.body, list(values))
-        flag = _tensor(again)
+        step, going, *carried = values
+        again, *results = it.call.inline(it.body, [step, going, *it.as_held(carried)])
+        flag = tensor_in(again)
         it.note_condition(flag, going)
-        it.rows = [_tensor(r).type for r in results[len(state) :]]
-        return [step, e.reshape(flag, ()), *map(_tensor, results[: len(state)])]
+        it.rows = [tensor_in(r).type for r in results[len(state) :]]
+        return [step, e.reshape(flag, ()), *it.as_tensors(results[: len(state)])]
 
     begin = [e.scalar(0, dtypes.i64), e.scalar(True, dtypes.bool_), *state]
     tried = control.write_trip(e, begin, trip, it.call.checkpoint, is_certain=it.is_certain)
@@ -315,15 +301,16 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
     def trip(values: list[Tensor]) -> list[Tensor]:
         step, going, *carried = values
         with it.call.draws.trip(step):
-            again, *results = it.call.inline(it.body, [step, going, *carried[:count]])
-        it.note_condition(_tensor(again), going)
-        fresh = [_tensor(r) for r in results[:count]]
-        rows = [_tensor(r) for r in results[count:]]
+            given = it.as_held(carried[:count])
+            again, *results = it.call.inline(it.body, [step, going, *given])
+        it.note_condition(tensor_in(again), going)
+        fresh = it.as_tensors(results[:count])
+        rows = [tensor_in(r) for r in results[count:]]
         if stacks:
             pairs = zip(carried[count:], rows, strict=True)
             fresh += [control.with_row(e, s, step, r) for s, r in pairs]
         following = e.op("add", step, e.scalar(1, dtypes.i64))
-        return [following, e.reshape(_tensor(again), ()), *fresh]
+        return [following, e.reshape(tensor_in(again), ()), *fresh]
 
     begin = [e.scalar(0, dtypes.i64), flag, *state]
     return control.loop(
@@ -343,14 +330,6 @@ def _present(held: Held | None) -> Held:
     return held
 
 
-def _tensor(held: Held) -> Tensor:
-    if not isinstance(held, Tensor):
-        raise UnsupportedError(
-            "values of control flow that are no tensors are not supported where data decides"
-        )
-    return held
-
-
 def _stacked(e: NodeMaker, items: Sequence[Tensor], axis: int) -> Tensor:
     """The items, of which there is one at least, along a new axis."""
     place = normal_axis(axis, items[0].rank + 1)
@@ -362,7 +341,7 @@ def _scan(call: Call) -> list[Held]:
         return _batched_scan(call)
     count = call.integer("num_scan_inputs")
     given = [_present(h) for h in call.inputs]
-    state, scanned = given[: len(given) - count], [_tensor(h) for h in given[-count:]]
+    state, scanned = given[: len(given) - count], [tensor_in(h) for h in given[-count:]]
     outputs = len(call.graph("body").output) - len(state)
     return _scan_rows(
         call,
@@ -408,7 +387,7 @@ def _scan_rows(
             with call.draws.trip(e.scalar(step, dtypes.i64)):
                 results = call.inline(body, [*state, *given])
             for column, result in zip(columns, results[len(state) :], strict=True):
-                column.append(_tensor(result))
+                column.append(tensor_in(result))
             state = results[: len(state)]
         scans: list[Held] = []
         for column, axis, backwards in zip(
@@ -429,7 +408,7 @@ def _scan_rows(
             for x, axis, backwards in zip(scanned, axes, input_directions, strict=True)
         ]
 
-    carried = [_tensor(h) for h in state]
+    carried = [tensor_in(h) for h in state]
     types = _scanned_rows(call, state, scanned, axes)
     return _scan_loop(
         call, carried, (length, types), rows_at, place_in, output_axes, output_directions
@@ -445,10 +424,10 @@ def _scanned_rows(
         for x, axis in zip(scanned, axes, strict=True)
     ]
     undo = call.checkpoint()
-    own = [_tensor(h).type for h in state]
+    own = [tensor_in(h).type for h in state]
     with call.maker.region([*own, *given], is_certain=True) as probe:
         results = call.inline(call.graph("body"), list(probe.inputs))
-        types = [_tensor(r).type for r in results[len(state) :]]
+        types = [tensor_in(r).type for r in results[len(state) :]]
         control.refuse_inner_sizes(bound_names(probe.graph), types)
     undo()
     return types
@@ -474,7 +453,7 @@ def _scan_loop(
     def trip(step: Tensor, carried: list[Tensor]) -> list[Tensor]:
         given = carried[: len(state)]
         with call.draws.trip(step):
-            results = [_tensor(r) for r in call.inline(body, [*given, *rows_at(step)])]
+            results = [tensor_in(r) for r in call.inline(body, [*given, *rows_at(step)])]
         filled = [
             control.with_row(e, stack, place_in(step, backwards), row)
             for stack, row, backwards in zip(
@@ -498,7 +477,7 @@ def _batched_scan(call: Call) -> list[Held]:
     e, count = call.maker, call.integer("num_scan_inputs")
     if not call.is_nothing(0):
         raise UnsupportedError("'sequence_lens' is not supported")
-    given = [_tensor(_present(h)) for h in call.inputs[1:]]
+    given = [tensor_in(_present(h)) for h in call.inputs[1:]]
     batch = given[0].shape[0]
     directions = call.integers("directions", (0,) * count)
     if not isinstance(batch, int):
@@ -520,12 +499,11 @@ def _batched_scan(call: Call) -> list[Held]:
                 (0,) * outputs,
             )
         for column, result in zip(columns, results, strict=True):
-            column.append(_tensor(result))
+            column.append(tensor_in(result))
     return [e.concat([e.unsqueeze(t, (0,)) for t in column], 0) for column in columns]
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("If", _if),
     row("Loop", _loop),
     row("Scan", _scan),
 )

@@ -73,6 +73,7 @@ from tilewright.compiler.frontends.onnx.values import (
     Held,
     HostValue,
     Operand,
+    StackedSequence,
     Unknown,
 )
 from tilewright.compiler.graph.ir import Graph, Location, Value
@@ -246,7 +247,15 @@ class Importer:
                 problem = f"output '{name}' is not produced by any node"
                 self._problem(None, name, UnsupportedError(problem))
                 continue
-            self.border.outputs[name] = self.border.expose(held, name, self._expose)
+            try:
+                found = self.border.expose(held, name, self._expose)
+            except UnsupportedError as problem:
+                if isinstance(held, StackedSequence):
+                    for decides in held.decided_by:
+                        self.maker.need(decides)
+                self._problem(None, name, problem)
+                continue
+            self.border.outputs[name] = found
         for key, tensor in self.border.host.reads.items():
             self._expose(tensor, key)
         host = self.border.host

@@ -1,7 +1,7 @@
 """Rows for sequences and optionals, which exist while a model is imported and not in the graph.
 
-A sequence has a known length; its items are ordinary tensors.  A model that takes or returns one,
-or whose length depends on data, is not supported.
+The items of a sequence of known length are ordinary tensors; where a call decides the length, they are one
+(`stacked_sequences`).
 
 Source: ONNX operator reference (Sequence*, SplitToSequence, ConcatFromSequence, Optional*).
 """
@@ -19,10 +19,16 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx import stacked_sequences
 from tilewright.compiler.frontends.onnx.call import KNOWN, Call
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import Row, row
-from tilewright.compiler.frontends.onnx.values import Held, Nothing, TensorSequence
+from tilewright.compiler.frontends.onnx.values import (
+    Held,
+    Nothing,
+    StackedSequence,
+    TensorSequence,
+)
 from tilewright.compiler.ops.shapes import normal_axis
 
 _MOST_ITEMS: Final = 64
@@ -82,7 +88,11 @@ def _chosen(call: Call, place: Tensor, first: int, items: Sequence[Tensor]) -> T
     return found
 
 
-def _insert(call: Call) -> TensorSequence:
+def _insert(call: Call) -> Held:
+    held = call.held(0)
+    if isinstance(held, StackedSequence):
+        place = None if call.is_nothing(2) else call.tensor(2)
+        return stacked_sequences.insert(call.maker, held, call.tensor(1), place)
     items, x = list(call.sequence(0).items), call.tensor(1)
     count = len(items)
     # Behind the last item is a place, too.
@@ -105,7 +115,11 @@ def _inserted(call: Call, items: list[Tensor], x: Tensor, chosen: Tensor) -> lis
     return made
 
 
-def _erase(call: Call) -> TensorSequence:
+def _erase(call: Call) -> Held:
+    held = call.held(0)
+    if isinstance(held, StackedSequence):
+        place = None if call.is_nothing(1) else call.tensor(1)
+        return stacked_sequences.erase(call.maker, held, place)
     items = list(call.sequence(0).items)
     if not items:
         raise ModelError("the sequence is empty: there is no item to erase")
@@ -119,6 +133,9 @@ def _erase(call: Call) -> TensorSequence:
 
 
 def _at(call: Call) -> Tensor:
+    held = call.held(0)
+    if isinstance(held, StackedSequence):
+        return stacked_sequences.at(call.maker, held, call.tensor(1))
     items = call.sequence(0).items
     place = _item(call, 1, len(items))
     if isinstance(place, int):
@@ -135,10 +152,17 @@ def _at(call: Call) -> Tensor:
 
 
 def _length(call: Call) -> Tensor:
+    held = call.held(0)
+    if isinstance(held, StackedSequence):
+        return stacked_sequences.length(call.maker, held)
     return call.maker.scalar(len(call.sequence(0).items), dtypes.i64)
 
 
 def _concat(call: Call) -> Tensor:
+    held = call.held(0)
+    if isinstance(held, StackedSequence):
+        axis, new_axis = call.integer("axis"), call.flag("new_axis")
+        return stacked_sequences.concat(call.maker, held, axis, new_axis=new_axis)
     e, items = call.maker, list(call.sequence(0).items)
     if not items:
         raise UnsupportedError("an empty sequence is not supported here")
@@ -165,10 +189,21 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     return [min(part, dim - start) for start in range(0, dim, part)]
 
 
-def _split_to_sequence(call: Call) -> TensorSequence:
+def _is_by_one(call: Call) -> bool:
+    """Whether every piece has one element along the axis."""
+    if call.is_nothing(1):
+        return True
+    is_one = call.tensor(1).rank == 0 and call.is_known(1)
+    return is_one and call.number(1, "the size") == 1
+
+
+def _split_to_sequence(call: Call) -> Held:
     e, x = call.maker, call.tensor(0)
     axis = call.axis(x.rank, 0)
     keepdims = call.flag("keepdims", default=True)
+    if not isinstance(x.shape[axis], int) and _is_by_one(call):
+        keeps = keepdims or not call.is_nothing(1)
+        return stacked_sequences.split(e, x, axis, keepdims=keeps)
     pieces = split(e, x, axis, _split_sizes(call, x.shape[axis]))
     if call.is_nothing(1) and not keepdims:
         pieces = [e.squeeze(p, (axis,)) for p in pieces]
@@ -178,6 +213,8 @@ def _split_to_sequence(call: Call) -> TensorSequence:
 def _map(call: Call) -> list[Held | None]:
     """The body once per item; sequences advance together, tensors stay."""
     first, *others = call.inputs
+    if any(isinstance(held, StackedSequence) for held in call.inputs):
+        raise UnsupportedError("a sequence whose length depends on data is not mapped")
     if not isinstance(first, TensorSequence):
         raise ModelError("operand 1 is not a sequence")
     body = call.graph("body")

@@ -11,6 +11,7 @@ from typing import Final
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx.attention import ROWS as ATTENTION
 from tilewright.compiler.frontends.onnx.block_quantization import ROWS as BLOCK_QUANTIZATION
+from tilewright.compiler.frontends.onnx.branches import ROWS as BRANCHES
 from tilewright.compiler.frontends.onnx.classical import ROWS as CLASSICAL
 from tilewright.compiler.frontends.onnx.classical import TEXT_ROWS as CLASSICAL_TEXT
 from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
@@ -48,6 +49,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     BLOCK_QUANTIZATION,
     CLASSICAL,
     CONTRACTION,
+    BRANCHES,
     CONTROL,
     CONVOLUTION,
     ELEMENTWISE,

@@ -25,6 +25,19 @@ class TensorSequence:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class StackedSequence:
+    """An ONNX sequence whose length a call decides: items of one type, one after the other along the first axis of `items`.
+
+    Attributes:
+        decided_by: the tensors that decide how many there are.
+    """
+
+    items: Tensor
+    decided_by: tuple[Tensor, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Nothing:
     """An ONNX optional without a value."""
 
@@ -53,5 +66,5 @@ class HostValue:
     constant: Array | None = None
 
 
-Held = Tensor | TensorSequence | Nothing | HostValue
+Held = Tensor | TensorSequence | StackedSequence | Nothing | HostValue
 Operand = Held | Unknown
