@@ -114,6 +114,7 @@ def test_a_library_gives_shapes_that_data_decides(places: tuple[tw.Model, Path])
         check_late(model, library, *inputs)
         check_late(model, library, *(np.zeros_like(x) for x in inputs))
         check_late(model, library, *(np.ones_like(x) for x in inputs))
+        check_late(model, library, *(np.zeros((0, *x.shape[1:]), x.dtype) for x in inputs))
     library.close()
 
 

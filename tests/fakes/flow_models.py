@@ -170,6 +170,7 @@ def _places_that_are_not_zero() -> FlowModel:
         "agraph (float[N,5] x) => (int64[2,K] y) { y = NonZero(x) }",
         ((_f(3, 5) > 0).astype(np.float32),),
         (np.zeros((3, 5), np.float32),),
+        (np.zeros((0, 5), np.float32),),
     )
 
 
@@ -181,6 +182,7 @@ def _rows_that_are_chosen() -> FlowModel:
             }""",
         (_f(3, 5), _b([1, 0, 1])),
         (_f(3, 5), _b([0, 0, 0])),
+        (_f(0, 5), np.zeros(0, np.bool_)),
     )
 
 

@@ -5,17 +5,20 @@ Called by the front doors of front ends whose models have sizes that a call deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.assumptions import (
     Assumptions,
+    bound_names,
     known_equalities,
     solve,
 )
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.graph.ir import Graph
+from tilewright.formats.plan import Dimension
 
 MAX_ROUNDS: Final = 12
 
@@ -27,14 +30,32 @@ class Imported(Protocol):
     def graph(self) -> Graph: ...
     @property
     def maker(self) -> NodeMaker: ...
+    @property
+    def problems(self) -> Sequence[object]: ...
 
 
 Found = TypeVar("Found", bound=Imported)
 
 
 def until_settled(run: Callable[[Assumptions], Found]) -> Found:
-    """What importing gives under all that it assumes; the rest is left to the checks of a call."""
-    assumed = Assumptions()
+    """What importing gives under all that it assumes; the rest is left to the checks of a call.
+
+    Sizes that a call decides are at least 1.  Where data decides others, which may be 0, so may they: nothing tells a
+    caller whether results will have an element.
+    """
+    imported, assumed = _settled(run, Assumptions())
+    relaxed = _relaxed(imported.graph)
+    if relaxed is not None and not imported.problems:
+        again, _ = _settled(run, assumed.merged(relaxed))
+        imported = imported if again.problems else again
+    graph = imported.graph
+    graph.equalities = known_equalities(imported.maker.assumptions, graph)
+    return imported
+
+
+def _settled(
+    run: Callable[[Assumptions], Found], assumed: Assumptions
+) -> tuple[Found, Assumptions]:
     imported = run(assumed)
     for _ in range(MAX_ROUNDS):
         found = solve(imported.maker.assumptions, _bare_symbols(imported.graph))
@@ -42,9 +63,26 @@ def until_settled(run: Callable[[Assumptions], Found]) -> Found:
             break
         assumed = assumed.merged(found)
         imported = run(assumed)
-    graph = imported.graph
-    graph.equalities = known_equalities(imported.maker.assumptions, graph)
-    return imported
+    return imported, assumed
+
+
+def _relaxed(graph: Graph) -> Assumptions | None:
+    """Sizes that may be 0, though results may have elements then; None where there is none, or data decides no size."""
+    if not bound_names(graph):
+        return None
+    shapes = [value.type.shape for value in graph.outputs]
+    lower = {
+        name: 0
+        for name in _bare_symbols(graph)
+        if symbolic.bounds(_symbol_of(graph, name))[0] == 1
+        and not Dimension(name, 0, 0, 1).leaves_nothing(shapes)
+    }
+    return Assumptions(lower=lower) if lower else None
+
+
+def _symbol_of(graph: Graph, name: str) -> Dim:
+    dims = (dim for value in graph.inputs for dim in value.type.shape)
+    return next(dim for dim in dims if str(dim) == name)
 
 
 def _bare_symbols(graph: Graph) -> dict[str, int]:

@@ -1,0 +1,80 @@
+"""Sizes of 0: where data decides sizes, those that a call decides may be nothing, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import onnx_models
+from tilewright.base import symbolic
+from tilewright.base.errors import InputError
+from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
+
+NONZERO = "graph (float[N,5] x) => (int64[2,K] y) { y = NonZero(x) }"
+BRANCHES = """graph (bool p, float[N,5] x) => (float[5] top, float[M,5] y) {
+    axis = Constant<value_ints = [0]>()
+    top = ReduceMax<keepdims = 0>(x, axis)
+    y = If(p) <
+      then_branch = t () => (float[A,5] a) {
+        row = Constant<value: tensor = float[1,5] {1, 2, 3, 4, 5}>()
+        a = Concat<axis = 0>(x, row)
+      },
+      else_branch = e () => (float[B,5] b) { b = Relu(x) }
+    >
+}"""
+GROWING = """graph (int64 n, float[N,5] x) => (float[K,5] y) {
+    c = Constant<value: tensor = bool {1}>()
+    y = Loop(n, c, x) <body = b (int64 i, bool go, float[S,5] s) => (bool on, float[T,5] t) {
+        on = Identity(go)
+        row = Constant<value: tensor = float[1,5] {1, 2, 3, 4, 5}>()
+        t = Concat<axis = 0>(s, row)
+    }>
+}"""
+NOTHING = np.zeros((0, 5), np.float32)
+ROW = np.arange(1, 6, dtype=np.float32)[None]
+
+
+def low(text: str) -> int | None:
+    graph = load(onnx_models.parse(text))
+    (x,) = (value for value in graph.inputs if value.name == "x")
+    return symbolic.bounds(x.type.shape[0])[0]
+
+
+def test_sizes_may_be_nothing_where_data_decides_others() -> None:
+    assert [low(text) for text in (NONZERO, BRANCHES, GROWING)] == [0, 0, 0]
+
+
+def test_other_models_take_nothing_where_nothing_is_left() -> None:
+    assert low("graph (float[N,5] x) => (float[N,5] y) { y = Relu(x) }") == 1
+    text = NONZERO.replace("=> (", "=> (float[N,5] z, ").replace("{", "{ z = Relu(x)")
+    assert low(text) == 0
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_branches_of_different_sizes_take_nothing(chosen: int) -> None:
+    p = np.array(bool(chosen))
+    wanted = [np.full(5, -np.inf, np.float32), ROW if chosen else NOTHING]
+    by_oracles = evaluate(load(onnx_models.parse(BRANCHES)), [p, NOTHING])
+    compiled = tw.compile(onnx_models.parse(BRANCHES), threads=1)(p, NOTHING)
+    for found in (by_oracles, compiled):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+            assert np.shape(one) == other.shape
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_loop_makes_something_of_nothing(trips: int) -> None:
+    (y,) = evaluate(load(onnx_models.parse(GROWING)), [np.array(trips), NOTHING])
+    np.testing.assert_array_equal(y, np.repeat(ROW, trips, 0))
+
+
+def test_a_size_that_nothing_relaxes_stays_bounded() -> None:
+    text = """graph (float[N,5] x) => (float[5] y) {
+        axis = Constant<value_ints = [0]>()
+        y = ReduceMax<keepdims = 0>(x, axis)
+    }"""
+    model = tw.compile(onnx_models.parse(text), threads=1)
+    with pytest.raises(InputError, match=r"dimension 'N' .* is 0, expected at least 1"):
+        model(NOTHING)
