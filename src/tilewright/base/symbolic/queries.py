@@ -5,7 +5,9 @@ Built on the arithmetic of `algebra`; changes nothing about the normal form.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic.algebra import (
@@ -93,11 +95,39 @@ def evaluate(value: Dim, env: Mapping[str, int]) -> int:
     """
     if isinstance(value, int):
         return value
-    result = substitute(value, env)
+    try:
+        return _number(value, env)
+    except (KeyError, ZeroDivisionError):
+        result = substitute(value, env)  # what is missing may not matter, or is named
     if isinstance(result, int):
         return result
     missing = sorted(s.name for s in symbols(result))
     raise UserError(f"dimension '{value}' needs a value for {missing}")
+
+
+_NUMBERS: Final[Mapping[str, Callable[[int, int], int]]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+}
+
+
+def _number(value: Dim, env: Mapping[str, int]) -> int:
+    """The value where every symbol has one; calls compute many, so nothing is built on the way."""
+    if isinstance(value, int):
+        return value
+    total = value.constant
+    for monomial, factor in value.terms:
+        product = factor
+        for atom in monomial:
+            if isinstance(atom, Operation):
+                compute = _NUMBERS[atom.op]
+                product *= compute(_number(atom.left, env), _number(atom.right, env))
+            else:
+                product *= env[atom.key]
+        total += product
+    return total
 
 
 def atoms(value: Dim) -> tuple[Atom, ...]:

@@ -129,6 +129,11 @@ class FlowRunner:
         self._offsets: OrderedDict[tuple[int, ...], tuple[dict[int, int], int]] = (
             OrderedDict()
         )
+        self._transients: dict[int, list[int]] = {}  # by group
+        for index, storage in enumerate(self.plan.storages):
+            if storage.kind == "transient":
+                group = self.layout.groups[index]
+                self._transients.setdefault(group, []).append(index)
         self._command_count: int = 0
         self._lock = fork_lock(Rank.BINDING)
         rows = [i for i, s in enumerate(self.plan.storages) if s.kind == "constant"]
@@ -346,15 +351,12 @@ class FlowRunner:
         with self._lock:
             found = self._offsets.get(key)
             if found is None:
-                rows = [
-                    (i, s)
-                    for i, s in enumerate(self.plan.storages)
-                    if s.kind == "transient" and self.layout.groups[i] == group
-                ]
+                rows = self._transients.get(group, [])
+                storages = [self.plan.storages[index] for index in rows]
                 packing = pack(
-                    [Block(steps.number(s.size_bytes), s.first, s.last) for _, s in rows]
+                    [Block(steps.number(s.size_bytes), s.first, s.last) for s in storages]
                 )
-                offsets = dict(zip((i for i, _ in rows), packing.offsets, strict=True))
+                offsets = dict(zip(rows, packing.offsets, strict=True))
                 found = self._offsets[key] = (offsets, packing.size_bytes)
                 if len(self._offsets) > RECORDED_LIMIT:
                     self._offsets.popitem(last=False)

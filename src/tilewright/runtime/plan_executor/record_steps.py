@@ -6,6 +6,7 @@ and by `flow`, for the parts of one that is several.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast, final
@@ -97,7 +98,8 @@ class StepRecorder:
 
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]
-        offset, size = self.number(entry.offset_bytes), self.number(entry.size_bytes)
+        offset = self.number(entry.offset_bytes)
+        size = math.prod(map(self.number, entry.shape), start=entry.dtype.itemsize)
         room = self.number(self.plan.storages[entry.storage].size_bytes)
         if offset < 0 or size < 0 or offset + size > room:
             raise ArchiveError("a tensor lies outside its storage", location="plan")
