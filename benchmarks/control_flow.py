@@ -1,7 +1,8 @@
-"""Loops in compiled programs: recurrent networks beside onnxruntime, layers in a loop beside layers written out.
+"""Loops in compiled programs: recurrent networks and short trips beside onnxruntime, layers in a loop beside layers written out.
 
 Calls alternate; each figure is the least of many. Bars: a recurrent network over sequences of 1, 17 and 200 steps, compiled once,
-takes at most as long as onnxruntime on as many threads, also where its weights are inputs; a loop over layers with stacked weights at most 1.1 times the layers written out::
+takes at most as long as onnxruntime on as many threads, also where its weights are inputs; so do loops whose trips do next to nothing, where what the host does for a trip shows;
+a loop over layers with stacked weights at most 1.1 times the layers written out::
 
     TILEWRIGHT_THREADS=1 python benchmarks/control_flow.py
     TILEWRIGHT_THREADS=1 python benchmarks/control_flow.py --only GRU
@@ -42,6 +43,51 @@ g (float[T, 8, 256] xs, float[8, 256] h, float[512, 256] w, float[256] b)
     o = Identity (t)
   }> (h, xs)
 }"""
+_TRIPS: Final = {
+    "one is added": """g (int64 n, float[4] x) => (float[4] y) {
+      c = Constant <value: tensor = bool {1}> ()
+      one = Constant <value: tensor = float {1}> ()
+      y = Loop (n, c, x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+        on = Identity (go)
+        t = Add (s, one)
+      }>
+    }""",
+    "a branch": """g (int64 n, float[4] x) => (float[4] y) {
+      c = Constant <value: tensor = bool {1}> ()
+      two = Constant <value: tensor = int64 {2}> ()
+      zero = Constant <value: tensor = int64 {0}> ()
+      y = Loop (n, c, x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+        on = Identity (go)
+        m = Mod (i, two)
+        e = Equal (m, zero)
+        t = If (e) <
+          then_branch = t1 () => (float[4] p) { p0 = Softmax <axis = 0> (s) p = Softmax <axis = 0> (p0) },
+          else_branch = e1 () => (float[4] q) { q0 = Softmax <axis = 0> (s) q = Exp (q0) }
+        >
+      }>
+    }""",
+    "a list gets an item": """g (int64 n, float[4] x) => (float[K] y) {
+      c = Constant <value: tensor = bool {1}> ()
+      e = SequenceEmpty <dtype = 1> ()
+      q = Loop (n, c, e) <body = b (int64 i, bool go, seq(float[4]) s) => (bool on, seq(float[4]) t) {
+        on = Identity (go)
+        t = SequenceInsert (s, x)
+      }>
+      y = ConcatFromSequence <axis = 0> (q)
+    }""",
+    "a size is read": """g (int64 n, float[4] x) => (float[4] y) {
+      c = Constant <value: tensor = bool {1}> ()
+      last = Constant <value_ints = [1]> ()
+      y = Loop (n, c, x) <body = b (int64 i, bool go, float[4] s) => (bool on, float[4] t) {
+        on = Identity (go)
+        places = NonZero (s)
+        shape = Shape (places)
+        count = Gather (shape, last)
+        f = Cast <to = 1> (count)
+        t = Add (s, f)
+      }>
+    }""",
+}
 
 
 def main() -> None:
@@ -54,6 +100,7 @@ def main() -> None:
     for name, bar, ours, other in [
         *recurrent_cases(only, threads),
         *given_cases(only, threads),
+        *trip_cases(only, threads),
         *layer_cases(only),
     ]:
         first, second = times(ours, other)
@@ -124,6 +171,32 @@ def given_cases(only: str, threads: int | None) -> Iterator[Case]:
             1.0,
             lambda given=given: ours(**given),
             lambda given=given: peer.run(None, given),
+        )
+
+
+def trip_cases(only: str, threads: int | None) -> Iterator[Case]:
+    """A thousand trips that do next to nothing."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    for subject, text in _TRIPS.items():
+        if only not in (name := f"1000 trips, {subject}"):
+            continue
+        proto = parser.parse_model(
+            f'<ir_version: 8, opset_import: ["" : {_OPSET}]>\n{text}'
+        )
+        ours = tw.compile(proto)
+        peer = onnxruntime.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        given = {"n": np.array(1000), "x": _normal((4,), 5)}
+        np.testing.assert_allclose(
+            ours(**given), np.asarray(peer.run(None, given)[0]), rtol=1e-3
+        )
+        yield (
+            name,
+            1.0,
+            lambda ours=ours, given=given: ours(**given),
+            lambda peer=peer, given=given: peer.run(None, given),
         )
 
 

@@ -68,6 +68,8 @@ class Call:
         outputs: the results, by position.
         times: where to note each step with its times.
         version: counts up whenever sizes or memory changed.
+        sizes: counts up whenever sizes changed.
+        settled: by step that reads sizes, `sizes` behind it and what it read, when it ran last.
         storages: memory of inputs, outputs, constants and blocks, by storage.
         arenas: memory of transients, by group.
         placed: by group, the sizes that its memory was made for.
@@ -82,6 +84,8 @@ class Call:
         "outputs",
         "placed",
         "ready",
+        "settled",
+        "sizes",
         "storages",
         "times",
         "version",
@@ -98,6 +102,8 @@ class Call:
         self.outputs: list[Array | None] = list(outputs)
         self.times: list[tuple[Step, native.Timing]] | None = times
         self.version: int = 0
+        self.sizes: int = 0
+        self.settled: dict[int, tuple[int, list[int]]] = {}
         self.is_done: bool = False
         self.storages: dict[int, Any] = {}
         self.arenas: dict[int, Any] = {}
@@ -424,12 +430,23 @@ class FlowRunner:
 
     def _read_sizes(self, call: Call, index: int, step: Step) -> None:
         numbers = self._bytes_of(call, index, step).cast("q").tolist()
+        if call.settled.get(index) == (call.sizes, numbers):
+            return  # as in the trip before, and so is every other size
         self._check_bounds(step, numbers)
         names = [size.name for size in step.sizes]
-        if any(call.env.get(n) != m for n, m in zip(names, numbers, strict=True)):
-            call.env.update(zip(names, numbers, strict=True))
+        if self._bind(call, names, numbers):
             call.version += 1
         self._complete(call, names)
+        call.settled[index] = (call.sizes, numbers)
+
+    @staticmethod
+    def _bind(call: Call, names: Sequence[str], numbers: Sequence[int]) -> bool:
+        """Let sizes have these values; whether one has another than before."""
+        is_new = any(call.env.get(n) != m for n, m in zip(names, numbers, strict=True))
+        if is_new:
+            call.env.update(zip(names, numbers, strict=True))
+            call.sizes += 1
+        return is_new
 
     def _rebind(self, call: Call, step: Step) -> None:
         """New sizes, and memory that changes hands; blocks that lose theirs have none until they are given some."""
@@ -442,7 +459,7 @@ class FlowRunner:
             call.storages.pop(source, None)
         call.storages.update(zip(storages[count:], memories, strict=True))
         names = [size.name for size in step.sizes]
-        call.env.update(zip(names, numbers, strict=True))
+        self._bind(call, names, numbers)
         call.version += 1
         self._complete(call, names, storages[count:])
 

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
@@ -300,3 +301,40 @@ def test_a_profile_says_what_sizes_were_in_the_call() -> None:
         rows = executor.profile([X, np.array(size), np.array(True)])
         assert [step.kind for step, _ in rows] == ["copy", "copy"]
         assert [step.bytes_moved for step, _ in rows] == [2 * 8 * size] * 2
+
+
+def test_a_size_that_stays_waits_for_one_that_does_not() -> None:
+    """Two sizes are read in each trip, of which one changes: what depends on both is placed, and looked at, anew."""
+    model = tw.compile(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 18]>
+            agraph (int64 n, float[N] x, int64 k) => (float[R] y) {
+              c = Constant<value: tensor = bool {1}>()
+              zero = Constant<value: tensor = int64 {0}>()
+              one = Constant<value: tensor = int64 {1}>()
+              col = Constant<value_ints = [-1, 1]>()
+              row = Constant<value_ints = [1, -1]>()
+              start = Constant<value: tensor = float {0}>()
+              e, y = Loop(n, c, start) <body = b (int64 i, bool go, float s) => (bool on, float t, float o) {
+                on = Identity(go)
+                f = Cast<to = 1>(i)
+                keep = Greater(x, f)
+                some = Compress(x, keep)
+                steps = Range(zero, k, one)
+                g = Cast<to = 1>(steps)
+                p = Reshape(some, col)
+                q = Reshape(g, row)
+                both = MatMul(p, q)
+                d = ReduceSum<keepdims = 0>(both)
+                t = Add(s, d)
+                o = Identity(d)
+              }>
+            }"""
+        ),
+        threads=1,
+    )
+    x = np.arange(9, dtype=np.float32)
+    for k in (3, 0, 4):
+        wanted = [x[x > i].sum() * np.arange(k).sum() for i in range(300)]
+        found = np.asarray(model(np.array(300), x, np.array(k)))
+        np.testing.assert_allclose(found, np.array(wanted, np.float32), rtol=1e-6)
