@@ -26,7 +26,7 @@ REWRITES: Final = frozenset(
         "legalize_convolution", "legalize_pooling", "movement_rewrites", "pack_matmul", "position_masks",
         "byte_words", "decompose_quantization", "planar_convolution",
         "quantize_contractions", "quantized_values", "recognize_activations", "attention_rewrites", "attention_scores", "recognize_attention",
-        "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
+        "position_masks", "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
         "split_blocks", "split_concat", "split_phases", "split_reductions",
         "winograd_convolution",
     )
