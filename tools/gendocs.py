@@ -16,7 +16,7 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -33,6 +33,8 @@ from tilewright.compiler.frontends.stablehlo import table as stablehlo_table
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
 from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.declaration import OpDecl, type_of
+from tilewright.compiler.schedule import primitives  # noqa: F401 - they register themselves
+from tilewright.compiler.schedule.trace import PRIMITIVES, Primitive
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 NOTE: Final = "<!-- Written by tools/gendocs.py; change the table it comes from. -->\n"
@@ -196,6 +198,40 @@ def _known(op: OpDecl) -> list[str]:
 # --- ONNX ------------------------------------------------------------------------------------
 
 
+# --- primitives ------------------------------------------------------------------------------
+
+
+def primitives_page() -> str:
+    """Every schedule primitive."""
+    rooms: dict[str, list[Primitive[..., Any]]] = {}
+    for found in PRIMITIVES.values():
+        rooms.setdefault(found.__module__.rpartition(".")[2], []).append(found)
+    parts = [
+        f"## {room.replace('_', ' ').capitalize()}\n\n"
+        + PARAGRAPHS.join(map(_primitive, each))
+        for room, each in sorted(rooms.items())
+    ]
+    return f"""{NOTE}
+# Schedule primitives
+
+Rewrites of a kernel that keep what it computes: each proves that it may be applied, or raises a `ScheduleError` that says why not. They are the
+methods of the kernel in [a schedule of your own](how-to/write-a-schedule.md), and the steps of a
+[trace](how-to/read-a-schedule.md). Each returns the names of what it made.
+
+{PARAGRAPHS.join(parts)}
+"""
+
+
+def _primitive(found: Primitive[..., Any]) -> str:
+    _, *parameters = found.signature.parameters.values()
+    shown = ", ".join(str(p.replace(annotation=p.empty)) for p in parameters)
+    text = inspect.cleandoc(found.__doc__ or "")
+    summary, _, rest = text.partition("\n\n")
+    return f"### `{found.name}({shown})`\n\n{summary}" + (
+        f"\n\n```text\n{rest}\n```" if rest else ""
+    )
+
+
 def onnx_page() -> str:
     """Every ONNX operator that has a row."""
     parts: list[str] = []
@@ -323,6 +359,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "api.md": lambda: api_reference.page(NOTE),
     "knobs.md": knobs_page,
     "ops.md": ops_page,
+    "primitives.md": primitives_page,
     "onnx-operators.md": onnx_page,
     "stablehlo-operations.md": stablehlo_page,
     "commands.md": commands_page,

@@ -135,7 +135,6 @@ def attempts(
         ("partition", (loop, chooser.randrange(4)), {}),
         ("specialize", (loop,), {}),
         ("split_powers", (loop, 4), {}),
-        ("simplify_guards", (), {}),
         ("trim", (loop,), {}),
         ("join", (loop, "joined"), {}),
         ("cache_read", (buffer, loop), {}),

@@ -34,7 +34,6 @@ from tilewright.compiler.schedule.primitives.reduction import (
 )
 from tilewright.compiler.schedule.primitives.tails import (
     partition,
-    simplify_guards,
     specialize,
     split_powers,
     trim,
@@ -61,7 +60,6 @@ __all__ = [
     "reverse_inline",
     "rfactor",
     "set_scope",
-    "simplify_guards",
     "sink_guards",
     "specialize",
     "split",

@@ -1,13 +1,11 @@
 """Primitives that give parts of a loop their own code: partition, specialize, split_powers, trim.
 
-They copy code; values private to an iteration get their own buffers in each copy.  Also opens guards
-that are decided (simplify_guards).
+They copy code; values private to an iteration get their own buffers in each copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -35,7 +33,6 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
-    Rewriter,
     rename_loops,
     replace_buffers,
 )
@@ -307,27 +304,3 @@ def split_powers(
         code.extend(made)
         size //= 2
     return rewrite(kernel, old, code), tuple(parts)
-
-
-@primitive
-def simplify_guards(kernel: Kernel) -> Kernel:
-    """Open the guards that surely hold and drop the code under those that surely do not.
-
-    rewrite:
-        for i in 4: if i < 8: S(i)
-        ->
-        for i in 4: S(i)
-    """
-
-    def decide(statement: Statement) -> Statement | Body:
-        if not isinstance(statement, If):
-            return statement
-        sides = guard_sides(statement.condition)
-        if sides is None:
-            return statement
-        known = E.compare("lt", E.index(sides[0]), E.index(sides[1]))
-        if not isinstance(known, Const):
-            return statement
-        return statement.body if known.value else ()
-
-    return replace(kernel, body=Rewriter(statement=decide).body(kernel.body))

@@ -26,7 +26,6 @@ from tilewright.compiler.schedule.primitives import (
     partition,
     privatize,
     reorder,
-    simplify_guards,
     specialize,
     split,
     split_powers,
@@ -314,14 +313,6 @@ def test_bind_refuses_dependent_inner_and_doubly_bound_loops() -> None:
         bind(product(), "i", "w")
     with pytest.raises(ScheduleError, match="not alone at the top"):
         bind(chained(), "i", "x")
-
-
-def test_simplify_guards_decides_by_bounds() -> None:
-    kernel = split(doubled(10), "i", 4)
-    whole = partition(kernel, "i_o", 2)
-    changed = simplify_guards(whole)
-    assert body_text(changed).count("if") == 1
-    assert_same(doubled(10), changed)
 
 
 def test_join_puts_independent_nests_into_one_grid() -> None:
