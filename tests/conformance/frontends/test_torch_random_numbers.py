@@ -66,6 +66,21 @@ def test_a_permutation_has_every_place_once() -> None:
     assert first.tolist() != second.tolist()
 
 
+def test_attention_drops_shares_of_its_values() -> None:
+    """The mean of 1000 values with about equal weights: its deviation is that of what is dropped."""
+
+    def attend(x):
+        keys, values = torch.zeros(8, 1000, 4), torch.ones(8, 1000, 1)
+        return nn.functional.scaled_dot_product_attention(x, keys, values, dropout_p=0.3)
+
+    first, second = twice(attend, torch.rand(8, 64, 4))
+    deviation = (0.3 / 0.7 / 1000) ** 0.5
+    for drawn in (first, second):
+        assert abs(drawn.mean() - 1) < 6 * deviation / drawn.size**0.5
+        assert drawn.std() == pytest.approx(deviation, rel=0.15)
+    assert not np.array_equal(first, second)
+
+
 def test_dropout_of_a_model_that_is_not_trained_is_no_draw() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
     x = torch.randn(2, 3)

@@ -117,6 +117,8 @@ def _prelu(call: Call) -> Tensor:
     e, x, weight = call.maker, call.tensor(), call.tensor("weight")
     if weight.rank == 1 and x.rank > 1:
         weight = e.reshape(weight, (weight.shape[0], *[1] * (x.rank - 2)))
+    elif not x.rank:
+        weight = e.reshape(weight, ())
     return e.op("prelu", x, weight)
 
 

@@ -6,9 +6,13 @@ Source: the operators of ATen by name, `torch.nn` reference pages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
@@ -40,13 +44,22 @@ def _forward(call: Call) -> Tensor:
     pads = _pads(call, w, dilations)
     if "output_padding" in call.operation.arguments:
         call.argument("output_padding")
+    bias, groups = call.optional("bias"), call.integer("groups", 1)
+    if (nothing := _of_nothing(call, x, w)) is not None:
+        return nothing
+    found = e.op(
+        "conv", x, w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
+    return found if is_batched else e.squeeze(found, (0,))
+
+
+def _of_nothing(call: Call, x: Tensor, w: Tensor) -> Tensor | None:
+    """The result where it has no elements.  Raises: UnsupportedError for one that sums nothing."""
+    if any(size == 0 for size in call.shape()):
+        return call.maker.full(0, call.dtype(), call.shape())
     if any(size == 0 for size in (*x.shape, *w.shape)):
         raise UnsupportedError("a convolution of nothing is not supported")
-    found = e.op(
-        "conv", x, w, call.optional("bias"), strides=strides, pads=pads,
-        dilations=dilations, groups=call.integer("groups", 1),
-    )  # fmt: skip
-    return found if is_batched else e.squeeze(found, (0,))
+    return None
 
 
 def _pads(call: Call, w: Tensor, dilations: Sequence[int]) -> tuple[int, ...]:
@@ -77,18 +90,79 @@ def _transposed(call: Call) -> Tensor:
     is_batched = x.rank == w.rank
     if not is_batched:
         x = e.unsqueeze(x, (0,))
-    pads = spread(call.integers("padding", (0,)), spatial)
-    if any(size == 0 for size in (*x.shape, *w.shape)):
-        raise UnsupportedError("a convolution of nothing is not supported")
-    found = e.op(
-        "conv_transpose", x, w, call.optional("bias"),
+    bias = call.optional("bias")
+    window = _Transposed(
         strides=spread(call.integers("stride", (1,)), spatial),
-        pads=(*pads, *pads),
+        pads=spread(call.integers("padding", (0,)), spatial),
         dilations=spread(call.integers("dilation", (1,)), spatial),
         groups=call.integer("groups", 1),
-        output_padding=spread(call.integers("output_padding", (0,)), spatial),
-    )  # fmt: skip
+        behind=spread(call.integers("output_padding", (0,)), spatial),
+    )
+    if (nothing := _of_nothing(call, x, w)) is not None:
+        return nothing
+    if x.dtype.is_integer:
+        found = _of_integers(e, x, w, bias, window)
+    else:
+        found = e.op(
+            "conv_transpose", x, w, bias, strides=window.strides, dilations=window.dilations,
+            pads=(*window.pads, *window.pads), groups=window.groups, output_padding=window.behind,
+        )  # fmt: skip
     return found if is_batched else e.squeeze(found, (0,))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transposed:
+    """How a transposed convolution goes over its axes."""
+
+    strides: Sequence[int]
+    pads: Sequence[int]
+    dilations: Sequence[int]
+    groups: int
+    behind: Sequence[int]
+
+
+def _of_integers(
+    e: NodeMaker, x: Tensor, w: Tensor, bias: Tensor | None, window: _Transposed
+) -> Tensor:
+    """As a convolution of integers, which wrap: zeros between the elements, and kernels turned round."""
+    begin: list[Dim] = [0, 0]
+    end: list[Dim] = [0, 0]
+    for axis, stride in enumerate(window.strides, start=2):
+        x = _spaced(e, x, axis, stride)
+        size = w.shape[axis]
+        edge = window.dilations[axis - 2] * (size - 1) - window.pads[axis - 2]
+        begin.append(edge)
+        end.append(edge + window.behind[axis - 2])
+        w = e.slice(w, axis, size - 1, size, -1)
+    x = e.op("pad", x, None, pads=(*begin, *end))
+    return e.op(
+        "conv", x, _filters_first(e, w, window.groups), bias, dilations=window.dilations,
+        strides=(1,) * len(window.strides), pads=(0,) * (2 * len(window.strides)),
+        groups=window.groups,
+    )  # fmt: skip
+
+
+def _spaced(e: NodeMaker, x: Tensor, axis: int, stride: int) -> Tensor:
+    """`stride - 1` zeros between the elements of an axis."""
+    if stride == 1:
+        return x
+    size = x.shape[axis]
+    wide = e.unsqueeze(x, (axis + 1,))
+    behind = [0] * wide.rank
+    behind[axis + 1] = stride - 1
+    wide = e.op("pad", wide, None, pads=(*[0] * wide.rank, *behind))
+    flat = e.reshape(wide, (*x.shape[:axis], size * stride, *x.shape[axis + 1 :]))
+    return e.slice(flat, axis, 0, (size - 1) * stride + 1)
+
+
+def _filters_first(e: NodeMaker, w: Tensor, groups: int) -> Tensor:
+    """Weights [channels, filters of a group, kernel…] as [filters, channels of a group, kernel…]."""
+    channels, filters, *kernel = w.shape
+    inner = symbolic.floordiv(channels, groups)
+    parts = e.reshape(w, (groups, inner, filters, *kernel))
+    turned = e.transpose(parts, (0, 2, 1, *range(3, parts.rank)))
+    return e.reshape(turned, (groups * filters, inner, *kernel))
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -239,6 +239,8 @@ def border(call: Call, mode: str, amounts: Sequence[int]) -> Tensor:
     for index in range(len(amounts) // 2):
         axis = x.rank - 1 - index
         begin[axis], end[axis] = amounts[2 * index], amounts[2 * index + 1]
+    if mode == "wrap":
+        x = _cropped(e, x, begin, end)
     value = None
     if mode == "constant":
         value = call.operand("value", x.dtype) if call.has("value") else None
@@ -253,6 +255,22 @@ def border(call: Call, mode: str, amounts: Sequence[int]) -> Tensor:
         found = e.op("pad", bits, low, pads=(*begin, *end), mode=mode)
         return e.cast(found, dtypes.bool_)
     return e.op("pad", x, value, pads=(*begin, *end), mode=mode)
+
+
+def _cropped(e: NodeMaker, x: Tensor, begin: list[int], end: list[int]) -> Tensor:
+    """What is left where amounts are negative, which are done with: torch repeats that, not what was cropped."""
+    for axis, amounts in enumerate(zip(begin, end, strict=True)):
+        crop, behind = (max(-amount, 0) for amount in amounts)
+        if not crop and not behind:
+            continue
+        left = x.shape[axis] - crop - behind
+        if isinstance(left, int) and left < max(amounts):
+            raise UnsupportedError(
+                f"a border of {max(amounts)} around {max(left, 0)} that are left"
+            )
+        x = e.slice(x, axis, crop, left)
+        begin[axis], end[axis] = begin[axis] + crop, end[axis] + behind
+    return x
 
 
 _MODES: Final = {

@@ -61,19 +61,18 @@ def _layer_norm(call: Call) -> Tensor:
     )
 
 
-def _native_layer_norm(call: Call) -> Sequence[Tensor | None]:
+def _native_layer_norm(call: Call) -> Sequence[Tensor]:
     x = call.tensor("input")
     first = x.rank - len(call.sizes("normalized_shape"))
     return _layer_norm(call), *_statistics(call, x, tuple(range(first, x.rank)))
 
 
-def _statistics(
-    call: Call, x: Tensor, axes: Sequence[int]
-) -> tuple[Tensor | None, Tensor | None]:
+def _statistics(call: Call, x: Tensor, axes: Sequence[int]) -> Sequence[Tensor]:
     """Mean and one over the deviation, which nobody computes who does not ask for them."""
     e, dtype = call.maker, wide_type(x.dtype)
     if any(size == 0 for size in x.shape):
-        return None, None
+        # Torch sums nothing, and divides by nothing.
+        return tuple(e.full(n, call.dtype(1), call.shape(1)) for n in (0, np.nan))
     wide = e.cast(x, dtype)
     mean = e.op("reduce_mean", wide, axes=tuple(axes), keepdims=True)
     gap = e.op("sub", wide, mean)
@@ -81,8 +80,7 @@ def _statistics(
     epsilon = e.scalar(call.number("eps", 1e-5), dtype)
     root = e.op("rsqrt", e.op("add", variance, epsilon))
     stated = call.dtype(1)
-    mean, root = (e.cast(e.reshape(t, call.shape(1)), stated) for t in (mean, root))
-    return mean, root
+    return [e.cast(e.reshape(t, call.shape(1)), stated) for t in (mean, root)]
 
 
 def _rms_norm(call: Call) -> Tensor:
@@ -112,7 +110,7 @@ def _group_norm(call: Call) -> Tensor:
     return e.reshape(found, x.shape)
 
 
-def _native_group_norm(call: Call) -> Sequence[Tensor | None]:
+def _native_group_norm(call: Call) -> Sequence[Tensor]:
     e, x = call.maker, call.tensor("input")
     groups = call.integer("group")
     split = (x.shape[0], groups, symbolic.floordiv(x.shape[1], groups), *x.shape[2:])
@@ -125,9 +123,20 @@ def _batch_norm(call: Call) -> Tensor:
     for name in ("momentum", "cudnn_enabled"):
         call.argument(name)
     mean, variance = call.optional("running_mean"), call.optional("running_var")
+    if x.rank < 2:
+        return _of_no_channels(call, x)
     if call.flag("training") or mean is None or variance is None:
         return _by_own_statistics(call, x)
     return _normalized(call, x, mean, variance)
+
+
+def _of_no_channels(call: Call, x: Tensor) -> Tensor:
+    """A vector has no channels; torch lets an empty one pass."""
+    for name in ("training", "weight", "bias", "eps"):
+        call.argument(name)
+    if x.shape != (0,):
+        raise UnsupportedError(f"{x.type} has no channels")
+    return x
 
 
 def _normalized(call: Call, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -164,11 +173,13 @@ def _by_own_statistics(call: Call, x: Tensor) -> Tensor:
     return _normalized(call, x, centred, variance)
 
 
-def _batch_norm_without_training(call: Call) -> Sequence[Tensor | None]:
-    x = call.tensor("input")
+def _batch_norm_without_training(call: Call) -> Sequence[Tensor]:
+    """Beside the result stand statistics of the batch, which has none here: they are empty."""
+    e, x = call.maker, call.tensor("input")
     call.argument("momentum")
     mean, variance = call.tensor("running_mean"), call.tensor("running_var")
-    return _normalized(call, x, mean, variance), None, None
+    empty = [e.full(0, call.dtype(i), call.shape(i)) for i in (1, 2)]
+    return _normalized(call, x, mean, variance), *empty
 
 
 def _instance_norm(call: Call) -> Tensor:

@@ -6,8 +6,8 @@ Source: the operators of ATen by name, `torch.nn.functional` reference pages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, final
 
 import numpy as np
 
@@ -43,9 +43,13 @@ def _batched(call: Call, spatial: int, pool: _Pool) -> Sequence[Tensor]:
     """Pooling of a batch; a single image is one."""
     e, x = call.maker, call.tensor()
     is_batched = x.rank == spatial + 2
+    windows = _windows(call, spatial)
+    if any(size == 0 for size in call.shape()):
+        types = [stated for stated in call.operation.results if stated is not None]
+        return [e.full(0, stated.dtype, stated.shape) for stated in types]
     if any(size == 0 for size in x.shape):
         raise UnsupportedError("windows over nothing are not supported")
-    found = pool(x if is_batched else e.unsqueeze(x, (0,)), _windows(call, spatial))
+    found = pool(x if is_batched else e.unsqueeze(x, (0,)), windows)
     return found if is_batched else [e.squeeze(part, (0,)) for part in found]
 
 
@@ -84,6 +88,8 @@ def _average_pool(spatial: int) -> Build:
 
         def pool(x: Tensor, window: dict[str, object]) -> Sequence[Tensor]:
             window.pop("dilations")
+            if x.dtype.is_integer:
+                return [_of_integers(call, x, window, _Total(divisor, counts))]
             if divisor and window["ceil_mode"]:
                 return [_divided(call, x, window, divisor)]
             kernel = window["kernel"]
@@ -100,6 +106,15 @@ def _average_pool(spatial: int) -> Build:
     return build
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """What the sum of a window is divided by: a number, or as many as it has elements where that is 0."""
+
+    divisor: int
+    counts_pad: bool
+
+
 def _divided(call: Call, x: Tensor, window: dict[str, object], divisor: int) -> Tensor:
     """Sums over a number, where windows may end behind the border: means times how many elements each has."""
     e = call.maker
@@ -114,17 +129,51 @@ def _divided(call: Call, x: Tensor, window: dict[str, object], divisor: int) -> 
     return e.op("mul", found, e.constant((total / divisor).astype(x.dtype.numpy)))
 
 
-def _elements_in(size: Dim, count: Dim, axis: int, window: dict[str, object]) -> np.ndarray:
+def _elements_in(
+    size: Dim,
+    count: Dim,
+    axis: int,
+    window: dict[str, object],
+    *,
+    include_pad: bool = False,
+) -> np.ndarray:
     """How many elements each window along an axis has."""
-    kernel, strides, pads = (window[name] for name in ("kernel", "strides", "pads"))
-    assert isinstance(kernel, tuple), "spread"
-    assert isinstance(strides, tuple), "spread"
-    assert isinstance(pads, tuple), "spread"
+    kernel, strides, pads = (_numbers(window, n) for n in ("kernel", "strides", "pads"))
     if not isinstance(size, int) or not isinstance(count, int):
         raise UnsupportedError("windows of a size that a call decides are not supported")
+    around = pads[axis] if include_pad else 0
     starts = np.arange(count) * strides[axis] - pads[axis]
-    ends = np.minimum(starts + kernel[axis], size)
-    return ends - np.maximum(starts, 0)
+    ends = np.minimum(starts + kernel[axis], size + around)
+    return ends - np.maximum(starts, -around)
+
+
+def _numbers(window: dict[str, object], name: str) -> tuple[int, ...]:
+    found = window[name]
+    assert isinstance(found, tuple), "spread"
+    return found
+
+
+def _of_integers(call: Call, x: Tensor, window: dict[str, object], total: _Total) -> Tensor:
+    """Means of integers, which torch rounds towards zero: sums, as convolutions with ones, by how many elements there are."""
+    e, kernel = call.maker, _numbers(window, "kernel")
+    strides, pads = _numbers(window, "strides"), _numbers(window, "pads")
+    counts = call.shape()[-len(kernel) :]
+    divisors, behind = np.ones((), np.int64), list[int]()
+    for axis, (size, count) in enumerate(zip(x.shape[2:], counts, strict=True)):
+        elements = _elements_in(size, count, axis, window, include_pad=total.counts_pad)
+        divisors = divisors[..., None] * elements
+        assert isinstance(size, int), "asked for the elements of its windows"
+        assert isinstance(count, int), "asked for the elements of its windows"
+        reach = (count - 1) * strides[axis] + kernel[axis]
+        behind.append(max(reach - size - pads[axis], 0))
+    planes = e.reshape(x, (x.shape[0] * x.shape[1], 1, *x.shape[2:]))
+    front = pads[: len(kernel)]
+    wide = e.op("pad", planes, None, pads=(0, 0, *front, 0, 0, *behind))
+    ones = e.full(1, x.dtype, (1, 1, *kernel))
+    sums = e.op("conv", wide, ones, None, strides=strides, pads=(0,) * (2 * len(kernel)))
+    divisor = np.full_like(divisors, total.divisor) if total.divisor else divisors
+    means = e.op("div", sums, e.constant(divisor.astype(x.dtype.numpy)))
+    return e.reshape(means, (*x.shape[:2], *counts))
 
 
 def _adaptive_average(call: Call) -> Tensor:
@@ -246,64 +295,133 @@ def _upsample(mode: str, *, exact: bool = False) -> Build:
     """Resampling; `exact`: nearest by the centres of pixels, not by their corners."""
 
     def build(call: Call) -> Tensor:
-        e = call.maker
         name = "self" if "self" in call.operation.arguments else "input"
         x, shape = call.tensor(name), call.shape()
         corners = mode != "nearest" and call.flag("align_corners")
-        scales = _scales(call, x.rank - 2)
+        factors = _factors(call, x.rank)
         call.argument("output_size")
         if mode == "nearest":
-            coordinates, rounding = "centers" if exact else "asymmetric", "floor"
-        elif corners:
-            coordinates, rounding = "align_corners", "floor"
+            how = Resampling(
+                mode, "centers" if exact else "asymmetric", "floor",
+                single=x.dtype is not dtypes.f64, reciprocal=True,
+            )  # fmt: skip
+            if not exact and x.rank == 4:
+                axes = zip(factors, x.shape, shape, strict=True)
+                factors = [_image_factor(call.maker, *axis) for axis in axes]
         else:
-            coordinates, rounding = "half_pixel", "floor"
-        single = mode == "nearest" and x.dtype is not dtypes.f64
-        how = Resampling(
-            mode, coordinates, rounding, single=single, reciprocal=mode == "nearest"
-        )
+            how = Resampling(mode, "align_corners" if corners else "half_pixel", "floor")
         if "_aa" in call.operation.target:
-            if corners:
-                raise UnsupportedError("antialiasing beside aligned corners")
-            how = replace(how, antialias=True, cubic_coefficient=-0.5, exclude_outside=True)
-        factors: list[Scale] = [None] * x.rank
-        if scales and not corners:
-            factors = [1.0, 1.0, *scales]
-        if mode == "nearest" and not exact and x.rank == 4:
-            factors = [
-                _image_factor(e, *axis)
-                for axis in zip(factors, x.shape, shape, strict=True)
-            ]
-        return resampled(e, x, shape, factors, None, how)
+            # Torch aligns no corners then: they only say how wide the windows are.
+            how = replace(
+                how, coordinate_mode="half_pixel", antialias=True,
+                cubic_coefficient=-0.5, exclude_outside=True,
+            )  # fmt: skip
+            reach = 2 if mode == "cubic" else 1
+            factors = _antialiased(factors, x.shape, shape, reach, corners=corners)
+        elif corners:
+            factors = [None] * x.rank
+        elif mode == "linear":
+            factors = _unless_equal(factors, x.shape, shape)
+        return resampled(call.maker, x, shape, _completed(factors, x, shape), None, how)
 
     return build
 
 
 def _image_factor(e: NodeMaker, factor: Scale, size: Dim, count: Dim) -> Scale:
     """The factor by which nearest pixels of images are found: torch takes once and twice as many for exactly that."""
-    if not isinstance(factor, float) or factor.is_integer() or not 1 < factor < 3:
+    if not isinstance(factor, float):
+        return factor
+    if isinstance(size, int) and isinstance(count, int):
+        return next((float(n) for n in (1, 2) if count == n * size), factor)
+    if factor.is_integer() or not 1 < factor < 3:
         return factor
     whole = int(factor)
-    if isinstance(size, int) and isinstance(count, int):
-        return float(whole) if count == whole * size else factor
     is_whole = e.op("equal", e.dim(count), e.dim(size * whole))
     return e.op(
         "where", is_whole, e.scalar(whole, dtypes.f64), e.scalar(factor, dtypes.f64)
     )
 
 
-def _scales(call: Call, spatial: int) -> tuple[float, ...]:
-    """How many times larger the result is, per axis; empty where its size alone says so."""
+def _factors(call: Call, rank: int) -> list[Scale]:
+    """How many times larger the result is, per axis; None where its size says so."""
     if "scale_factors" in call.operation.arguments:
-        return call.numbers("scale_factors")
-    names = {
-        1: ("scales",),
-        2: ("scales_h", "scales_w"),
-        3: ("scales_d", "scales_h", "scales_w"),
-    }
-    given = [call.argument(name) for name in names[spatial]]
-    found = tuple(float(scale) for scale in given if isinstance(scale, int | float))
-    return found if len(found) == spatial else ()
+        given: Sequence[object] = call.numbers("scale_factors")
+    else:
+        names = {
+            1: ("scales",),
+            2: ("scales_h", "scales_w"),
+            3: ("scales_d", "scales_h", "scales_w"),
+        }
+        given = [call.argument(name) for name in names[rank - 2]]
+    found: list[Scale] = [
+        float(scale) if isinstance(scale, int | float) and scale > 0 else None
+        for scale in given or [None] * (rank - 2)
+    ]
+    return [None, None, *found]
+
+
+def _antialiased(
+    factors: Sequence[Scale],
+    before: Sequence[Dim],
+    after: Sequence[Dim],
+    reach: int,
+    *,
+    corners: bool,
+) -> list[Scale]:
+    """What the windows follow where they are as wide as the distance of their middles.
+
+    Raises: UnsupportedError for a window that has no element.
+    """
+    if not corners and all(factor is None for factor in factors):
+        return list(factors)
+    found: list[Scale] = []
+    for factor, size, count in zip(factors, before, after, strict=True):
+        if size == count:
+            found.append(1.0)
+            continue
+        if not isinstance(size, int) or not isinstance(count, int):
+            if corners or factor is None:
+                raise UnsupportedError(
+                    "windows of sizes that a call decides are not supported"
+                )
+            found.append(factor)
+            continue
+        number = (count - 1) / (size - 1) if corners and size > 1 else 0.0
+        if not corners:
+            number = factor if isinstance(factor, float) else count / size
+        number = number or np.inf
+        middle, radius = (count - 0.5) / number, reach * max(1, 1 / number)
+        if int(middle - radius + 0.5) >= size:
+            raise UnsupportedError(
+                f"antialiasing of {size} elements to {count} by {number:g}"
+            )
+        found.append(number)
+    return found
+
+
+def _unless_equal(
+    factors: Sequence[Scale], before: Sequence[Dim], after: Sequence[Dim]
+) -> list[Scale]:
+    """Factors; torch copies along an axis that stays as long as it is."""
+    return [
+        1.0 if factor is not None and size == count else factor
+        for factor, size, count in zip(factors, before, after, strict=True)
+    ]
+
+
+def _completed(
+    factors: Sequence[Scale], x: Tensor, shape: Sequence[Dim]
+) -> Sequence[Scale]:
+    """Factors of all axes where one is given, as far as sizes are numbers."""
+    if all(factor is None for factor in factors):
+        return factors
+    found = list(factors)
+    for axis, (size, count) in enumerate(zip(x.shape, shape, strict=True)):
+        if found[axis] is None and size == count:
+            found[axis] = 1.0
+        elif found[axis] is None and isinstance(size, int) and isinstance(count, int):
+            found[axis] = count / size
+    return found
 
 
 def _both(name: str) -> str:

@@ -141,6 +141,14 @@ def _kept(call: Call, x: Tensor, lost: float, *, by_feature: bool) -> Tensor:
     return _hits(call, call.maker.scalar(1 - lost, dtypes.f32), shape)
 
 
+def dropped(call: Call, x: Tensor, lost: float, *, by_feature: bool = False) -> Tensor:
+    """Elements, or whole channels, of which that share becomes zero; the others grow by as much."""
+    e, kept = call.maker, _kept(call, x, lost, by_feature=by_feature)
+    wide = e.cast(x, _wide(x.dtype))
+    scaled = e.op("mul", wide, e.scalar(1 / (1 - lost) if lost < 1 else 0, wide.dtype))
+    return e.cast(e.op("where", kept, scaled, e.scalar(0, wide.dtype)), x.dtype)
+
+
 def _dropout(*, by_feature: bool = False, alpha: bool = False) -> Build:
     def build(call: Call) -> Tensor:
         e, x, lost = call.maker, call.tensor("input"), float(call.number("p"))
@@ -150,12 +158,10 @@ def _dropout(*, by_feature: bool = False, alpha: bool = False) -> Build:
             raise UnsupportedError("dropout of whole numbers is not supported")
         if lost == 1:
             return e.op("mul", x, e.scalar(0, x.dtype))
+        if not alpha:
+            return dropped(call, x, lost, by_feature=by_feature)
         kept = _kept(call, x, lost, by_feature=by_feature)
         wide = e.cast(x, _wide(x.dtype))
-        zero = e.scalar(0, wide.dtype)
-        if not alpha:
-            scaled = e.op("mul", wide, e.scalar(1 / (1 - lost), wide.dtype))
-            return e.cast(e.op("where", kept, scaled, zero), x.dtype)
         scale = 1 / math.sqrt((_ALPHA**2 * lost + 1) * (1 - lost))
         shift = _ALPHA * scale * lost
         there = e.op(
@@ -230,5 +236,7 @@ _NAMES: Final = frozenset(name for entry in ROWS for name in entry.names)
 
 def draws(operation: Operation) -> bool:
     """Whether an operator draws random numbers: dropout does not where a model is not trained."""
+    if operation.arguments.get("dropout_p"):
+        return True  # of attention, which asks no module
     trains = [operation.arguments.get(name, True) for name in ("train", "training")]
     return operation.target in _NAMES and all(flag is not False for flag in trains)

@@ -1,0 +1,238 @@
+"""Operators of PyTorch in forms that its database shows among thousands of samples, against torch itself.
+
+Each is exported and computed by the oracles of the graph's ops, as `tools/torch_samples.py` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # torch's database needs it
+samples = pytest.importorskip("torch_samples")
+F, aten = torch.nn.functional, torch.ops.aten
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+Function = Callable[..., Any]
+
+
+class Called(torch.nn.Module):
+    """A function of tensors."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: Any) -> list[Any]:
+        found = self.function(*tensors)
+        return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly() -> None:
+    samples.hasten_decompositions()
+    torch.manual_seed(0)
+
+
+def assert_as_torch(function: Function, *tensors: Any) -> None:
+    module = Called(function).eval()
+    wanted = module(*(tensor.clone() for tensor in tensors))
+    program, graph = samples.translate(module, tensors)
+    for ours, theirs in zip(samples.computed(program, graph, tensors), wanted, strict=True):
+        array = samples.border.to_array(theirs)
+        assert (ours.shape, ours.dtype) == (array.shape, array.dtype)
+        np.testing.assert_allclose(
+            ours.astype(np.float64), array.astype(np.float64), rtol=2e-5, atol=2e-5
+        )
+
+
+def refusal_of(function: Function, *tensors: Any) -> str:
+    with pytest.raises(samples.Refused) as caught:
+        samples.translate(Called(function).eval(), tensors)
+    return str(caught.value)
+
+
+def whole(*shape: int, low: int = -9) -> Any:
+    return torch.randint(low, 10, shape)
+
+
+# --- windows
+
+
+@pytest.mark.parametrize("pads", [(-1, 1), (-2, 2), (2, -1), (-1, 3), (-1, -1)])
+@pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
+def test_what_is_cropped_is_not_repeated(mode: str, pads: tuple[int, int]) -> None:
+    assert_as_torch(lambda x: F.pad(x, pads, mode=mode), torch.rand(1, 2, 4))
+
+
+def test_a_border_wider_than_what_is_left_is_refused() -> None:
+    text = refusal_of(lambda x: F.pad(x, (-3, 2), mode="circular"), torch.rand(1, 1, 4))
+    assert "a border of 2 around 1 that are left" in text
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("include_pad", [False, True])
+@pytest.mark.parametrize("divisor", [None, 5])
+def test_means_of_integers_are_rounded_towards_zero(
+    ceil_mode: bool, include_pad: bool, divisor: int | None
+) -> None:
+    how = (3, 2, 1, ceil_mode, include_pad, divisor)
+    assert_as_torch(lambda x: F.avg_pool2d(x, *how), whole(2, 3, 7, 6))
+    assert_as_torch(lambda x: F.avg_pool2d(x, *how), whole(3, 5, 4))
+
+
+def test_integers_are_averaged_in_one_and_three_dimensions() -> None:
+    assert_as_torch(lambda x: F.avg_pool1d(x, 3, 2, 1), whole(2, 3, 8))
+    assert_as_torch(lambda x: F.avg_pool3d(x, (2, 3, 1), 2), whole(1, 2, 5, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups", "behind"),
+    [(1, 0, 1, 1, 0), (2, 1, 1, 2, 1), (3, 0, 2, 1, 2), (2, 3, 2, 2, 1)],
+)
+def test_integers_are_convolved_backwards(
+    stride: int, padding: int, dilation: int, groups: int, behind: int
+) -> None:
+    how = (stride, padding, behind, groups, dilation)
+    bias = whole(3 * groups)
+    assert_as_torch(
+        lambda x, w, b: F.conv_transpose1d(x, w, b, *how),
+        whole(2, 4, 5),
+        whole(4, 3, 3),
+        bias,
+    )
+    assert_as_torch(
+        lambda x, w, b: F.conv_transpose2d(x, w, b, *how),
+        whole(4, 5, 4),
+        whole(4, 3, 3, 2),
+        bias,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_a_batch_without_images_gives_none(dtype: Any) -> None:
+    none = torch.zeros(0, 3, 4, 4, dtype=dtype)
+    weight = torch.ones(3, 3, 2, 2, dtype=dtype)
+    assert_as_torch(lambda x: F.avg_pool2d(x, 2), none)
+    assert_as_torch(lambda x: F.max_pool2d(x, 2, return_indices=True), none)
+    assert_as_torch(F.conv2d, none, weight)
+    assert_as_torch(F.conv_transpose2d, none, weight)
+
+
+# --- images
+
+SIZES = [
+    ((5, 7), (3, 3)),
+    ((10, 3), (3, 3)),
+    ((1, 4), (1, 5)),
+    ((5, 4), (10, 8)),
+    ((5, 7), (5, 7)),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), SIZES)
+@pytest.mark.parametrize("factors", [(None, None), (1.7, 1.4), (None, 1.3)])
+def test_factors_count_where_torch_asks_them(before: Any, after: Any, factors: Any) -> None:
+    x = torch.rand(2, 3, *before)
+    assert_as_torch(lambda x: aten.upsample_nearest2d(x, after, *factors), x)
+    for name, aligned in itertools.product(
+        ("upsample_bilinear2d", "upsample_bicubic2d"), (False, True)
+    ):
+        upsample = getattr(aten, name)
+        assert_as_torch(lambda x: upsample(x, after, aligned, *factors), x)  # noqa: B023
+
+
+@pytest.mark.parametrize(("before", "after"), SIZES[:3])
+@pytest.mark.parametrize("factors", [(None, None), (0.9, 1.7)])
+@pytest.mark.parametrize("name", ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"])
+def test_windows_against_aliases_follow_corners_and_factors(
+    name: str, before: Any, after: Any, factors: Any
+) -> None:
+    x, upsample = torch.rand(2, 3, *before), getattr(aten, name)
+    assert_as_torch(lambda x: upsample(x, after, True, *factors), x)
+    assert_as_torch(lambda x: upsample(x, after, False, *factors), x)
+
+
+def test_windows_behind_an_image_are_refused() -> None:
+    text = refusal_of(
+        lambda x: aten._upsample_bilinear2d_aa(x, [1, 9], False, None, 0.9),
+        torch.rand(1, 1, 1, 4),
+    )
+    assert "antialiasing of 4 elements to 9 by 0.9" in text
+
+
+# --- statistics
+
+
+@pytest.mark.parametrize(
+    ("shape", "inner"),
+    [((0, 3), (3,)), ((3, 0), (0,)), ((0, 2), (0, 2)), ((2, 3, 4), (3, 4))],
+)
+def test_statistics_of_layers_are_torchs_where_there_are_no_elements(
+    shape: tuple[int, ...], inner: tuple[int, ...]
+) -> None:
+    assert_as_torch(
+        lambda x: aten.native_layer_norm(x, inner, None, None, 1e-5), torch.rand(shape)
+    )
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 2), (2, 0), (2, 5)])
+def test_statistics_of_groups_are_torchs_where_there_are_no_elements(
+    count: int, size: int
+) -> None:
+    assert_as_torch(
+        lambda x: aten.native_group_norm(x, None, None, count, 6, size, 3, 1e-5),
+        torch.rand(count, 6, size),
+    )
+
+
+def test_no_statistics_stand_beside_a_batch_that_is_not_trained_on() -> None:
+    mean, variance = torch.rand(3), torch.rand(3)
+    assert_as_torch(
+        lambda x, m, v: aten.native_batch_norm(x, None, None, m, v, False, 0.1, 1e-5),
+        torch.rand(2, 3), mean, variance,
+    )  # fmt: skip
+    nothing = torch.rand(0)
+    assert_as_torch(F.batch_norm, nothing, nothing, nothing)
+
+
+# --- activations and attention
+
+
+def test_a_number_has_one_slope() -> None:
+    assert_as_torch(F.prelu, torch.tensor(-2.0), torch.tensor([0.25]))
+
+
+HEADS = [
+    ((4, 3, 8), (4, 4, 6, 8), (4, 4, 6, 8), False),
+    ((2, 1, 3, 8), (1, 4, 6, 8), (2, 4, 6, 5), False),
+    ((3, 8), (6, 8), (6, 8), False),
+    ((5, 1, 2, 3, 8), (1, 4, 2, 6, 8), (5, 4, 2, 6, 8), False),
+    ((1, 8, 3, 8), (2, 2, 6, 8), (2, 2, 6, 8), True),
+]
+
+
+@pytest.mark.parametrize(("q", "k", "v", "shares"), HEADS)
+@pytest.mark.parametrize("mask", [None, (3, 6), (2, 1, 1, 6), (5, 1, 2, 3, 6)])
+def test_queries_keys_values_and_masks_broadcast(
+    q: Any, k: Any, v: Any, shares: bool, mask: Any
+) -> None:
+    tensors = [torch.rand(q), torch.rand(k), torch.rand(v)]
+    if mask is not None:
+        tensors.append(torch.rand(mask) > 0.4)
+
+    def attend(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=shares)
+
+    try:
+        attend(*tensors)
+    except RuntimeError:
+        pytest.skip("torch does not broadcast these")
+    assert_as_torch(attend, *tensors)
