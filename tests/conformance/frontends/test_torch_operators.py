@@ -236,3 +236,20 @@ def test_queries_keys_values_and_masks_broadcast(
     except RuntimeError:
         pytest.skip("torch does not broadcast these")
     assert_as_torch(attend, *tensors)
+
+
+# --- borders that data decides
+
+
+@pytest.mark.parametrize("borders", [(2, 4), (3, 3), (4, 2), (-5, -1), (5, 99)])
+def test_slices_between_numbers_of_data_are_counted(borders: tuple[int, int]) -> None:
+    x, places = torch.rand(7, 3), torch.tensor(borders)
+    assert_as_torch(lambda x, at: x[at[0].item() : at[1].item()] * 2, x, places)
+    assert_as_torch(lambda x, at: x[at[0].item() :: 2].sum(0), x, places)
+    assert_as_torch(lambda x, at: x[:, : at[1].item()].sum(1), x, places)
+    assert_as_torch(lambda x, at: torch.tensor_split(x, at), x, places)
+
+
+@pytest.mark.parametrize("place", [0, 6, -1, -7])
+def test_an_element_at_a_number_of_data_may_be_counted_from_the_end(place: int) -> None:
+    assert_as_torch(lambda x, at: x[at.item()], torch.rand(7, 3), torch.tensor(place))

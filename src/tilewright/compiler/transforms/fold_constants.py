@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import ClassVar, Final, cast, final
 
 import numpy as np
 
@@ -31,10 +31,10 @@ _LINE_BYTES: Final = 64
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldConstants(GraphPass):
-    """Replace a node by its value when all its operands are constants.
+    """Replace a node by its value when all its operands are constants, or when it has no elements.
 
-    Requires: nothing.  Ensures: types unchanged; no pure node on constants remains whose result
-    has at most `limit_bytes`, or at most `growth` times the bytes of its operands, or which are
+    Requires: nothing.  Ensures: types unchanged; no pure node without elements remains, and none on
+    constants whose result has at most `limit_bytes`, or at most `growth` times the bytes of its operands, or which are
     the weights of a contraction.  With `keep_bytes`, tensors of bytes are not made wider; with
     `keep_blocks`, those of bytes with a scale per block.
 
@@ -54,7 +54,10 @@ class FoldConstants(GraphPass):
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():
-                if self._folds(node, edit):
+                if _is_empty(node):
+                    _empty(node, edit)
+                    count += 1
+                elif self._folds(node, edit):
                     _fold(node, edit)
                     count += 1
             return PassResult(edit.modified, {"folded": count} if count else {})
@@ -80,6 +83,27 @@ class FoldConstants(GraphPass):
         if size_bytes <= max(self.limit_bytes, self.growth * made_of):
             return True
         return _is_weight(node, edit)
+
+
+def _is_empty(node: Node) -> bool:
+    """Whether no result of a pure node has an element, whatever its operands hold."""
+    if node.regions or not has(node, Trait.PURE) or has(node, Trait.CONSTANT):
+        return False
+    shapes = [value.type.shape for value in node.results]
+    are_numbers = all(isinstance(size, int) for shape in shapes for size in shape)
+    return are_numbers and all(0 in shape for shape in shapes)
+
+
+def _empty(node: Node, edit: Editor) -> None:
+    emit = Emitter(edit, catalogue.schema, node)
+    operands = node.present_operands
+    shapes = [cast("tuple[int, ...]", v.type.shape) for v in node.results]
+    arrays = [
+        np.zeros(shape, value.type.dtype.numpy)
+        for shape, value in zip(shapes, node.results, strict=True)
+    ]
+    edit.replace(node, [emit.constant(array) for array in arrays])
+    release(edit, operands)
 
 
 def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:

@@ -64,6 +64,18 @@ def test_generated_weights_fold_although_they_grow():
     assert ops(graph) == ["matmul"]
 
 
+def test_nothing_is_computed_for_results_without_elements():
+    """A formula over nothing, of which no loop would be fused, has as many buffers as steps."""
+    assert_becomes(
+        F,
+        "graph @g(%x: bf16[2, 0], %w: bf16[0, 3]) { %a: bf16[2, 0] = exp(%x)"
+        " %b: bf16[2, 0] = add(%a, %x) %y: bf16[2, 3] = matmul(%x, %w) return %b, %y }",
+        "graph @g(%x: bf16[2, 0], %w: bf16[0, 3]) {"
+        " %b: bf16[2, 0] = constant {value = bf16[2, 0] []}"
+        " %y: bf16[2, 3] = matmul(%x, %w) return %b, %y }",
+    )
+
+
 def test_symbolic_sizes_stop_folding():
     graph = run(
         F,

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -22,6 +23,7 @@ from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import convert
 from tilewright.compiler.frontends.torch.promotion import result_type
 from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.compiler.frontends.torch.sizes import of_data
 
 
 def _to_shape(*ignored: str) -> Build:
@@ -109,14 +111,26 @@ def _start(start: Dim, size: Dim) -> Dim:
 def _slice(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     axis = axis_of(call, x.rank, default=0)
-    call.argument("end")
-    size = call.shape()[axis]
+    size, end = call.shape()[axis], call.size("end", x.shape[axis])
+    given = of_data((*x.shape, end, call.size("start", 0)))
+    if of_data((size,)) and not set(of_data((size,))) & set(given):
+        return _computed_slice(call, x, axis, end)
     if size == 0:
         call.size("start", 0)
         call.integer("step", 1)
         return e.full(0, x.dtype, call.shape())
     start = _start(call.size("start", 0), x.shape[axis])
     return e.slice(x, axis, start, size, call.integer("step", 1))
+
+
+def _computed_slice(call: Call, x: Tensor, axis: int, end: Dim) -> Tensor:
+    """A slice whose borders are data that may lie outside or count from the end: how long it is, is counted."""
+    e = call.maker
+    numbers = (call.size("start", 0), end, call.integer("step", 1))
+    start, stop, step = (e.reshape(e.dim(number), (1,)) for number in numbers)
+    cuts = computed.cuts(e, (x.shape[axis],), start, stop, step)
+    call.bind(e.dim(cuts.counts[0]), call.data_size())
+    return computed.cut(e, x, (axis,), cuts)
 
 
 def _narrow(call: Call) -> Tensor:
@@ -132,6 +146,8 @@ def _select(call: Call) -> Tensor:
     index = call.size("index")
     if isinstance(index, int) and index < 0:
         index = x.shape[axis] + index
+    if of_data((index,)):
+        return e.op("gather", x, e.dim(index), axis=axis)  # it may count from the end
     return e.squeeze(e.slice(x, axis, index, 1), (axis,))
 
 
