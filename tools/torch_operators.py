@@ -1,6 +1,7 @@
 """Runs the samples of `torch.testing`'s operator database through the PyTorch front end.
 
     python tools/torch_operators.py [NAME ...] [--samples N] [--seconds S] [--page FILE]
+    python tools/torch_operators.py --machine-code --samples 2 --dtypes float32 int64
 
 A process of its own (`tools/torch_samples.py`) runs them; where it ends or a sample takes too long, that sample is
 counted and another process goes on behind it.  What is known stands in a file, a line for each run of an operator and
@@ -27,6 +28,7 @@ import torch_tallies
 from torch_tallies import Tally
 
 STATE: Final = Path("build/torch_operators.jsonl")
+MACHINE_CODE: Final = Path("build/torch_operators_compiled.jsonl")
 WORKER: Final = (sys.executable, str(Path(__file__).with_name("torch_samples.py")))
 START_SECONDS: Final = 300.0
 """Torch is imported in that time, and all samples of an operator are made."""
@@ -127,6 +129,8 @@ class Limits:
     seconds: float = 1e9
     patience: float = 60.0
     """Seconds that one sample may take."""
+    machine_code: bool = False
+    """Whether the graphs are compiled; else the oracles of their ops compute them."""
 
     def reached(self, tally: Tally) -> bool:
         """Whether as many were tried as were asked for."""
@@ -140,7 +144,7 @@ def sweep(worker: Worker, tally: Tally, limits: Limits) -> None:
     while (left := end - time.monotonic()) > 0 and not limits.reached(tally):
         request = {
             "operator": tally.operator, "dtype": tally.dtype, "first": tally.ran,
-            "most": limits.samples, "seconds": left,
+            "most": limits.samples, "seconds": left, "machine_code": limits.machine_code,
         }  # fmt: skip
         try:
             count(tally, worker.ask(request, limits.patience))
@@ -216,26 +220,38 @@ def main() -> int:
         "--seconds", type=float, default=1e9, help="per operator and element type"
     )
     parser.add_argument("--patience", type=float, default=60.0, help="seconds of a sample")
+    parser.add_argument("--dtypes", nargs="*", help="only these, as float32")
+    parser.add_argument(
+        "--machine-code", action="store_true", help="compile; takes ten times as long"
+    )
     parser.add_argument("--again", action="store_true", help="forget what is known of them")
-    parser.add_argument("--state", type=Path, default=STATE, help="what is known")
+    parser.add_argument(
+        "--state", type=Path, help="what is known, instead of a file in build"
+    )
     parser.add_argument("--page", type=Path, help="write the page of all that is known")
     options = parser.parse_args()
     worker = Worker()
     about = next(iter(worker.ask({}, START_SECONDS)))
     worker.end()
     wanted = chosen(about["operators"], options.names)
+    if options.dtypes:
+        wanted = {n: [d for d in ds if d in options.dtypes] for n, ds in wanted.items()}
+    state: Path = options.state or (MACHINE_CODE if options.machine_code else STATE)
     if options.again:
-        torch_tallies.forget(options.state, wanted)
+        torch_tallies.forget(state, wanted)
     limits = Limits(
-        samples=options.samples, seconds=options.seconds, patience=options.patience
+        samples=options.samples,
+        seconds=options.seconds,
+        patience=options.patience,
+        machine_code=options.machine_code,
     )
     try:
-        run(worker, options.state, wanted, limits)
+        run(worker, state, wanted, limits)
     except KeyboardInterrupt:
         print("stopped; what is known is kept")
     finally:
         worker.end()
-    known = torch_tallies.read_state(options.state)
+    known = torch_tallies.read_state(state)
     tallies = [
         known[n, d] for n, ds in about["operators"].items() for d in ds if (n, d) in known
     ]
