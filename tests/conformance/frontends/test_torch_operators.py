@@ -253,3 +253,11 @@ def test_slices_between_numbers_of_data_are_counted(borders: tuple[int, int]) ->
 @pytest.mark.parametrize("place", [0, 6, -1, -7])
 def test_an_element_at_a_number_of_data_may_be_counted_from_the_end(place: int) -> None:
     assert_as_torch(lambda x, at: x[at.item()], torch.rand(7, 3), torch.tensor(place))
+
+
+def test_truth_values_are_added_where_a_mask_says() -> None:
+    mask, added = torch.tensor([True, False, True, True]), torch.tensor([True, False, True])
+    assert_as_torch(
+        lambda x, mask, added: x.index_put((mask,), added, accumulate=True),
+        torch.eye(4, 3) > 0, mask, added,
+    )  # fmt: skip

@@ -185,7 +185,7 @@ def _masked_put(
     else:
         found = _in_order(e, mask, values, rest)
     if reduction == "add":
-        found = e.op("add", x, found)
+        found = e.op("logical_or" if x.dtype.is_bool else "add", x, found)
     return e.op("where", wide, found, x)
 
 
