@@ -261,3 +261,41 @@ def test_truth_values_are_added_where_a_mask_says() -> None:
         lambda x, mask, added: x.index_put((mask,), added, accumulate=True),
         torch.eye(4, 3) > 0, mask, added,
     )  # fmt: skip
+
+
+# --- functions that look at data while they are traced
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5,), (3, 1)])
+@pytest.mark.parametrize("correction", [0, 1, 3])
+def test_covariances_have_torchs_weights_and_corrections(
+    shape: tuple[int, ...], correction: int
+) -> None:
+    x, often = torch.rand(shape), torch.arange(1, shape[-1] + 1)
+    assert_as_torch(lambda x: torch.cov(x, correction=correction), x)
+    assert_as_torch(
+        lambda x, f, a: x.cov(correction=correction, fweights=f, aweights=a),
+        x, often, torch.rand(shape[-1]),
+    )  # fmt: skip
+    assert_as_torch(torch.corrcoef, x)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_combinations_come_in_order(count: int, repeats: bool) -> None:
+    assert_as_torch(lambda x: torch.combinations(x, count, repeats), torch.rand(3))
+
+
+@pytest.mark.parametrize("start", [0, 3, -2, -5])
+def test_a_narrow_part_may_begin_at_a_number_of_data(start: int) -> None:
+    assert_as_torch(lambda x, at: x.narrow(1, at, 2), torch.rand(2, 5), torch.tensor(start))
+
+
+def test_losses_of_negative_variances_are_no_numbers() -> None:
+    x, target, var = torch.rand(2, 3), torch.rand(2, 3), torch.tensor([0.5, 0.0])
+    for how in ({}, {"full": True, "reduction": "none"}, {"eps": 0.1, "reduction": "sum"}):
+        assert_as_torch(lambda *ts: F.gaussian_nll_loss(*ts, **how), x, target, var)  # noqa: B023
+    module = Called(F.gaussian_nll_loss).eval()
+    program, graph = samples.translate(module, (x, target, var))
+    (loss,) = samples.computed(program, graph, (x, target, -1 - var))
+    assert np.isnan(loss)

@@ -18,6 +18,7 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.hoist import hoisted
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
+from tilewright.compiler.frontends.torch.traceable import traceable_functions
 
 _LINES: Final = 12
 
@@ -94,7 +95,9 @@ def _traced(captured: Captured, *, strict: bool) -> Any:
     args = captured.args
     if border.is_instance(args, "Tensor"):
         args = (args,)
-    with torch.no_grad(), whole_recurrences():
+    # Dynamo looks into functions by itself.
+    functions = contextlib.nullcontext() if strict else traceable_functions()
+    with torch.no_grad(), whole_recurrences(), functions:
         return torch.export.export(
             captured.model,
             tuple(args or ()),

@@ -1,0 +1,152 @@
+"""Functions of torch that look at data while they are traced, written in those that do not.
+
+Torch checks weights of a covariance, picks combinations by a mask, reads where a narrow part begins: that ends an
+export.  Each function here gives the same without asking.  Where torch raises an error for the data, the result is
+not a number, or the call fails as an index out of range.  Not for operators that an export gets through: those have
+rows or decompositions.  Called by `export`.
+
+Source: the functions' pages in `torch`'s reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Final
+
+import tilewright.compiler.frontends.torch.border as border
+
+# Torch's tensors have no types that we see.
+Held = Any
+
+
+def _torch() -> Any:
+    return border.load()
+
+
+def _covariance(
+    x: Held, *, correction: int = 1, fweights: Held = None, aweights: Held = None
+) -> Held:
+    """Of rows of observations: `E[(x - E x)(x - E x)^H]`, with how often and how much each counts."""
+    torch = _torch()
+    rows = x.reshape(1, -1) if x.dim() < 2 else x
+    given = [weights for weights in (fweights, aweights) if weights is not None]
+    weights = functools.reduce(torch.mul, given) if given else None
+    total: Held = rows.shape[1] if weights is None else weights.sum()
+    mean = (rows if weights is None else rows * weights).sum(1) / total
+    if aweights is not None and correction:
+        divisor = total - correction * (weights * aweights).sum() / total
+    else:
+        divisor = total - correction
+    # Torch warns of too few observations, and divides by nothing.
+    divisor = max(divisor, 0) if isinstance(divisor, int) else divisor.clamp(min=0)
+    rows = rows - mean.unsqueeze(1)
+    other = rows if weights is None else rows * weights
+    return (rows @ other.mH / divisor).squeeze()
+
+
+def _correlation(x: Held) -> Held:
+    torch = _torch()
+    found = _covariance(x)
+    if not found.dim():
+        return found / found
+    deviation = found.diagonal().real.sqrt()
+    found = found / deviation.unsqueeze(1) / deviation.unsqueeze(0)
+    if not found.is_complex():
+        return found.clamp(-1, 1)
+    return torch.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
+
+
+def _combinations(x: Held, r: int = 2, with_replacement: bool = False) -> Held:
+    """All choices of so many elements of a vector, in order."""
+    if r <= 0 or not isinstance(x.shape[0], int):
+        return NotImplemented
+    choose = (
+        itertools.combinations_with_replacement
+        if with_replacement
+        else itertools.combinations
+    )
+    places = list(choose(range(x.shape[0]), r))
+    if not places:
+        return x.new_empty((0, r))
+    return x[_torch().tensor(places, device=x.device)]
+
+
+def _narrowed(x: Held, dim: int, start: Held, length: int) -> Held:
+    """A part whose first place is data; it may count from the end."""
+    torch = _torch()
+    if not border.is_instance(start, "Tensor") or not isinstance(length, int):
+        return NotImplemented
+    first = torch.where(start < 0, start + x.shape[dim], start)
+    places = first.reshape(1) + torch.arange(length, device=x.device)
+    return x.index_select(dim, places)
+
+
+def _gaussian_loss(
+    x: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Held:  # fmt: skip
+    torch = _torch()
+    if isinstance(var, float) or reduction not in _REDUCTIONS:
+        return NotImplemented
+    is_wrong = (var < 0).any()
+    if var.shape != x.shape and x.shape[:-1] == var.shape:
+        var = var.unsqueeze(-1)
+    var = torch.where(is_wrong, math.nan, var).clamp(min=eps)
+    loss = 0.5 * (var.log() + (x - target) ** 2 / var)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return _REDUCTIONS[reduction](loss)
+
+
+_REDUCTIONS: Final[dict[str, Callable[[Held], Held]]] = {
+    "none": lambda loss: loss,
+    "mean": lambda loss: loss.mean(),
+    "sum": lambda loss: loss.sum(),
+}
+
+
+@functools.cache
+def _functions() -> dict[Any, Callable[..., Any]]:
+    """By what modules call: functions and methods."""
+    torch = _torch()
+    return {
+        torch.combinations: _combinations,
+        torch.corrcoef: _correlation,
+        torch.cov: _covariance,
+        torch.narrow: _narrowed,
+        torch.nn.functional.gaussian_nll_loss: _gaussian_loss,
+        torch.Tensor.corrcoef: _correlation,
+        torch.Tensor.cov: _covariance,
+        torch.Tensor.narrow: _narrowed,
+    }
+
+
+@functools.cache
+def _mode() -> Any:
+    functions = _functions()
+
+    def handle(
+        self: object,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del self, types
+        named = dict(kwargs or {})
+        build = functions.get(function)
+        found = NotImplemented if build is None else build(*args, **named)
+        return function(*args, **named) if found is NotImplemented else found
+
+    base = border.load("torch.overrides").TorchFunctionMode
+    return type("TraceableFunctions", (base,), {"__torch_function__": handle})
+
+
+@contextlib.contextmanager
+def traceable_functions() -> Generator[None]:
+    """While this thread traces in this context, functions that look at data are those of this file."""
+    with _mode()():
+        yield
