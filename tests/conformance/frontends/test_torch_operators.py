@@ -299,3 +299,19 @@ def test_losses_of_negative_variances_are_no_numbers() -> None:
     program, graph = samples.translate(module, (x, target, var))
     (loss,) = samples.computed(program, graph, (x, target, -1 - var))
     assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (1, 0, 2)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.argwhere,
+        torch.unique,
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True),
+        lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
+    ],
+)
+def test_nothing_has_no_places_and_no_distinct_elements(
+    function: Function, shape: tuple[int, ...]
+) -> None:
+    assert_as_torch(function, torch.rand(shape))

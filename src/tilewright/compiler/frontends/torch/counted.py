@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.torch.axes import axis_of
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Row, row
+from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
 # Every column of slices that are sorted is a sort of its own.
@@ -38,11 +39,18 @@ def _flat(e: NodeMaker, x: Tensor) -> Tensor:
 
 def true_places(call: Call, mask: Tensor) -> Tensor:
     """The places in the flattened mask that are true, as many as the result says."""
-    e, size = call.maker, call.data_size()
+    e = call.maker
     if any(extent == 0 for extent in mask.shape):
-        call.bind(e.scalar(0, dtypes.i64), size)
-        return e.full(0, dtypes.i64, (size,))
-    return computed.true_places(e, _flat(e, mask), count_as=size)
+        return e.full(0, dtypes.i64, (_none(call),))
+    return computed.true_places(e, _flat(e, mask), count_as=call.data_size())
+
+
+def _none(call: Call, index: int = 0) -> Dim:
+    """The size of a result without elements: torch may take it for data, or know it."""
+    unknown = of_data(call.shape(index))
+    for size in unknown:
+        call.bind(call.maker.scalar(0, dtypes.i64), size)
+    return unknown[0] if unknown else 0
 
 
 def _nonzero(call: Call) -> Tensor:
@@ -151,7 +159,7 @@ def _distinct(call: Call, axis: int | None, *, in_order: bool) -> Sequence[Tenso
     """Distinct elements, or slices along an axis: all of them in order, or those unlike the one before."""
     e, x = call.maker, call.tensor()
     if any(size == 0 for size in x.shape):
-        raise UnsupportedError("distinct elements of nothing are not supported")
+        return _distinct_of_nothing(call)
     held = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
     if axis is None:
         table = e.reshape(held, (element_count(x.shape), 1))
@@ -177,6 +185,15 @@ def _distinct(call: Call, axis: int | None, *, in_order: bool) -> Sequence[Tenso
         _if_wanted(call, 1, number, x.shape if axis is None else number.shape),
         _if_wanted(call, 2, counts, counts.shape),
     ]
+
+
+def _distinct_of_nothing(call: Call) -> Sequence[Tensor]:
+    e, shapes = call.maker, [call.shape(place) for place in range(3)]
+    for name in ("return_inverse", "return_counts"):
+        call.flag(name)
+    for size in of_data(size for shape in shapes for size in shape):
+        call.bind(e.scalar(0, dtypes.i64), size)
+    return [e.full(0, call.dtype(place), shape) for place, shape in enumerate(shapes)]
 
 
 def _if_wanted(call: Call, place: int, found: Tensor, shape: Sequence[Dim]) -> Tensor:
