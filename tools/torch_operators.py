@@ -69,8 +69,8 @@ class Worker:
             limit = seconds
             yield json.loads(line)
 
-    def end(self) -> str:
-        """End the process.  Returns: how it ended."""
+    def end(self, patience: float = 1.0) -> str:
+        """End the process, by force if it takes so many seconds.  Returns: how it ended."""
         process, self.process = self.process, None
         if process is None:
             return ""
@@ -78,7 +78,7 @@ class Worker:
         with contextlib.suppress(OSError):  # it had ended
             process.stdin.close()
         try:
-            process.wait(1)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -108,7 +108,7 @@ class Worker:
             self.end()
             raise Late from error
         if not line:
-            raise Gone(self.end())
+            raise Gone(self.end(30.0))
         return line.strip()
 
 
