@@ -120,3 +120,55 @@ def test_functions_without_a_complex_form_are_named() -> None:
     z = torch.randn(3, dtype=torch.complex64)
     with pytest.raises(ModelError, match=r"aten\.tanh\.default.*complex"):
         tw.compile(Tangent().eval(), args=(z,))
+
+
+class Spectral(nn.Module):
+    """A layer of a Fourier neural operator: low frequencies are written into a spectrum of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4, 5, 4, dtype=torch.complex64))
+
+    def forward(self, x):
+        spectrum = torch.fft.rfft2(x)
+        size = (x.shape[0], 4, x.shape[2], x.shape[3] // 2 + 1)
+        found = torch.zeros(size, dtype=torch.complex64)
+        low = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, :5, :4], self.weight)
+        found[:, :, :5, :4] = low
+        found[:, 0, 5] = x[:, 0, 5, : size[3]]
+        found[:, :, torch.tensor([8, 7])] = found[:, :, torch.tensor([0, 2])]
+        return torch.fft.irfft2(found, s=x.shape[-2:])
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_spectrum_of_zeros_is_filled(batch: int) -> None:
+    torch.manual_seed(0)
+    module = Spectral().eval()
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    graph = load(Captured(module, args=(torch.randn(2, 3, 12, 9),), dynamic_shapes=shapes))
+    x = torch.randn(batch, 3, 12, 9)
+    (found,) = evaluate(graph.graph, [x.numpy()])
+    torch.testing.assert_close(torch.from_numpy(found), module(x), rtol=1e-5, atol=1e-5)
+
+
+class Parts(nn.Module):
+    def forward(self, z):
+        chosen = torch.where(z.real > 0, z, torch.full_like(z, 2 - 1j))
+        return (
+            torch.angle(z),
+            torch.view_as_real(chosen),
+            torch.angle(torch.ones_like(z) * z),
+        )
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (1,), (0, 3)])
+def test_angles_and_choices_of_complex_numbers(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    z = torch.randn(shape, dtype=torch.complex64)
+    if z.numel() > 4:
+        edges = (-0.0, complex("inf"), complex("nan"), complex(-1, -0.0))
+        z.view(-1)[:4] = torch.tensor(edges)
+    graph = load(Captured(Parts().eval(), args=(z,))).graph
+    found = evaluate(graph, [z.real.numpy(), z.imag.numpy()])
+    for ours, theirs in zip(found, Parts()(z), strict=True):
+        torch.testing.assert_close(torch.from_numpy(ours), theirs, equal_nan=True)

@@ -23,7 +23,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import normal
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.contraction import matrix_product
-from tilewright.compiler.frontends.torch.elementwise import convert
+from tilewright.compiler.frontends.torch.elementwise import angle_of, convert
 from tilewright.compiler.frontends.torch.program import Operation, Ref
 
 Held = Tensor | Complex
@@ -101,6 +101,44 @@ def _imaginary(call: Call) -> Tensor:
 
 def _size(call: Call) -> Tensor:
     return call.finish(Pair.of(call.maker, _pair(call)).size().tensor)
+
+
+def _angle(call: Call) -> Tensor:
+    pair = _pair(call)
+    return call.finish(angle_of(call.maker, pair.imaginary, pair.real))
+
+
+def _filled(number: complex | None = None) -> Build:
+    """One number everywhere; None: the argument `fill_value`."""
+
+    def build(call: Call) -> Complex:
+        found = call.argument("fill_value") if number is None else number
+        if not isinstance(found, int | float | complex):
+            raise UnsupportedError("argument 'fill_value' is no number that is known")
+        for name in ("self", "size", "dtype"):
+            call.argument(name)
+        whole, dtype, shape = complex(found), call.dtype(), call.shape()
+        parts = (whole.real, whole.imag)
+        return Complex(*(call.maker.full(part, dtype, shape) for part in parts))
+
+    return build
+
+
+def _copied(call: Call) -> Complex:
+    """What is written, in the shape of what it is written to; real numbers have an imaginary part of 0."""
+    call.argument("self")
+    pair = _on_parts(call, _pair(call, "src"))
+    shape = call.shape()
+    return Complex(
+        *(call.maker.broadcast_to(p, shape) for p in (pair.real, pair.imaginary))
+    )
+
+
+def _chosen(call: Call) -> Complex:
+    condition = call.tensor("condition")
+    x, y = _operand(call, "self"), _operand(call, "other")
+    pairs = ((x.real, y.real), (x.imaginary, y.imaginary))
+    return Complex(*(call.op("where", condition, a, b) for a, b in pairs))
 
 
 def _operand(call: Call, name: str) -> Complex:
@@ -311,12 +349,15 @@ _ROWS: Final[dict[str, Build]] = {
     "exp": _exponential, "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"),
     "bmm": _matrix_product("mat2"), "cat": _joined("dim"), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
-    "linalg_eig": _eigenvalues,
+    "linalg_eig": _eigenvalues, "angle": _angle, "copy": _copied, "where.self": _chosen,
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _filled(0)),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), _filled(1)),
+    **dict.fromkeys(("full", "full_like", "new_full"), _filled()),
 }  # fmt: skip
 _BY_PARTS: Final = (
     "_unsafe_view", "alias", "clone", "constant_pad_nd", "contiguous", "detach", "diagonal", "expand", "flatten.using_ints",
-    "flip", "gather", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "narrow", "permute",
-    "repeat", "reshape", "resolve_conj", "resolve_neg", "roll", "select.int", "slice.Tensor", "split.Tensor",
+    "empty.memory_format", "empty_like", "flip", "gather", "index.Tensor", "index_put", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "narrow", "permute",
+    "repeat", "reshape", "resolve_conj", "resolve_neg", "roll", "select.int", "select_scatter", "slice.Tensor", "slice_scatter", "split.Tensor",
     "split_with_sizes", "squeeze", "squeeze.dim", "squeeze.dims", "sum", "sum.dim_IntList", "t",
     "transpose.int", "unbind.int", "unfold", "unsqueeze", "view",
 )  # fmt: skip

@@ -371,8 +371,13 @@ def _hypot(call: Call, dtype: DType) -> Tensor:
 
 
 def _atan2(call: Call, dtype: DType) -> Tensor:
-    e = call.maker
     y, x = (call.operand(name, dtype) for name in _PAIR)
+    return angle_of(call.maker, y, x)
+
+
+def angle_of(e: NodeMaker, y: Tensor, x: Tensor) -> Tensor:
+    """The angle of points (x, y) to the first axis, from -pi to pi."""
+    dtype = x.dtype
     zero, pi = e.scalar(0, dtype), e.scalar(np.pi, dtype)
     ay, ax = e.op("abs", y), e.op("abs", x)
     both = e.op("logical_and", e.op("is_inf", y), e.op("is_inf", x))
