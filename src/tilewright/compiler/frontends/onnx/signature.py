@@ -2,7 +2,7 @@
 
 A `dim_param` becomes a symbol of that name, an unnamed dynamic dimension one named after its
 input; every symbol is at least 1 (how a call with 0 ends without running code says
-`formats.plan.Dimension`).  The caller may fix or rename dimensions per input; a number
+`formats.plan.Dimension`) but those that assumptions know otherwise, as of a cache that begins with nothing.  The caller may fix or rename dimensions per input; a number
 given for a named dimension holds for all inputs that share the name.  Not shape inference (that
 is `ops`).  Called by the importer once per model.
 """

@@ -1,0 +1,102 @@
+"""Sizes of inputs that may be nothing: those along which inputs are only joined to others."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import onnx_models
+from tilewright.base import symbolic
+from tilewright.compiler.frontends.onnx.load import load
+
+STEP = """graph (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,P,4] past) => (float[B,2,S,4] y, float[B,2,T,4] present) {
+  present = Concat<axis=2>(past, k)
+  turned = Transpose<perm=[0,1,3,2]>(present)
+  scores = MatMul(q, turned)
+  weights = Softmax<axis=-1>(scores)
+  y = MatMul(weights, present)
+}"""
+
+
+def lowest(body: str) -> dict[str, int | None]:
+    """The least value of each symbol of the inputs."""
+    graph = load(onnx_models.parse(body))
+    symbols = {s for v in graph.inputs for d in v.type.shape for s in symbolic.symbols(d)}
+    return {s.name: s.lower for s in symbols}
+
+
+def attention(q: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    scores = q @ keys.swapaxes(2, 3)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True) @ keys
+
+
+def test_a_cache_may_begin_with_no_key() -> None:
+    assert lowest(STEP) == {"B": 1, "S": 1, "P": 0}
+    model = tw.compile(onnx_models.parse(STEP), threads=1, jobs=1)
+    rng = np.random.default_rng(0)
+    for past, new in ((0, 3), (2, 1), (0, 1), (5, 4)):
+        q, k, held = (
+            rng.standard_normal((1, 2, size, 4)).astype(np.float32)
+            for size in (new, new, past)
+        )
+        y, present = model(q, k, held)
+        np.testing.assert_array_equal(present, np.concatenate([held, k], 2))
+        np.testing.assert_allclose(y, attention(q, present), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "least"),
+    [
+        ("z = Concat<axis=0>(x, y)", 0),
+        ("w = Cast<to=1>(y) z = Concat<axis=0>(x, w)", 0),
+        ("z = Concat<axis=0>(x, y) r = ReduceMax(y)", 1),
+        ("w = Neg(y) z = Concat<axis=0>(x, w)", 1),
+    ],
+)
+def test_what_is_read_otherwise_has_an_element(body: str, least: int) -> None:
+    outputs = "float[?, ?] z, float[?, ?] r" if " r = " in body else "float[?, ?] z"
+    text = f"graph (float[4, 4] x, float[M, 4] y) => ({outputs}) {{ {body} }}"
+    assert lowest(text)["M"] == least
+
+
+def test_one_name_of_two_inputs_may_be_nothing_where_both_are_joined() -> None:
+    text = """graph (float[4, 4] x, float[M, 4] y, float[M, 4] u) => (float[?, ?] z, float[?, ?] w) {{
+      z = Concat<axis=0>(x, y)
+      w = {}
+    }}"""
+    assert lowest(text.format("Concat<axis=0>(u, x)")) == {"M": 0}
+    assert lowest(text.format("Neg(u)")) == {"M": 1}
+
+
+PLACES = """graph (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,P,4] past, int64[B,L] seen) => (float[B,2,S,4] y) {
+  present = Concat<axis=2>(past, k)
+  turned = Transpose<perm=[0,1,3,2]>(present)
+  scores = MatMul(q, turned)
+  held = Shape<start=2,end=3>(past)
+  whole = Shape<start=1,end=2>(seen)
+  first = Squeeze(held)
+  last = Squeeze(whole)
+  one = Constant<value_int=1>()
+  places = Range(first, last, one)
+  cast = Cast<to=1>(places)
+  axis = Constant<value_ints=[1]>()
+  column = Unsqueeze(cast, axis)
+  added = Add(scores, column)
+  weights = Softmax<axis=-1>(added)
+  y = MatMul(weights, present)
+}"""
+
+
+def test_places_behind_a_cache_are_as_many_as_new_keys_in_a_call_that_runs() -> None:
+    model = tw.compile(onnx_models.parse(PLACES), threads=1, jobs=1)
+    rng = np.random.default_rng(1)
+    for past, new in ((0, 3), (2, 1)):
+        q, k, held = (
+            rng.standard_normal((1, 2, size, 4)).astype(np.float32)
+            for size in (new, new, past)
+        )
+        # What is added to a whole row changes nothing.
+        y = model(q, k, held, np.ones((1, past + new), np.int64))
+        np.testing.assert_allclose(
+            y, attention(q, np.concatenate([held, k], 2)), rtol=1e-4, atol=1e-5
+        )
