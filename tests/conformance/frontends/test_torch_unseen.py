@@ -180,3 +180,24 @@ def test_a_half_of_a_size_is_a_size_like_others() -> None:
         Captured(Resampled("nearest", 0.5).eval(), args=(x,), dynamic_shapes=(sides(),))
     )
     assert not any(node.op == "bind_sizes" for node in graph.graph.nodes)
+
+
+class Masked(nn.Module):
+    def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def test_what_is_no_number_comes_out_of_masked_attention() -> None:
+    q, k, v = (torch.randn(1, 2, 5, 8) for _ in range(3))
+    q[0, 0, 1, 2] = k[0, 1, 3, 0] = float("nan")
+    mask = torch.ones(1, 2, 5, 5, dtype=torch.bool)
+    mask[:, 0, 4] = False  # a row that sees nothing is 0
+    graph = load(Captured(Masked().eval(), args=(q, k, v, mask))).graph
+    (found,) = evaluate(graph, [held.numpy() for held in (q, k, v, mask)])
+    torch.testing.assert_close(
+        torch.from_numpy(found),
+        Masked()(q, k, v, mask),
+        equal_nan=True,
+        rtol=1e-5,
+        atol=1e-5,
+    )

@@ -121,7 +121,7 @@ def _oracle(
             if attributes["causal"]:
                 last = np.arange(q.shape[2])[rows, None] + attributes["causal"][0]
                 scores = np.where(np.arange(k.shape[2]) <= last, scores, -np.inf)
-            result[b, h, rows] = _weighted(scores, values, attributes["zero_rows"])
+            result[b, h, rows] = _weighted(scores, values, attributes)
     return numerics.cast(result, dtypes.from_numpy(q.dtype))
 
 
@@ -132,11 +132,13 @@ def _part(extra: np.ndarray, b: int, h: int, rows: slice) -> np.ndarray:
     return found.astype(np.float64) if dtypes.from_numpy(extra.dtype).is_float else found
 
 
-def _weighted(scores: np.ndarray, values: np.ndarray, zero_rows: bool) -> np.ndarray:
-    powers = np.exp(scores - np.max(scores, axis=1, keepdims=True, initial=-np.inf))
+def _weighted(scores: np.ndarray, values: np.ndarray, attributes: Attributes) -> np.ndarray:
+    top = np.max(scores, axis=1, keepdims=True, initial=-np.inf)
+    powers = np.exp(scores - top)
     total = np.sum(powers, axis=1, keepdims=True)
+    lost = np.isnan(total) if attributes["zero_nan"] else top == -np.inf
     rows = powers @ values / total
-    return np.where(np.isnan(total), 0.0, rows) if zero_rows else rows
+    return np.where(lost, 0.0, rows) if attributes["zero_rows"] else rows
 
 
 # --- body ------------------------------------------------------------------------------------
@@ -334,8 +336,10 @@ class _Row:
         with b.nest((self.v.shape[3],), ("d",)) as (d,):
             share = b.load(self.shrink, place)
             value = b.mul(b.load(self.sums, (*place, d)), share)
-            if self.attributes["zero_rows"]:
+            if self.attributes["zero_nan"]:
                 value = b.select(b.is_nan(share), 0, value)
+            elif self.attributes["zero_rows"]:
+                value = b.select(b.eq(b.load(self.total, place), 0), 0, value)
             b.write(result, (*place, d), value)
 
 
@@ -363,6 +367,7 @@ attention: Final = declare(
         attr("masked", "float", -math.inf),
         attr("zero_rows", "bool", False),
         attr("softcap", "float", 0.0),
+        attr("zero_nan", "bool", False),
     ),
     infer=_infer,
     evaluate=_oracle,
@@ -380,6 +385,9 @@ attention: Final = declare(
         "[2,1,20,2] [2,1,150,2] [2,1,150,2] [2,1,1,150]; causal=(130,) zero_rows=True",
         "[1,1,2,2] [1,1,3,2] [1,1,3,2] _ bool[1,1,1,3]:=0,0,0; zero_rows=True",
         "[1,1,2,2] [1,1,3,2] [1,1,3,2] _ bool[1,1,1,3]:=0,0,0",
+        "[1,1,2,1]:=nan,1 [1,1,3,1] [1,1,3,2] [1,1,2,3]; zero_rows=True",
+        "[1,1,2,1]:=nan,inf [1,1,3,1] [1,1,3,2]; zero_rows=True zero_nan=True",
+        "[1,1,2,1] [1,1,3,1] [1,1,3,2] [1,1,2,3]:=-inf,-inf,-inf,0,nan,0; zero_rows=True",
         "[1,2,0,4] [1,2,3,4] [1,2,3,4]",
         "f16[1,2,5,3] f16[1,2,6,3] f16[1,2,6,3] f16[1,2,5,6]",
         "[2,4,1,20] [2,2,133,20] [2,2,133,35]; scale=0.25",

@@ -195,11 +195,13 @@ class AttentionEnds:
 
     Attributes:
         zero_rows: rows without a key have weights of zero.
+        zero_nan: so have all rows whose weights are NaN.
     """
 
     values: Value
     shape: tuple[Dim, ...]
     zero_rows: bool
+    zero_nan: bool
 
 
 @final
@@ -242,11 +244,16 @@ class WrittenAttention:
         dtype = q.type.dtype
         if not (own_k.type.dtype is dtype and own_v.type.dtype is dtype):
             return None
+        # Sizes that only a call compares are equal here, and not to who cannot know it.
+        scores = (*q.type.shape[:3], own_k.type.shape[2])
+        if not all(_broadcasts(extra, scores) for extra in (bias, mask)):
+            return None
         attributes = {
             "scale": self.scale,
             "causal": causal,
             "masked": self.scores.mask[2] if self.scores.mask else -np.inf,
             "zero_rows": self.ends.zero_rows,
+            "zero_nan": self.ends.zero_nan,
             "softcap": self.scores.softcap,
         }
         result = self.emit.op("attention", [q, own_k, own_v, bias, mask], attributes)
@@ -409,3 +416,11 @@ def _joined(
         for axis in theirs:
             result[axis] = into[axis]
     return tuple(result)
+
+
+def _broadcasts(extra: Value | None, scores: tuple[Dim, ...]) -> bool:
+    """Whether every size of a bias or a mask is 1 or surely that of the scores."""
+    if extra is None:
+        return True
+    pairs = zip(extra.type.shape, scores, strict=True)
+    return all(size == 1 or size == whole for size, whole in pairs)

@@ -125,7 +125,8 @@ class _Found:
         if constant_of(values) is not None:
             return None  # a layer behind a softmax, whose weights are packed when compiling
         emit, lost = self.emit, self.weights.lost
-        ends = AttentionEnds(values, shape, self.weights.zero_rows)
+        weights = self.weights
+        ends = AttentionEnds(values, shape, weights.zero_rows, weights.zero_nan)
         result = WrittenAttention(emit, self.scores, ends).value()
         if result is None or lost is None or shows_a_key(lost):
             return result
@@ -161,6 +162,7 @@ class _Weights:
 
     Attributes:
         zero_rows: rows without a key have weights of zero.
+        zero_nan: so have all rows whose weights are NaN.
         choice: what hides keys in front of the softmax, where the same keys have weights of zero behind it, and
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
@@ -168,6 +170,7 @@ class _Weights:
 
     emit: Emitter
     zero_rows: bool = False
+    zero_nan: bool = False
     choice: tuple[Node, int] | None = None
     lost: Value | None = None
     softmax: Node = field(init=False)
@@ -187,7 +190,9 @@ class _Weights:
                 value, user = operand(node, 2), node
                 continue
             if node.op == "where":
-                guarded = _guarded(node, self.emit) or self._hidden_twice(node)
+                guarded = _guarded(node, self.emit)
+                self.zero_nan = guarded is not None
+                guarded = guarded or self._hidden_twice(node)
                 if guarded is None:
                     return None
                 self.zero_rows, self.softmax = True, guarded

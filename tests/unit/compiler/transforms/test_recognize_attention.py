@@ -100,6 +100,7 @@ def test_rows_without_a_key_that_yield_zero_are_said():
     graph = run(R, spelled_out(after=after))
     assert ops(graph) == ["attention"]
     assert attention(graph).attributes["zero_rows"] is True
+    assert attention(graph).attributes["zero_nan"] is True
 
 
 CAPPED = (
@@ -319,6 +320,7 @@ def test_keys_that_are_hidden_before_and_behind_the_softmax_are_hidden():
     graph = run(R, hidden_twice())
     assert "softmax" not in ops(graph)
     assert attention(graph).attributes["zero_rows"]
+    assert not attention(graph).attributes["zero_nan"]
     chance = np.random.default_rng(5)
     arrays = [
         chance.standard_normal(shape).astype("f")
