@@ -38,6 +38,8 @@ _LABEL_LIST: Final = re.compile(
 )
 # What a dialect writes in its own words and nobody here asks for.
 _OPAQUE: Final = ("affine_map", "affine_set", "loc", "dense_resource", "sparse", "distinct")
+# Of dialects that say how a program is spread over machines; some have a syntax of their own.
+_FOREIGN: Final = ("#sdy.", "#mpmd.")
 _TYPED: Final = re.compile(r":\s*(\w+)")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]*\Z")
 
@@ -250,6 +252,9 @@ class AttributeParser:
             return self._dimension_numbers()
         if "." not in name:
             return self._enumerated()
+        if name.startswith(_FOREIGN):
+            cursor.skip_balanced()
+            return Keyword(name[1:])
         return Fields(name[1:], *self._contents("<", ">"))
 
     def _enumerated(self) -> Keyword:

@@ -130,6 +130,18 @@ def test_dialects_have_attributes_of_their_own() -> None:
     }
 
 
+def test_rules_of_how_a_call_is_spread_over_machines_are_stepped_over() -> None:
+    # What JAX writes beside the calls of LAPACK.
+    (call,) = body(
+        "%0 = stablehlo.custom_call @lapack_sgeqrf_ffi(%a) {mhlo.backend_config = {}, "
+        "operand_layouts = [dense<[0, 1]> : tensor<2xindex>], sdy.sharding_rule = "
+        "#sdy.op_sharding_rule<([i, j])->([k, l], [m]) {i=5, j=5, k=5, l=5, m=5}, custom>} "
+        ": (tensor<2xf32>) -> tensor<2xf32>"
+    )
+    assert call.attributes["sdy.sharding_rule"] == Keyword("sdy.op_sharding_rule")
+    assert call.attributes["operand_layouts"]
+
+
 def test_reduce_and_while_have_regions() -> None:
     short, long, loop = body(
         "%0 = stablehlo.reduce(%a init: %b) applies stablehlo.add across dimensions = [0] "
