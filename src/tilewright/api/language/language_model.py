@@ -30,7 +30,7 @@ from tilewright.api.language.token_scores import TokenScore, token_score
 from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.api.language.tool_calls import BEGIN
 from tilewright.api.language.vocabulary import TokenType
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.options import count_option, path_option
 from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
 from tilewright.formats.gguf import GgufFile
@@ -155,6 +155,7 @@ class LanguageModel:
             else count_option("context", context, least=1)
         )
         self.tokenizer: Final[Tokenizer] = Tokenizer.of(self.file)
+        _check_rows(self.file, len(self.tokenizer))
         digest = digest_of(self.file, place)
         self._programs: Programs = make_programs(
             place, digest, threads=threads, cache=cache, progress=progress
@@ -437,6 +438,18 @@ class LanguageModel:
         count = len(tokens)
         step = _Step(self._programs.read, self.cache, count, position + count)
         return step.run(tokens, position)
+
+
+def _check_rows(file: GgufFile, tokens: int) -> None:
+    """Every token has a row of numbers; there may be more rows, which are never drawn."""
+    for name in ("token_embd.weight", "output.weight"):
+        tensor = file.tensors.get(name)
+        rows = tensor.shape[0] if tensor is not None and tensor.shape else tokens
+        if rows < tokens:
+            raise ModelError(
+                f"tensor '{name}' has {rows} rows for {tokens} tokens",
+                location=file.location,
+            )
 
 
 def _piece_of(file: GgufFile) -> int:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
@@ -25,6 +25,7 @@ from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.target import Target
 from tilewright.base.version import VERSION
 from tilewright.formats.gguf import GgufFile
+from tilewright.runtime import native
 from tilewright.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def make_programs(
     """
     store = _store() if cache and knobs.CACHE.get() else None
     if store is None:
-        models = _compile(path, threads, progress)
+        models = (_compile(path, name, threads, progress) for name in _SHAPES)
         return Programs(*(model.session for model in models))
     words = (
         VERSION,
@@ -94,8 +95,12 @@ def make_programs(
     with tempfile.TemporaryDirectory(prefix=".new-", dir=store) as name:
         made = Path(name) / "programs"
         made.mkdir()
-        for own, model in zip(_SHAPES, _compile(path, threads, progress), strict=True):
+        for own in _SHAPES:
+            model = _compile(path, own, threads, progress)
             model.save(made / own, sources=False, weights=made / _WEIGHTS)
+            # What a compilation takes is several times its weights, and the next one takes as much.
+            del model
+            native.give_back_freed_memory()
         # Another process may have been faster: then its files are as good.
         with contextlib.suppress(OSError):
             made.rename(folder)
@@ -109,14 +114,14 @@ def make_programs(
 
 
 def _compile(
-    path: Path, threads: int | None, progress: Progress | bool | None
-) -> Iterator[Model]:
+    path: Path, name: str, threads: int | None, progress: Progress | bool | None
+) -> Model:
     # Imported here: what is found compiled starts in half the time without the compiler.
     with LATE_IMPORTS:
         from tilewright.api.model import compile as compile_model  # noqa: PLC0415
 
-    for shapes in _SHAPES.values():
-        yield compile_model(path, input_shapes=shapes, threads=threads, progress=progress)
+    shapes = _SHAPES[name]
+    return compile_model(path, input_shapes=shapes, threads=threads, progress=progress)
 
 
 def _load(folder: Path, threads: int | None) -> Programs | None:

@@ -16,6 +16,7 @@ Memory
     `owner` alive as long as somebody has the tensor.  Nobody can check the address.
 `import_thunk() -> int`: address of the function that kernels call their imports through.
 `processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
+`give_back_freed_memory()`: pages of freed memory go back to the system.
 `denormals_flushed()`: a context in which this thread takes denormal floats as zero, for kernels in Python.
 `create_environment(constants=b"") -> Memory`: an executable environment block; `.address` goes to
     `dispatch(environment=...)` and `CodeImage.call_query`. Address 0 means "the default environment".
@@ -119,6 +120,7 @@ from tilewright.runtime.native.core import (
 )
 from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
+from tilewright.runtime.native.freed_memory import give_back_freed_memory
 from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.memory_report import MemoryReport, MemoryUse
@@ -149,6 +151,7 @@ __all__ = [
     "Timing",
     "create_environment",
     "denormals_flushed",
+    "give_back_freed_memory",
     "import_thunk",
     "map_file",
     "processor_data",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from fakes.language_models import Reference, speaking_form
 from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY, Sampling
-from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.errors import ArchiveError, InputError, ModelError, UserError
 from tilewright.formats.gguf import BLOCK_TYPES, GgufFile, GgufTensor
 
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
@@ -248,3 +249,33 @@ def test_compiled_programs_are_found_again(
         lambda *a, **k: pytest.fail("compiled again"),
     )
     assert tw.generate(path, "the", tokens=5, sampling=GREEDY) == first
+
+
+def test_a_token_without_numbers_is_an_error_of_the_model(tmp_path: Path) -> None:
+    place = tmp_path / "more.gguf"
+    form = speaking_form()
+    tokens = form.metadata["tokenizer.ggml.tokens"]
+    more = {
+        "tokenizer.ggml.tokens": [*tokens, "the"],
+        "tokenizer.ggml.token_type": [1] * len(tokens) + [4],
+    }
+    place.write_bytes(replace(form, metadata={**form.metadata, **more}).data())
+    with pytest.raises(ModelError, match=r"token_embd.weight' has 272 rows for 273 tokens"):
+        LanguageModel(place, cache=False)
+
+
+def test_rows_without_a_token_are_never_drawn(tmp_path: Path) -> None:
+    place = tmp_path / "fewer.gguf"
+    form = speaking_form()
+    fewer = {
+        "tokenizer.ggml.tokens": form.metadata["tokenizer.ggml.tokens"][:140],
+        "tokenizer.ggml.token_type": [3] * 3 + [1] * 137,
+        "tokenizer.ggml.merges": ["t h"],
+    }
+    place.write_bytes(replace(form, metadata={**form.metadata, **fewer}).data())
+    model = LanguageModel(place, cache=False)
+    hot = Sampling(temperature=100, top_k=0, min_p=0, top_p=1, seed=0)
+    text = model.stream([5, 6], tokens=50, sampling=hot, likely=20)
+    str(text)
+    assert max(text.tokens) < 140
+    assert max(t for each in text.scores for t, _ in each.likely) < 140

@@ -24,6 +24,8 @@ from tilewright.formats.gguf import GgufFile
 _MAX_LAYERS: Final = 1024
 _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
+_LEAST_BASE: Final = 2.0
+"""Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
 
 
 @final
@@ -152,8 +154,10 @@ class Keys:
             raise self._wrong(name, value, f"a whole number from 1 to {limit}")
         return value
 
-    def real(self, key: str, default: float | None = None) -> float:
-        """A finite number."""
+    def real(
+        self, key: str, default: float | None = None, *, least: float = -math.inf
+    ) -> float:
+        """A finite number, at least the `least`."""
         name, value = self._find(key)
         if value is None and default is not None:
             return default
@@ -161,6 +165,8 @@ class Keys:
             raise self._wrong(name, value, "a number")
         if not math.isfinite(value):
             raise self._wrong(name, value, "a finite number")
+        if value < least:
+            raise self._wrong(name, value, f"at least {least:g}")
         return float(value)
 
     def text(self, key: str, default: str) -> str:
@@ -188,7 +194,11 @@ def read_hyperparameters(file: GgufFile) -> Hyperparameters:
             hint=did_you_mean(name, ARCHITECTURES) or f"supported are: {known}",
         )
     keys = Keys(file, name)
-    return _read(keys, architecture)
+    try:
+        return _read(keys, architecture)
+    except ModelError as error:
+        error.location = error.location or file.location
+        raise
 
 
 def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
@@ -220,14 +230,14 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         key_size=key_size,
         value_size=keys.size("attention.value_length", key_size),
         context=keys.size("context_length", limit=1 << 31),
-        epsilon=keys.real("attention.layer_norm_rms_epsilon"),
+        epsilon=keys.real("attention.layer_norm_rms_epsilon", least=0),
         rope_size=rope_size,
-        rope_base=keys.real("rope.freq_base", 10000.0),
+        rope_base=keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE),
         rope_scaling=_rope_scaling(keys),
         windows=_windows(keys, architecture, layers),
         attention_scale=1 / math.sqrt(width // heads if is_wide else key_size),
-        attention_cap=keys.real("attn_logit_softcapping", 0.0),
-        final_cap=keys.real("final_logit_softcapping", 0.0),
+        attention_cap=keys.real("attn_logit_softcapping", 0.0, least=0),
+        final_cap=keys.real("final_logit_softcapping", 0.0, least=0),
         experts=experts,
         chosen_experts=chosen,
     )
@@ -236,12 +246,12 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
 def _rope_scaling(keys: Keys) -> RopeScaling:
     kind = keys.text("rope.scaling.type", "none")
     # The key that files had before there were several kinds.
-    linear = keys.real("rope.scale_linear", 0.0)
+    linear = keys.real("rope.scale_linear", 0.0, least=0)
     if kind == "none" and linear > 0:
         return RopeScaling(type="linear", factor=linear)
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise UnsupportedError(f"rotary embedding scaled as '{kind}' is not supported")
-    factor = keys.real("rope.scaling.factor", 1.0) or 1.0
+    factor = keys.real("rope.scaling.factor", 1.0, least=0) or 1.0
     return RopeScaling(
         type=kind,
         factor=factor,

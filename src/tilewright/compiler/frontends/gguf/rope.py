@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -45,6 +46,8 @@ def frequencies(
         form: of the model.
         divisors: what the file says that frequencies are divided by.
         local: of a layer that sees a window, where those have a base of their own.
+
+    Raises: ModelError where what the file says makes no numbers of them.
     """
     half = form.rope_size // 2
     base, scaling = form.rope_base, form.rope_scaling
@@ -54,14 +57,20 @@ def frequencies(
     if own:
         return Frequencies(angles.astype(np.float32))
     if divisors is not None:
-        angles = angles / divisors.astype(np.float64)
+        with np.errstate(all="ignore"):
+            angles = angles / divisors.astype(np.float64)
     if scaling.type == "linear":
-        angles = angles / scaling.factor
+        with np.errstate(over="ignore"):
+            angles = angles / scaling.factor
     factor = scaling.attention_factor
     if scaling.type == "yarn":
         angles = _yarn(angles, form)
         factor *= 1.0 + 0.1 * math.log(scaling.factor)
-    return Frequencies(angles.astype(np.float32), factor)
+    with np.errstate(over="ignore"):
+        found = angles.astype(np.float32)
+    if not (np.isfinite(found).all() and math.isfinite(factor)):
+        raise ModelError("the frequencies of rotary embedding are no finite numbers")
+    return Frequencies(found, factor)
 
 
 def _yarn(
@@ -78,7 +87,8 @@ def _yarn(
     high = min(size - 1, math.ceil(column(_SLOW)))
     ramp = (np.arange(len(angles)) - low) / max(0.001, high - low)
     kept = 1 - np.clip(ramp, 0, 1)
-    return angles / form.rope_scaling.factor * (1 - kept) + angles * kept
+    with np.errstate(all="ignore"):
+        return angles / form.rope_scaling.factor * (1 - kept) + angles * kept
 
 
 def turning(e: NodeMaker, positions: Tensor, found: Frequencies) -> tuple[Tensor, Tensor]:

@@ -66,14 +66,26 @@ WRONG = {
     "odd": ({"rope__dimension_count": 7}, "7 columns of heads of 16"),
     "layers differ": ({"attention__head_count_kv": [2, 4]}, "differs from layer to layer"),
     "scaling": ({"rope__scaling__type": "magic"}, "scaled as 'magic'"),
+    "base": (
+        {"rope__freq_base": 0.0},
+        "'llama.rope.freq_base' is '0.0', expected at least 2",
+    ),
+    "base of one": ({"rope__freq_base": 1.0}, "expected at least 2"),
+    "factor": (
+        {"rope__scaling__type": "yarn", "rope__scaling__factor": -2.0},
+        "'llama.rope.scaling.factor' is '-2.0', expected at least 0",
+    ),
+    "below zero": ({"attention__layer_norm_rms_epsilon": -1.0}, "expected at least 0"),
+    "cap": ({"attn_logit_softcapping": -3.0}, "expected at least 0"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_senseless_metadata_is_an_error_that_names_the_key(case: str) -> None:
     metadata, message = WRONG[case]
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=message) as caught:
         _read(**metadata)
+    assert caught.value.location is not None
 
 
 def test_an_unknown_architecture_is_answered_with_the_known_ones() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fakes.language_models import Form
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.gguf import read_hyperparameters
 from tilewright.compiler.frontends.gguf.rope import frequencies, neighbours_apart
 from tilewright.formats.gguf import read_gguf
@@ -57,3 +58,19 @@ def test_yarn_is_that_of_transformers() -> None:
 
 def test_neighbours_stand_half_a_head_apart() -> None:
     assert neighbours_apart(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_frequencies_that_are_no_numbers_are_an_error(kind: str) -> None:
+    metadata = {"qwen3.rope.scaling.type": kind, "qwen3.rope.scaling.factor": 1e-42}
+    form = read_hyperparameters(read_gguf(Form("qwen3", metadata=metadata).data()))
+    with pytest.raises(ModelError, match="no finite numbers"):
+        frequencies(form)
+
+
+@pytest.mark.parametrize("divisor", [0.0, np.nan])
+def test_divisors_that_make_no_numbers_are_an_error(divisor: float) -> None:
+    form = read_hyperparameters(read_gguf(Form("llama").data()))
+    divisors = np.full(form.rope_size // 2, divisor, np.float32)
+    with pytest.raises(ModelError, match="no finite numbers"):
+        frequencies(form, divisors)
