@@ -60,21 +60,23 @@ class Timing:
     Attributes:
         prompt_tokens: of the prompt.
         reused_tokens: of them, those that the cache held already.
+        read_tokens: of them, those that were read so far.
         new_tokens: that were made.
-        prompt_seconds: until the first token could be chosen.
+        prompt_seconds: for what was read so far, and in the end until the first token could be chosen.
         new_seconds: for the tokens behind the first.
         reason: why it ended: `stop` (the model said so), `length`; empty while it goes on.
     """
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
+    read_tokens: int = 0
     new_tokens: int = 0
     prompt_seconds: float = 0.0
     new_seconds: float = 0.0
     reason: str = ""
 
     def __str__(self) -> str:
-        read = self.prompt_tokens - self.reused_tokens
+        read = self.read_tokens
         parts = [f"{read} tokens read, {_rate(read, self.prompt_seconds)}"]
         if self.reused_tokens:
             parts[0] += f" ({self.reused_tokens} were read before)"
@@ -271,6 +273,7 @@ class LanguageModel:
             token = self._choose(held, sampler, text, (likely, length))
             first = first or time.perf_counter()
             timing.prompt_seconds = first - begin
+            timing.read_tokens = timing.prompt_tokens - timing.reused_tokens
             if token in self.tokenizer.vocabulary.ends:
                 timing.reason = "stop"
                 break
@@ -290,6 +293,7 @@ class LanguageModel:
         Where another text takes over the cache meanwhile the rest is left to `_choose`, which reads all of it in one go:
         else two long prompts in turn would begin anew for ever.
         """
+        begin, timing = time.perf_counter(), text.timing
         with self._lock:
             self._own(held, text)
         while True:
@@ -298,6 +302,8 @@ class LanguageModel:
                 if self._owner is not text or left <= self._piece:
                     return
                 self._advance(held)
+                timing.read_tokens += self._piece
+                timing.prompt_seconds = time.perf_counter() - begin
             yield ""
 
     def _choose(

@@ -87,8 +87,10 @@ def test_others_have_a_word_between_the_pieces_of_a_prompt(
     parts = iter(text)
     assert next(parts) == ""
     assert model.cache.tokens == tokens[:4]  # whoever stops here has paid for no more
-    assert text.timing.reused_tokens == 0
+    assert (text.timing.reused_tokens, text.timing.read_tokens) == (0, 4)
+    assert str(text.timing).startswith("4 tokens read, ")
     assert "".join(parts) == expected
+    assert text.timing.read_tokens == len(tokens)
 
 
 def test_two_long_prompts_in_turn_come_to_an_end(
