@@ -7,6 +7,7 @@ as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set);
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import signal
@@ -46,6 +47,9 @@ VERBS: Final = {
     "keygen": "Make a key to sign with.",
     "cache": "Show or clear the kernels kept from earlier compilations.",
 }
+
+
+_FULL: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @final
@@ -166,6 +170,10 @@ def _run() -> int:
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
         return 130
+    except (
+        SystemExit
+    ):  # click's own answer to a pipe that was closed; nothing else leaves so
+        return 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -194,7 +202,9 @@ def _failure_of_system(error: MemoryError | OSError) -> int:
     if isinstance(error, MemoryError):
         text = f"not enough memory: {str(error) or 'an allocation failed'}"
     else:
-        where = "" if error.filename is None else f"{error.filename}: "
+        # Files are written through `output_file`, which names them: what is full and has no name is this.
+        place = error.filename or ("standard output" if error.errno in _FULL else None)
+        where = "" if place is None else f"{place}: "
         text = f"{where}{error.strerror or error}"
     _say("error:", "red", text)
     return 1

@@ -54,6 +54,8 @@ Supports = Callable[[Types, Attributes], bool]
 Pointwise = Callable[[KernelBuilder, Sequence[Expression | None], Attributes], Expression]
 
 _MOST_BYTES: Final = (1 << 63) - 1
+_MOST_AXES: Final = 64
+"""Of numpy's arrays, which calls take and give, and evaluators compute with."""
 _ROLES: Final = {
     Trait.VIEW: Role.VIEW,
     Trait.ELEMENTWISE: Role.POINTWISE,
@@ -330,9 +332,11 @@ def _role_of(traits: Trait) -> Role:
 def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     """The types as they are.
 
-    Raises: ModelError where an op has less than nothing to give, or more than any address reaches.
+    Raises: ModelError where an op has less than nothing to give, more than any address reaches, or
+        more axes than an array can have.
     """
     for found in results:
+        check_rank(found.rank, "the result would have")
         if any(isinstance(d, int) and d < 0 for d in found.shape):
             raise ModelError(
                 f"the result would be {found}, with a negative size",
@@ -345,6 +349,12 @@ def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
                 f"the result would be {_shown(found)}, expected at most {_MOST_BYTES} bytes"
             )
     return results
+
+
+def check_rank(rank: int, subject: str) -> None:
+    """Raise ModelError where no array could have so many axes; `subject` begins what it says."""
+    if rank > _MOST_AXES:
+        raise ModelError(f"{subject} {rank} axes, expected at most {_MOST_AXES}")
 
 
 def _shown(found: TensorType) -> str:

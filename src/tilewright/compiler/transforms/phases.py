@@ -11,10 +11,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Final, final
 
 from tilewright.base.symbolic import Dim
+
+_MOST_PLACES: Final = 1 << 16
+"""Phases, or taps, of one axis: far more than any network has, and looked at in no time."""
+_MOST_PARTS: Final = 256
+"""Four phases on each of three axes make 64."""
 
 
 @final
@@ -70,8 +76,13 @@ class Axis:
 
 def phases_of(
     size: Dim, result: Dim, kernel: int, stride: int, dilation: int, pad: int
-) -> Axis:
-    """The phases of `result` places, made of windows of `kernel` taps around `size` inputs."""
+) -> Axis | None:
+    """The phases of `result` places, made of windows of `kernel` taps around `size` inputs.
+
+    Returns: None where phases or taps are too many to be looked at one by one.
+    """
+    if max(stride, kernel) > _MOST_PLACES:
+        return None
     common = math.gcd(stride, dilation)
     step = dilation // common
     runs = _runs(kernel, stride, dilation)
@@ -93,13 +104,19 @@ def phases_of(
     )
 
 
+def are_few(axes: Sequence[Axis]) -> bool:
+    """Whether a part for each combination of runs is worth its place in the graph."""
+    return math.prod(len(axis.runs) for axis in axes) <= _MOST_PARTS
+
+
 def _runs(kernel: int, stride: int, dilation: int) -> tuple[Run, ...]:
+    meeting: dict[int, list[int]] = {}
+    for tap in range(kernel):
+        meeting.setdefault(tap * dilation % stride, []).append(tap)
     phases: list[tuple[int, tuple[int, ...]]] = []
-    apart = stride // math.gcd(stride, dilation)
     for phase in range(stride):
-        met = [t for t in range(kernel) if (t * dilation - phase) % stride == 0]
-        taps = tuple(range(met[0], kernel, apart)) if met else ()
-        shift = (met[0] * dilation - phase) // stride if met else 0
+        taps = tuple(meeting.get(phase, ()))
+        shift = (taps[0] * dilation - phase) // stride if taps else 0
         phases.append((shift, taps[::-1]))
     found: list[Run] = []
     alike = itertools.groupby(phases, lambda phase: (phase[0], len(phase[1])))

@@ -22,7 +22,7 @@ from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import dims, ints, operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, phases_of
 
 
 def split_blocks(node: Node, emit: Emitter) -> Value | None:
@@ -47,8 +47,13 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
         if not isinstance(count, int):
             return None
         window = (block[i], strides[i], dilations[i], pads[i])
-        axes.append(phases_of(count, image[i], *window))
+        axis = phases_of(count, image[i], *window)
+        if axis is None:
+            return None
+        axes.append(axis)
         counts.append(count)
+    if not are_few(axes):
+        return None
     return _Blocks(node, axes, counts, emit).interleaved()
 
 

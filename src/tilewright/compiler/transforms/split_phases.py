@@ -29,7 +29,7 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
 )
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, phases_of
 
 _FEW_FILTERS: Final = 16
 """Filters for every input channel below which a convolution of its own for each phase pays."""
@@ -43,12 +43,14 @@ def split_phases(node: Node, emit: Emitter) -> Value | None:
     if any(d == 0 for d in (*x.type.shape, *node.result.type.shape)):
         return None
     axes = _axes(node)
+    if axes is None or not are_few(axes):
+        return None
     padded = _padded(x, axes, emit)
     parts = _Parts(node, axes, padded, emit)
     return _interleaved(parts.joined(()), node, axes, emit)
 
 
-def _axes(node: Node) -> tuple[Axis, ...]:
+def _axes(node: Node) -> tuple[Axis, ...] | None:
     x, w = operand(node, 0).type, operand(node, 1).type
     rank = x.rank - 2
     strides = ints_or(ints(node, "strides"), (1,) * rank)
@@ -63,7 +65,10 @@ def _axes(node: Node) -> tuple[Axis, ...]:
         reach = (kernel - 1) * dilations[i] + 1
         stride = max(strides[i], reach) if x.shape[1 + i] == 1 else strides[i]
         window = (kernel, stride, dilations[i], pads[i])
-        found.append(phases_of(x.shape[1 + i], node.result.type.shape[1 + i], *window))
+        axis = phases_of(x.shape[1 + i], node.result.type.shape[1 + i], *window)
+        if axis is None:
+            return None
+        found.append(axis)
     return tuple(found)
 
 

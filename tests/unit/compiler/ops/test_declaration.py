@@ -284,6 +284,17 @@ def test_a_result_beyond_every_address_is_refused(op, attributes, shape):
         infer(types, attributes)
 
 
+@pytest.mark.parametrize("rank", [64, 65])
+def test_a_result_has_no_more_axes_than_an_array(rank):
+    infer = catalogue.lookup("reshape").schema.infer
+    types, attributes = (TensorType(f32, (6,)),), {"shape": (6,) + (1,) * (rank - 1)}
+    if rank == 64:
+        assert infer(types, attributes)[0].rank == rank
+        return
+    with pytest.raises(ModelError, match="the result would have 65 axes, expected at most 64"):
+        infer(types, attributes)
+
+
 def test_a_result_of_the_last_address_is_taken():
     infer = catalogue.lookup("broadcast_to").schema.infer
     (found,) = infer((TensorType(f32, (1,)),), {"shape": ((1 << 61) - 1,)})

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fakes.graphs import ops, run
+from fakes.graphs import EVERYTHING_HELD, ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.transforms import FoldConstants, LegalizeConvolution
 
 
@@ -95,6 +96,25 @@ def test_results_stay_the_same(x, w, y, attributes, bias):
     channels = y.split(", ")[-1]
     graph = run(G, transposed(x, w, y, f", {attributes}", channels if bias else None))
     assert "conv_transpose" not in ops(graph)
+
+
+def test_strides_far_beyond_the_window_are_looked_at_in_no_time():
+    """Phases without taps are most of them, and neighbours alike; too many of either stay a nest."""
+    wide = transposed("1, 2, 1", "1, 2, 3", "1, 60003, 2", ", strides = [60000]")
+    assert "conv_transpose" not in ops(run(G, wide))
+    assert "conv_transpose" in ops(
+        run(G, wide.replace("60003", "70003").replace("60000", "70000"))
+    )
+    graph = parse(wide.replace("60003", str(3 + (1 << 40))).replace("60000", str(1 << 40)))
+    run_passes(graph, G, PassContext(), held=EVERYTHING_HELD)
+    assert "conv_transpose" in ops(graph)
+
+
+def test_taps_that_stand_alone_make_no_graph_of_thousands():
+    """Every tap is a phase between phases without taps: 17 runs on each axis."""
+    attributes = ", strides = [64, 64], dilations = [4, 4]"
+    graph = run(G, transposed("1, 2, 2, 1", "1, 1, 9, 9", "1, 97, 97, 1", attributes))
+    assert "conv_transpose" in ops(graph)
 
 
 def test_infinities_reach_only_places_whose_window_has_them():

@@ -39,8 +39,15 @@ def refusal_of(error: Exception) -> TilewrightError:
         raise error
     if isinstance(error, TilewrightError):
         return error
+    return ModelError(_why(error))
+
+
+def _why(error: Exception) -> str:
+    """What a model does that ran into one of `MALFORMED`."""
     text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
-    return ModelError(f"is malformed ({text})")
+    if isinstance(error, MemoryError):
+        return f"needs more memory than there is ({text})"
+    return f"is malformed ({text})"
 
 
 @final
@@ -60,8 +67,7 @@ class Problem:
 
 def malformed(error: Exception, subject: str) -> Problem:
     """The problem of a whole model that ran into one of `MALFORMED`."""
-    text = f"{subject} is malformed ({type(error).__name__}: {error})"
-    return Problem("", "", text.split("\n", maxsplit=1)[0][:200])
+    return Problem("", "", f"{subject} {_why(error)}")
 
 
 def _grouped(problems: Sequence[Problem]) -> Iterable[str]:

@@ -24,6 +24,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops.declaration import check_rank
 
 InputShapes = Mapping[str, Sequence[int | str]]
 InputValues = Mapping[str, ArrayLike]
@@ -133,6 +134,7 @@ class Dimensions:
         given = self._overrides.get(name)
         if proto.tensor_type.HasField("shape"):
             dims = list(proto.tensor_type.shape.dim)
+            check_rank(len(dims), "the shape has")
             words_given = given or [""] * len(dims)
             return tuple(
                 self._dim(d, w, f"{name}_d{i}")

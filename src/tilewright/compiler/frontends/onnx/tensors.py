@@ -22,6 +22,7 @@ from onnx import SparseTensorProto, TensorProto
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.input_file import why_no_file
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.graph.schema import Array
 
@@ -56,6 +57,8 @@ DTYPES: Final[dict[int, DType]] = {
 }
 CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 MAX_BYTES: Final = 1 << 40
+_SHOWN: Final = 200
+"""Letters of a path of the model's that a message repeats."""
 
 # Which repeated field holds the elements when there is no raw data; the rest is in int32_data.
 _TYPED_FIELDS: Final = {
@@ -154,14 +157,20 @@ class Storage:
         if ".." in pure.parts or ".." in PureWindowsPath(location).parts:
             raise ModelError(f"external data path '{location}' leaves the model's folder")
         root = self.folder.resolve()
-        path = (root / pure).resolve()
+        try:
+            path = (root / pure).resolve()
+            problem = why_no_file(path)
+        except (OSError, RuntimeError) as error:  # too long, links in a circle
+            raise ModelError(
+                f"external data path '{location[:_SHOWN]}' leads nowhere"
+            ) from error
         if not path.is_relative_to(root):
             raise ModelError(
                 f"external data path '{location}' leads outside the model's folder"
             )
-        if not path.is_file():
+        if problem is not None:
             raise ModelError(
-                f"external data file '{location}' does not exist",
+                f"external data '{location[:_SHOWN]}': {problem}",
                 hint=f"expected it in {root}",
             )
         return path
@@ -169,7 +178,12 @@ class Storage:
     def _map(self, path: Path) -> memoryview:
         found = self._files.get(path)
         if found is None:
-            found = self._files[path] = map_file(path)
+            try:
+                found = self._files[path] = map_file(path)
+            except OSError as error:
+                raise ModelError(
+                    f"external data '{path.name}' cannot be read: {error.strerror or error}"
+                ) from error
         return found
 
 

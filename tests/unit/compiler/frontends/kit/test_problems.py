@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.errors import InternalError, ModelError
-from tilewright.compiler.frontends.kit.problems import REFUSALS, refusal_of
+from tilewright.compiler.frontends.kit.problems import REFUSALS, malformed, refusal_of
 
 
 def test_what_a_row_refuses_is_said_as_it_is() -> None:
@@ -21,6 +21,13 @@ def test_what_a_malformed_operation_runs_into_is_named(error: Exception) -> None
     found = refusal_of(error)
     assert isinstance(found, ModelError)
     assert found.message == f"is malformed ({type(error).__name__}: {error})"
+
+
+def test_what_memory_does_not_hold_is_not_called_malformed() -> None:
+    error = MemoryError("Unable to allocate 2.00 GiB")
+    expected = "needs more memory than there is (MemoryError: Unable to allocate 2.00 GiB)"
+    assert refusal_of(error).message == expected
+    assert malformed(error, "the model").reason == f"the model {expected}"
 
 
 def test_a_long_reason_ends_after_its_first_line() -> None:

@@ -2,7 +2,7 @@ import pytest
 from onnx import TensorProto, TypeProto, ValueInfoProto, helper
 
 from tilewright.base import symbolic
-from tilewright.base.errors import UserError
+from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
@@ -95,6 +95,16 @@ def test_overrides_that_do_not_fit_the_model_are_refused(
 def test_inputs_that_are_no_tensors_are_unsupported() -> None:
     value = ValueInfoProto(name="a", type=TypeProto(sequence_type=TypeProto.Sequence()))
     with pytest.raises(UnsupportedError, match="type sequence"):
+        Dimensions([value]).type_of(value)
+
+
+@pytest.mark.parametrize("rank", [64, 65])
+def test_an_input_has_no_more_axes_than_an_array(rank: int) -> None:
+    value = info("a", *[1] * rank)
+    if rank == 64:
+        assert Dimensions([value]).type_of(value).rank == rank
+        return
+    with pytest.raises(ModelError, match="the shape has 65 axes, expected at most 64"):
         Dimensions([value]).type_of(value)
 
 

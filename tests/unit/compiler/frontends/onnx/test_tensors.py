@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -79,7 +80,8 @@ def test_external_data_is_a_view_of_the_mapped_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/etc/passwd", "../outside.bin", "a/../../outside.bin", "C:\\w.bin", "..\\outside.bin",
-     "", "link.bin", "folder/outside.bin", "missing.bin", "folder", "w\0.bin"],
+     "", "link.bin", "folder/outside.bin", "missing.bin", "folder", "w\0.bin",
+     "circle.bin", "w" * 10_000, "w/" * 5000, "pipe"],
 )  # fmt: skip
 def test_external_data_stays_inside_the_models_folder(tmp_path: Path, path: str) -> None:
     folder = tmp_path / "model"
@@ -87,8 +89,11 @@ def test_external_data_stays_inside_the_models_folder(tmp_path: Path, path: str)
     (tmp_path / "outside.bin").write_bytes(bytes(40))
     (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
     (folder / "folder").symlink_to(tmp_path)
-    with pytest.raises(ModelError, match="external data"):
+    (folder / "circle.bin").symlink_to("circle.bin")
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ModelError, match="external data") as caught:
         to_array(external(path, [10]), Storage(folder))
+    assert len(caught.value.message) < 300
 
 
 @pytest.mark.parametrize(
