@@ -291,7 +291,9 @@ def test_a_result_has_no_more_axes_than_an_array(rank):
     if rank == 64:
         assert infer(types, attributes)[0].rank == rank
         return
-    with pytest.raises(ModelError, match="the result would have 65 axes, expected at most 64"):
+    with pytest.raises(
+        ModelError, match="the result would have 65 axes, expected at most 64"
+    ):
         infer(types, attributes)
 
 
