@@ -39,10 +39,10 @@ def refusal_of(error: Exception) -> TilewrightError:
         raise error
     if isinstance(error, TilewrightError):
         return error
-    return ModelError(_why(error))
+    return ModelError(_complaint(error))
 
 
-def _why(error: Exception) -> str:
+def _complaint(error: Exception) -> str:
     """What a model does that ran into one of `MALFORMED`."""
     text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
     if isinstance(error, MemoryError):
@@ -67,7 +67,7 @@ class Problem:
 
 def malformed(error: Exception, subject: str) -> Problem:
     """The problem of a whole model that ran into one of `MALFORMED`."""
-    return Problem("", "", f"{subject} {_why(error)}")
+    return Problem("", "", f"{subject} {_complaint(error)}")
 
 
 def _grouped(problems: Sequence[Problem]) -> Iterable[str]:
