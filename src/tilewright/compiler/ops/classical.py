@@ -20,7 +20,7 @@ from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import first, need
+from tilewright.compiler.ops.shapes import check_positive, first, need
 
 COMPARISONS: Final = ("le", "lt", "ge", "gt", "eq", "ne")
 """How a value is compared with the threshold of a node; the number of one is its place."""
@@ -189,6 +189,18 @@ def _ngram_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     x, width = first(types), cast("int", attributes["width"])
     if x.rank not in (1, 2) or width < 0:
         raise ModelError(f"op 'ngram_counts': {x} is no line or table of numbers")
+    starts, lengths = (cast("Sequence[int]", attributes[n]) for n in ("starts", "lengths"))
+    places = cast("Sequence[int]", attributes["places"])
+    ends = (*starts[1:], len(cast("Sequence[int]", attributes["pool"])))
+    ascend = all(0 <= start <= end for start, end in zip(starts, ends, strict=True))
+    sizes = enumerate(zip(starts, ends, strict=True), 1)
+    if not ascend or len(places) < sum(-((a - b) // n) for n, (a, b) in sizes):
+        raise ModelError(
+            f"op 'ngram_counts': {len(places)} places for pools from {list(starts)}"
+        )
+    if any(not 0 <= place < width for place in places):
+        raise ModelError(f"op 'ngram_counts': places beyond the width {width}")
+    check_positive("lengths of n-grams are", lengths)
     return (TensorType(f32, (*x.shape[:-1], width)),)
 
 

@@ -31,12 +31,15 @@ from tilewright.compiler.ops.contraction import (
 )
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand, optional
 from tilewright.compiler.ops.shapes import (
+    check_groups,
+    check_positive,
     check_same,
     element_count,
     ints_or,
     need,
     spatial_axes,
     window_count,
+    with_borders,
 )
 
 Ints = tuple[int, ...]
@@ -60,6 +63,8 @@ def _window(attributes: Attributes, rank: int) -> tuple[Ints, Ints, Ints]:
             f"strides {strides}, dilations {dilations} and pads {pads} do not fit "
             f"{rank} spatial dimensions"
         )
+    check_positive("strides are", strides)
+    check_positive("dilations are", dilations)
     return strides, pads, dilations
 
 
@@ -75,8 +80,7 @@ def _conv_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     strides, pads, dilations = _window(attributes, rank)
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[1] * groups)
-    if isinstance(w.shape[0], int) and w.shape[0] % groups:
-        raise ModelError(f"{w.shape[0]} filters do not divide into {groups} groups")
+    check_groups("filters", w.shape[0], groups)
     spatial = [
         window_count(
             x.shape[axis], w.shape[2 + i], strides[i], dilations[i], ceil_mode=False,
@@ -131,7 +135,7 @@ def _conv_oracle(
     dtype = attributes["dtype"]
     wide, filters = (widened(array, dtype) for array in (data, w))
     value = correlate(
-        np.pad(wide, borders), filters, strides, dilations, attributes["groups"]
+        with_borders(wide, borders), filters, strides, dilations, attributes["groups"]
     )
     if bias is not None:
         value = value + widened(bias, dtype).reshape(-1, *([1] * rank))
@@ -220,6 +224,7 @@ conv: Final = declare(
         "[1,1,4,5,3] [2,1,2,2,2]; pads=(0,1,0,0,1,1)",
         "[1,4,5,5] [4,1,3,3] [4]; groups=4 pads=(1,1,1,1)",
         "[0,2,4,4] [3,2,1,1]",
+        "[1,2,6,7] [3,2,3,2] [3]; pads=(-1,2,1,-2) strides=(1,2)",
         "u8[1,3,6,7]:count(255) i8[4,3,3,3]:index(127); pads=(1,1,1,1) dtype=i32",
     ),
     source="ONNX Conv, opset 22",
@@ -236,6 +241,9 @@ def _transpose_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     rank = x.rank - 2
     strides, pads, dilations = _window(attributes, rank)
     extra = ints_or(attributes["output_padding"], (0,) * rank)
+    if len(extra) != rank or any(count < 0 for count in extra):
+        raise ModelError(f"output_padding {extra} does not fit {rank} spatial dimensions")
+    check_groups("input channels", w.shape[0], groups)
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[0])
     spatial = [

@@ -217,7 +217,8 @@ def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     x, indices = need(types, 0), need(types, 1)
     batch = cast("int", attributes["batch_dims"])
     depth = indices.shape[-1] if indices.rank else 0
-    if not isinstance(depth, int) or batch + depth > x.rank or batch >= indices.rank:
+    fits = isinstance(depth, int) and batch + depth <= x.rank
+    if not (fits and 0 <= batch < indices.rank):
         raise ModelError(
             f"gather_nd of {x} with indices {indices}, {batch} batch dimensions"
         )
@@ -418,8 +419,11 @@ compress: Final = declare(
 
 def _reverse_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, lengths = need(types, 0), need(types, 1)
-    check_same("lengths of reverse_sequence", x.shape[cast("int", attributes["batch_axis"])],
-               lengths.shape[0])  # fmt: skip
+    batch = cast("int", attributes["batch_axis"])
+    axes = (batch, cast("int", attributes["time_axis"]))
+    if sorted(axes) != [0, 1] or x.rank < 2 or lengths.rank != 1:
+        raise ModelError(f"reverse_sequence of {x} with lengths {lengths}, axes {axes}")
+    check_same("lengths of reverse_sequence", x.shape[batch], lengths.shape[0])
     return (x,)
 
 

@@ -13,7 +13,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import check_same, first, normal_axis
+from tilewright.compiler.ops.shapes import check_positive, check_same, first, normal_axis
 
 
 def _det_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
@@ -51,6 +51,8 @@ def _dft_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     onesided, inverse = bool(attributes["onesided"]), bool(attributes["inverse"])
     whole = (x.shape[axis] - 1) * 2 if onesided and inverse else x.shape[axis]
     (length,) = cast("tuple[Dim, ...]", attributes["length"]) or (whole,)
+    if isinstance(length, int):
+        check_positive("the length of dft is", (length,))
     shape = list(x.shape)
     shape[axis] = length // 2 + 1 if onesided and not inverse else length
     shape[-1] = 1 if onesided and inverse else 2

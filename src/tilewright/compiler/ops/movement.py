@@ -29,7 +29,6 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import (
     broadcast_indices,
-    broadcast_shapes,
     broadcast_sizes,
     check_same,
     element_count,
@@ -203,7 +202,11 @@ transpose: Final = declare(
 
 def _broadcast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, shape = first(types), _dims(attributes, "shape")
-    if broadcast_shapes(x.shape, shape) != shape and len(x.shape) > len(shape):
+    grown = zip(reversed(x.shape), reversed(shape), strict=False)
+    differ = any(
+        isinstance(a, int) and isinstance(b, int) and a not in (1, b) for a, b in grown
+    )
+    if len(x.shape) > len(shape) or differ:
         raise ModelError(f"{x} does not broadcast to shape {list(shape)}")
     return (x.with_shape(shape),)
 
@@ -237,6 +240,8 @@ def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     steps = cast("tuple[int, ...]", attributes["steps"]) or (1,) * len(axes)
     if not len(axes) == len(starts) == len(sizes) == len(steps):
         raise ModelError("slice: axes, starts, sizes and steps differ in length")
+    if len(set(axes)) != len(axes):
+        raise ModelError(f"slice: axes {axes} repeat an axis")
     shape = list(x.shape)
     for axis, start, size, step in zip(axes, starts, sizes, steps, strict=True):
         _check_slice(x, axis, start, size, step)

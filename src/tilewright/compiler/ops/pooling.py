@@ -35,11 +35,13 @@ from tilewright.compiler.ops.declaration import (
     operand,
 )
 from tilewright.compiler.ops.shapes import (
+    check_positive,
     element_count,
     first,
     ints_or,
     spatial_axes,
     window_count,
+    with_borders,
 )
 
 Ints = tuple[int, ...]
@@ -69,6 +71,9 @@ class _Window:
             raise ModelError(f"window {self.kernel} does not fit {rank} spatial dimensions")
         if len(pads) != 2 * rank:
             raise ModelError(f"{len(pads)} pads for {rank} spatial dimensions")
+        check_positive("the window is", self.kernel)
+        check_positive("strides are", self.strides)
+        check_positive("dilations are", self.dilations)
         self.begin: Ints = pads[:rank]
         self.end: Ints = pads[rank:]
         self.sizes: tuple[Dim, ...] = tuple(shape[a] for a in self.axes)
@@ -108,6 +113,12 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (x.with_shape(_Window(x.shape, attributes).output(x.shape)),)
 
 
+def _lp_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    if not attributes["p"]:
+        raise ModelError("the 0-norm takes a root of order 0, which is no number")
+    return _infer(types, attributes)
+
+
 # --- oracle ----------------------------------------------------------------------------------
 
 
@@ -119,13 +130,13 @@ def _taps(x: np.ndarray, window: _Window, fill: float) -> Iterator[np.ndarray]:
         reach = (counts - 1) * window.strides[i] + (kernel - 1) * window.dilations[i] + 1
         beyond = reach - window.begin[i] - x.shape[axis]
         pads[axis] = (window.begin[i], max(beyond, 0))
-    padded = np.pad(x, pads, constant_values=fill)
+    padded = with_borders(x, pads, fill)
     for tap in itertools.product(*(range(k) for k in window.kernel)):
         cut: list[slice] = [slice(None)] * x.ndim
         for i, axis in enumerate(window.axes):
             start = tap[i] * window.dilations[i]
-            last = start + (cast("int", window.counts[i]) - 1) * window.strides[i]
-            cut[axis] = slice(start, last + 1, window.strides[i])
+            reach = (cast("int", window.counts[i]) - 1) * window.strides[i] + 1
+            cut[axis] = slice(start, start + max(reach, 0), window.strides[i])
         yield padded[tuple(cut)]
 
 
@@ -273,6 +284,8 @@ _CASES: Final = (
     "[1,1,5,5]; kernel=(2,2) strides=(2,2) ceil_mode=True",
     "[1,1,6,6]; kernel=(3,3) strides=(2,2) pads=(1,1,1,1) ceil_mode=True",
     "[1,2,4,3,4]; kernel=(2,2,2)",
+    "[1,2,5,6]; kernel=(2,3) strides=(2,1) pads=(-1,1,1,-2)",
+    "[2,1,9]; kernel=(7,) strides=(2,) dilations=(2,) pads=(1,2)",
 )
 
 max_pool: Final = declare(
@@ -308,7 +321,7 @@ lp_pool: Final = declare(
     summary="The p-norm of every window",
     operands=(operand("x", FLOATS),),
     attributes=(*_WINDOW, attr("p", "int", 2)),
-    infer=_infer,
+    infer=_lp_infer,
     evaluate=_lp_oracle,
     body=_lp_body,
     traits=_POOL,

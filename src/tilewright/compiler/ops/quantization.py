@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import ANY, DType, bf16, f16, f32, f64, i8, i16, i32, u8, u16
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -55,6 +55,18 @@ def _check_scale(x: TensorType, scale: TensorType, attributes: Attributes) -> No
         check_same(f"scale {scale} along axis {axis} of {x}", x.shape[axis], scale.shape[0])
     elif scale.rank != x.rank:
         raise ModelError(f"scale {scale} has neither one axis nor the rank of {x}")
+    else:
+        _check_blocks(x, scale, axis, cast("int", attributes["block_size"]))
+
+
+def _check_blocks(x: TensorType, scale: TensorType, axis: int, block_size: int) -> None:
+    """Raises: ModelError when scales of the rank of `x` surely do not line up with it."""
+    for i, (size, count) in enumerate(zip(x.shape, scale.shape, strict=True)):
+        expected = size
+        if i == axis and block_size > 0:
+            expected = symbolic.ceildiv(size, block_size)
+        if count != 1 or (i == axis and block_size):
+            check_same(f"scale {scale} along axis {i} of {x}", expected, count)
 
 
 def _is_single(shape: tuple[Dim, ...]) -> bool:

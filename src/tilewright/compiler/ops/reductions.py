@@ -38,7 +38,6 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import (
     first,
-    like_first,
     normal_axes,
     normal_axis,
     reduced_shape,
@@ -302,6 +301,12 @@ def _running_body(op: str) -> Emit:
     return emit
 
 
+def _running_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    normal_axis(cast("int", attributes["axis"]), x.rank)
+    return (x,)
+
+
 def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> OpDecl:
     return declare(
         name=name,
@@ -312,7 +317,7 @@ def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> Op
             attr("exclusive", "bool", default=False),
             attr("reverse", "bool", default=False),
         ),
-        infer=like_first,
+        infer=_running_infer,
         evaluate=oracle,
         body=_running_body(op),
         layout=layouts.ALONG_AXIS,

@@ -119,6 +119,8 @@ def axis_table(
     size: int, count: int, scale: float, axis: int, attributes: Attributes
 ) -> Axis:
     """Positions and weights of one axis."""
+    if count == 0:
+        return Axis(np.zeros((0, 1), np.int64), np.ones((0, 1)), np.zeros(0, bool))
     x = np.asarray(_coordinates(size, count, scale, axis, attributes))
     mode = cast("str", attributes["mode"])
     crop = attributes["coordinate_mode"] == "tf_crop_and_resize"

@@ -6,6 +6,7 @@ mean and the variance are taken in two passes (no cancellation), in the compute 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -43,9 +44,10 @@ from tilewright.compiler.ops.shapes import (
     broadcast_shapes,
     broadcast_sizes,
     channel_axis,
+    check_groups,
+    check_positive,
     check_same,
     first,
-    like_first,
     normal_axis,
     spatial_axes,
 )
@@ -260,6 +262,11 @@ def _layer_norm_body(
         b.write(result, indices, _affine(b, value, operands, indices))
 
 
+def _mean(wide: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The mean over `axes`, which stay; NaN, without numpy's warning, where there is nothing."""
+    return wide.sum(tuple(axes), keepdims=True) / math.prod(wide.shape[a] for a in axes)
+
+
 def _layer_norm_oracle(
     x: np.ndarray,
     scale: np.ndarray | None,
@@ -269,8 +276,8 @@ def _layer_norm_oracle(
     epsilon: float,
 ) -> np.ndarray:
     wide, axes = _widened(x), _norm_axes(axis, x.ndim)
-    centred = wide - wide.mean(axes, keepdims=True)
-    value = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + epsilon)
+    centred = wide - _mean(wide, axes)
+    value = centred / np.sqrt(_mean(centred**2, axes) + epsilon)
     value = value if scale is None else value * _widened(scale)
     return _rounded(value if bias is None else value + _widened(bias), x)
 
@@ -318,7 +325,7 @@ def _rms_norm_oracle(
     x: np.ndarray, scale: np.ndarray | None, *, axis: int, epsilon: float
 ) -> np.ndarray:
     wide, axes = _widened(x), _norm_axes(axis, x.ndim)
-    value = wide / np.sqrt((wide**2).mean(axes, keepdims=True) + epsilon)
+    value = wide / np.sqrt(_mean(wide**2, axes) + epsilon)
     return _rounded(value if scale is None else value * _widened(scale), x)
 
 
@@ -349,9 +356,7 @@ def _channel_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ..
             if extra.rank != 1:
                 raise ModelError(f"scale or bias {extra} is not a vector")
             check_same("channels of scale or bias", channels, extra.shape[0])
-    groups = attributes.get("groups", 1)
-    if isinstance(channels, int) and channels % cast("int", groups):
-        raise ModelError(f"{channels} channels do not divide into {groups} groups")
+    check_groups("channels", channels, cast("int", attributes.get("groups", 1)))
     return (x,)
 
 
@@ -371,8 +376,8 @@ def _group_norm_oracle(
     channel = channel_axis(x.ndim, layout)
     moved = np.moveaxis(_widened(x), channel, 1)
     rows = moved.reshape(x.shape[0], groups, -1)
-    centred = rows - rows.mean(-1, keepdims=True)
-    rows = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+    centred = rows - _mean(rows, (-1,))
+    rows = centred / np.sqrt(_mean(centred**2, (-1,)) + epsilon)
     value = np.moveaxis(rows.reshape(moved.shape), 1, channel)
     if scale is not None:
         value = value * _per_channel(x.ndim, channel, scale)
@@ -523,15 +528,32 @@ instance_norm: Final = declare(
 # --- local response --------------------------------------------------------------------------
 
 
+def _lrn_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    if x.rank < 2:
+        raise ModelError(f"operand {x} has no batch and channel axis")
+    check_positive("the number of channels is", (cast("int", attributes["size"]),))
+    return (x,)
+
+
+def _neighbours(size: int, channels: Dim) -> tuple[int, int]:
+    """How many channels before and after one are added to it: no more than there are."""
+    before, after = (size - 1) // 2, size // 2
+    if not isinstance(channels, int):
+        return before, after
+    most = max(channels - 1, 0)
+    return min(before, most), min(after, most)
+
+
 def _lrn_oracle(
     x: np.ndarray, *, size: int, alpha: float, beta: float, bias: float, layout: str
 ) -> np.ndarray:
     channel = channel_axis(x.ndim, layout)
     wide = np.moveaxis(_widened(x), channel, -1)
-    before, after = (size - 1) // 2, size // 2
-    padded = np.pad(wide**2, [(0, 0)] * (x.ndim - 1) + [(before, after)])
     channels = wide.shape[-1]
-    total = sum(padded[..., i : i + channels] for i in range(size))
+    before, after = _neighbours(size, channels)
+    padded = np.pad(wide**2, [(0, 0)] * (x.ndim - 1) + [(before, after)])
+    total = sum(padded[..., i : i + channels] for i in range(before + 1 + after))
     value = wide / (bias + alpha / size * total) ** beta
     return _rounded(np.moveaxis(value, -1, channel), x)
 
@@ -542,11 +564,12 @@ def _lrn_body(
     x, (result,) = given(operands, 0), results
     channel = channel_axis(len(x.shape), cast("str", attributes["layout"]))
     size = cast("int", attributes["size"])
+    before, after = _neighbours(size, x.shape[channel])
     squares = b.temporary(compute_dtype(x.dtype), x.shape, "squares")
     with b.nest(x.shape) as indices:
         b.store(squares, indices, 0)
-        with b.reduce((size,), ("w",)) as (step,):
-            at = indices[channel] + step - (size - 1) // 2
+        with b.reduce((before + 1 + after,), ("w",)) as (step,):
+            at = indices[channel] + step - before
             source = (*indices[:channel], at, *indices[channel + 1 :])
             value = b.read(x, source, b.within(at, 0, x.shape[channel]))
             b.accumulate("add", squares, indices, b.mul(value, value))
@@ -577,7 +600,7 @@ lrn: Final = declare(
         attr("size", "int"), attr("alpha", "float", 1e-4), attr("beta", "float", 0.75),
         attr("bias", "float", 1.0), attr("layout", "string", "NCHW"),
     ),
-    infer=like_first,
+    infer=_lrn_infer,
     evaluate=_lrn_oracle,
     body=_lrn_body,
     traits=_ROWS,
@@ -585,6 +608,7 @@ lrn: Final = declare(
     cases=(
         "[2,7,3,5]; size=3 alpha=0.5",
         "[2,3,5,7]; size=4 alpha=0.5 layout=NHWC",
+        "[2,3,5]; size=1000003 alpha=500000",
         "[1,2,3,3]; size=5 beta=0.5 bias=2.0 alpha=0.1",
         "[1,5,3]; size=3 beta=0.9",
     ),

@@ -6,8 +6,10 @@ symbol or a number), because a model that runs at all makes them equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
+
+import numpy as np
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
@@ -120,6 +122,19 @@ def check_same(subject: str, left: Dim, right: Dim) -> None:
         raise ModelError(f"{subject}: {left} and {right} differ")
 
 
+def check_positive(subject: str, values: Iterable[int]) -> None:
+    """Raises: ModelError when one of some steps, counts or sizes is less than 1."""
+    given = tuple(values)
+    if any(value < 1 for value in given):
+        raise ModelError(f"{subject} {', '.join(map(str, given))}, expected at least 1")
+
+
+def check_groups(subject: str, size: Dim, groups: int) -> None:
+    """Raises: ModelError when `size` elements surely do not divide into `groups`."""
+    if groups < 1 or (isinstance(size, int) and size % groups):
+        raise ModelError(f"{size} {subject} do not divide into {groups} groups")
+
+
 def element_count(shape: Sequence[Dim]) -> Dim:
     """The product of the dimensions."""
     count: Dim = 1
@@ -160,6 +175,18 @@ def window_count(
         return symbolic.floordiv(span, stride) + 1
     inside = symbolic.ceildiv(size + pads[0], stride)
     return symbolic.minimum(symbolic.ceildiv(span, stride) + 1, inside)
+
+
+def with_borders(
+    array: np.ndarray, borders: Sequence[tuple[int, int]], value: float = 0
+) -> np.ndarray:
+    """`array` with so many elements of `value` before and after each axis; fewer than 0: taken away."""
+    kept = tuple(
+        slice(max(-before, 0), max(size - max(-after, 0), 0))
+        for (before, after), size in zip(borders, array.shape, strict=True)
+    )
+    added = [(max(before, 0), max(after, 0)) for before, after in borders]
+    return np.pad(array[kept], added, constant_values=value)
 
 
 def ints_or(value: object, default: Sequence[int]) -> tuple[int, ...]:

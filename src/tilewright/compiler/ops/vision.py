@@ -37,6 +37,8 @@ from tilewright.compiler.ops.declaration import (
     optional,
 )
 from tilewright.compiler.ops.shapes import (
+    check_groups,
+    check_positive,
     check_same,
     element_count,
     first,
@@ -365,6 +367,14 @@ def _fold_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     block, strides, pads, dilations = _fold_window(attributes)
     if x.rank != 3 or not len(image) == len(block) == len(strides) == len(dilations):
         raise ModelError(f"col2im of {x} to image {list(image)} with block {block}")
+    if len(pads) != 2 * len(block):
+        raise ModelError(f"{len(pads)} pads for {len(block)} spatial dimensions")
+    for subject, values in (
+        ("blocks", block),
+        ("strides", strides),
+        ("dilations", dilations),
+    ):
+        check_positive(f"{subject} are", values)
     counts = [
         window_count(
             image[i], block[i], strides[i], dilations[i], ceil_mode=False,
@@ -455,10 +465,12 @@ col2im: Final = declare(
 # --- deformable convolution ------------------------------------------------------------------
 
 
-def _deform_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+def _deform_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, w, offset = need(types, 0), need(types, 1), need(types, 2)
     if x.rank != 4 or w.rank != 4 or offset.rank != 4:
         raise ModelError(f"deform_conv of {x} with weights {w} and offsets {offset}")
+    check_groups("filters", w.shape[0], cast("int", attributes["groups"]))
+    check_groups("input channels", x.shape[1], cast("int", attributes["offset_groups"]))
     return (x.with_shape((x.shape[0], w.shape[0], offset.shape[2], offset.shape[3])),)
 
 

@@ -33,7 +33,7 @@ from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.contraction import narrow
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import check_same, first
+from tilewright.compiler.ops.shapes import check_positive, check_same, first
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 _POINTS: Final = {
@@ -256,6 +256,7 @@ _SIZES: Final = (attr("tile", "int"), attr("taps", "int"), _GROUPS)
 
 def _tile_count(size: Dim, tile: int, taps: int) -> Dim:
     """How many tiles a padded axis holds, which are whole."""
+    check_positive("tiles and taps are", (tile, taps))
     count = symbolic.floordiv(size - (taps - 1), tile)
     check_same("an axis of padded tiles", count * tile + taps - 1, size)
     return count
