@@ -1,7 +1,8 @@
 """Files that are written: whole or not at all, and never over what must stay.
 
 The one way in which this house writes what a user asked for.  A regular file is made beside its
-place and moved there when it is complete, with the mode (and owner, where allowed) of the one it
+place, without a name where the system can do that, so that a process that is killed leaves
+nothing, and moved there when it is complete, with the mode (and owner, where allowed) of the one it
 replaces; links are followed, so what they name is replaced and they stay.  Whatever else has a
 name (a device, a FIFO, `/dev/stdout`) is written to as it is, and so is standard output, `-`.
 A file that is also an input is refused.  Not for the cache, whose entries may get lost.  Called
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Generator, Iterable
@@ -24,6 +26,7 @@ from tilewright.base.errors import UserError
 
 STANDARD_OUTPUT: Final = "-"
 _DESCRIPTORS: Final = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
+_OPEN_FILES: Final = "/proc/self/fd"
 _READABLE: Final = 0o444
 _LINK_LIMIT: Final = 40  # of the kernel, too
 _BROKEN_LINKS: Final = "its links lead nowhere"
@@ -187,7 +190,7 @@ def _replaced(
 ) -> Generator[BinaryIO]:
     made = target.with_name(f".tilewright-{secrets.token_hex(8)}")
     try:
-        with made.open("xb") as file:
+        with _made(made) as file:
             yield file
         if old is not None:
             if hasattr(os, "chown"):
@@ -202,6 +205,41 @@ def _replaced(
         with suppress(OSError):
             made.unlink()
         raise
+
+
+@contextmanager
+def _made(made: Path) -> Generator[BinaryIO]:
+    """A new file that stands under its name when the block ends; until then it has none, if possible."""
+    unnamed = _unnamed(made.parent)
+    if unnamed is None:
+        with made.open("xb") as file:
+            yield file
+        return
+    with unnamed as file:
+        yield file
+        file.flush()
+        try:
+            # With a descriptor, which an absolute path does not need, the link in /proc is followed.
+            number = file.fileno()
+            os.link(f"{_OPEN_FILES}/{number}", made, src_dir_fd=number)
+        except OSError:
+            file.seek(0)
+            with made.open("xb") as named:
+                shutil.copyfileobj(file, named)
+
+
+def _unnamed(folder: Path) -> BinaryIO | None:
+    """A file in `folder` that nobody sees and that goes with the process; None where there is no such thing."""
+    flag: int = getattr(os, "O_TMPFILE", 0)
+    if not flag or not Path(_OPEN_FILES).is_dir():
+        return None
+    try:
+        descriptor = os.open(folder, flag | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except (
+        OSError
+    ):  # a file system without; what else is wrong shows when a named one is opened
+        return None
+    return os.fdopen(descriptor, "w+b")
 
 
 @contextmanager

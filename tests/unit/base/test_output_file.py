@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -42,6 +44,57 @@ def test_a_new_file_stands_under_its_name_when_it_is_complete(tmp_path: Path) ->
     assert names(tmp_path) == {"out"}
 
 
+def stop_halfway(target: Path, error: type[BaseException], *, append: bool = False) -> None:
+    with open_output(target, append=append) as file:
+        file.write(b"half")
+        raise error
+
+
+def has_unnamed_files(folder: Path) -> bool:
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR))
+    except (AttributeError, OSError):
+        return False
+    return Path("/proc/self/fd").is_dir()
+
+
+def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    if not has_unnamed_files(tmp_path):
+        pytest.skip("files have names here from the beginning")
+    script = (
+        "import os, signal, sys\n"
+        "from tilewright.base.output_file import open_output\n"
+        "with open_output(sys.argv[1]) as file:\n"
+        "    file.write(bytes(100_000)); file.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("missing", ["files without names", "links to them"])
+def test_what_a_system_lacks_is_done_in_another_way(
+    tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOENT, "no such file")
+
+    if missing == "links to them":
+        monkeypatch.setattr(os, "link", refuse)
+    else:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    with open_output(tmp_path / "out", executable=True) as file:
+        file.write(b"all")
+    assert (tmp_path / "out").read_bytes() == b"all"
+    assert os.access(tmp_path / "out", os.X_OK)
+    with pytest.raises(ValueError):  # noqa: PT011 - this one alone
+        stop_halfway(tmp_path / "out", ValueError)
+    assert (tmp_path / "out").read_bytes() == b"all"
+    assert names(tmp_path) == {"out"}
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_after_an_error_everything_is_as_before(
     tmp_path: Path, error: type[BaseException]
@@ -49,15 +102,10 @@ def test_after_an_error_everything_is_as_before(
     path = tmp_path / "out"
     path.write_bytes(b"old")
 
-    def stop_halfway(target: Path, *, append: bool) -> None:
-        with open_output(target, append=append) as file:
-            file.write(b"half")
-            raise error
-
     for target in (path, tmp_path / "new"):
         for append in (False, True):
             with pytest.raises(error):
-                stop_halfway(target, append=append)
+                stop_halfway(target, error, append=append)
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == {"out"}
 
