@@ -172,6 +172,26 @@ def test_dlpack_input_is_not_copied() -> None:
     assert np.shares_memory(as_array(Producer()), x)
 
 
+@pytest.mark.parametrize("given", ["a capsule twice", "nothing", "a number"])
+def test_what_gives_no_tensor_is_no_array(given: str) -> None:
+    x = np.ones(3, np.float32)
+    capsule = x.__dlpack__()
+    tensors = {"a capsule twice": capsule, "nothing": None, "a number": 5}
+
+    class Producer:
+        def __dlpack__(self, **_: object) -> object:
+            return tensors[given]
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    producer = Producer()
+    if given == "a capsule twice":
+        assert np.shares_memory(as_array(producer), x)
+    with pytest.raises(InputError, match="got Producer, expected an array"):
+        as_array(producer)
+
+
 @pytest.mark.needs_torch
 def test_torch_tensors_go_in_and_results_come_out_through_dlpack(path: Path) -> None:
     torch = pytest.importorskip("torch")

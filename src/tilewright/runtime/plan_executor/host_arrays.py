@@ -29,7 +29,8 @@ def as_array(value: object) -> Array:
         detach = getattr(value, "detach", None)
         try:
             return np.from_dlpack(detach() if callable(detach) else value)  # pyright: ignore[reportArgumentType]
-        except (BufferError, TypeError, RuntimeError):
+        except (BufferError, TypeError, RuntimeError, ValueError):
+            # Not for numpy, or no tensor at all: a capsule that was taken before, say.
             bits = _through_bits(value)  # read-only, or a type that DLPack or numpy lacks
             if bits is not None:
                 return bits
