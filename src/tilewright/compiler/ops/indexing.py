@@ -217,8 +217,8 @@ def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     x, indices = need(types, 0), need(types, 1)
     batch = cast("int", attributes["batch_dims"])
     depth = indices.shape[-1] if indices.rank else 0
-    fits = isinstance(depth, int) and batch + depth <= x.rank
-    if not (fits and 0 <= batch < indices.rank):
+    inside = 0 <= batch < indices.rank
+    if not inside or not isinstance(depth, int) or batch + depth > x.rank:
         raise ModelError(
             f"gather_nd of {x} with indices {indices}, {batch} batch dimensions"
         )
