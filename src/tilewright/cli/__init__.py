@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -24,7 +25,7 @@ from tilewright.base.interrupts import keep_interrupts
 from tilewright.base.text import abridged, did_you_mean, printable
 from tilewright.base.version import VERSION
 from tilewright.cli.option_groups import GroupedOption, OptionGroup
-from tilewright.cli.streams import discard_output, prepare_streams
+from tilewright.cli.streams import discard_output, has_lost_its_reader, prepare_streams
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
@@ -170,10 +171,8 @@ def _run() -> int:
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
         return 130
-    except (
-        SystemExit
-    ):  # click's own answer to a pipe that was closed; nothing else leaves so
-        return 0
+    except SystemExit:  # click's own answer to a pipe that was closed, whichever
+        return _failure_of_system(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -196,8 +195,9 @@ def _run() -> int:
 
 def _failure_of_system(error: MemoryError | OSError) -> int:
     """Say that a disk is full, memory is short, a folder is not there; nothing if a pipe was closed."""
+    is_wanted = not (isinstance(error, BrokenPipeError) and has_lost_its_reader())
     discard_output()
-    if isinstance(error, BrokenPipeError):
+    if not is_wanted:
         return 0
     if isinstance(error, MemoryError):
         text = f"not enough memory: {str(error) or 'an allocation failed'}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -28,6 +29,16 @@ def _takes_all(stream: io.TextIOWrapper) -> bool:
         return True
     is_utf8 = stream.encoding.lower().replace("-", "") == "utf8"
     return is_utf8 and stream.errors == "surrogateescape"
+
+
+def has_lost_its_reader() -> bool:
+    """Whether standard output is a pipe, or a connection, that nobody reads any more."""
+    try:
+        poller = select.poll()
+        poller.register(sys.__stdout__.fileno(), 0)  # pyright: ignore[reportOptionalMemberAccess]
+    except (AttributeError, OSError, ValueError):  # no such call, or no stream
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
 
 
 def discard_output() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.cli import VERBS
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.cli import VERBS, _run
 
 FULL = Path("/dev/full")
 
@@ -48,6 +50,22 @@ def test_a_reader_may_go_away(verb: str) -> None:
     """The code is that of the pipeline's first command, not of the reader."""
     done = shell(f"set -o pipefail; tilewright {verb} | exec 0<&-")
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_an_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a worker, say: whoever reads the output is still there."""
+
+    def break_down(*_: object, **__: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(CompilationCache, "usage", break_down)
+    monkeypatch.setattr(sys, "argv", ["tilewright", "cache"])
+    for stream in ("stdout", "stderr"):  # which click replaces
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    assert _run() == 1
+    assert capfd.readouterr().err == "error: Broken pipe\n"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
