@@ -81,6 +81,30 @@ def print_speed(model: tw.Model) -> None:
     console.print(table)
 
 
+def print_next_steps(path: Path) -> None:
+    """Say what to look at from here, as commands that can be copied."""
+    steps = (
+        (". .venv/bin/activate", "the command tilewright, and python"),
+        (
+            f"tilewright report {path} -o report.html",
+            "graph, times, memory, code on one page",
+        ),
+        (
+            f"tilewright compile {path} -o model.vmfb",
+            "the artifact, for tilewright run and bench",
+        ),
+        (
+            "python examples/02_dynamic_shapes.py",
+            "the next example; README.md has the rest",
+        ),
+    )
+    console.print("next")
+    for command, what in steps:
+        console.print(
+            f"  {command}  # {what}", highlight=False, markup=False, soft_wrap=True
+        )
+
+
 def main() -> None:
     """Compile, embed, compare, measure."""
     parser = argparse.ArgumentParser(
@@ -89,6 +113,8 @@ def main() -> None:
     default = Path("build/models/all-MiniLM-L6-v2.onnx")
     parser.add_argument("model", nargs="?", type=Path, default=default)
     path: Path = parser.parse_args().model
+    if not path.exists():
+        parser.error(f"there is no {path}; 'make demo' makes it, and runs this")
 
     start = time.perf_counter()
     model = tw.compile(path)
@@ -98,6 +124,7 @@ def main() -> None:
     embeddings, _ = model(ids, mask)
     print_similarities(embeddings @ embeddings.T)
     print_speed(model)
+    print_next_steps(path)
 
 
 if __name__ == "__main__":

@@ -99,3 +99,12 @@ def test_the_example_prints_its_tables(model_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     assert "cosine similarity" in finished.stdout
     assert "sentences/s" in finished.stdout
+    assert f"\n  tilewright report {model_path} -o report.html  #" in finished.stdout
+
+
+def test_the_example_says_what_is_missing(tmp_path: Path) -> None:
+    script = ROOT / "examples" / "01_sentence_similarity.py"
+    command = [sys.executable, str(script), str(tmp_path / "no.onnx")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 2
+    assert "no.onnx; 'make demo' makes it" in finished.stderr
