@@ -110,3 +110,13 @@ def test_a_model_that_was_not_copied_whole_is_called_cut(tmp_path: Path) -> None
         ModelError, match=r"external data 'w\.bin' is cut: it has \d+ of at"
     ):
         tw.compile(path)
+
+
+def test_a_model_of_keras_says_how_it_is_exported(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    path.write_bytes(b"PK\x03\x04" + bytes(range(256)))
+    with pytest.raises(tw.ModelError) as caught:
+        tw.compile(path)
+    assert caught.value.hint == (
+        "export it from Keras: model.export('model.onnx', format='onnx')"
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.input_file import read_beginning
 from tilewright.compiler.frontends import gguf, onnx, stablehlo, torch
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
@@ -151,9 +152,8 @@ def front_end_of(source: Source) -> FrontEnd:
 def _beginning(path: Path) -> bytes:
     """How a file begins; nothing if it cannot be read, which the front end will say better."""
     try:
-        with path.open("rb") as file:
-            return file.read(_BEGINNING_BYTES)
-    except OSError:
+        return read_beginning(path, _BEGINNING_BYTES)
+    except (OSError, ValueError):
         return b""
 
 

@@ -1,5 +1,6 @@
 """Which front end a model goes to."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> N
     assert front_end_of(mlp().SerializeToString()).name == "ONNX"
     assert front_end_of(mlp()).name == "ONNX"
     assert front_end_of(tmp_path / "missing").name == "ONNX"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody writes into it: to open it for reading would take for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="is a device or a pipe, expected a file"):
+        coverage(tmp_path / "pipe", CompileOptions(targets=()))
 
 
 @pytest.mark.parametrize(

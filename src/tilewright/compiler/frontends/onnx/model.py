@@ -41,6 +41,7 @@ _HINTS: Final = {
     ".so": _LIBRARY,
     ".dylib": _LIBRARY,
     ".dll": _LIBRARY,
+    ".keras": "export it from Keras: model.export('model.onnx', format='onnx')",
     ".safetensors": "it has weights alone: export the model that they belong to",
 }
 
