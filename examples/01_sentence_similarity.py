@@ -99,9 +99,9 @@ def print_next_steps(path: Path) -> None:
         ),
     )
     console.print("next")
-    for command, what in steps:
+    for command, purpose in steps:
         console.print(
-            f"  {command}  # {what}", highlight=False, markup=False, soft_wrap=True
+            f"  {command}  # {purpose}", highlight=False, markup=False, soft_wrap=True
         )
 
 
