@@ -33,7 +33,7 @@ from tilewright.compiler.frontends.stablehlo import table as stablehlo_table
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
 from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.declaration import OpDecl, type_of
-from tilewright.compiler.schedule import primitives  # noqa: F401 - they register themselves
+from tilewright.compiler.schedule import primitives
 from tilewright.compiler.schedule.trace import PRIMITIVES, Primitive
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
@@ -204,7 +204,8 @@ def _known(op: OpDecl) -> list[str]:
 def primitives_page() -> str:
     """Every schedule primitive."""
     rooms: dict[str, list[Primitive[..., Any]]] = {}
-    for found in PRIMITIVES.values():
+    for name in primitives.__all__:
+        found = PRIMITIVES[name]
         rooms.setdefault(found.__module__.rpartition(".")[2], []).append(found)
     parts = [
         f"## {room.replace('_', ' ').capitalize()}\n\n"

@@ -13,11 +13,11 @@ from typing import Final
 
 from onnx import GraphProto
 
+import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx import stacked_sequences
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import (
@@ -60,7 +60,7 @@ def _branches(
     def branch(graph: GraphProto) -> list[Tensor]:
         held = call.inline(graph, [])
         for place, item in stacks.items():
-            items = stacked_sequences.stacked(call.maker, held[place], item)
+            items = lists.stacked(call.maker, held[place], item)
             held[place] = StackedSequence(items, (condition,))
         forms.append(held)
         return _flattened(held)
@@ -93,7 +93,7 @@ def _note_stacks(
     """Note the sequences whose lengths differ, by place, with the type of their items; whether there is one."""
     for place, (one, another) in enumerate(zip(*forms, strict=True)):
         if _form(one) != _form(another):
-            items = [stacked_sequences.item_type(h) for h in (one, another)]
+            items = [lists.item_type(h) for h in (one, another)]
             stacks[place] = next((t for t in items if t is not None), None)
     return bool(stacks)
 

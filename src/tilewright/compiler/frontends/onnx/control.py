@@ -16,6 +16,7 @@ from typing import Final, final
 
 from onnx import GraphProto
 
+import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, bounds
@@ -24,7 +25,6 @@ from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx import stacked_sequences
 from tilewright.compiler.frontends.onnx.branches import tensor_in, truth
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
@@ -69,7 +69,7 @@ class _Loop:
     def as_tensors(self, held: Sequence[Held]) -> list[Tensor]:
         """What is carried; sequences as stacks."""
         return [
-            stacked_sequences.stacked(self.call.maker, h, self.items[place])
+            lists.stacked(self.call.maker, h, self.items[place])
             if place in self.items
             else tensor_in(h)
             for place, h in enumerate(held)
@@ -249,7 +249,7 @@ def _find_items(it: _Loop) -> None:
     """Which of the state are sequences; what their items are says the body, where they begin empty."""
     for place, held in enumerate(it.state):
         if isinstance(held, TensorSequence | StackedSequence):
-            it.items[place] = stacked_sequences.item_type(held)
+            it.items[place] = lists.item_type(held)
     if all(t is not None for t in it.items.values()):
         return
     e, undo = it.call.maker, it.call.checkpoint()
@@ -261,7 +261,7 @@ def _find_items(it: _Loop) -> None:
         _, *results = it.call.inline(it.body, [step, going, *given])
         for place, item in it.items.items():
             if item is None:
-                it.items[place] = stacked_sequences.item_type(results[place])
+                it.items[place] = lists.item_type(results[place])
     undo()
 
 

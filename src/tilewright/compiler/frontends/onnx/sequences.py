@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
+import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx import stacked_sequences
 from tilewright.compiler.frontends.onnx.call import KNOWN, Call
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import Row, row
@@ -92,7 +92,7 @@ def _insert(call: Call) -> Held:
     held = call.held(0)
     if isinstance(held, StackedSequence):
         place = None if call.is_nothing(2) else call.tensor(2)
-        return stacked_sequences.insert(call.maker, held, call.tensor(1), place)
+        return lists.insert(call.maker, held, call.tensor(1), place)
     items, x = list(call.sequence(0).items), call.tensor(1)
     count = len(items)
     # Behind the last item is a place, too.
@@ -119,7 +119,7 @@ def _erase(call: Call) -> Held:
     held = call.held(0)
     if isinstance(held, StackedSequence):
         place = None if call.is_nothing(1) else call.tensor(1)
-        return stacked_sequences.erase(call.maker, held, place)
+        return lists.erase(call.maker, held, place)
     items = list(call.sequence(0).items)
     if not items:
         raise ModelError("the sequence is empty: there is no item to erase")
@@ -135,7 +135,7 @@ def _erase(call: Call) -> Held:
 def _at(call: Call) -> Tensor:
     held = call.held(0)
     if isinstance(held, StackedSequence):
-        return stacked_sequences.at(call.maker, held, call.tensor(1))
+        return lists.at(call.maker, held, call.tensor(1))
     items = call.sequence(0).items
     place = _item(call, 1, len(items))
     if isinstance(place, int):
@@ -154,7 +154,7 @@ def _at(call: Call) -> Tensor:
 def _length(call: Call) -> Tensor:
     held = call.held(0)
     if isinstance(held, StackedSequence):
-        return stacked_sequences.length(call.maker, held)
+        return lists.length(call.maker, held)
     return call.maker.scalar(len(call.sequence(0).items), dtypes.i64)
 
 
@@ -162,7 +162,7 @@ def _concat(call: Call) -> Tensor:
     held = call.held(0)
     if isinstance(held, StackedSequence):
         axis, new_axis = call.integer("axis"), call.flag("new_axis")
-        return stacked_sequences.concat(call.maker, held, axis, new_axis=new_axis)
+        return lists.concat(call.maker, held, axis, new_axis=new_axis)
     e, items = call.maker, list(call.sequence(0).items)
     if not items:
         raise UnsupportedError("an empty sequence is not supported here")
@@ -203,7 +203,7 @@ def _split_to_sequence(call: Call) -> Held:
     keepdims = call.flag("keepdims", default=True)
     if not isinstance(x.shape[axis], int) and _is_by_one(call):
         keeps = keepdims or not call.is_nothing(1)
-        return stacked_sequences.split(e, x, axis, keepdims=keeps)
+        return lists.split(e, x, axis, keepdims=keeps)
     pieces = split(e, x, axis, _split_sizes(call, x.shape[axis]))
     if call.is_nothing(1) and not keepdims:
         pieces = [e.squeeze(p, (axis,)) for p in pieces]
