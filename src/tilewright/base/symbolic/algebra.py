@@ -347,18 +347,18 @@ def _join_quotient(
     rest.remove(atom)
     product = atom.multiple()
     if isinstance(product, int):
-        wanted, amount = tuple(rest), product * factor
-    elif product.constant or len(product.terms) != 1:
+        wanted = {tuple(rest): product * factor}
+    elif product.constant:
         return None
     else:
-        ((base, times),) = product.terms
-        wanted, amount = product_of(base, tuple(rest)), times * factor
-    if not wanted or not amount or terms.get(wanted) != amount:
+        wanted = {product_of(m, tuple(rest)): f * factor for m, f in product.terms}
+    found = all(m and amount and terms.get(m) == amount for m, amount in wanted.items())
+    if not found:
         return None
     whole: Dim = atom.left * factor
     for other in rest:
         whole = whole * Expr.of_atom(other)
-    left = {m: f for m, f in terms.items() if m not in (monomial, wanted)}
+    left = {m: f for m, f in terms.items() if m != monomial and m not in wanted}
     return _polynomial(left, 0) + whole
 
 

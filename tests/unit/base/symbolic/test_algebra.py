@@ -185,3 +185,11 @@ def test_nothing_is_known_of_divisors_that_may_be_zero() -> None:
     assert symbolic.bounds(floordiv(free, n)) == (None, None)
     assert symbolic.bounds(mod(free, n)) == (None, None)
     assert symbolic.bounds(mod(free, n + 1)) == (0, None)
+
+
+def test_a_remainder_and_its_multiple_are_put_together_whatever_the_divisor_is():
+    i, w, h = symbol("i", 0), symbol("w", 1), symbol("h", 1)
+    for divisor in (w, w + 4, h * w + w, 2 * w):
+        assert floordiv(i, divisor) * divisor + mod(i, divisor) == i
+        assert h * (floordiv(i, divisor) * divisor + mod(i, divisor)) + 3 == h * i + 3
+    assert floordiv(i, w + 4) * w + mod(i, w + 4) != i
