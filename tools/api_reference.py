@@ -89,7 +89,7 @@ GROUPS: Final = {
         "runtime.load_static_library",
     ),
     "Compare": ("compare", "Comparison"),
-    "Report": ("report", "Report"),
+    "Report": ("report", "Report", "explain", "Explanation"),
     "Targets": ("Target",),
     "Under onnxruntime's names": (
         "InferenceSession",
