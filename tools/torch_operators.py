@@ -154,6 +154,8 @@ def sweep(worker: Worker, tally: Tally, limits: Limits) -> None:
             tally.add("crashed", f"the process ended at sample {tally.ran}: {error}")
         else:
             return
+        if not tally.total:
+            return  # it does not get as far as to make samples
 
 
 def count(tally: Tally, lines: Iterable[Mapping[str, Any]]) -> None:

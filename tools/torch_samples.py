@@ -308,7 +308,7 @@ def in_order(info: OpInfo, dtype: torch.dtype) -> list[object]:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - torch's database draws from it
     random.seed(0)
-    first, *others = info.sample_inputs("cpu", dtype, requires_grad=False) or [None]
+    first, *others = list(info.sample_inputs("cpu", dtype, requires_grad=False)) or [None]
     random.Random(0).shuffle(others)
     return [first, *others]
 

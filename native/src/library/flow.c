@@ -34,7 +34,6 @@ struct tw_flow_call_t {
   uint8_t* has_arena;      // of each group
   used_t* used;            // of each stretch
   uint32_t free_count;
-  uint32_t list_count;     // of what `placed` has room for
   uint64_t next_poll_ns;
 };
 

@@ -58,7 +58,8 @@ static void destroy(tw_recorded_t* recorded) {
 }
 
 static uint32_t weight_of(const tw_recorded_t* recorded) {
-  return tw_command_list_command_count(recorded->bound->list) + 1;
+  // Each has a copy of all sizes, too: 16 of them take about as much as a command.
+  return tw_command_list_command_count(recorded->bound->list) + 1 + recorded->bound->program->size_count / 16;
 }
 
 // ---- the table; only with the lock ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import webbrowser
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def command(
     with ExplorerServer(explorer, port) as server:
         err.print(f"{explorer.name}: {server.address}  (until Ctrl-C)", soft_wrap=True)
         if opens:
-            webbrowser.open(server.address)
+            # A browser of the terminal keeps who opened it waiting.
+            threading.Thread(
+                target=webbrowser.open, args=(server.address,), daemon=True
+            ).start()
         try:
             server.serve_forever()
         except KeyboardInterrupt:

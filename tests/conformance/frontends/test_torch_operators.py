@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # torch's database needs it
 samples = pytest.importorskip("torch_samples")
@@ -284,6 +286,31 @@ def test_covariances_have_torchs_weights_and_corrections(
 @pytest.mark.parametrize("repeats", [False, True])
 def test_combinations_come_in_order(count: int, repeats: bool) -> None:
     assert_as_torch(lambda x: torch.combinations(x, count, repeats), torch.rand(3))
+
+
+def test_functions_take_their_first_argument_by_name() -> None:
+    x = torch.rand(3, 5)
+    assert_as_torch(lambda x: torch.narrow(input=x, dim=0, start=0, length=2), x)
+    assert_as_torch(lambda x: torch.cov(input=x), x)
+    assert_as_torch(lambda x: torch.corrcoef(input=x), x)
+    assert_as_torch(lambda x: torch.combinations(input=x, r=2), x[0])
+    assert_as_torch(
+        lambda x: torch.nn.functional.gaussian_nll_loss(input=x, target=x + 1, var=x + 0.5),
+        x,
+    )
+
+
+def test_covariances_are_of_any_number_of_observations() -> None:
+    class Covariance(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cov(x)
+
+    count = torch.export.Dim("count", min=2, max=100)
+    x = torch.rand(3, 7)
+    model = tw.compile(Covariance().eval(), args=(x,), dynamic_shapes=({1: count},))
+    for size in (7, 2, 31):
+        other = torch.rand(3, size)
+        np.testing.assert_allclose(model(other), torch.cov(other), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("start", [0, 3, -2, -5])

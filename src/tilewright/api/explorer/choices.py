@@ -6,7 +6,7 @@ A choice is the query of an address and the fields of a form.  Not here: what be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 from urllib.parse import parse_qsl, urlencode
@@ -15,7 +15,7 @@ from tilewright.api.report.markup import Markup, element, void_element
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 
 _DIM: Final = "dim."
 _LARGEST: Final = 1 << 20  # of a size that a page asks for
@@ -44,24 +44,15 @@ class Choice:
         """What another compilation is needed for."""
         return self.opt_level, self.target, self.precision, self.threads
 
-    @property
-    def query(self) -> str:
-        """It as the query of an address."""
-        return urlencode(dict(self._fields()))
-
-    def _fields(self) -> Iterator[tuple[str, str | int]]:
-        yield from zip(_TITLES, self.compiled, strict=True)
-        yield from ((_DIM + name, value) for name, value in self.dims)
-
     def __str__(self) -> str:
         level, target, precision, threads = self.compiled
-        words = (
-            f"O{level}",
-            target,
-            precision,
-            f"{threads} threads" if threads > 1 else "1 thread",
-        )
-        return ", ".join((*words, *(f"{name} = {value}" for name, value in self.dims)))
+        words = (f"O{level}", target, precision, plural(threads, "thread"))
+        return ", ".join((*words, self.sizes) if self.dims else words)
+
+    @property
+    def sizes(self) -> str:
+        """The sizes in words."""
+        return ", ".join(f"{name} = {value}" for name, value in self.dims)
 
 
 @final
@@ -116,6 +107,17 @@ class Choices:
             threads=int(given["threads"]),
             dims=tuple(dims.items()),
         )
+
+    def query(self, choice: Choice) -> str:
+        """A choice as the query of an address, which `read` reads."""
+        fields: list[tuple[str, str | int]] = []
+        if not self._is_fixed:
+            fields += zip(_TITLES, choice.compiled, strict=True)
+        return urlencode([*fields, *((_DIM + name, size) for name, size in choice.dims)])
+
+    def words(self, choice: Choice) -> str:
+        """A choice in words; of a model that was compiled before nobody says how here."""
+        return (choice.sizes or "as it is") if self._is_fixed else str(choice)
 
     def _known(self, name: str, value: str) -> str:
         if value not in self.values[name]:

@@ -154,24 +154,32 @@ class Explorer:
             return ()
         fastest = min(data.time_ns for data in self._pages.values()) or 1
         ordered = sorted(self._pages.items(), key=lambda item: item[1].time_ns)
-        rows = (_row(choice, data, fastest, choice == chosen) for choice, data in ordered)
+        rows = (
+            self._row(choice, data, fastest, choice == chosen) for choice, data in ordered
+        )
         first, *others = _COLUMNS
         numbers = (element("th", title, class_="n") for title in others)
         head = element("thead", element("tr", element("th", first), *numbers))
         return (element("table", head, element("tbody", *rows)),)
 
-
-def _row(choice: Choice, data: ReportData, fastest_ns: int, is_chosen: bool) -> Markup:
-    memory = "" if data.memory is None else format_bytes(data.memory.arena_bytes)
-    numbers = (
-        format_duration(data.time_ns),
-        f"{data.time_ns / fastest_ns:.2f} ×",
-        str(len(data.kernels)),
-        memory,
-    )
-    return element(
-        "tr",
-        element("td", element("a", str(choice), href=f"/?{choice.query}")),
-        *(element("td", text, class_="n") for text in numbers),
-        class_="is-chosen" if is_chosen else "",
-    )
+    def _row(
+        self, choice: Choice, data: ReportData, fastest_ns: int, is_chosen: bool
+    ) -> Markup:
+        memory = "" if data.memory is None else format_bytes(data.memory.arena_bytes)
+        numbers = (
+            format_duration(data.time_ns),
+            f"{data.time_ns / fastest_ns:.2f} ×",
+            str(len(data.kernels)),
+            memory,
+        )
+        return element(
+            "tr",
+            element(
+                "td",
+                element(
+                    "a", self.choices.words(choice), href=f"/?{self.choices.query(choice)}"
+                ),
+            ),
+            *(element("td", text, class_="n") for text in numbers),
+            class_="is-chosen" if is_chosen else "",
+        )

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, final
 
 from tilewright.api.explorer.explorer import Explorer
-from tilewright.base.errors import UserError
+from tilewright.api.same_host import is_for_this_host
+from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.log import Log
 from tilewright.base.version import VERSION
 
@@ -64,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with the page that the query asks for."""
         assert isinstance(self.server, ExplorerServer), "made by it"
         path, _, query = self.path.partition("?")
-        if self.headers.get("Host", "").rpartition(":")[0] not in _NAMES:
+        if not is_for_this_host(self.headers, _NAMES):
             self._send(
                 HTTPStatus.FORBIDDEN,
                 "this server is for the browser of its machine",
@@ -75,8 +76,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 self._send(HTTPStatus.OK, self.server.explorer.page(query), "html")
-            except UserError as error:
+            except TilewrightError as error:
                 self._send(HTTPStatus.BAD_REQUEST, str(error), "plain")
+            except MemoryError:
+                self._send(HTTPStatus.BAD_REQUEST, "not enough memory for that", "plain")
 
     def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
         content = text.encode()

@@ -98,7 +98,10 @@ def _answer(asked: bytes, location: str) -> tuple[str, str]:
         raise UserError(
             f"no process for the chat template can be started: {error}", location=location
         ) from error
-    if found.returncode:
+    if found.returncode < 0:
         return "refused", "it takes too much time or memory"
+    if found.returncode:
+        lines = found.stderr.decode(errors="replace").strip().splitlines()
+        return "refused", lines[-1][:1000] if lines else "its process failed"
     outcome, text = json.loads(found.stdout)
     return outcome, text

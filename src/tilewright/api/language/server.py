@@ -36,6 +36,7 @@ from tilewright.api.language.answers import Answer, Answers, error, usage
 from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.requests import Request, read_request
 from tilewright.api.language.tool_calls import ToolReader
+from tilewright.api.same_host import host_of, is_for_this_host
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.log import Log
 from tilewright.base.version import VERSION
@@ -157,12 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_known_host(self) -> bool:
         """Whether the request names a host that this is; a web page that was tricked here names its own."""
-        name = self.headers.get("Host", "")
-        bare = name.rpartition(":")[0] if name.rpartition(":")[2].isdigit() else name
-        if self._server.is_open or bare.strip("[]").lower() in self._server.hosts:
+        if self._server.is_open or is_for_this_host(self.headers, self._server.hosts):
             return True
         self.close_connection = True
-        self._refuse(HTTPStatus.FORBIDDEN, f"host '{bare[:80]}' is not this one")
+        told = f"host '{host_of(self.headers)[:80]}' is not this one, or a page of another site asks"
+        self._refuse(HTTPStatus.FORBIDDEN, told)
         return False
 
     def _body(self) -> bytes | None:

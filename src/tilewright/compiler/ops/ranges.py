@@ -59,6 +59,15 @@ def same(asked: Asked) -> Range:
     return asked.of(0)
 
 
+def extreme(asked: Asked) -> Range:
+    """One of the elements of the first operand, where there is one along every axis that goes."""
+    (x, *_) = asked.operands
+    assert x is not None
+    axes = cast("tuple[int, ...]", asked.attributes["axes"]) or range(x.rank)
+    is_filled = all(is_at_least(x.shape[axis], 1) for axis in axes)
+    return asked.of(0) if is_filled else UNKNOWN
+
+
 def moved(places: Places) -> Ranges:
     """Elements of the first operand, at `places`."""
 

@@ -104,7 +104,7 @@ def _reduce(
         evaluate=oracle,
         body=reduction(op, after=after),
         layout=Layout(layouts.axes, reduced=_reduced_axes),
-        ranges=ranges.same if op in ("max", "min") else None,
+        ranges=ranges.extreme if op in ("max", "min") else None,
         contents=follow,
         traits=_R,
         role=Role.REDUCTION,

@@ -29,14 +29,17 @@ from tilewright.compiler.transforms.matching import (
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _MANTISSA: Final = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_NEAR: Final = 8  # ops that are followed back for a comparison
 _EXPONENT: Final = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 
 
 def _stands_for(node: Node, value: Value, emit: Emitter) -> Value | None:
     """`value`, repeated where need be, if it is of the type that the result has."""
     wanted = node.result.type
-    if value.type == wanted or value.type.dtype != wanted.dtype:
-        return value if value.type == wanted else None
+    if value.type == wanted:
+        return value
+    if value.type.dtype != wanted.dtype:
+        return None
     return emit.op("broadcast_to", [value], {"shape": wanted.shape})
 
 
@@ -252,9 +255,15 @@ def holds_exactly(wide: DType, narrow: DType) -> bool:
     return wide.bits - (wide.kind is Kind.SINT) >= digits
 
 
+def _broadcasts(node: Node) -> bool:
+    """Whether elements of operands meet as numpy broadcasts them; scales of an axis do not."""
+    layout = node.schema.layout
+    return has(node, Trait.ELEMENTWISE) and layout is not None and layout.aligned
+
+
 def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op broadcasts by itself: an explicit broadcast of an operand can go."""
-    if not has(node, Trait.ELEMENTWISE) or len(node.operands) < 2:
+    if not _broadcasts(node) or len(node.operands) < 2:
         return None
     operands = list(node.operands)
     for index, value in enumerate(operands):
@@ -272,7 +281,7 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
 
 def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op of repeated values is the repeated op of those values."""
-    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+    if not _broadcasts(node) or len(node.results) != 1:
         return None
     given = [None if value is None else value.type for value in node.operands]
     types = [None if value is None else _bare_type(value) for value in node.operands]
@@ -336,7 +345,6 @@ _ANSWERS: Final[Mapping[str, Callable[[Range, Range], bool | None]]] = {
     "less_equal": lambda a, b: _not(_is_greater(a, b)),
     "greater_equal": lambda a, b: _not(_is_less(a, b)),
 }
-_NEAR: Final = 8  # ops that are followed back for a comparison
 
 REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "add": (drop_neutral_right(0), sub_of_negated),

@@ -43,9 +43,10 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
             continue
         source, wanted = operand(spread), spread.result.type.shape
         units = (1,) * (len(wanted) - source.type.rank)
-        operands[place] = emit.op(
-            "reshape", [source], {"shape": (*units, *source.type.shape)}
-        )
+        shape = (*units, *source.type.shape)
+        # Sizes that only a call compares are compared where they are repeated.
+        if all(a in (1, b) for a, b in zip(shape, wanted, strict=True)):
+            operands[place] = emit.op("reshape", [source], {"shape": shape})
     if operands == list(node.operands):
         return None
     return emit.op(node.op, operands, node.attributes)

@@ -121,9 +121,14 @@ def array_splat(array: Array) -> float | int | bool | None:
 
 
 def _all_same(array: Array, first: np.generic) -> bool:
+    """Whether all elements are the first, zeros with its sign."""
     if array.strides and not any(array.strides):
         return True
-    return bool((array == first).all())
+    if not (array == first).all():
+        return False
+    if array.dtype.kind in "biuc" or first != 0:
+        return True
+    return bool((np.signbit(array) == np.signbit(first)).all())
 
 
 # --- moves -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 So masks are written that hide later keys: `where(iota(keys) > iota(rows), -inf, 0)`, a triangle of a matrix, an
 array with the same in it.  An element is followed back to what makes it, with its place as symbols:
 
-    levels(value, place)  ->  inside where `bound >= 0`, outside elsewhere
+    _levels(value, place)  ->  inside where `bound >= 0`, outside elsewhere
 
 Exact; None for whatever is not surely so.  Called by `attention_scores` and `recognize_attention`.
 """
@@ -40,8 +40,9 @@ HIDING: Final = -1e30
 """A finite score that no other score is added to up to where its power shows."""
 _DEPTH: Final = 32  # ops that are followed back
 _LARGEST: Final = 1 << 22  # elements of an array that is looked at whole
-_FAR: Final = 1 << 30  # numbers beyond may have wrapped
-_WIDE: Final = 32  # bits of integers that count without wrapping
+_FAR: Final = 1 << 24  # sums of so many of them as are followed back do not wrap
+_COUNTS: Final = (dtypes.i32, dtypes.i64)
+"""Types in which sums of a few places do not wrap; differences of unsigned numbers do."""
 _AXIS: Final = "place along "  # no size has such a name
 _ROW, _KEY = (symbolic.symbol(f"{_AXIS}{name}", 0) for name in ("rows", "keys"))
 
@@ -50,30 +51,30 @@ Place = Sequence[Dim]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Levels:
+class _Levels:
     """`inside` where `bound >= 0`, `outside` elsewhere."""
 
     bound: Dim
     inside: float
     outside: float
 
-    def mapped(self, change: Callable[[float], float]) -> Levels:
+    def mapped(self, change: Callable[[float], float]) -> _Levels:
         """Both numbers changed."""
-        return Levels(self.bound, change(self.inside), change(self.outside))
+        return _Levels(self.bound, change(self.inside), change(self.outside))
 
 
 # --- numbers of a place ----------------------------------------------------------------------
 
 
-def element(value: Value, place: Place, depth: int = _DEPTH) -> Dim | None:
+def _element(value: Value, place: Place, depth: int = _DEPTH) -> Dim | None:
     """The integer at a place, as a dimension of what is in the place; None if data decides it."""
     node, array, dtype = value.node, constant_of(value), value.type.dtype
     if array is not None:
         return _of_progression(array, place)
-    if node is None or not depth or not dtype.is_integer or dtype.bits < _WIDE:
+    if node is None or not depth or dtype not in _COUNTS:
         return None
     if node.schema.places is not None:
-        return element(operand(node), _source(node, place), depth - 1)
+        return _element(operand(node), _source(node, place), depth - 1)
     read = _ELEMENTS.get(node.op)
     return None if read is None else read(node, place, depth - 1)
 
@@ -101,13 +102,13 @@ _ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim | None]]] = {
     "shape_tensor": _size,
     "add": _added,
     "sub": _added,
-    "cast": lambda node, place, depth: element(operand(node), place, depth),
+    "cast": lambda node, place, depth: _element(operand(node), place, depth),
 }
 
 
 def _at(value: Value, place: Place, depth: int) -> Dim | None:
     """The integer of an operand that is broadcast to a result with this place."""
-    return element(value, broadcast_indices(value.type.shape, place), depth)
+    return _element(value, broadcast_indices(value.type.shape, place), depth)
 
 
 def _source(node: Node, place: Place) -> Place:
@@ -118,9 +119,11 @@ def _source(node: Node, place: Place) -> Place:
 
 def _of_progression(array: Array, place: Place) -> Dim | None:
     """What an array counts along its axes."""
-    if array.dtype.kind not in "iu" or not 0 < array.size <= _LARGEST:
+    if dtypes.from_numpy(array.dtype) not in _COUNTS or not 0 < array.size <= _LARGEST:
         return None
     first = int(array[(0,) * array.ndim])
+    if abs(first) >= _FAR:
+        return None
     total: Dim = first
     counted = np.full((1,) * array.ndim, first, np.int64)
     for axis, (size, at) in enumerate(zip(array.shape, place, strict=True)):
@@ -128,17 +131,18 @@ def _of_progression(array: Array, place: Place) -> Dim | None:
             continue
         second = array[tuple(int(other == axis) for other in range(array.ndim))]
         step = int(second) - first
+        if abs(step) * size >= _FAR:
+            return None
         lined = [-1 if other == axis else 1 for other in range(array.ndim)]
         counted = counted + (step * np.arange(size)).reshape(lined)
         total = total + step * at
-    near = abs(first) < _FAR and np.abs(counted[(-1,) * array.ndim]) < _FAR
-    return total if near and np.array_equal(array, counted) else None
+    return total if np.array_equal(array, counted) else None
 
 
 # --- two numbers -----------------------------------------------------------------------------
 
 
-def levels(value: Value, place: Place, depth: int = _DEPTH) -> Levels | None:
+def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Levels | None:
     """The two numbers, or truth values, of a tensor, and where which of them is."""
     node, array = value.node, constant_of(value)
     if array is not None:
@@ -146,7 +150,7 @@ def levels(value: Value, place: Place, depth: int = _DEPTH) -> Levels | None:
     if node is None or not depth:
         return None
     if node.schema.places is not None:
-        return levels(operand(node), _source(node, place), depth - 1)
+        return _levels(operand(node), _source(node, place), depth - 1)
     read = _LEVELS.get(node.op)
     return None if read is None else read(node, place, depth - 1)
 
@@ -166,14 +170,14 @@ _CHANGES: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-def _compared(node: Node, place: Place, depth: int) -> Levels | None:
+def _compared(node: Node, place: Place, depth: int) -> _Levels | None:
     left, right = (_at(operand(node, i), place, depth) for i in range(2))
     if left is None or right is None:
         return None
-    return Levels(_BOUNDS[node.op](left, right), 1.0, 0.0)
+    return _Levels(_BOUNDS[node.op](left, right), 1.0, 0.0)
 
 
-def _cut(node: Node, place: Place, depth: int) -> Levels | None:
+def _cut(node: Node, place: Place, depth: int) -> _Levels | None:
     """A triangle of a matrix of one number, zeros elsewhere."""
     del depth
     filled, diagonal = splat_of(operand(node)), optional_operand(node, 1)
@@ -181,25 +185,25 @@ def _cut(node: Node, place: Place, depth: int) -> Levels | None:
     if filled is None or offset is None:
         return None
     behind = place[-1] - place[-2] - int(offset)
-    return Levels(behind if flag(node, "upper") else -behind, float(filled), 0.0)
+    return _Levels(behind if flag(node, "upper") else -behind, float(filled), 0.0)
 
 
-def _chosen(node: Node, place: Place, depth: int) -> Levels | None:
+def _chosen(node: Node, place: Place, depth: int) -> _Levels | None:
     """A choice between two numbers, by a truth value that has two levels."""
     x, y = (splat_of(operand(node, i)) for i in (1, 2))
     condition = operand(node, 0)
-    found = levels(condition, broadcast_indices(condition.type.shape, place), depth)
+    found = _levels(condition, broadcast_indices(condition.type.shape, place), depth)
     if found is None or x is None or y is None:
         return None
     return found.mapped(lambda chosen: float(x if chosen else y))
 
 
-def _negated(node: Node, place: Place, depth: int) -> Levels | None:
-    found = levels(operand(node), place, depth)
+def _negated(node: Node, place: Place, depth: int) -> _Levels | None:
+    found = _levels(operand(node), place, depth)
     return None if found is None else found.mapped(lambda x: float(not x))
 
 
-def _changed(node: Node, place: Place, depth: int) -> Levels | None:
+def _changed(node: Node, place: Place, depth: int) -> _Levels | None:
     """Arithmetic of two numbers and one."""
     change, dtype = _CHANGES[node.op], node.result.type.dtype
     left, right = operand(node, 0), operand(node, 1)
@@ -207,7 +211,7 @@ def _changed(node: Node, place: Place, depth: int) -> Levels | None:
     if (x is None) == (y is None) or not dtype.is_float:
         return None
     one = left if x is None else right
-    found = levels(one, broadcast_indices(one.type.shape, place), depth)
+    found = _levels(one, broadcast_indices(one.type.shape, place), depth)
     if found is None:
         return None
     if y is not None:
@@ -215,8 +219,8 @@ def _changed(node: Node, place: Place, depth: int) -> Levels | None:
     return found.mapped(lambda b: _as(dtype, change(float(cast("float", x)), b)))
 
 
-def _converted(node: Node, place: Place, depth: int) -> Levels | None:
-    found, dtype = levels(operand(node), place, depth), node.result.type.dtype
+def _converted(node: Node, place: Place, depth: int) -> _Levels | None:
+    found, dtype = _levels(operand(node), place, depth), node.result.type.dtype
     return None if found is None else found.mapped(lambda x: _as(dtype, x))
 
 
@@ -228,7 +232,7 @@ def _as(dtype: DType, number: float) -> float:
         return float(np.float64(number).astype(dtype.numpy))
 
 
-_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], Levels | None]]] = {
+_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Levels | None]]] = {
     **dict.fromkeys(_BOUNDS, _compared),
     **dict.fromkeys(_CHANGES, _changed),
     "trilu": _cut,
@@ -238,7 +242,7 @@ _LEVELS: Final[Mapping[str, Callable[[Node, Place, int], Levels | None]]] = {
 }
 
 
-def _of_triangle(array: Array, place: Place) -> Levels | None:
+def _of_triangle(array: Array, place: Place) -> _Levels | None:
     """An array of one number up to a diagonal, and another behind it."""
     if array.ndim < 2 or not array.size or array.size > _LARGEST:
         return None
@@ -252,10 +256,10 @@ def _of_triangle(array: Array, place: Place) -> Levels | None:
     first = int(np.count_nonzero(flat[0] == flat[0, 0]))
     shown = np.tril(np.ones((rows, keys), bool), first - 1)
     hidden = flat[~shown]
-    if not hidden.size or not _is_one(flat[shown]) or not _is_one(hidden):
+    if not first or not hidden.size or not _is_one(flat[shown]) or not _is_one(hidden):
         return None
     inside, outside = float(flat[0, 0]), float(hidden[0])
-    return Levels(place[-2] + (first - 1) - place[-1], inside, outside)
+    return _Levels(place[-2] + (first - 1) - place[-1], inside, outside)
 
 
 def _is_one(numbers: np.ndarray) -> bool:
@@ -279,14 +283,14 @@ def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | 
     shape = value.type.shape
     if len(shape) < 2 or tuple(shape[-2:]) != tuple(scores[-2:]):
         return None
-    found = levels(value, _place(shape))
+    found = _levels(value, _place(shape))
     if found is None or 0 not in (found.inside, found.outside):
         return None
     bound, hidden = found.bound, found.outside
     if found.outside == 0:
         bound, hidden = -found.bound - 1, found.inside
     offset = bound - _ROW + _KEY
-    if any(is_place(symbol) for symbol in symbolic.symbols(offset)):
+    if any(_is_place(symbol) for symbol in symbolic.symbols(offset)):
         return None
     hides = hidden <= HIDING if alone else hidden == -math.inf
     return offset if hides and is_at_least(offset, 0) else None
@@ -309,6 +313,6 @@ def _place(shape: Sequence[Dim]) -> Place:
     return (*outer, _ROW, _KEY)
 
 
-def is_place(symbol: symbolic.Symbol) -> bool:
+def _is_place(symbol: symbolic.Symbol) -> bool:
     """Whether a symbol stands for a place, not for a size."""
     return symbol.name.startswith(_AXIS)

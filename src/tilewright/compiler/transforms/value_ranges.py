@@ -3,7 +3,7 @@
 Follows values back through the `ranges` of their ops.  A bound is a dimension, which may be
 symbolic, or None where nothing is known.  Bytes and 16-bit integers have at least the bounds of
 their type, and no range leaves that of a type: what may have wrapped is not known.  Called by
-`guard_indices` and `contract_integers`.
+`guard_indices`, `contract_integers` and the identities of comparisons.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import UNKNOWN, Array, Asked, Range
-from tilewright.compiler.ops.ranges import first_known, limits
+from tilewright.compiler.ops.ranges import first_known, is_at_least, limits
 from tilewright.compiler.transforms.matching import constant_of
 
 _DEPTH: Final = 64  # ops that are followed back
@@ -88,7 +88,9 @@ def _may_leave(bound: Dim | None, least: int, most: int, *, open_ended: bool) ->
     """Whether a bound lies outside; a symbolic one does where `open_ended`."""
     if isinstance(bound, int):
         return not least <= bound <= most
-    return bound is not None and open_ended
+    # What is below nothing wraps around to the largest numbers.
+    wraps = least == 0 and bound is not None and not is_at_least(bound, 0)
+    return wraps or (bound is not None and open_ended)
 
 
 def _of_array(array: Array) -> Range:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -57,9 +59,16 @@ def test_a_choice_that_cannot_be_is_a_page_with_the_reason(explorer: Explorer) -
 def test_of_an_artifact_sizes_can_be_chosen(explorer: Explorer, model: Path) -> None:
     path = model.with_suffix(".vmfb")
     tw.compile(model, threads=1).save(path)
-    page = Explorer(path, threads=1, calls=1).page("dim.batch=2")
+    opened = Explorer(path, threads=1, calls=1)
+    page = opened.page("dim.batch=2")
     assert "batch = 2" in page
     assert "<select" not in page
+    page = opened.page("dim.batch=4")
+    assert "O2" not in page.partition("what was tried")[2].partition("</table>")[0]
+    links = re.findall(r'href="/\?([^"]*)"', page)
+    assert len(links) == 2
+    for link in links:
+        assert "batch = " in opened.page(html.unescape(link))
 
 
 def test_sizes_that_no_input_has_are_refused(model: Path) -> None:

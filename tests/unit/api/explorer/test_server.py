@@ -25,10 +25,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplorerServer]
 
 
 def ask(
-    server: ExplorerServer, path: str, method: str = "GET", host: str | None = None
+    server: ExplorerServer,
+    path: str,
+    method: str = "GET",
+    host: str | None = None,
+    site: str | None = None,
 ) -> tuple[int, str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
-    headers = {} if host is None else {"Host": host}
+    given = {"Host": host, "Sec-Fetch-Site": site}
+    headers = {name: value for name, value in given.items() if value is not None}
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     found = answer.status, answer.headers.get("Content-Type", ""), answer.read().decode()
@@ -56,6 +61,16 @@ def test_what_cannot_be_asked_for_is_refused_as_plain_text(server: ExplorerServe
 )
 def test_pages_of_other_places_get_nothing(server: ExplorerServer, host: str) -> None:
     assert ask(server, "/", host=host)[0] == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_places_start_nothing(server: ExplorerServer, site: str) -> None:
+    assert ask(server, "/", site=site)[0] == 403
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "LOCALHOST:80"])
+def test_names_of_this_machine_are_answered(server: ExplorerServer, host: str) -> None:
+    assert ask(server, "/nothing", host=host, site="none")[0] == 404
 
 
 def test_a_port_that_is_taken_is_said(server: ExplorerServer) -> None:

@@ -92,6 +92,8 @@ def test_templates_see_tools_and_write_json_as_it_is() -> None:
     found = render(template, TURNS, tools=[tool], tokens=names, location="m")
     assert found == '{"type": "function", "function": {"name": "füge"}}'
     assert render(template, TURNS, tokens=names, location="m") == "none"
+    ordered = "{{ {'b': 'é', 'a': 1} | tojson(sort_keys=True, ensure_ascii=True, separators=(',', ':')) }}"
+    assert render(ordered, TURNS, tokens=names, location="m") == '{"a":1,"b":"\\u00e9"}'
     today = render("{{ strftime_now('%Y') }}", TURNS, tokens=names, location="m")
     assert int(today) > 2000
 

@@ -320,6 +320,8 @@ def test_who_hangs_up_does_not_stop_the_others(server: Server) -> None:
         ("/v1/models/tiny?x=1", None, {}, 200),
         ("/v1/models", None, {"Host": "evil.example"}, 403),
         ("/v1/models", None, {"Host": "[::1]:80"}, 200),
+        ("/v1/models", None, {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("/v1/models", None, {"Sec-Fetch-Site": "same-origin"}, 200),
     ],
 )
 def test_requests_that_are_wrong_are_answered_with_what_is(

@@ -308,3 +308,39 @@ def test_numbers_that_are_no_numbers_are_compared():
         " %y: bool[N] = greater_equal(%x, %c) return %y }"
     )
     assert_stays([Simplify()], text)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("x", ["repeated", "splat"])
+def test_scales_of_an_axis_keep_the_axis_of_what_they_scale(axis, x):
+    value = (
+        "%w: f32[4, 4] = broadcast_to(%x) {shape = [4, 4]}"
+        if x == "repeated"
+        else "%w: f32[4, 4] = constant {value = f32[4, 4] splat 3.0}"
+    )
+    run(
+        [Simplify()],
+        f"graph @g(%x: f32[4], %s: f32[4]) {{ {value} %a: f32[4] = abs(%s)"
+        " %one: f32[] = constant {value = f32[] [1.0]} %b: f32[4] = add(%a, %one)"
+        f" %y: i8[4, 4] = quantize_linear(%w, %b, _) {{axis = {axis}, dtype = i8}}"
+        f" %z: f32[4, 4] = dequantize_linear(%y, %b, _) {{axis = {axis}}} return %z }}",
+    )
+
+
+def test_zeros_of_both_signs_are_two_numbers():
+    graph = run(
+        [Simplify()],
+        "graph @g(%x: f32[2]) { %c: f32[2] = constant {value = f32[2] [0.0, -0.0]}"
+        " %y: f32[2] = reciprocal(%c) %z: f32[2] = mul(%x, %y) return %z }",
+    )
+    assert "broadcast_to" not in [node.op for node in graph]
+
+
+def test_an_extreme_of_nothing_is_in_no_range():
+    graph = run(
+        [Simplify()],
+        "graph @g<N: 0..>(%x: f32[N]) { %i: i64[N] = iota {shape = [N]}"
+        " %m: i64[1] = reduce_max(%i) {axes = [0]} %c: i64[] = constant {value = i64[] [0]}"
+        " %y: bool[1] = greater_equal(%m, %c) return %y }",
+    )
+    assert splat_of(graph.outputs[0]) is None

@@ -54,3 +54,13 @@ def test_what_is_repeated_is_read_where_it_is(
     run_passes(graph, [Simplify()])
     assert "broadcast_to" not in [node.op for node in graph]
     assert_same_results(before, graph)
+
+
+def test_sizes_that_only_a_call_compares_stay_repeated() -> None:
+    graph = parse(
+        "graph @g<L: 1.., N: 1..>(%q: f32[1, 2, 3, 4], %k: f32[1, 2, N, 4], %v: f32[1, 2, N, 4], %m: f32[L]) {"
+        " %w: f32[1, 2, 3, N] = broadcast_to(%m) {shape = [1, 2, 3, N]}"
+        " %y: f32[1, 2, 3, 4] = attention(%q, %k, %v, %w, _) return %y }"
+    )
+    run_passes(graph, [Simplify()])
+    assert "broadcast_to" in [node.op for node in graph]

@@ -3,7 +3,9 @@ import pytest
 
 from fakes.graphs import ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.transforms import RecognizeAttention, Simplify
+from tilewright.compiler.transforms.position_masks import causal_offset
 
 R = [Simplify(), RecognizeAttention()]
 Q, K, V = "%q: f32[2, 3, 5, 4]", "%k: f32[2, 3, 7, 4]", "%v: f32[2, 3, 7, 6]"
@@ -452,3 +454,39 @@ def test_rows_that_see_a_key_are_not_asked_for_it():
         " %x: f32[2, s, s] = where(%lost, %zero, %w) %y: f32[2, s, 6] = matmul(%x, %v)",
     )
     assert "where" not in ops(run(R, text))
+
+
+def test_differences_of_unsigned_places_wrap_and_hide_nothing():
+    lines = (
+        "%i: u32[s, 1] = iota {shape = [s, 1], axis = 0, dtype = u32}"
+        " %j: u32[1, s] = iota {shape = [1, s], axis = 1, dtype = u32} %d: u32[s, s] = sub(%i, %j)"
+        " %n: u32[] = constant {value = u32[] [0]} %c: bool[s, s] = greater_equal(%d, %n)"
+        " %b: f32[s, s] = where(%c, %zero, %low)"
+    )
+    graph = run(R, hidden_by(lines))
+    assert not any(n.attributes.get("causal") for n in graph.nodes if n.op == "attention")
+
+
+@pytest.mark.parametrize(
+    ("rows", "offset"),
+    [([[np.nan, 0, 0]], None), ([[np.nan]], None), ([[0, -np.inf], [0, 0]], 0)],
+)
+def test_arrays_hide_later_keys_or_not(rows, offset):
+    value = GraphBuilder().constant(np.array(rows, np.float32))
+    assert causal_offset(value, value.type.shape, alone=True) == offset
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[2**63 - 1, 5], [-1, 2**63 - 1], [0, -(2**63), 0], [2**40, 2**40 + 1]],
+)
+def test_numbers_that_may_wrap_count_nothing(numbers):
+    builder = GraphBuilder()
+    column = builder.constant(np.array(numbers, np.int64).reshape(-1, 1))
+    row = builder.constant(np.arange(len(numbers), dtype=np.int64).reshape(1, -1))
+    bias = builder.where(
+        builder.less(column, row),
+        builder.constant(np.float32(-np.inf)),
+        builder.constant(np.float32(0)),
+    )
+    assert causal_offset(bias, bias.type.shape, alone=True) is None

@@ -61,7 +61,8 @@ def _branches(
         held = call.inline(graph, [])
         for place, item in stacks.items():
             items = lists.stacked(call.maker, held[place], item)
-            held[place] = StackedSequence(items, (condition,))
+            before = getattr(held[place], "decided_by", ())
+            held[place] = StackedSequence(items, (*before, condition))
         forms.append(held)
         return _flattened(held)
 
@@ -91,7 +92,7 @@ def _note_stacks(
     forms: Sequence[Sequence[Held]], stacks: dict[int, TensorType | None]
 ) -> bool:
     """Note the sequences whose lengths differ, by place, with the type of their items; whether there is one."""
-    for place, (one, another) in enumerate(zip(*forms, strict=True)):
+    for place, (one, another) in enumerate(zip(*forms[:2], strict=True)):
         if _form(one) != _form(another):
             items = [lists.item_type(h) for h in (one, another)]
             stacks[place] = next((t for t in items if t is not None), None)

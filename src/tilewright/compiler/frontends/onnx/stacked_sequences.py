@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -109,6 +110,8 @@ def concat(e: NodeMaker, held: StackedSequence, axis: int, *, new_axis: bool) ->
     """The items along an axis of theirs, or along a new one."""
     items = held.items
     rank = items.rank - 1
+    if not rank and not new_axis:
+        raise ModelError("scalars are joined along a new axis only")
     place = normal_axis(axis, rank + new_axis)
     order = [*range(1, place + 1), 0, *range(place + 1, rank + 1)]
     moved = e.transpose(items, order)

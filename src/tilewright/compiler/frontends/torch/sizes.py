@@ -91,6 +91,8 @@ class Sizes:
     def _rounded_number(self, expression: Any) -> Dim:
         """What rounds a real number: an expression of sizes where it is one, else a symbol for it."""
         number, rounding = self._real(expression.args[0]), type(expression).__name__
+        if isinstance(number, int | Expr):
+            return number
         exact = _EXACT.get(rounding)
         ratio = _short_ratio(number)
         if exact is not None and ratio is not None:
@@ -100,8 +102,9 @@ class Sizes:
         if text not in self._rounded:
             op = _ROUNDINGS[rounding]
             formula = Formula(op, (number,)) if op else number
-            assert isinstance(formula, Formula), "sizes alone are whole"
-            low = 0 if _is_positive(formula) else None
+            if not isinstance(formula, Formula):
+                raise UnsupportedError(f"the number '{expression}' is not supported")
+            low = 0 if _is_not_negative(formula) else None
             size = symbolic.symbol(f"rounded${len(self._rounded)}", low)
             self._rounded[text] = Rounded(size, formula, tuple(_needs(formula)))
         return self._rounded[text].size
@@ -163,13 +166,13 @@ def _short_ratio(number: Dim | float | Formula) -> tuple[Dim, Fraction] | None:
     else:
         return None
     is_exact = 0 < share.numerator <= _SHORT and share.denominator <= _SHORT
-    return (size, share) if is_exact and _is_positive(size) else None
+    return (size, share) if is_exact and _is_not_negative(size) else None
 
 
-def _is_positive(number: Dim | float | Formula) -> bool:
+def _is_not_negative(number: Dim | float | Formula) -> bool:
     """Whether it is surely at least 0."""
     if isinstance(number, Formula):
-        return number.op not in _SIGNED and all(map(_is_positive, number.parts))
+        return number.op not in _SIGNED and all(map(_is_not_negative, number.parts))
     low = symbolic.bounds(number)[0] if isinstance(number, Expr) else number
     return low is not None and low >= 0
 

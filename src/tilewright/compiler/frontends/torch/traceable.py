@@ -8,6 +8,8 @@ rows or decompositions.  Called by `export`.
 Source: the functions' pages in `torch`'s reference.
 """
 
+# ruff: noqa: A002 - the first parameter has the name that torch gives it
+
 from __future__ import annotations
 
 import contextlib
@@ -21,6 +23,7 @@ import tilewright.compiler.frontends.torch.border as border
 
 # Torch's tensors have no types that we see.
 Held = Any
+_MOST_CHOICES: Final = 1 << 20
 
 
 def _torch() -> Any:
@@ -28,11 +31,11 @@ def _torch() -> Any:
 
 
 def _covariance(
-    x: Held, *, correction: int = 1, fweights: Held = None, aweights: Held = None
+    input: Held, *, correction: int = 1, fweights: Held = None, aweights: Held = None
 ) -> Held:
     """Of rows of observations: `E[(x - E x)(x - E x)^H]`, with how often and how much each counts."""
     torch = _torch()
-    rows = x.reshape(1, -1) if x.dim() < 2 else x
+    rows = input.reshape(1, -1) if input.dim() < 2 else input
     given = [weights for weights in (fweights, aweights) if weights is not None]
     weights = functools.reduce(torch.mul, given) if given else None
     total: Held = rows.shape[1] if weights is None else weights.sum()
@@ -42,15 +45,16 @@ def _covariance(
     else:
         divisor = total - correction
     # Torch warns of too few observations, and divides by nothing.
-    divisor = max(divisor, 0) if isinstance(divisor, int) else divisor.clamp(min=0)
+    is_data = border.is_instance(divisor, "Tensor")
+    divisor = divisor.clamp(min=0) if is_data else torch.sym_max(divisor, 0)
     rows = rows - mean.unsqueeze(1)
     other = rows if weights is None else rows * weights
     return (rows @ other.mH / divisor).squeeze()
 
 
-def _correlation(x: Held) -> Held:
+def _correlation(input: Held) -> Held:
     torch = _torch()
-    found = _covariance(x)
+    found = _covariance(input)
     if not found.dim():
         return found / found
     deviation = found.diagonal().real.sqrt()
@@ -60,42 +64,44 @@ def _correlation(x: Held) -> Held:
     return torch.complex(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
 
 
-def _combinations(x: Held, r: int = 2, with_replacement: bool = False) -> Held:
+def _combinations(input: Held, r: int = 2, with_replacement: bool = False) -> Held:
     """All choices of so many elements of a vector, in order."""
-    if r <= 0 or not isinstance(x.shape[0], int):
+    if r <= 0 or not isinstance(input.shape[0], int):
         return NotImplemented
     choose = (
         itertools.combinations_with_replacement
         if with_replacement
         else itertools.combinations
     )
-    places = list(choose(range(x.shape[0]), r))
+    places = list(itertools.islice(choose(range(input.shape[0]), r), _MOST_CHOICES + 1))
+    if len(places) > _MOST_CHOICES:
+        return NotImplemented
     if not places:
-        return x.new_empty((0, r))
-    return x[_torch().tensor(places, device=x.device)]
+        return input.new_empty((0, r))
+    return input[_torch().tensor(places, device=input.device)]
 
 
-def _narrowed(x: Held, dim: int, start: Held, length: int) -> Held:
+def _narrowed(input: Held, dim: int, start: Held, length: int) -> Held:
     """A part whose first place is data; it may count from the end."""
     torch = _torch()
     if not border.is_instance(start, "Tensor") or not isinstance(length, int):
         return NotImplemented
-    first = torch.where(start < 0, start + x.shape[dim], start)
-    places = first.reshape(1) + torch.arange(length, device=x.device)
-    return x.index_select(dim, places)
+    first = torch.where(start < 0, start + input.shape[dim], start)
+    places = first.reshape(1) + torch.arange(length, device=input.device)
+    return input.index_select(dim, places)
 
 
 def _gaussian_loss(
-    x: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Held:  # fmt: skip
     torch = _torch()
     if isinstance(var, float) or reduction not in _REDUCTIONS:
         return NotImplemented
     is_wrong = (var < 0).any()
-    if var.shape != x.shape and x.shape[:-1] == var.shape:
+    if var.shape != input.shape and input.shape[:-1] == var.shape:
         var = var.unsqueeze(-1)
     var = torch.where(is_wrong, math.nan, var).clamp(min=eps)
-    loss = 0.5 * (var.log() + (x - target) ** 2 / var)
+    loss = 0.5 * (var.log() + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
     return _REDUCTIONS[reduction](loss)

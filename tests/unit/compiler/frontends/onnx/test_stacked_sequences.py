@@ -191,3 +191,32 @@ def test_a_model_does_not_return_one() -> None:
         .replace("LAST", "Identity(s)")
     )
     assert "an output is a sequence whose length depends on data" in refused(text)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_branches_exchange_the_lengths_of_two_lists(chosen: bool) -> None:
+    text = """graph (bool p, float[2,3] x) => (float[A,B] y, float[C,D] z) {
+        s, t = If(p) <
+            then_branch = a () => (seq(float[2,3]) q, seq(float[2,3]) r) {
+                u = Neg(x) q = SequenceConstruct(x) r = SequenceConstruct(x, u) },
+            else_branch = b () => (seq(float[2,3]) q2, seq(float[2,3]) r2) {
+                v = Abs(x) q2 = SequenceConstruct(x, v) r2 = SequenceConstruct(v) }>
+        y = ConcatFromSequence<axis = 0>(s)
+        z = ConcatFromSequence<axis = 0>(t)
+    }"""
+    y, z = run(text, np.array(chosen), X)
+    wanted = (X, np.concatenate([X, -X])) if chosen else (np.concatenate([X, X]), X)
+    np.testing.assert_array_equal(y, wanted[0])
+    np.testing.assert_array_equal(z, wanted[1])
+
+
+def test_scalars_are_joined_along_a_new_axis_alone() -> None:
+    text = """graph (float[n] x) => (float[A] y) {
+        c = Constant<value: tensor = int64 {1}>()
+        s = SplitToSequence<axis = 0, keepdims = 0>(x)
+        y = ConcatFromSequence<axis = 0, new_axis = NEW>(s)
+    }"""
+    (y,) = run(text.replace("NEW", "1"), X.reshape(-1))
+    np.testing.assert_array_equal(y, X.reshape(-1))
+    with pytest.raises(ModelError, match="along a new axis only"):
+        run(text.replace("NEW", "0"), X.reshape(-1))
