@@ -120,7 +120,7 @@ A result of f32 or halves that is farther from torch's than torch's tolerance is
 torch's own: torch rounds sums on the way. Of operators that draw random numbers, and of those whose elements are what lay in memory,
 shapes and types are compared; of singular and eigenvectors, whose signs are free, what torch's own tests make of them.
 
-    python tools/torch_operators.py --page docs/torch-operators.md
+    python tools/torch_operators.py --page docs/torch-operators.md --samples 2     # then without --samples: all of them, many hours; it goes on where it ended
 
 | operator | samples | right | refused | wrong | why it is refused |
 | --- | --- | --- | --- | --- | --- |

@@ -7,6 +7,7 @@ came to, never from the name of an op.  Called by `explanation` and reports.
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -79,7 +80,7 @@ class Facts:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class KernelFinding:
     """A kernel, what holds it up, and what would help.  Units: nanoseconds of a call.
 
     Attributes:
@@ -156,7 +157,7 @@ def _threads(runs: Sequence[Sequence[Sample]]) -> tuple[int, float]:
 
 def findings_of(
     facts: Sequence[Facts], limits: Roofline, *, model: str, dims: Mapping[str, int]
-) -> tuple[Finding, ...]:
+) -> tuple[KernelFinding, ...]:
     """What holds each kernel up, and what would help.
 
     Args:
@@ -177,9 +178,10 @@ class _Explainer:
     def __init__(self, limits: Roofline, model: str, dims: Mapping[str, int]) -> None:
         self._limits: Roofline = limits
         self._model: str = model
+        self._name: str = shlex.quote(model)
         self._dims: Mapping[str, int] = dims
 
-    def finding(self, facts: Facts, total_ns: int) -> Finding:
+    def finding(self, facts: Facts, total_ns: int) -> KernelFinding:
         row = facts.row
         limit, near = row.limit(self._limits)
         cause = (
@@ -189,7 +191,7 @@ class _Explainer:
             or Cause.BELOW
         )
         reason, advice = _WORDS[cause](self, facts, limit, f"{100 * near:.0f} %")
-        return Finding(
+        return KernelFinding(
             kernel=row.name,
             nodes=row.nodes,
             runs=row.calls,
@@ -272,7 +274,7 @@ class _Explainer:
         rate = f"at {percent} of what {source} delivers: only fewer bytes make it faster."
         if facts.weight_bytes > size / 2:
             return f"It reads {format_bytes(facts.weight_bytes)} of weights, {rate}", (
-                f"tilewright quantize {self._model}: 4 or 8 bits a weight",
+                f"tilewright quantize {self._name} -o small.onnx: 4 or 8 bits a weight",
                 "a larger batch, which reads the weights once for all its rows",
             )
         return f"It moves {format_bytes(size)}, {rate}", (
@@ -286,18 +288,18 @@ class _Explainer:
             "work that is no multiply-add (exponentials, taking numbers apart), or a schedule that could be better."
         )
         name = facts.row.name
-        look = f"tilewright inspect {self._model} --output=kernel --kernel={name} says why its schedule is as it is"
+        look = f"tilewright inspect {self._name} --output=kernel --kernel={name} says why its schedule is as it is"
         return reason, (*self._tune(facts.row), look)
 
     def _coverage(self) -> str:
-        return f"tilewright coverage {self._model} names the node and the reason"
+        return f"tilewright coverage {self._name} names the node and the reason"
 
     def _tune(self, row: KernelRow) -> tuple[str, ...]:
         if not self._model.endswith(_TUNED_FORMS):
             return ("tilewright tune, on the model that this was compiled from",)
         sizes = sorted(self._dims.items())
         dims = "".join(f" --dim {name}={value}" for name, value in sizes)
-        words = f"tilewright tune {self._model} --kernel {row.name}"
+        words = f"tilewright tune {self._name} --kernel {row.name}"
         return (f"{words} --threads {self._limits.threads}{dims}",)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from tilewright.api.model_inputs import Inputs, model_inputs
-from tilewright.api.profiling.causes import Cause, Finding, findings_of, observe
+from tilewright.api.profiling.causes import Cause, KernelFinding, findings_of, observe
 from tilewright.api.profiling.kernels import Sample, sample
 from tilewright.api.profiling.roofline import Roofline, measure
 from tilewright.base.options import count_option, sizes_option
@@ -50,7 +50,7 @@ class Explanation:
     best_call_ns: int
     steps_ns: int
     best_ns: int
-    findings: tuple[Finding, ...]
+    findings: tuple[KernelFinding, ...]
 
     @property
     def at_limits_ns(self) -> int:
@@ -96,7 +96,7 @@ class Explanation:
 
     def _causes(self) -> Iterator[tuple[str, str]]:
         """The share of the time behind each cause, the largest first."""
-        found: dict[Cause, list[Finding]] = {}
+        found: dict[Cause, list[KernelFinding]] = {}
         for finding in self.findings:
             found.setdefault(finding.cause, []).append(finding)
         shares = {cause: sum(f.share for f in rows) for cause, rows in found.items()}

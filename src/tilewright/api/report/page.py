@@ -18,7 +18,7 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from tilewright.api.profiling import KernelRow
-from tilewright.api.profiling.causes import Finding
+from tilewright.api.profiling.causes import KernelFinding
 from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
 from tilewright.api.report.markup import Markup, clean, element, joined, shortened
 from tilewright.api.report.palette import MEANINGS, OTHER, outcome_class
@@ -204,7 +204,7 @@ def _legend(data: ReportData) -> Markup:
     return element("div", *items, class_="legend")
 
 
-def _findings(findings: Sequence[Finding]) -> Markup:
+def _findings(findings: Sequence[KernelFinding]) -> Markup:
     """What holds up the kernels that take longest, and what would help."""
     shown = [f for f in findings if f.share >= _FINDING_SHARE][:_FINDINGS] or findings[:1]
     items = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from tilewright.api.profiling import KernelRow, Sample, rows_of
-from tilewright.api.profiling.causes import Finding, findings_of, observe
+from tilewright.api.profiling.causes import KernelFinding, findings_of, observe
 from tilewright.api.report.plan_reader import (
     Edge,
     Memory,
@@ -77,7 +77,7 @@ class ReportData:
     code: Mapping[str, Mapping[str, str]]
     edges: tuple[Edge, ...] = ()
     memory: Memory | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[KernelFinding, ...] = ()
 
     @property
     def time_ns(self) -> int:
@@ -152,7 +152,7 @@ def _findings(
     samples: Sequence[Sequence[Sample]],
     limits: Roofline | None,
     name: str,
-) -> tuple[Finding, ...]:
+) -> tuple[KernelFinding, ...]:
     """What holds up each kernel; nothing where no limit was measured."""
     if limits is None:
         return ()
