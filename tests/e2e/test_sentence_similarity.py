@@ -99,7 +99,7 @@ def test_the_example_prints_its_tables(model_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     assert "cosine similarity" in finished.stdout
     assert "sentences/s" in finished.stdout
-    assert f"\n  tilewright report {model_path} -o report.html  #" in finished.stdout
+    assert f"\n  tilewright report {model_path} -o report.html " in finished.stdout
 
 
 def test_the_example_says_what_is_missing(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ def test_the_last_tensors_are_what_a_call_gives(name: str) -> None:
         found = module.tensors(**named)
         for array in wanted if isinstance(wanted, tuple) else (wanted,):
             assert any(
-                seen.shape == array.shape and np.array_equal(seen, array, equal_nan=True)
+                # A result may be a view of what the last node made.
+                seen.size == array.size
+                and np.array_equal(seen.reshape(array.shape), array, equal_nan=True)
                 for seen in found.values()
             )
 

@@ -48,10 +48,19 @@ def until_settled(run: Callable[[Assumptions], Found]) -> Found:
     relaxed = _relaxed(imported.graph)
     if relaxed is not None and not imported.problems:
         again, _ = _settled(run, assumed.merged(relaxed))
-        imported = imported if again.problems else again
+        # A slice of one is one element, or none of nothing: what is added to more elements must be one.
+        is_worse = again.problems or _equalities(again) > _equalities(imported)
+        imported = imported if is_worse else again
     graph = imported.graph
     graph.equalities = known_equalities(imported.maker.assumptions, graph)
     return imported
+
+
+def _equalities(imported: Imported) -> int:
+    """How many sizes are assumed to be equal, in regions, too."""
+    graph = imported.graph
+    inner = (len(region.equalities) for node in graph.walk() for region in node.regions)
+    return len(known_equalities(imported.maker.assumptions, graph)) + sum(inner)
 
 
 def _settled(
