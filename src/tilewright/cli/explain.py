@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tilewright.api.profiling.explanation import Explanation
 
 _STYLES: Final = {"title": "bold", "kernel": "bold", "try": "green", "note": "dim"}
-_MARKS: Final = {"reason": "   ", "try": "   → ", "cause": " "}
 _APART: Final = ("kernel",)  # kinds of lines that an empty one stands before
 
 
@@ -79,7 +78,9 @@ def command(
 
 
 def _print(found: Explanation, count: int) -> None:
+    from tilewright.api.profiling.explanation import MARKS
+
     for kind, text in found.lines(count):
         if kind in _APART:
             out.print()
-        out.print(f"{_MARKS.get(kind, '')}{text}", style=_STYLES.get(kind), soft_wrap=True)
+        out.print(f"{MARKS.get(kind, '')}{text}", style=_STYLES.get(kind), soft_wrap=True)

@@ -69,8 +69,11 @@ class Explorer:
         first = Choice(threads=threads or usable_cores())
         sizes = self._sizes(first, dims or {})
         first = Choice(threads=first.threads, dims=tuple(sizes.items()))
-        is_artifact = self._path.endswith(".vmfb")
-        self.choices: Final[Choices] = Choices(first, is_fixed=is_artifact)
+        self.choices: Final[Choices] = Choices(first, is_fixed=self._is_artifact)
+
+    @property
+    def _is_artifact(self) -> bool:
+        return self._path.endswith(".vmfb")
 
     @property
     def name(self) -> str:
@@ -112,7 +115,7 @@ class Explorer:
 
     def _model(self, choice: Choice) -> Model | Session:
         found = self._models.pop(choice.compiled, None)
-        if found is None and self._path.endswith(".vmfb"):
+        if found is None and self._is_artifact:
             found = load(self._path, threads=choice.threads)
         elif found is None:
             found = compile(

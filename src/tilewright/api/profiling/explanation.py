@@ -25,6 +25,8 @@ from tilewright.compiler.pipeline import Progress
 if TYPE_CHECKING:
     from tilewright.runtime.session import Session
 
+MARKS: Final = {"reason": "   ", "try": "   → ", "cause": " "}
+"""What stands before a line, by its kind."""
 _RESTLESS: Final = 1.3  # the median beside the best
 _OUTSIDE: Final = 1.5  # a call by its steps: what is around them counts
 _SHOWN_SHARE: Final = 0.005  # of a call: kernels below it are summed up
@@ -107,8 +109,7 @@ class Explanation:
             yield "cause", f"{100 * shares[cause]:5.1f} %  {cause} ({kernels}{win})"
 
     def __str__(self) -> str:
-        marks = {"reason": "   ", "try": "   → ", "cause": " "}
-        return "\n".join(f"{marks.get(kind, '')}{text}" for kind, text in self.lines())
+        return "\n".join(f"{MARKS.get(kind, '')}{text}" for kind, text in self.lines())
 
 
 def explain_session(

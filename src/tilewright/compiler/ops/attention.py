@@ -35,6 +35,7 @@ from tilewright.compiler.ops.shapes import (
     check_same,
     element_count,
     need,
+    surely_broadcasts,
 )
 
 KEY_BLOCK: Final = 128
@@ -65,15 +66,9 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         )
     scores = (*q.shape[:3], k.shape[2])
     for extra in types[3:]:
-        if extra is not None and not _broadcasts(extra.shape, scores):
+        if extra is not None and not surely_broadcasts(extra.shape, scores):
             raise ModelError(f"bias or mask {extra} does not broadcast to scores {scores}")
     return (q.with_shape((*q.shape[:3], v.shape[3])),)
-
-
-def _broadcasts(shape: tuple[Dim, ...], to: tuple[Dim, ...]) -> bool:
-    return len(shape) == len(to) and all(
-        a in (1, b) for a, b in zip(shape, to, strict=True)
-    )
 
 
 def _group(heads: Dim, shared: Dim) -> Dim:

@@ -91,6 +91,12 @@ def broadcast_indices(shape: Shape, indices: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(0 if dim == 1 else indices[offset + i] for i, dim in enumerate(shape))
 
 
+def surely_broadcasts(shape: Shape, to: Shape) -> bool:
+    """Whether every size is 1 or surely that of the other shape, which has as many axes."""
+    same = len(shape) == len(to)
+    return same and all(size in (1, whole) for size, whole in zip(shape, to, strict=True))
+
+
 # --- axes ------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import surely_broadcasts
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     maker,
@@ -45,7 +46,7 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
         units = (1,) * (len(wanted) - source.type.rank)
         shape = (*units, *source.type.shape)
         # Sizes that only a call compares are compared where they are repeated.
-        if all(a in (1, b) for a, b in zip(shape, wanted, strict=True)):
+        if surely_broadcasts(shape, wanted):
             operands[place] = emit.op("reshape", [source], {"shape": shape})
     if operands == list(node.operands):
         return None

@@ -14,7 +14,11 @@ import numpy as np
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
+from tilewright.compiler.ops.shapes import (
+    broadcast_shapes,
+    element_count,
+    surely_broadcasts,
+)
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     dim_groups,
@@ -246,7 +250,9 @@ class WrittenAttention:
             return None
         # Sizes that only a call compares are equal here, and not to who cannot know it.
         scores = (*q.type.shape[:3], own_k.type.shape[2])
-        if not all(_broadcasts(extra, scores) for extra in (bias, mask)):
+        if not all(
+            surely_broadcasts(x.type.shape, scores) for x in (bias, mask) if x is not None
+        ):
             return None
         attributes = {
             "scale": self.scale,
@@ -416,11 +422,3 @@ def _joined(
         for axis in theirs:
             result[axis] = into[axis]
     return tuple(result)
-
-
-def _broadcasts(extra: Value | None, scores: tuple[Dim, ...]) -> bool:
-    """Whether every size of a bias or a mask is 1 or surely that of the scores."""
-    if extra is None:
-        return True
-    pairs = zip(extra.type.shape, scores, strict=True)
-    return all(size == 1 or size == whole for size, whole in pairs)

@@ -199,9 +199,6 @@ class _Computed:
             return op("add", centred, op("mul", op("mul", size, 0.5), missing))
         return centred
 
-    def _is_one(self, number: Tensor) -> Tensor:
-        return self.e.op("equal", number, self._f64(1))
-
     def _cropped(
         self, at: Tensor, size: Dim, count: Dim, region: Tensor, axis: int
     ) -> Tensor:
@@ -217,7 +214,7 @@ class _Computed:
         step = op("div", op("mul", op("sub", end, start), last), gaps)
         spread = op("add", op("mul", start, last), op("mul", at, step))
         middle = op("mul", op("mul", op("add", start, end), 0.5), last)
-        return e.op("where", self._is_one(self._f64(count)), middle, spread)
+        return e.op("where", e.op("equal", self._f64(count), self._f64(1)), middle, spread)
 
     # --- elements
 
