@@ -255,8 +255,8 @@ def onnx_page() -> str:
 
 Opsets {OLDEST_OPSET} to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
 `tilewright coverage model.onnx` says it for a model, before compiling. An operator that is not listed is reported
-with all others of its kind in one error. Sequences and optionals are resolved while importing,
-as far as they do not depend on data. Strings and maps are computed by the host, before and after what is compiled; models that
+with all others of its kind in one error. Optionals, and sequences whose length
+is known, are resolved while importing; a sequence whose length a call decides is a list inside of the model, of items of one type. Strings and maps are computed by the host, before and after what is compiled; models that
 take or give such values, or sequences and optionals, run by `tilewright.onnx_backend`, ONNX's own interface (`onnx.backend.base`).
 
 {PARAGRAPHS.join(parts)}
@@ -325,7 +325,8 @@ def commands_page() -> str:
 # Commands
 
 `tilewright VERB --help` prints the same. Errors of users go to standard error as `error: …` with exit code 1, wrong
-options exit with 2, Ctrl-C with 130; results go to standard output.
+options exit with 2, Ctrl-C with 130; results go to standard output. `eval "$(tilewright completion bash)"` in `~/.bashrc` lets the
+shell complete verbs, options and files (zsh and fish, too).
 
 {PARAGRAPHS.join(parts)}
 """

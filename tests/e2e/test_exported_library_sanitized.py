@@ -16,10 +16,42 @@ from fakes.exported_library import c_compiler, compile_and_run
 from tilewright.formats.byte_view import view_bytes
 
 NATIVE_TESTS = Path(__file__).parents[2] / "native" / "tests"
-WRAPS = tuple(
-    f"-Wl,--wrap={hook}" for hook in ("malloc", "calloc", "realloc", "posix_memalign")
-)
-THREADS = """
+# Programs that use `check.h`, and those whose allocations fail as they say.
+CHECKED = (f"-I{NATIVE_TESTS}", str(NATIVE_TESTS / "allocations.c"))
+HOOKS = ("malloc", "calloc", "realloc", "posix_memalign")
+WRAPPED = ("-DTW_WRAPPED", *(f"-Wl,--wrap={hook}" for hook in HOOKS), *CHECKED)
+# Behind a function `work`, which returns NULL when it went well.
+FOUR_THREADS = """
+static int work_fails(void) {
+  pthread_t threads[4];
+  int seeds[4] = {0, 1, 2, 3}, failed = 0;
+  for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, work, &seeds[i]);
+  for (int i = 0; i < 4; ++i) { void* result; pthread_join(threads[i], &result); failed |= result != NULL; }
+  return failed;
+}
+"""
+
+
+# Behind a function `use`, which returns a status: once for every allocation that may fail, alone or with those after it.
+EACH_ALLOCATION_FAILS = """
+int main(void) {
+  int refused = 0;
+  for (int count = 1; count < 2000; count += 1000) {
+    for (int first = 0;; ++first) {
+      fail_allocations(first, count);
+      refused += use() != NET_OK;
+      if (fail_allocations(0, 0) == 0) break;
+    }
+  }
+  CHECK(refused > 50);
+  puts("fine");
+  return 0;
+}
+"""
+
+
+THREADS = (
+    """
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,23 +72,24 @@ static void* work(void* seed) {
   }
   return NULL;
 }
+"""
+    + FOUR_THREADS
+    + """
 int main(void) {
-  pthread_t threads[4];
-  int seeds[4] = {0, 1, 2, 3};
   net_options options = {.threads = 2, .concurrency = CONCURRENCY};
   if (net_create(&options, &model) != NET_OK) return 1;
   for (int64_t n = 1; n <= 5; ++n) if (net_prepare(model, &n) != NET_OK) return 2;
-  for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, work, &seeds[i]);
-  int failed = 0;
-  for (int i = 0; i < 4; ++i) { void* result; pthread_join(threads[i], &result); failed |= result != NULL; }
+  const int failed = work_fails();
   net_destroy(model);
   puts(failed ? "failed" : "fine");
   return failed;
 }
 """
+)
 
 
-FAILING_ALLOCATIONS = """
+FAILING_ALLOCATIONS = (
+    """
 #include <stdio.h>
 #include <string.h>
 #include "check.h"
@@ -78,20 +111,9 @@ static int use(void) {
   net_destroy(model);
   return status;
 }
-int main(void) {
-  int refused = 0;
-  for (int count = 1; count < 2000; count += 1000) {
-    for (int first = 0;; ++first) {
-      fail_allocations(first, count);
-      refused += use() != NET_OK;
-      if (fail_allocations(0, 0) == 0) break;
-    }
-  }
-  CHECK(refused > 50);
-  puts("fine");
-  return 0;
-}
 """
+    + EACH_ALLOCATION_FAILS
+)
 
 
 GROWING = """
@@ -145,14 +167,13 @@ static void* work(void* seed) {
   }
   return NULL;
 }
+"""
+    + FOUR_THREADS
+    + """
 int main(void) {
-  pthread_t threads[4];
-  int seeds[4] = {0, 1, 2, 3};
   const net_options options = {.threads = 2};
   if (net_create(&options, &model) != NET_OK) return 1;
-  for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, work, &seeds[i]);
-  int failed = 0;
-  for (int i = 0; i < 4; ++i) { void* result; pthread_join(threads[i], &result); failed |= result != NULL; }
+  int failed = work_fails();
   for (int trips = 0; trips < 3000; trips += 700) failed |= call(trips < 90 ? trips : trips % 90, 19) != NET_OK;
   net_destroy(model);
   puts(failed ? "failed" : "fine");
@@ -174,20 +195,8 @@ static int use(void) {
   net_destroy(model);
   return status;
 }
-int main(void) {
-  int refused = 0;
-  for (int count = 1; count < 2000; count += 1000) {
-    for (int first = 0;; ++first) {
-      fail_allocations(first, count);
-      refused += use() != NET_OK;
-      if (fail_allocations(0, 0) == 0) break;
-    }
-  }
-  CHECK(refused > 50);
-  puts("fine");
-  return 0;
-}
 """
+    + EACH_ALLOCATION_FAILS
 )
 
 
@@ -258,8 +267,7 @@ def test_the_host_side_is_clean_under_sanitizers(
 def test_calls_whose_sizes_data_decides_are_clean_under_sanitizers(
     tmp_path: Path, sanitizer: str
 ) -> None:
-    words = (f"-I{NATIVE_TESTS}", str(NATIVE_TESTS / "allocations.c"))
-    out = run_sanitized(GROWING_THREADS, tmp_path, sanitizer, *words, model=growing())
+    out = run_sanitized(GROWING_THREADS, tmp_path, sanitizer, *CHECKED, model=growing())
     assert out == "fine\n"
 
 
@@ -268,14 +276,8 @@ def test_calls_whose_sizes_data_decides_are_clean_under_sanitizers(
 def test_every_allocation_of_a_call_whose_sizes_data_decides_may_fail(
     tmp_path: Path,
 ) -> None:
-    words = (
-        "-DTW_WRAPPED",
-        f"-I{NATIVE_TESTS}",
-        *WRAPS,
-        str(NATIVE_TESTS / "allocations.c"),
-    )
     out = run_sanitized(
-        GROWING_FAILURES, tmp_path, "address,undefined", *words, model=growing()
+        GROWING_FAILURES, tmp_path, "address,undefined", *WRAPPED, model=growing()
     )
     assert out == "fine\n"
 
@@ -284,9 +286,6 @@ def test_every_allocation_of_a_call_whose_sizes_data_decides_may_fail(
 @pytest.mark.skipif(sys.platform != "linux", reason="hooks of GNU's linker")
 @pytest.mark.parametrize("concurrency", [0, 2])
 def test_every_allocation_of_a_library_may_fail(tmp_path: Path, concurrency: int) -> None:
-    words = (
-        *(f"-DCONCURRENCY={concurrency}", "-DTW_WRAPPED", f"-I{NATIVE_TESTS}"),
-        *(*WRAPS, str(NATIVE_TESTS / "allocations.c")),
-    )
+    words = (f"-DCONCURRENCY={concurrency}", *WRAPPED)
     out = run_sanitized(FAILING_ALLOCATIONS, tmp_path, "address,undefined", *words)
     assert out == "fine\n"

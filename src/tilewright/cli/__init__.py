@@ -47,6 +47,7 @@ VERBS: Final = {
     "sign": "Sign an artifact, or any file, with a private key.",
     "keygen": "Make a key to sign with.",
     "cache": "Show or clear the kernels kept from earlier compilations.",
+    "completion": "Print what lets a shell complete verbs, options and files.",
 }
 
 
@@ -111,7 +112,8 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-"):
+        is_asked_for = not ctx.resilient_parsing  # else a shell looks for completions
+        if is_asked_for and args[0] not in VERBS and not args[0].startswith("-"):
             hint = did_you_mean(args[0], VERBS) or f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb is called '{args[0]}', {hint}")
         return super().resolve_command(ctx, args)
@@ -122,7 +124,17 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="VERB ...",
+    epilog="""\b
+Begin with:
+  tilewright coverage model.onnx                  will it run, and how
+  tilewright compile model.onnx -o model.vmfb
+  tilewright run model.vmfb --random
+  tilewright VERB --help                          options and examples""",
+)
 @click.version_option(VERSION, prog_name="tilewright")
 @click.option(
     "--flagfile",
@@ -171,7 +183,11 @@ def _run() -> int:
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
         return 130
-    except SystemExit:  # click's own answer to a pipe that was closed, whichever
+    except (
+        SystemExit
+    ) as left:  # click's own answer to a shell that completes, and to a closed pipe
+        if left.code == 0:
+            return 0
         return _failure_of_system(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
     except click.ClickException as error:
         error.show()

@@ -15,7 +15,7 @@ from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
-from tilewright.cli.options import NO_LIMITS, call_inputs, call_options, json_option
+from tilewright.cli.options import NO_LIMITS, CallChoice, call_options, json_option
 
 if TYPE_CHECKING:
     from tilewright.api.profiling.roofline import Roofline
@@ -68,10 +68,9 @@ if TYPE_CHECKING:
 @NO_LIMITS
 @json_option(OptionGroup.PRINTING)
 @model_options
-def command(  # noqa: PLR0913 - one parameter per option
+def command(
     choice: ModelChoice,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
+    call: CallChoice,
     seconds: float,
     repeat: int | None,
     warmup: int,
@@ -86,7 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     kernel reads and writes; start means that it is too short to matter.
     """
     model, session = choice.path, choice.open()
-    arrays = call_inputs(session, inputs, dims)
+    arrays = call.arrays(session)
     limits = None
     if not no_limits:
         from tilewright.api.profiling.roofline import measure as measure_limits

@@ -12,13 +12,13 @@ import click
 
 from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import example, out, phase_bar, table
-from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
+from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import (
+    CallChoice,
     call_options,
     compile_options,
     given_inputs,
     json_option,
-    parse_dims,
     parse_input_shapes,
     parse_input_values,
     parse_levels,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         "tilewright compare model.vmfb other.vmfb --input @x.npy",
     ),
 )
-@click.argument("model")
-@click.argument("against", default="oracle")
+@click.argument("model", type=FILE)
+@click.argument("against", default="oracle", type=FILE)
 @compile_options
 @codegen_options
 @call_options
@@ -74,8 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     model: str,
     against: str,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
+    call: CallChoice,
     seed: int,
     tolerance: float | None,
     memory: int,
@@ -91,13 +90,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from tilewright.api.compare import compare
 
-    sizes = parse_dims(dims, inputs)
+    sizes = call.sizes
     chosen = codegens.chosen()
     with phase_bar() as progress:
         found = compare(
             model,
             against,
-            inputs=partial(given_inputs, inputs) if inputs else None,
+            inputs=partial(given_inputs, call.inputs) if call.inputs else None,
             dims=sizes,
             seed=seed,
             tolerance=tolerance,

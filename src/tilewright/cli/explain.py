@@ -12,7 +12,7 @@ import click
 from tilewright.cli.display import example, out, phase_bar
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import OptionGroup, Verb, option
-from tilewright.cli.options import CALLS, call_inputs, call_options, json_option
+from tilewright.cli.options import CALLS, CallChoice, call_options, json_option
 
 if TYPE_CHECKING:
     from tilewright.api.profiling.explanation import Explanation
@@ -46,8 +46,7 @@ _APART: Final = ("kernel",)  # kinds of lines that an empty one stands before
 @model_options
 def command(
     choice: ModelChoice,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
+    call: CallChoice,
     calls: int,
     kernels: int,
     as_json: bool,
@@ -61,7 +60,7 @@ def command(
     from tilewright.api.profiling.explanation import explain_session
 
     session = choice.open()
-    arrays = call_inputs(session, inputs, dims)
+    arrays = call.arrays(session)
     with phase_bar(quiet=as_json) as progress:
         found = explain_session(
             session,

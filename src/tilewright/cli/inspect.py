@@ -21,7 +21,7 @@ from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
 from tilewright.cli.model_options import is_model
-from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.option_groups import FILE, Verb, option
 from tilewright.cli.options import TARGET
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
@@ -97,6 +97,7 @@ _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
     "--trusted-key",
     "trusted_keys",
     multiple=True,
+    type=FILE,
     metavar="FILE",
     help="A public key (PEM) that must have signed the file.",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli.display import example, out
-from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.option_groups import FILE, Verb, option
 
 
 @click.command(
@@ -18,7 +18,10 @@ from tilewright.cli.option_groups import Verb, option
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @option(
-    "--password-file", metavar="FILE", help="Encrypt the private half with this password."
+    "--password-file",
+    type=FILE,
+    metavar="FILE",
+    help="Encrypt the private half with this password.",
 )
 def command(path: Path, password_file: str | None) -> None:
     """Write an Ed25519 key: the private half to PATH (for your eyes alone), the public one to PATH.pub.

@@ -20,7 +20,7 @@ from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.codegen_options import NO_CODEGENS, CodegenChoice, codegen_options
 from tilewright.cli.library_model import LibraryModel, is_library
-from tilewright.cli.option_groups import NUMBER, OptionGroup, option
+from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ class ModelChoice:
             raise InputError(
                 "parameters belong to a .vmfb that was made without them",
                 location=self.path,
+                hint=f"tilewright compile {self.path} --weights=w.irpa -o model.vmfb",
             )
         from tilewright.api import model
         from tilewright.cli.display import phase_bar
@@ -276,11 +277,12 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS: Final = (
-    click.argument("model", required=False),
+    click.argument("model", required=False, type=FILE),
     option(
         "--module",
         "modules",
         multiple=True,
+        type=FILE,
         metavar="FILE",
         help="Modules in the order they are loaded; the last one is MODEL where that is left out.",
         group=OptionGroup.MODULES,
@@ -312,6 +314,7 @@ _OPTIONS: Final = (
     option(
         "--parameters",
         multiple=True,
+        type=FILE,
         metavar="[SCOPE=]FILE",
         help="Weights outside of the module: .irpa, .safetensors, .gguf or .params (TVM).",
         group=OptionGroup.MODULES,
@@ -320,6 +323,7 @@ _OPTIONS: Final = (
         "--executable-plugin",
         "plugins",
         multiple=True,
+        type=FILE,
         metavar="FILE",
         help="A shared library with functions that kernels import.",
         group=OptionGroup.MODULES,
@@ -355,6 +359,7 @@ _OPTIONS: Final = (
         "--trusted-key",
         "trusted_keys",
         multiple=True,
+        type=FILE,
         metavar="FILE",
         help="A public key (PEM) that must have signed the module, its libraries, weights and plugins.",
         group=OptionGroup.MODULES,

@@ -36,6 +36,10 @@ class OptionGroup(enum.Enum):
     GENERAL = "General"
 
 
+FILE: Final = click.Path(readable=False)
+"""A file, as shells complete it; what is wrong with it is said by who reads it."""
+
+
 @final
 class _Number(click.FloatRange):
     """A number from 0 on; not NaN and not infinite, of which every comparison is false or never ends."""

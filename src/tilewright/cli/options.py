@@ -5,9 +5,11 @@ numpy is imported when a value is read, so that help and wrong options take no t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import click
 
@@ -143,25 +145,47 @@ def json_option(group: OptionGroup = OptionGroup.COMMON) -> Callable[[Command], 
     )
 
 
-def timing_options(command: Command) -> Command:
+def timing_options(command: Callable[..., None]) -> Callable[..., None]:
     """--input, --dim, --calls, --no-limits: calls whose medians are shown beside the limits."""
     return call_options(CALLS(NO_LIMITS(command)))
 
 
-def call_options(command: Command) -> Command:
-    """--input, --dim: what a model is called with over and over."""
-    for decorate in (
-        option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size."),
-        option(
-            "--input",
-            "inputs",
-            multiple=True,
-            metavar="[NAME=]VALUE",
-            help="As for run; default: random values.",
-        ),
-    ):
-        command = decorate(command)
-    return command
+@final
+@dataclass(frozen=True, slots=True)
+class CallChoice:
+    """What `--input` and `--dim` say of calls: the values themselves, or sizes of random ones."""
+
+    inputs: tuple[str, ...] = ()
+    dims: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The values of `--dim`.  Raises: UserError, also beside `--input`."""
+        return parse_dims(self.dims, self.inputs)
+
+    def arrays(self, session: Session) -> Sequence[Array]:
+        """What the session is called with.  Raises: UserError."""
+        sizes = self.sizes
+        if self.inputs:
+            return given_inputs(self.inputs, session.executor.input_names)
+        from tilewright.api.model_inputs import random_inputs
+
+        return random_inputs(session.inputs, sizes)
+
+
+def call_options(command: Callable[..., None]) -> Callable[..., None]:
+    """--input, --dim: what a model is called with over and over; the command gets them as one `call`."""
+
+    @option("--input", "inputs", multiple=True, metavar="[NAME=]VALUE",
+            help="As for run; default: random values.")  # fmt: skip
+    @option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
+    @functools.wraps(command)
+    def run(
+        *given: Any, inputs: tuple[str, ...], dims: tuple[str, ...], **others: Any
+    ) -> None:
+        command(*given, call=CallChoice(inputs, dims), **others)
+
+    return run
 
 
 def beside(model: str | Path, suffix: str) -> Path:
@@ -222,15 +246,3 @@ def given_inputs(values: Sequence[str], names: Sequence[str]) -> list[Array]:
 
     plain, named = read_inputs(values, names)
     return arrange(names, plain, named or None)
-
-
-def call_inputs(
-    session: Session, inputs: Sequence[str], dims: Sequence[str]
-) -> Sequence[Array]:
-    """The values of `--input`, or random ones of the sizes of `--dim`.  Raises: UserError."""
-    sizes = parse_dims(dims, inputs)
-    if inputs:
-        return given_inputs(inputs, session.executor.input_names)
-    from tilewright.api.model_inputs import random_inputs
-
-    return random_inputs(session.inputs, sizes)

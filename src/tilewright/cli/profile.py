@@ -18,7 +18,7 @@ from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_table import print_kernels
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import OptionGroup, Verb, option
-from tilewright.cli.options import call_inputs, timing_options
+from tilewright.cli.options import CallChoice, timing_options
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 @model_options
 def command(
     choice: ModelChoice,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
+    call: CallChoice,
     calls: int,
     trace: Path | None,
     format_: str,
@@ -70,7 +69,7 @@ def command(
     if trace is not None:
         check_output(trace, inputs=choice.files)
     session = choice.open()
-    arrays = call_inputs(session, inputs, dims)
+    arrays = call.arrays(session)
     session(*arrays)  # first calls allocate
     samples = [sample(session, arrays) for _ in range(calls)]
     if trace is not None:

@@ -10,7 +10,7 @@ import click
 
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, phase_bar, table
-from tilewright.cli.option_groups import OptionGroup, Verb, option
+from tilewright.cli.option_groups import FILE, OptionGroup, Verb, option
 from tilewright.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -27,8 +27,15 @@ if TYPE_CHECKING:
         "tilewright quantize model.onnx -o small.onnx --asymmetric --exclude='*lm_head*'",
     ),
 )
-@click.argument("model")
-@option("-o", "--output", required=True, metavar="FILE", help="The new model (.onnx).")
+@click.argument("model", type=FILE)
+@option(
+    "-o",
+    "--output",
+    required=True,
+    type=FILE,
+    metavar="FILE",
+    help="The new model (.onnx).",
+)
 @option(
     "--bits",
     type=click.Choice(["4", "8"]),

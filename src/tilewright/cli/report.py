@@ -12,7 +12,7 @@ from tilewright.base.text import format_bytes
 from tilewright.cli.display import err, example, phase_bar
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import Verb, option
-from tilewright.cli.options import beside, call_inputs, timing_options
+from tilewright.cli.options import CallChoice, beside, timing_options
 
 
 @click.command(
@@ -36,8 +36,7 @@ from tilewright.cli.options import beside, call_inputs, timing_options
 def command(
     choice: ModelChoice,
     output: Path | None,
-    inputs: tuple[str, ...],
-    dims: tuple[str, ...],
+    call: CallChoice,
     calls: int,
     no_limits: bool,
 ) -> None:
@@ -52,7 +51,7 @@ def command(
     path = output or beside(choice.path, ".html")
     check_report_path(path, inputs=choice.files)  # said before the work, not after it
     session, sources = choice.open_with_sources()
-    arrays = call_inputs(session, inputs, dims)
+    arrays = call.arrays(session)
     with phase_bar() as progress:
         made = make_report(
             session,

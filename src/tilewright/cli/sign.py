@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli.display import example, out
-from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.option_groups import FILE, Verb, option
 
 
 @click.command(
@@ -23,11 +23,14 @@ from tilewright.cli.option_groups import Verb, option
 @option(
     "--key",
     required=True,
+    type=FILE,
     metavar="FILE",
     help="A private Ed25519 key (PEM), as keygen makes it.",
 )
 @option("--detached", is_flag=True, help="Write FILE.sig for a .vmfb, too.")
-@option("--password-file", metavar="FILE", help="The password of an encrypted key.")
+@option(
+    "--password-file", type=FILE, metavar="FILE", help="The password of an encrypted key."
+)
 def command(
     files: tuple[Path, ...], key: str, detached: bool, password_file: str | None
 ) -> None:

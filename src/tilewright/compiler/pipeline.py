@@ -402,7 +402,11 @@ def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelG
     if isinstance(source, Graph):
         for option in ("input_shapes", "input_values"):
             if getattr(options, option):
-                raise UserError(f"{option} is for ONNX models", location=source.name)
+                raise UserError(
+                    f"{option} is for files of models",
+                    location=source.name,
+                    hint="a graph says its sizes in the types of its inputs",
+                )
         found = [*violations(source), *name_violations(source)]
         if found:
             raise ModelError(

@@ -88,7 +88,7 @@ def test_what_is_for_onnx_models_is_refused_beside_a_graph() -> None:
     b = GraphBuilder()
     b.output("y", b.op("neg", [b.input("x", TensorType(dtypes.f32, (2,)))]))
     for ask in (tw.compile, tw.compare):
-        with pytest.raises(UserError, match="input_shapes is for ONNX models"):
+        with pytest.raises(UserError, match=r"is for files of models\nhint: .* inputs"):
             ask(b.graph, input_shapes={"x": (3,)})
 
 

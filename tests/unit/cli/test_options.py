@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.base.errors import UserError
 from tilewright.cli.options import (
-    call_inputs,
+    CallChoice,
     parse_dims,
     parse_input_shapes,
     parse_input_values,
@@ -45,4 +45,4 @@ def test_dims() -> None:
 
 def test_sizes_do_not_go_with_given_inputs() -> None:
     with pytest.raises(UserError, match="goes with random inputs"):
-        call_inputs(None, ["1xf32"], ["batch=2"])
+        _ = CallChoice(("1xf32",), ("batch=2",)).sizes

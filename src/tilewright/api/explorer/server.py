@@ -43,7 +43,10 @@ class ExplorerServer(ThreadingHTTPServer):
         try:
             super().__init__((_HOST, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise UserError(f"cannot listen on {_HOST}:{port}: {error}") from error
+            raise UserError(
+                f"cannot listen on {_HOST}:{port}: {error}",
+                hint="port 0 (--port=0) takes one that is free",
+            ) from error
 
     @property
     def address(self) -> str:

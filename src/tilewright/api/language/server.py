@@ -80,7 +80,10 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise UserError(f"cannot listen on {host}:{port}: {error}") from error
+            raise UserError(
+                f"cannot listen on {host}:{port}: {error}",
+                hint="port 0 (--port=0) takes one that is free",
+            ) from error
 
 
 @final

@@ -74,15 +74,25 @@ def _cover_onnx(source: Source, shaping: Shaping, judge: Judge | None) -> Covera
     )
 
 
+_TAKEN_BY: Final = {"input_shapes": "ONNX and GGUF models", "input_values": "ONNX models"}
+_SIZES_OF_MODULES: Final = (
+    "the sizes of a module stand in it: export it with others, or with symbols"
+)
+_SIZES_OF_TORCH: Final = (
+    "args=, and dynamic_shapes= for sizes that a call decides, say what it is exported for"
+)
+_VALUES_OF_LANGUAGE: Final = "every input of a language model is given by a call"
+
+
 def _load_stablehlo(source: Source, shaping: Shaping) -> ModelGraph:
-    _refuse(source, shaping)
+    _refuse(source, shaping, _SIZES_OF_MODULES)
     return stablehlo.load(cast("Any", source))
 
 
 def _cover_stablehlo(
     source: Source, shaping: Shaping, judge: Judge | None
 ) -> CoverageReport:
-    _refuse(source, shaping)
+    _refuse(source, shaping, _SIZES_OF_MODULES)
     return stablehlo.coverage(cast("Any", source), judge=judge)
 
 
@@ -98,24 +108,24 @@ def _cover_gguf(source: Source, shaping: Shaping, judge: Judge | None) -> Covera
 
 def _refuse_values(source: Source, shaping: Shaping) -> None:
     """Raise UserError for inputs as constants, which no language model has a use for."""
-    _refuse(source, Shaping(input_values=shaping.input_values))
+    _refuse(source, Shaping(input_values=shaping.input_values), _VALUES_OF_LANGUAGE)
 
 
-def _refuse(source: Source, shaping: Shaping) -> None:
-    """Raise UserError for what a module has no use for: its shapes stand in its text."""
-    for name in ("input_shapes", "input_values"):
+def _refuse(source: Source, shaping: Shaping, hint: str) -> None:
+    """Raise UserError for what models of a format have no use for."""
+    for name, formats in _TAKEN_BY.items():
         if getattr(shaping, name):
             file = Path(source).name if isinstance(source, str | PathLike) else None
-            raise UserError(f"{name} is for ONNX models", location=file)
+            raise UserError(f"{name} is for {formats}", location=file, hint=hint)
 
 
 def _load_torch(source: Source, shaping: Shaping) -> ModelGraph:
-    _refuse(source, shaping)
+    _refuse(source, shaping, _SIZES_OF_TORCH)
     return torch.load(source)
 
 
 def _cover_torch(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
-    _refuse(source, shaping)
+    _refuse(source, shaping, _SIZES_OF_TORCH)
     return torch.coverage(source, judge=judge)
 
 

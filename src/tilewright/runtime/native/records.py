@@ -28,11 +28,6 @@ class Kind(IntEnum):
     GOTO = 4
     ROW = 5
 
-    @property
-    def is_job(self) -> bool:
-        """Whether it is work for the workers; the others run between jobs, and wait for all before."""
-        return self < Kind.HOST_CALL
-
 
 COMMAND_BARRIER: Final = 1
 COMMAND_FLUSH_DENORMALS: Final = 2

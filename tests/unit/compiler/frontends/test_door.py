@@ -62,7 +62,9 @@ def test_a_module_is_imported_and_covered() -> None:
 
 def test_shapes_are_not_given_to_a_module_from_outside() -> None:
     options = CompileOptions(targets=(), input_shapes={"a": (2,)})
-    with pytest.raises(UserError, match="input_shapes is for ONNX models"):
+    with pytest.raises(
+        UserError, match=r"is for ONNX and GGUF models\nhint: .* stand in it"
+    ):
         import_model(TEXT.encode(), options)
 
 

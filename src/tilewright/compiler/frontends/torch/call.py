@@ -7,7 +7,7 @@ for.  Made by the importer, read by rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
@@ -30,7 +30,6 @@ from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.schema import TensorType
 
 Number = bool | int | float
-_MISSING: Final = Opaque("nothing")
 
 
 @final

@@ -258,8 +258,3 @@ _RELATIONS: Final = {
     "StrictGreaterThan": "greater", "LessThan": "less_equal", "GreaterThan": "greater_equal",
 }  # fmt: skip
 _CONNECTIVES: Final = {"And": "logical_and", "Or": "logical_or", "Not": "logical_not"}
-
-
-def is_symbolic(value: object) -> bool:
-    """Whether a size follows from a call."""
-    return isinstance(value, Expr)
