@@ -14,12 +14,19 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from selection import (
+    is_left_out,
+    leave_to_the_night,
+    markers_of_file,
+    markers_of_test,
+    refused_markers,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 LAST_FILE: pytest.StashKey[Path] = pytest.StashKey()
@@ -77,21 +84,23 @@ def missing_requirement(marker: str) -> str | None:
     return None
 
 
-def leave_to_the_night(items: list[pytest.Item]) -> None:
-    """Mark what is for the slow run, and what of it only for the nightly one.
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of whose tests none is in this run, nor what it would import."""
+    expression = config.option.markexpr
+    if collection_path.suffix != ".py" or not refused_markers(expression):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return is_left_out(expression, markers_of_file(text)) or None
 
-    ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run.
-    """
-    seen: Counter[str] = Counter()
-    for item in items:
-        sampled = item.get_closest_marker("sampled")
-        if sampled is not None:
-            test = item.nodeid.partition("[")[0]
-            if seen[test] % sampled.args[0]:
-                item.add_marker(pytest.mark.nightly)
-            seen[test] += 1
-        if sampled is not None or item.get_closest_marker("nightly"):
-            item.add_marker(pytest.mark.slow)
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Make no cases of a test that is not in this run."""
+    if not name.lower().startswith("test"):
+        return None
+    expression = collector.config.option.markexpr
+    return [] if is_left_out(expression, markers_of_test(obj)) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers

@@ -3,15 +3,26 @@
 Shared by the conformance tests of the front end and by whatever runs the same models compiled.
 Shape-like operands that a case feeds as inputs are fixed to their recorded values on request,
 because a compiled model must know its shapes up to dynamic dimensions.
+
+The node cases come from the files of `onnx.backend.test.case.node`, which compute every case when they are imported, seven
+seconds in all.  `golden/onnx/node_cases.txt` says which file makes which case, so that naming the cases imports none
+and taking one imports one.  For another version of onnx:
+
+    python tests/fakes/onnx_suite.py
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
+import unittest.mock
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +30,8 @@ from onnx import numpy_helper
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 _DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
+_NODE = "onnx.backend.test.case.node"
+LISTED_CASES = Path(__file__).resolve().parents[1] / "golden" / "onnx" / "node_cases.txt"
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,24 +110,89 @@ def _recorded(folder: Path) -> list[tuple[list[object], list[object]]]:
     return found
 
 
-@functools.cache
-def _raw_cases(kind: str) -> dict[str, object]:
-    # The cases compute their expected outputs when they are loaded, some of them with overflow.
-    with warnings.catch_warnings():
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Import onnx's files of cases: some compute with overflow, and each would quote its source for a page."""
+    with (
+        warnings.catch_warnings(),
+        unittest.mock.patch(
+            "onnx.backend.test.case.base.process_snippet", return_value=("", "")
+        ),
+    ):
         warnings.simplefilter("ignore")
-        from onnx.backend.test.loader import load_model_tests
+        yield
 
-        return {c.name: c for c in load_model_tests(kind=kind)}
+
+def _import_node_cases(module: str) -> dict[str, Any]:
+    """The cases that the import of one of onnx's files adds."""
+    made = importlib.import_module(_NODE)._NodeTestCases
+    before = len(made)
+    with _quietly():
+        importlib.import_module(f"{_NODE}.{module}")
+    return {case.name: case for case in made[before:]}
+
+
+def made_node_cases() -> dict[str, str]:
+    """Every node case with the file that makes it, from all files; in a process that imported none before."""
+    package = importlib.import_module(_NODE)
+    found = {}
+    for module in pkgutil.walk_packages(package.__path__, f"{_NODE}."):
+        name = module.name.removeprefix(f"{_NODE}.")
+        found |= dict.fromkeys(_import_node_cases(name), name)
+    return found
+
+
+def as_listed(files: Mapping[str, str]) -> str:
+    """The text of the list: the version of onnx, then a line for each file."""
+    lines = {}
+    for case, module in sorted(files.items()):
+        lines.setdefault(module, [f"{module}:"]).append(case)
+    rows = (" ".join(words) for _, words in sorted(lines.items()))
+    return "\n".join((f"onnx {onnx.__version__}", *rows, ""))
+
+
+@functools.cache
+def node_case_files() -> dict[str, str]:
+    """Every node case with the file of onnx that makes it; the list's, if it is of this version."""
+    version, *lines = LISTED_CASES.read_text(encoding="utf-8").splitlines()
+    if version != f"onnx {onnx.__version__}":
+        return made_node_cases()
+    rows = (line.split(": ", 1) for line in lines)
+    return {case: module for module, words in rows for case in words.split()}
+
+
+_NODE_CASES: dict[str, Any] = {}
+
+
+def _node_case(name: str) -> Any:
+    if name not in _NODE_CASES:
+        # What is imported already, by another file or for another list, is there, too.
+        _import_node_cases(node_case_files()[name])
+        made = importlib.import_module(_NODE)._NodeTestCases
+        _NODE_CASES.update((case.name, case) for case in made[len(_NODE_CASES) :])
+    return _NODE_CASES[name]
+
+
+@functools.cache
+def _cases_of_files(kind: str) -> dict[str, Any]:
+    from onnx.backend.test.loader import load_model_tests
+
+    return {c.name: c for c in load_model_tests(kind=kind)}
+
+
+def raw_case(kind: str, name: str) -> Any:
+    """A case as onnx's own runner takes it."""
+    return _node_case(name) if kind == "node" else _cases_of_files(kind)[name]
 
 
 def names(kind: str) -> list[str]:
     """The cases of one kind."""
-    return sorted(_raw_cases(kind))
+    return sorted(node_case_files() if kind == "node" else _cases_of_files(kind))
 
 
 def cases(kind: str, name: str) -> list[Case]:
     """All recorded data sets of one case."""
-    raw = _raw_cases(kind)[name]
+    raw = raw_case(kind, name)
     model = raw.model
     if model is None:
         model = onnx.load(Path(raw.model_dir) / "model.onnx")
@@ -161,3 +239,7 @@ def assert_close(actual: np.ndarray, expected: object, rtol: float, atol: float)
     if actual.dtype == np.float16:
         rtol = max(rtol, 2**-9)
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+if __name__ == "__main__":
+    LISTED_CASES.write_text(as_listed(made_node_cases()), encoding="utf-8")

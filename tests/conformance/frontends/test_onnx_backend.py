@@ -7,10 +7,13 @@ that starts to pass must leave the list.  The default run takes a sample, `slow`
 from __future__ import annotations
 
 import fnmatch
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from fakes import onnx_suite
@@ -166,3 +169,23 @@ def test_every_exclusion_still_names_a_case() -> None:
     known = [n for kind in onnx_suite.KINDS for n in onnx_suite.names(kind)]
     for pattern in EXCLUDED:
         assert fnmatch.filter(known, pattern), f"no case matches '{pattern}'"
+
+
+def test_the_list_of_node_cases_is_of_this_version_of_onnx() -> None:
+    first = onnx_suite.LISTED_CASES.read_text(encoding="utf-8").partition("\n")[0]
+    assert first == f"onnx {onnx.__version__}", "run tests/fakes/onnx_suite.py"
+
+
+@pytest.mark.slow
+def test_the_list_of_node_cases_names_all_that_onnx_makes() -> None:
+    """In a process of its own: a file that is imported already makes its cases no second time."""
+    program = "from fakes import onnx_suite as s; print(s.as_listed(s.made_node_cases()))"
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        cwd=Path(onnx_suite.__file__).parents[1],
+        text=True,
+    )
+    listed = onnx_suite.LISTED_CASES.read_text(encoding="utf-8")
+    assert made.stdout.rstrip("\n") == listed.rstrip("\n"), "run tests/fakes/onnx_suite.py"

@@ -1,0 +1,74 @@
+"""When a test runs: what its markers say, and what need not even be made for a run.
+
+`-m "not slow and not needs_torch"` leaves out 40 % of the cases.  pytest makes them all and then drops those; here files
+whose every test is left out are not imported, and tests that are left out get no cases.  `conftest.py` calls this.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+_MARKERS_OF_A_FILE = re.compile(
+    r"^pytestmark = (\[\n.*?^\]|[^\n]*)", re.MULTILINE | re.DOTALL
+)
+_MARKER = re.compile(r"pytest\.mark\.(\w+)")
+
+
+def leave_to_the_night(items: Sequence[pytest.Item]) -> None:
+    """Mark what is for the slow run, and what of it only for the nightly one.
+
+    ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run.
+    """
+    seen: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            test = item.nodeid.partition("[")[0]
+            if seen[test] % sampled.args[0]:
+                item.add_marker(pytest.mark.nightly)
+            seen[test] += 1
+        if sampled is not None or item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.slow)
+
+
+@functools.cache
+def refused_markers(expression: str) -> frozenset[str]:
+    """The markers whose tests ``-m expression`` never takes: ``a`` and ``c`` of "not a and (b or d) and not c"."""
+    try:
+        tree = ast.parse(expression.strip(), mode="eval").body
+    except SyntaxError:  # none, or one that pytest complains about
+        return frozenset()
+    is_all_of = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)
+    return frozenset(
+        term.operand.id
+        for term in (tree.values if is_all_of else [tree])
+        if isinstance(term, ast.UnaryOp)
+        and isinstance(term.op, ast.Not)
+        and isinstance(term.operand, ast.Name)
+    )
+
+
+def is_left_out(expression: str, markers: Iterable[str]) -> bool:
+    """Whether ``-m expression`` takes no test that has these markers, whatever others it has."""
+    found = set(markers)
+    if found & {"nightly", "sampled"}:
+        found.add("slow")
+    return not found.isdisjoint(refused_markers(expression))
+
+
+def markers_of_file(text: str) -> list[str]:
+    """The markers that the text of a file gives all its tests."""
+    found = _MARKERS_OF_A_FILE.search(text)
+    return [] if found is None else _MARKER.findall(found[1])
+
+
+def markers_of_test(function: object) -> list[str]:
+    """The markers of a test, or of a class of tests, before it has cases."""
+    marks = getattr(function, "pytestmark", ())
+    return [mark.name for mark in marks if isinstance(mark, pytest.Mark)]
