@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,9 @@ from tilewright.api.factory import Factory
 from tilewright.runtime import Module
 
 SOURCE = Path(tilewright.__file__).parent
+DOCSTRING = re.compile(
+    r'(?:#[^\n]*\n|\s)*r?"""\s*[^\s"]'
+)  # parsing a thousand files takes seconds
 PROMISED = {"compile", "load", "Model", "__version__"}
 
 
@@ -22,10 +25,14 @@ def test_the_names_of_the_issue_are_there() -> None:
     assert isinstance(tilewright.__version__, str)
 
 
-@pytest.mark.parametrize("name", sorted(tilewright.__all__))
-def test_every_listed_name_resolves_and_is_documented(name: str) -> None:
-    member = getattr(tilewright, name)
-    assert isinstance(member, str) or (member.__doc__ or "").strip()
+def test_every_listed_name_resolves_and_is_documented() -> None:
+    members = {name: getattr(tilewright, name) for name in tilewright.__all__}
+    silent = [
+        name
+        for name, member in members.items()
+        if not isinstance(member, str) and not (member.__doc__ or "").strip()
+    ]
+    assert silent == []
 
 
 def test_dir_lists_the_facade() -> None:
@@ -43,12 +50,13 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert tilewright.__version__ == VERSION
 
 
-@pytest.mark.parametrize(
-    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.relative_to(SOURCE).as_posix()
-)
-def test_every_module_says_what_it_is(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert docstring, "the module has no docstring"
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        path.relative_to(SOURCE).as_posix()
+        for path in sorted(SOURCE.rglob("*.py"))
+        if not DOCSTRING.match(path.read_text(encoding="utf-8"))
+    ]
+    assert silent == [], "modules without a docstring"
 
 
 @pytest.mark.parametrize("name", ["byoc", "debug_executor", "graph_executor", "transform"])
