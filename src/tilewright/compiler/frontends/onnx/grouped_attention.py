@@ -59,7 +59,7 @@ class _Scores:
 
 def _grouped_attention(call: Call) -> list[Tensor | None]:
     e = call.maker
-    q, k, v = _projected(call)
+    q, k, v = projected(call)
     past = [call.optional(i) for i in (3, 4)]
     lengths = _lengths(call, q, past[0])
     q, k = _normalized(call, q, k)
@@ -87,7 +87,7 @@ def _grouped_attention(call: Call) -> list[Tensor | None]:
     return [merged(e, result), *outputs, compared]
 
 
-def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+def projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as `[batch, heads, sequence, size]`, packed or not."""
     e, q = call.maker, call.tensor(0)
     heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
@@ -134,7 +134,7 @@ def _lengths(call: Call, q: Tensor, past: Tensor | None) -> Lengths:
         before = e.op("mul", before, e.scalar(0, dtypes.i64))
     elif not _surely_more(total, rows):
         zero = e.scalar(0, dtypes.i64)
-        before = e.op("where", _is_first(e, total, rows), zero, before)
+        before = e.op("where", is_first(e, total, rows), zero, before)
     return Lengths(rows, total, before, after)
 
 
@@ -152,7 +152,8 @@ def _surely_more(total: Dim, rows: Dim) -> bool:
     return least is not None and least > 0
 
 
-def _is_first(e: NodeMaker, total: Dim, rows: Dim) -> Tensor:
+def is_first(e: NodeMaker, total: Dim, rows: Dim) -> Tensor:
+    """Whether rows are all that there is."""
     return e.op("equal", e.dim(total), e.dim(rows))
 
 
@@ -185,7 +186,7 @@ def _places(call: Call, lengths: Lengths) -> Tensor:
     following = e.broadcast_to(following, given.shape)
     if total == rows:
         return following
-    return e.op("where", _is_first(e, total, rows), following, given)
+    return e.op("where", is_first(e, total, rows), following, given)
 
 
 # --- what is kept

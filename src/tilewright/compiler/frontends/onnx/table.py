@@ -22,12 +22,14 @@ from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
 from tilewright.compiler.frontends.onnx.hashing import ROWS as HASHING
+from tilewright.compiler.frontends.onnx.hyper_connections import ROWS as HYPER_CONNECTIONS
 from tilewright.compiler.frontends.onnx.linear_attention import ROWS as LINEAR_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.packed_sequences import ROWS as PACKED_SEQUENCES
 from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
+from tilewright.compiler.frontends.onnx.ragged_sequences import ROWS as RAGGED_SEQUENCES
 from tilewright.compiler.frontends.onnx.random_numbers import ROWS as RANDOM_NUMBERS
 from tilewright.compiler.frontends.onnx.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
@@ -39,6 +41,7 @@ from tilewright.compiler.frontends.onnx.selection import ROWS as SELECTION
 from tilewright.compiler.frontends.onnx.sequences import ROWS as SEQUENCES
 from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
 from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
+from tilewright.compiler.frontends.onnx.sparse_attention import ROWS as SPARSE_ATTENTION
 from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
 from tilewright.compiler.frontends.onnx.support_vectors import ROWS as SUPPORT_VECTORS
 from tilewright.compiler.frontends.onnx.training import ROWS as TRAINING
@@ -57,12 +60,14 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     FUSED,
     GROUPED_ATTENTION,
     HASHING,
+    HYPER_CONNECTIONS,
     LINEAR_ATTENTION,
     LINEAR_QUANTIZED,
     MOVEMENT,
     NORMALIZATION,
     PACKED_SEQUENCES,
     QUANTIZATION,
+    RAGGED_SEQUENCES,
     RANDOM_NUMBERS,
     RECURRENT,
     REDUCTION,
@@ -73,6 +78,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     SEQUENCES,
     SHAPES,
     SIGNAL,
+    SPARSE_ATTENTION,
     SUPPORT_VECTORS,
     TRAINING,
     TREES,
