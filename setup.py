@@ -67,7 +67,7 @@ class PackageCore(build_py):
         place = Path(self.build_lib, "tilewright/runtime/native")
         self.mkpath(str(place))
         (place / CORE["MARK_FILE"]).write_text(MARK)
-        for folder in ("include", "src", "src/library"):
+        for folder in ("include", "src", "src/program", "src/library"):
             for path in sorted(Path("native", folder).glob("*.[ch]")):
                 self.mkpath(str(target / folder))
                 self.copy_file(str(path), str(target / folder / path.name))
@@ -79,7 +79,7 @@ setup(
             "tilewright.runtime._native",
             sources=SOURCES,
             depends=HEADERS,
-            include_dirs=["native/include", "native/src"],
+            include_dirs=["native/include", "native/src", "native/src/program"],
             define_macros=[
                 ("Py_LIMITED_API", "0x030B0000"),
                 ("_GNU_SOURCE", "1"),

@@ -17,7 +17,8 @@
 // A number; or TW_SIZE(i), which stands for what `evaluate` wrote at i.
 typedef int64_t tw_number_t;
 #define TW_SIZE(ordinal) (INT64_MIN + (tw_number_t)(ordinal))
-enum { TW_SIZE_LIMIT = 1 << 24 };  // more sizes than any program has
+enum { TW_SIZE_LIMIT = 1 << 24 };  // more sizes, or symbols, than any program has
+#define TW_SIZE_SYMBOL(ordinal) (INT64_MIN + TW_SIZE_LIMIT + (tw_number_t)(ordinal))
 
 enum { TW_RANK_LIMIT = 64 };
 
@@ -107,7 +108,26 @@ typedef struct tw_kernel_row_t {
   tw_kernel_t function;
   uint32_t local_memory_bytes;
   uint32_t workgroup_size[3];
+  uint32_t flags;         // of its commands, such as TW_COMMAND_FLUSH_DENORMALS
+  uintptr_t environment;  // the address of one; 0: the default
 } tw_kernel_row_t;
+
+// A step of the computation of sizes. Operands are numbers, sizes that come before it, or symbols: TW_SIZE_SYMBOL(i).
+typedef enum tw_operation_t {
+  TW_OPERATION_ADD = 0,
+  TW_OPERATION_MUL = 1,
+  TW_OPERATION_FLOORDIV = 2,
+  TW_OPERATION_MOD = 3,
+  TW_OPERATION_MIN = 4,
+  TW_OPERATION_MAX = 5,
+  TW_OPERATION_COUNT = 6,
+} tw_operation_t;
+
+typedef struct tw_formula_t {
+  tw_operation_t operation;
+  tw_number_t left;
+  tw_number_t right;
+} tw_formula_t;
 
 typedef enum tw_step_kind_t {
   TW_STEP_DISPATCH = 0,  // `target` is a kernel
@@ -207,6 +227,7 @@ typedef struct tw_program_t {
   const tw_flow_t* flow;                 // NULL: the dimensions decide all sizes
   // Writes `size_count` sizes of the symbols, TW_NO_SIZE (tw_size.h) for those that have no number.
   void (*evaluate)(const int64_t* symbols, int64_t* out_sizes);
+  const tw_formula_t* formulas;  // instead, one for each size; NULL: `evaluate` does it
   uint32_t size_count;
   uint32_t input_count;
   uint32_t output_count;

@@ -87,7 +87,7 @@ static const tw_step_t steps[] = {
     {TW_STEP_CALL, 0, 3, 1, 0, 0, 0, 1, {0, 0, 0}},
     {TW_STEP_DISPATCH, 1, 4, 3, 1, 0, 1, 1, {INT64_MIN + 2, 1, 1}},
 };
-static const tw_kernel_row_t kernels[] = {{"scale", scale, 0, {1, 1, 1}}, {"shift", shift, LOCAL_BYTES, {1, 1, 1}}};
+static const tw_kernel_row_t kernels[] = {{"scale", scale, 0, {1, 1, 1}, 0, 0}, {"shift", shift, LOCAL_BYTES, {1, 1, 1}, 0, 0}};
 static const tw_callee_t callees[] = {{"look_on", look_on}};
 static const char* const features[] = {NULL};
 

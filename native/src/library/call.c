@@ -27,8 +27,7 @@ static void bind_constants(const tw_model_t* model, tw_context_t* context) {
   const tw_program_t* program = model->program;
   const uint32_t first = program->input_count + program->output_count;
   for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
-    const uint8_t* data = model->weights.base + program->weight_offsets[i];
-    tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
+    tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)model->constants[i]);
   }
 }
 
@@ -275,13 +274,12 @@ int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (
   call->model = model;
   call->poll = poll;
   call->allocate = NULL;
-  call->flow = NULL;
+  call->late = NULL;
   call->sized = NULL;
   call->context = NULL;
   call->seat = NULL;
   call->has_spare = 0;
-  call->status = TW_MODEL_OK;
-  if (model->program->flow != NULL) return tw_flow_begin(call, dims);
+  if (model->program->flow != NULL) return tw_late_begin(call, dims);
   int status = TW_MODEL_OK;
   if (model->seats != NULL || !take_spare(call, dims)) {
     status = take_sized(call, dims);
@@ -308,7 +306,7 @@ static void give_back(tw_call_t* call) {
 
 void tw_call_end(tw_call_t* call) {
   if (call->model == NULL) return;
-  if (call->flow != NULL) tw_flow_end(call);
+  tw_late_end(call);
   if (call->has_spare) {
     leave_spare(call);
     if (call->context != NULL) return;
@@ -380,28 +378,14 @@ void tw_call_leave_others(const tw_call_t* call) {
   if (call->has_spare) call->model->spare_thread = 0;
 }
 
-// Looks at checks, and runs steps that call packed functions.
-static int host_call(void* context, uint32_t command) {
-  tw_call_t* call = context;
-  const tw_bound_t* bound = call->bound;
-  const uint32_t index = bound->command_steps[command];
-  if (index == bound->program->step_count) {
-    const uint8_t* base = tw_frame_slot_base(call->frame, bound->check_slot);
-    call->status = tw_bound_report(bound, base + bound->check_place);
-    return call->status;
-  }
-  if (index > bound->program->step_count) return call->status = tw_bound_fail_late(bound, command);
-  const tw_step_t* step = &bound->program->steps[index];
-  const tw_command_t* record = tw_command_list_command(bound->list, command);
-  void* addresses[UINT8_MAX];
-  for (uint32_t i = 0; i < record->binding_count; ++i) {
-    const tw_binding_t* binding = tw_command_list_binding(bound->list, record->binding_first + i);
-    addresses[i] = (uint8_t*)tw_frame_slot_base(call->frame, binding->slot) + binding->offset;
-  }
+// ---- what a run asks --------------------------------------------------------------------------------
+
+static int call_step(void* context, const tw_bound_t* bound, const tw_step_t* step, void* const* addresses) {
+  const tw_call_t* call = context;
   tw_call_enter_others(call);
-  call->status = tw_packed_call_step(bound, step, addresses);
+  const int status = tw_packed_call_step(bound, step, addresses);
   tw_call_leave_others(call);
-  return call->status;
+  return status;
 }
 
 static int poll(void* context) {
@@ -412,32 +396,14 @@ static int poll(void* context) {
   return ends;
 }
 
-static int fail_run(const tw_call_t* call, tw_status_t status, const tw_failure_t* failure) {
-  const tw_bound_t* bound = call->bound;
-  const char* name = "";
-  if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
-    name = bound->program->kernels[bound->program->steps[bound->command_steps[failure->command]].target].name;
-  }
-  switch (status) {
-    case TW_STATUS_HOST_FAILED:
-      return call->status;
-    case TW_STATUS_INTERRUPTED:
-      return tw_error_set(TW_MODEL_INTERRUPTED, "the call was interrupted");
-    case TW_STATUS_KERNEL_FAILED:
-      return tw_error_set(TW_MODEL_FAILED, "kernel '%s': returned %d", name, failure->code);
-    case TW_STATUS_NO_SCRATCH:
-      return tw_error_set(TW_MODEL_NO_MEMORY, "kernel '%s': no %u bytes of workgroup memory for each thread", name,
-                          failure->scratch_bytes);
-    case TW_STATUS_FORKED:
-      return tw_error_set(TW_MODEL_FAILED, "the process was forked during the call, and this is the child");
-    case TW_STATUS_NO_MEMORY:
-      return tw_error_no_memory();
-    case TW_STATUS_OK:
-    case TW_STATUS_INVALID:
-    case TW_STATUS_SYSTEM:
-      break;
-  }
-  return tw_error_set(TW_MODEL_FAILED, "the call ended with status %d of the core", (int)status);
+tw_runner_t tw_call_runner(tw_call_t* call) {
+  return (tw_runner_t){
+      .pool = call->model->pool,
+      .heap = call->model->heap,
+      .poll = call->poll == NULL ? NULL : poll,
+      .call_step = call_step,
+      .context = call,
+  };
 }
 
 // The arena of the call, in its seat or leased from the heap.
@@ -460,20 +426,6 @@ static int bind_arena(tw_call_t* call) {
   return TW_MODEL_OK;
 }
 
-int tw_call_run_list(tw_call_t* call, void* scratch) {
-  const tw_run_options_t options = {
-      .pool = call->model->pool,
-      .heap = call->model->heap,
-      .scratch = scratch,
-      .host_call = host_call,
-      .poll = call->poll == NULL ? NULL : poll,
-      .context = call,
-  };
-  tw_failure_t failure = {.command = 0};
-  const tw_status_t ran = tw_frame_run(call->frame, &options, &failure);
-  return ran == TW_STATUS_OK ? TW_MODEL_OK : fail_run(call, ran, &failure);
-}
-
 // Memory for all outputs, whose shapes are known.
 static int allocate_outputs(tw_call_t* call) {
   const tw_program_t* program = call->bound->program;
@@ -492,7 +444,7 @@ static int allocate_outputs(tw_call_t* call) {
 }
 
 int tw_call_run(tw_call_t* call) {
-  if (call->flow != NULL) return tw_flow_run(call);
+  if (call->late != NULL) return tw_late_run(call);
   tw_model_t* model = call->model;
   const tw_bound_t* bound = call->bound;
   const int has_arena = bound->arena_bytes != 0;
@@ -500,13 +452,15 @@ int tw_call_run(tw_call_t* call) {
   int status = call->allocate == NULL ? TW_MODEL_OK : allocate_outputs(call);
   if (status == TW_MODEL_OK && has_arena) status = bind_arena(call);
   if (status != TW_MODEL_OK) return status;
-  status = tw_call_run_list(call, has_scratch ? call->seat->memory + round_up(bound->arena_bytes) : NULL);
+  const tw_runner_t runner = tw_call_runner(call);
+  void* scratch = has_scratch ? call->seat->memory + round_up(bound->arena_bytes) : NULL;
+  status = tw_run_list(&runner, bound, call->frame, scratch);
   if (has_arena && call->seat == NULL) tw_heap_return(model->heap, &call->lease);
   return status == TW_MODEL_OK ? tw_weights_check(&model->weights) : status;
 }
 
 int64_t tw_call_slot_bytes(const tw_call_t* call, uint32_t slot) {
-  if (call->flow != NULL) return tw_flow_slot_bytes(call->flow, slot);
+  if (call->late != NULL) return tw_flow_slot_bytes(call->late->flow, slot);
   return (int64_t)tw_command_list_slot(call->bound->list, slot)->size_bytes;
 }
 

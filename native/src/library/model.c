@@ -13,7 +13,7 @@ const tw_program_t* tw_model_program(const tw_model_t* model) { return model->pr
 
 const void* tw_model_constant(const tw_model_t* model, uint32_t index) {
   if (index >= model->program->constant_storage_count) return NULL;
-  return model->weights.base + model->program->weight_offsets[index];
+  return model->constants[index];
 }
 
 // ---- arguments --------------------------------------------------------------------------------------
@@ -203,12 +203,28 @@ void tw_model_workers_close(tw_model_workers_t* workers) {
   if (atomic_compare_exchange_strong(&workers->users, &none, INT32_MIN / 2)) tw_pool_destroy(workers->pool);
 }
 
+static int find_constants(tw_model_t* model) {
+  const tw_program_t* program = model->program;
+  model->constants = calloc((size_t)program->constant_storage_count + 1, sizeof(*model->constants));
+  if (model->constants == NULL) return tw_error_no_memory();
+  for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
+    model->constants[i] = model->weights.base + program->weight_offsets[i];
+  }
+  model->flow = (tw_flow_shared_t){.program = program,
+                                   .constants = model->constants,
+                                   .heap = model->heap,
+                                   .recordings = &model->recordings,
+                                   .lock = &model->lock};
+  return TW_MODEL_OK;
+}
+
 static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
   int status = choose_program(model->library, options->level, &model->program);
   if (status == TW_MODEL_OK) status = create_pool(model, options);
   if (status != TW_MODEL_OK) return status;
   if (tw_heap_create(SIZE_MAX, SIZE_MAX, &model->heap) != TW_STATUS_OK) return tw_error_no_memory();
   status = tw_weights_open(model->library->weights, options->weights_path, &model->weights);
+  if (status == TW_MODEL_OK) status = find_constants(model);
   if (status == TW_MODEL_OK) status = create_seats(model, options);
   if (status == TW_MODEL_OK && model->program->dim_count == 0) status = tw_model_prepare(model, NULL);
   if (status == TW_MODEL_OK && model->seats != NULL) start_workers(model);
@@ -287,6 +303,7 @@ static void destroy_parts(tw_model_t* model) {
     if (model->seats[i].memory != NULL) tw_memory_free(model->seats[i].memory, model->seats[i].size_bytes);
   }
   free(model->seats);
+  free(model->constants);
   tw_weights_close(&model->weights);
   tw_heap_destroy(model->heap);
   leave_pool(model);

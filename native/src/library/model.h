@@ -6,7 +6,9 @@
 #include <stdatomic.h>
 
 #include "bound.h"
+#include "late.h"
 #include "recorded.h"
+#include "run.h"
 #include "tw_heap.h"
 #include "tw_model.h"
 #include "tw_pool.h"
@@ -64,7 +66,9 @@ struct tw_model_t {
   uint32_t size_room;
   uint64_t clock;
   tw_recordings_t recordings;  // where data decides sizes
+  tw_flow_shared_t flow;       // the same
   tw_open_weights_t weights;
+  const void** constants;      // their memory, by place
   tw_model_t* next;  // in the list of live models
 };
 
@@ -95,7 +99,6 @@ int tw_seats_grow(tw_model_t* model, size_t size_bytes);
 // ---- calls (call.c) ---------------------------------------------------------------------------------
 
 typedef struct tw_call_t tw_call_t;
-typedef struct tw_flow_call_t tw_flow_call_t;
 
 // Gives the memory of an output whose shape is known now; sets the error text where it has none.
 typedef int (*tw_allocate_t)(void* context, tw_call_t* call, uint32_t output, const int64_t* shape, size_t size_bytes,
@@ -109,24 +112,22 @@ struct tw_call_t {
   void* allocate_context;
   const tw_bound_t* bound;  // of what runs
   tw_frame_t* frame;
-  tw_flow_call_t* flow;  // where data decides sizes; NULL: one list of commands
+  tw_late_t* late;       // where data decides sizes; NULL: one list of commands
   tw_sized_t* sized;
   tw_context_t* context;
   tw_model_seat_t* seat;
   tw_lease_t lease;  // of the arena, where there is no seat
   int has_spare;     // the place of the model's spare context is this call's
-  int status;        // of a host call
 };
 
 int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void));
 
 // The memory of an input or output. Nobody looks at it.
-void tw_flow_bind(tw_flow_call_t* flow, uint32_t slot, void* data);
 static inline void tw_call_bind(tw_call_t* call, uint32_t slot, void* data) {
-  if (call->flow == NULL) {
+  if (call->late == NULL) {
     tw_frame_bind(call->frame, slot, data);
   } else {
-    tw_flow_bind(call->flow, slot, data);
+    tw_flow_bind(call->late->flow, slot, data);
   }
 }
 
@@ -137,8 +138,8 @@ int64_t tw_call_slot_bytes(const tw_call_t* call, uint32_t slot);
 void tw_call_enter_others(const tw_call_t* call);
 void tw_call_leave_others(const tw_call_t* call);
 
-// Runs what `bound` and `frame` are. `scratch`: workgroup memory; NULL: the heap has it.
-int tw_call_run_list(tw_call_t* call, void* scratch);
+// What lists of the call run on; it asks the call, which stays where it is.
+tw_runner_t tw_call_runner(tw_call_t* call);
 
 int tw_call_run(tw_call_t* call);
 void tw_call_end(tw_call_t* call);
@@ -177,18 +178,5 @@ int tw_check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* t
 
 // Checks a tensor of the call and binds its data.
 int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor);
-
-// ---- calls whose sizes data decides (flow.c) --------------------------------------------------------
-
-// The group of an output: 0 where its shape is known before the call.
-uint32_t tw_output_group(const tw_program_t* program, uint32_t output);
-
-int tw_flow_begin(tw_call_t* call, const int64_t* dims);
-// The bytes of a tensor of the signature; -1 where nobody knows them yet.
-int64_t tw_flow_slot_bytes(const tw_flow_call_t* flow, uint32_t slot);
-
-int tw_flow_take(tw_flow_call_t* flow, uint32_t slot, const tw_tensor_t* tensor);
-int tw_flow_run(tw_call_t* call);
-void tw_flow_end(tw_call_t* call);
 
 #endif  // TW_LIBRARY_MODEL_H_

@@ -255,7 +255,7 @@ static int begin(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
 
 // Binds an argument if it is just what is expected.
 static inline int take_expected(tw_call_t* call, uint32_t slot, const tw_any_t* value) {
-  if (call->flow != NULL) return 0;
+  if (call->late != NULL) return 0;
   const tw_expected_t* row = &call->bound->expected[slot];
   const dl_tensor_t* tensor = tensor_of(value);
   if (tensor == NULL || !is_reachable(tensor)) return 0;

@@ -123,7 +123,7 @@ int tw_check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* t
 }
 
 int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor) {
-  if (call->flow != NULL) return tw_flow_take(call->flow, slot, tensor);
+  if (call->late != NULL) return tw_late_take(call, slot, tensor);
   const int status = tw_check_tensor(call->bound, slot, tensor);
   if (status == TW_MODEL_OK) tw_call_bind(call, slot, tensor->data);
   return status;

@@ -59,6 +59,7 @@ int tw_pool_register(PyObject* module);
 int tw_command_list_register(PyObject* module);
 int tw_recorded_call_register(PyObject* module);
 int tw_packed_call_register(PyObject* module);
+int tw_flow_program_register(PyObject* module);
 
 // Creates a type from its spec and adds it to the module. NULL with an exception on failure.
 PyTypeObject* tw_type_add(PyObject* module, PyType_Spec* spec, const char* name);

@@ -186,7 +186,8 @@ PyMODINIT_FUNC PyInit__native(void) {
   if (module == NULL) return NULL;
   if (tw_memory_register(module) < 0 || tw_heap_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
       tw_command_list_register(module) < 0 || tw_recorded_call_register(module) < 0 ||
-      tw_packed_call_register(module) < 0 || PyModule_AddStringConstant(module, "SOURCES", TW_SOURCES) < 0 ||
+      tw_packed_call_register(module) < 0 || tw_flow_program_register(module) < 0 ||
+      PyModule_AddStringConstant(module, "SOURCES", TW_SOURCES) < 0 ||
       find_main_thread() < 0) {
     Py_DECREF(module);
     return NULL;

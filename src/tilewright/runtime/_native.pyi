@@ -121,6 +121,25 @@ class PackedCall:
     def fail_again() -> int: ...
 
 @final
+class FlowProgram:
+    def __new__(
+        cls,
+        tables: tuple[bytes, ...],
+        texts: bytes,
+        constants: tuple[Buffer, ...],
+        owners: tuple[object, ...],
+        heap: Heap | None = None,
+    ) -> Self: ...
+    def run(
+        self,
+        pool: Pool | None,
+        dims: tuple[int, ...],
+        inputs: tuple[Any, ...],
+        allocate: Callable[[int, tuple[int, ...]], Any],
+        /,
+    ) -> None: ...
+
+@final
 class RecordedCall:
     def __new__(
         cls,

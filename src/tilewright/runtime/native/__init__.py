@@ -88,6 +88,15 @@ RecordedCall
     name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
     copied to aligned memory first.
 
+FlowProgram
+-----------
+Only in the extension: without it, plans are walked in Python.
+`FlowProgram(tables, texts, constants, owners, heap=None)`: a plan whose sizes data decides; `plan_executor` makes the tables
+    (`native/src/program/tables.h`), whose places and counts are checked (ArchiveError).
+    `.run(pool, dims, inputs, allocate) -> None`: one call. `dims`: the values of the dynamic dimensions; `inputs`: a dense
+        buffer each; `allocate(output, shape)` gives a writable buffer for a result whose shape is known now. InputError,
+        DeviceError and ArchiveError as calls of sessions raise them; what `allocate` raises.
+
 PackedCall
 ----------
 `PackedCall(function, tensors, owner, fail)`: a packed function of tvm-ffi whose arguments are

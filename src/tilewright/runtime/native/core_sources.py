@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 MARK_FILE: Final = "core_sources.txt"
-FOLDERS: Final = ("include", "src", "src/python", "src/relax")
+FOLDERS: Final = ("include", "src", "src/program", "src/python", "src/relax")
 
 
 def files_of_core(native: Path) -> Iterator[Path]:

@@ -28,6 +28,7 @@ from tilewright.formats.plan import FLOW_KINDS, Step
 from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, Run, names_in
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.check_sizes import SizeChecks, leaves_nothing
+from tilewright.runtime.plan_executor.native_flow import NativeFlow, native_flow
 from tilewright.runtime.plan_executor.record_steps import Resources, StepRecorder
 from tilewright.runtime.plan_executor.results import result_for
 from tilewright.runtime.plan_executor.tensors import (
@@ -149,6 +150,9 @@ class FlowRunner:
                 location="plan",
             )
         self._constants: dict[int, Any] = dict(zip(rows, resources.constants, strict=True))
+        self._native: NativeFlow | None = (
+            None if is_stepwise else native_flow(resources, self._heap)
+        )
         self._outputs: dict[int, int] = {
             self.plan.entries[entry].storage: place
             for place, (_, entry) in enumerate(self.plan.outputs)
@@ -185,6 +189,8 @@ class FlowRunner:
 
         Raises: InputError for sizes that the plan does not run with; what a step raises.
         """
+        if times is None and self._native is not None:
+            return self._native.run(env, inputs, outputs)
         call = self.begin(env, inputs, outputs, times)
         for place in self.walk(call):
             run = self.layout.runs.get(place)

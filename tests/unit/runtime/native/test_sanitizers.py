@@ -15,11 +15,12 @@ NATIVE = Path(__file__).resolve().parents[4] / "native"
 STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 WRAPPED = ("malloc", "calloc", "realloc", "posix_memalign")
 WRAPS = ["-DTW_WRAPPED", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
-INCLUDES = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
+INCLUDES = [f"-I{NATIVE / part}" for part in ("include", "src", "src/program")]
 
 
 def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> None:
-    folders = (NATIVE / "src", NATIVE / "src" / "library", NATIVE / "tests")
+    parts = ("src", "src/program", "src/library", "tests")
+    folders = [NATIVE / part for part in parts]
     sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
     command = [
         *compiler,

@@ -18,17 +18,17 @@ FOLDER: Final = "core"
 UNITS: Final = (
     "command_list.c", "fault.c", "heap.c", "memory.c", "memory_windows.c", "pool.c", "processor.c", "replay.c",
     "status.c", "wait.c",
-    "arena.c", "bound.c", "call.c", "error.c", "expected.c", "flow.c", "model.c", "packed.c", "packed_steps.c",
-    "place.c", "record.c", "recorded.c", "seats.c", "tensors.c", "weights.c",
+    "arena.c", "bound.c", "error.c", "expected.c", "flow.c", "record.c", "recorded.c", "run.c",
+    "call.c", "late.c", "model.c", "packed.c", "packed_steps.c", "place.c", "seats.c", "tensors.c", "weights.c",
 )  # fmt: skip
 _HEADERS: Final = (
     "tw_command_list.h", "tw_executable.h", "tw_fault.h", "tw_heap.h", "tw_memory.h",
     "tw_model.h", "tw_packed.h", "tw_pool.h", "tw_program.h", "tw_size.h", "tw_status.h",
     "command_list_internal.h", "denormals.h", "system.h", "wait.h",
-    "arena.h", "bound.h", "error.h", "expected.h", "model.h", "packed.h", "place.h", "record.h", "recorded.h",
-    "tvm_ffi.h", "weights.h",
+    "arena.h", "bound.h", "error.h", "expected.h", "flow.h", "late.h", "model.h", "packed.h", "place.h", "record.h",
+    "recorded.h", "run.h", "tvm_ffi.h", "weights.h",
 )  # fmt: skip
-_PLACES: Final = ("include", "src", "src/library")
+_PLACES: Final = ("include", "src", "src/program", "src/library")
 _FUNCTION: Final = re.compile(r"\b(tw_[a-z0-9_]+)\(")
 
 

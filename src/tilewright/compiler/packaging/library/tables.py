@@ -7,35 +7,32 @@ program is bound.  Called by `sources`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.symbolic import Dim, symbols
+from tilewright.base.symbolic import symbols
 from tilewright.compiler.packaging.library.expressions import Sizes
-from tilewright.compiler.packaging.library.flow_tables import FlowTables
 from tilewright.compiler.packaging.library.header import shape_text
 from tilewright.compiler.packaging.library.level import Level
 from tilewright.compiler.packaging.library.names import comment, string
 from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, ExportDecl
-from tilewright.formats.plan import Dimension, Entry, Plan, Step, to_json
-from tilewright.formats.plan.flow_layout import open_extents
+from tilewright.formats.plan import Entry, Plan, Step, to_json
+from tilewright.formats.plan.program_rows import (
+    Item,
+    ProgramRows,
+    Row,
+    StepKind,
+    StorageKind,
+)
 
 DIM_LIMIT: Final = 64  # MIRROR LIBRARY LIMITS
 ARGUMENT_LIMIT: Final = 255
-_KINDS: Final = {
-    "dispatch": "TW_STEP_DISPATCH",
-    "copy": "TW_STEP_COPY",
-    "call": "TW_STEP_CALL",
-    "label": "TW_STEP_LABEL",
-    "branch": "TW_STEP_GOTO",
-    "jump": "TW_STEP_GOTO",
-    "row": "TW_STEP_ROW",
-    "read": "TW_STEP_READ",
-    "allocate": "TW_STEP_ALLOCATE",
-    "rebind": "TW_STEP_REBIND",
-    "expect": "TW_STEP_EXPECT",
-}
+_KINDS: Final[Mapping[type[IntEnum], str]] = {
+    StepKind: "TW_STEP",
+    StorageKind: "TW_STORAGE",
+}  # of enumerators in C
 _INCLUDES: Final = (
     '#include "core/tw_packed.h"',
     '#include "core/tw_program.h"',
@@ -46,14 +43,6 @@ _TABLES: Final = (
     "equalities", "guards", "checks", "storages", "entries", "arguments", "constants", "steps", "kernels", "callees",
     "call_arguments", "weight_offsets", "expectations",
 )  # fmt: skip
-_STORAGE_KINDS: Final = {
-    "input": "TW_STORAGE_INPUT",
-    "output": "TW_STORAGE_OUTPUT",
-    "constant": "TW_STORAGE_CONSTANT",
-    "transient": "TW_STORAGE_TRANSIENT",
-    "row": "TW_STORAGE_ROW",
-    "block": "TW_STORAGE_BLOCK",
-}
 
 
 def level_source(
@@ -122,6 +111,11 @@ def type_tables(dtypes: Iterable[DType]) -> list[str]:
     ]
 
 
+def _step_remark(step: Step) -> str:
+    nodes = ", ".join(step.nodes) if step.nodes and step.nodes != (step.name,) else ""
+    return step.name + (f": {nodes}" if nodes else "")
+
+
 def _local_bytes(export: ExportDecl) -> int:
     return export.local_memory_pages * LOCAL_MEMORY_PAGE_BYTES
 
@@ -151,17 +145,13 @@ class _Writer:
         self.context: str = context
         self.offsets: Sequence[int] = offsets
         self.prefix: str = prefix  # of what the tables are called
-        self.flow: FlowTables = FlowTables(plan)
+        self.rows: ProgramRows = ProgramRows(plan)
         names = [dim.name for dim in plan.dims]
-        self.sizes: Sizes = Sizes((*names, *self.flow.late_names))
+        self.sizes: Sizes = Sizes((*names, *self.rows.late_names))
         self.shapes: list[str] = []
         self.made: set[str] = (
             set()
         )  # the tables that have rows; C has no arrays without elements
-        used = (step.target for step in self.plan.steps if step.kind == "dispatch")
-        self.kernels: dict[str, int] = {t: i for i, t in enumerate(dict.fromkeys(used))}
-        calls = (step.target for step in self.plan.steps if step.kind == "call")
-        self.callees: dict[str, int] = {t: i for i, t in enumerate(dict.fromkeys(calls))}
 
     def text(self, *, graph_json: bool) -> str:
         """The whole file."""
@@ -209,6 +199,24 @@ class _Writer:
             return []
         self.made.add(name)
         return [f"static const {type_} {self.prefix}{name}[] = {{", *body, "};", ""]
+
+    def _rows(
+        self, type_: str, name: str, rows: Iterable[Row], remarks: Iterable[str] = ()
+    ) -> list[str]:
+        """A constant array of structs, perhaps with a remark behind each."""
+        texts = [f"{{{', '.join(map(self._item, row))}}}" for row in rows]
+        notes = [f" /* {comment(remark)} */" if remark else "" for remark in remarks]
+        notes += [""] * (len(texts) - len(notes))
+        return self._table(type_, name, map("".join, zip(texts, notes, strict=True)))
+
+    def _item(self, item: Item) -> str:
+        if isinstance(item, str):
+            return string(item)
+        if isinstance(item, tuple):
+            return f"{{{self.sizes.numbers(item)}}}"
+        if isinstance(item, IntEnum):
+            return f"{_KINDS[type(item)]}_{item.name}"
+        return self.sizes.number(item)
 
     def _own(self, table: str) -> str:
         """What a member of the program says of a table."""
@@ -267,50 +275,18 @@ class _Writer:
         return self._table("tw_signature_t", "tensors", texts)
 
     def _dimensions(self) -> list[str]:
-        outputs = [self.plan.entries[e].shape for _, e in self.plan.outputs]
-
-        def row(dim: Dimension) -> str:
-            limit = -1 if dim.maximum is None else dim.maximum
-            nothing = int(dim.leaves_nothing(outputs))
-            return f"{{{string(dim.name)}, {dim.input}, {dim.axis}, {dim.minimum}, {limit}, {nothing}}}"
-
-        return self._table(
-            "tw_dimension_t", "dimensions", [row(dim) for dim in self.plan.dims]
-        )
+        return self._rows("tw_dimension_t", "dimensions", self.rows.dimensions())
 
     def _conditions(self) -> list[str]:
         """What must hold of the sizes, and of the indices in the data."""
-        number = self.sizes.number
-        equalities = [
-            self._equality(pair, "", self.flow.group_of(pair))
-            for pair in self.plan.equalities
-        ]
-        expectations = [
-            self._equality(pair, step.target, 0)
-            for step in self.plan.steps
-            if step.kind == "expect"
-            for pair in step.pairs
-        ]
-        guards = [
-            f"{{{number(extent)}, {string(str(extent))}, {self.flow.group_of((extent,))}}}"
-            for extent in open_extents(self.plan)
-        ]
-        checks = [
-            f"{{{string(c.location)}, {c.axis}, {number(c.size)}, {number(c.low)}, {number(c.high)}}}"
-            for c in self.plan.checks
-        ]
+        guards = self.rows.guards()
         self.guard_count: int = len(guards)
         return [
-            *self._table("tw_equality_t", "equalities", equalities),
-            *self._table("tw_equality_t", "expectations", expectations),
-            *self._table("tw_size_guard_t", "guards", guards),
-            *self._table("tw_index_check_t", "checks", checks),
+            *self._rows("tw_equality_t", "equalities", self.rows.equalities()),
+            *self._rows("tw_equality_t", "expectations", self.rows.expectations()),
+            *self._rows("tw_size_guard_t", "guards", guards),
+            *self._rows("tw_index_check_t", "checks", self.rows.checks()),
         ]
-
-    def _equality(self, pair: tuple[Dim, Dim], location: str, group: int) -> str:
-        left, right = map(self.sizes.number, pair)
-        texts = (string(str(pair[0])), string(str(pair[1])), string(location))
-        return f"{{{left}, {right}, {', '.join(texts)}, {group}}}"
 
     # ---- memory ----
 
@@ -320,74 +296,28 @@ class _Writer:
         return self._table("uint64_t", "weight_offsets", rows)
 
     def _storages(self) -> list[str]:
-        plan = self.plan
-        places = {plan.entries[e].storage: i for i, (_, e) in enumerate(plan.inputs)}
-        places |= {plan.entries[e].storage: i for i, (_, e) in enumerate(plan.outputs)}
-        constants = (i for i, s in enumerate(plan.storages) if s.kind == "constant")
-        places |= {storage: i for i, storage in enumerate(constants)}
-        rows: list[str] = []
-        for index, storage in enumerate(plan.storages):
-            place = places.get(index, storage.offset_bytes)
-            rows.append(
-                f"{{{_STORAGE_KINDS[storage.kind]}, {storage.first}, {storage.last}, {place}, "
-                f"{self.sizes.number(storage.size_bytes)}, {self.flow.groups[index]}}}"
-                + (f" /* {comment(storage.name)} */" if storage.name else "")
-            )
-        return self._table("tw_storage_t", "storages", rows)
+        remarks = (storage.name for storage in self.plan.storages)
+        return self._rows("tw_storage_t", "storages", self.rows.storages(), remarks)
 
     def _entries(self) -> list[str]:
-        rows = [
-            f"{{{e.storage}, {self.sizes.number(e.offset_bytes)}, "
-            f"{self.sizes.number(e.size_bytes)}}} /* {i}: {comment(shape_text(e))} */"
-            for i, e in enumerate(self.plan.entries)
-        ]
-        return self._table("tw_entry_t", "entries", rows)
+        remarks = (f"{i}: {shape_text(e)}" for i, e in enumerate(self.plan.entries))
+        return self._rows("tw_entry_t", "entries", self.rows.entries(), remarks)
 
     # ---- steps ----
 
     def _steps(self) -> list[str]:
-        arguments: list[str] = []
-        constants: list[str] = []
-        rows: list[str] = []
-        argument_count = constant_count = 0
-        firsts = self.flow.firsts()
-        for step, first in zip(self.plan.steps, firsts, strict=True):
-            rows.append(self._step(step, argument_count, constant_count, first))
-            arguments.append(", ".join(map(str, step.arguments)))
-            argument_count += len(step.arguments)
-            if step.kind in ("dispatch", "rebind"):
-                constants.append(self.sizes.numbers(step.dims))
-                constant_count += len(step.dims)
+        steps = self.plan.steps
+        for step in steps:
+            if step.kind == "dispatch":
+                self._check_kernel(step)
+        arguments = (", ".join(map(str, step.arguments)) for step in steps)
+        constants = self.sizes.numbers(self.rows.constants())
         return [
             "// By step: operands, then results.",
             *self._table("uint32_t", "arguments", arguments),
-            *self._table("tw_number_t", "constants", constants),
-            *self._table("tw_step_t", "steps", rows),
+            *self._table("tw_number_t", "constants", [constants]),
+            *self._rows("tw_step_t", "steps", self.rows.steps(), map(_step_remark, steps)),
         ]
-
-    def _step(
-        self, step: Step, argument_first: int, constant_first: int, first: int
-    ) -> str:
-        target, constant_count = 0, 0
-        if step.kind == "dispatch":
-            self._check_kernel(step)
-            target, constant_count = self.kernels[step.target], len(step.dims)
-        elif step.kind == "call":
-            target = self.callees[step.target]
-        elif step.kind == "expect":
-            target, constant_count = first, len(step.pairs)
-        elif step.sizes:
-            target, constant_count = first, len(step.sizes)
-        elif step.goto >= 0:
-            target = step.goto
-        barrier = int(step.barrier or step.kind == "call")
-        nodes = ", ".join(step.nodes) if step.nodes and step.nodes != (step.name,) else ""
-        subject = comment(step.name + (f": {nodes}" if nodes else ""))
-        return (
-            f"{{{_KINDS[step.kind]}, {target}, {argument_first}, {len(step.arguments)}, "
-            f"{step.result_count}, {constant_first}, {constant_count}, {barrier}, "
-            f"{{{self.sizes.numbers(step.grid)}}}}} /* {subject} */"
-        )
 
     def _check_kernel(self, step: Step) -> None:
         export = self.level.kernels.get(step.target)
@@ -423,25 +353,25 @@ class _Writer:
     # ---- sizes that data decides ----
 
     def _flow(self) -> list[str]:
-        if not self.flow.is_needed:
+        if not self.rows.has_late_sizes:
             return []
-        prefix = self.prefix
+        prefix, rows = self.prefix, self.rows
         tables = [
-            line
-            for name, type_, rows in self.flow.tables()
-            for line in self._table(type_, name, rows)
+            *self._rows("tw_late_size_t", "late_sizes", rows.late_sizes()),
+            *self._rows("tw_stretch_t", "stretches", rows.stretches),
+            *self._rows("tw_group_t", "groups", rows.group_rows),
         ]
-        names = ", ".join(map(string, self.flow.late_names))
-        lists = ", ".join(map(str, self.flow.lists)) or "0"
+        names = ", ".join(map(string, rows.late_names))
+        lists = ", ".join(map(str, rows.lists)) or "0"
         members = {
             "names": f"{prefix}late_names",
             "late_sizes": self._own("late_sizes"),
             "stretches": self._own("stretches"),
             "groups": self._own("groups"),
             "lists": f"{prefix}lists",
-            "symbol_count": len(self.plan.dims) + len(self.flow.late_names),
-            "stretch_count": self.flow.stretch_count,
-            "group_count": self.flow.group_count,
+            "symbol_count": len(self.plan.dims) + len(rows.late_names),
+            "stretch_count": len(rows.stretches),
+            "group_count": len(rows.group_rows),
         }
         return [
             "// Sizes that data decides.",
@@ -460,29 +390,31 @@ class _Writer:
         declarations = [
             f"extern int {export.function}(const tw_environment_t*, const tw_dispatch_state_t*, "
             "const tw_workgroup_state_t*);"
-            for export in dict.fromkeys(self.level.kernels[name] for name in self.kernels)
+            for export in dict.fromkeys(
+                self.level.kernels[name] for name in self.rows.kernels
+            )
         ]
         rows = [
             f"{{{string(name)}, {self.level.kernels[name].function}, "
-            f"{_local_bytes(self.level.kernels[name])}, {{1, 1, 1}}}}"
-            for name in self.kernels
+            f"{_local_bytes(self.level.kernels[name])}, {{1, 1, 1}}, 0, 0}}"
+            for name in self.rows.kernels
         ]
         unique = dict.fromkeys(declarations)
         return [*unique, "", *self._table("tw_kernel_row_t", "kernels", rows)]
 
     def _callees(self) -> list[str]:
-        if not self.callees:
+        if not self.rows.callees:
             return []
         rows = [
             f"{{{string(target)}, TW_LINKED(callee_{i})}}"
-            for target, i in self.callees.items()
+            for target, i in self.rows.callees.items()
         ]
         return [
             "// Packed functions: linked, or looked up among the library's imports.",
             *(
                 f"extern TW_WEAK int callee_{i}(void*, const void*, int32_t, void*) "
                 f"__asm__(TW_SYMBOL({string(f'__tvm_ffi_{target}')}));"
-                for target, i in self.callees.items()
+                for target, i in self.rows.callees.items()
             ),
             f"extern TW_WEAK void* {self.context};",
             *self._table("tw_callee_t", "callees", rows),
@@ -508,7 +440,7 @@ class _Writer:
 
     def _program(self, *, graph_json: bool) -> list[str]:
         plan = self.plan
-        has_calls = bool(self.callees)
+        has_calls = bool(self.rows.callees)
         members = {
             "level": string(self.level.label),
             "features": "features",
@@ -519,7 +451,7 @@ class _Writer:
             else "NULL",
             "dims": self._own("dimensions"),
             **{name: self._own(name) for name in _TABLES},
-            "flow": f"&{self.prefix}flow" if self.flow.is_needed else "NULL",
+            "flow": f"&{self.prefix}flow" if self.rows.has_late_sizes else "NULL",
             "callee_context": f"TW_LINKED(&{self.context})" if has_calls else "NULL",
             "evaluate": f"{self.prefix}evaluate" if len(self.sizes) else "NULL",
             "size_count": len(self.sizes),

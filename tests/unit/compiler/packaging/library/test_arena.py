@@ -35,7 +35,7 @@ def test_offsets_and_size_are_those_of_python(tmp_path: Path) -> None:
     program = f"""
 #include <inttypes.h>
 #include <stdio.h>
-#include "library/arena.h"
+#include "program/arena.h"
 static const tw_arena_block_t blocks[] = {{{", ".join(rows)}}};
 static const uint32_t counts[] = {{{", ".join(str(len(case)) for case in cases)}}};
 int main(void) {{
@@ -55,7 +55,7 @@ int main(void) {{
         program,
         tmp_path,
         *(f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"),
-        str(NATIVE / "src" / "library" / "arena.c"),
+        str(NATIVE / "src" / "program" / "arena.c"),
         *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     )
     packings = [pack(case) for case in cases]
@@ -65,7 +65,7 @@ int main(void) {{
 
 def test_sizes_beyond_all_memory_are_refused(tmp_path: Path) -> None:
     program = """
-#include "library/arena.h"
+#include "program/arena.h"
 int main(void) {
   const tw_arena_block_t blocks[] = {{INT64_C(1) << 61, 0, 9}, {INT64_C(1) << 61, 0, 9}, {-1, 0, 0}};
   int64_t offsets[3];
@@ -78,6 +78,6 @@ int main(void) {
         program,
         tmp_path,
         *(f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"),
-        str(NATIVE / "src" / "library" / "arena.c"),
+        str(NATIVE / "src" / "program" / "arena.c"),
         *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     )

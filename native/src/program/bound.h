@@ -1,6 +1,6 @@
-// A program bound to the dimensions of calls: every size a number, every command recorded. Private to the library.
-#ifndef TW_LIBRARY_BOUND_H_
-#define TW_LIBRARY_BOUND_H_
+// A program bound to the dimensions of calls: every size a number, every command recorded. Private to the core.
+#ifndef TW_PROGRAM_BOUND_H_
+#define TW_PROGRAM_BOUND_H_
 
 #include "expected.h"
 #include "tw_command_list.h"
@@ -63,6 +63,12 @@ int tw_bound_is_empty(const tw_bound_t* bound);
 int tw_bound_fail_too_large(const tw_bound_t* bound);
 int tw_bound_fail_too_large_in(const tw_bound_t* bound, const char* kernel, int64_t value);
 int tw_bound_fail_unequal(const tw_bound_t* bound, const tw_equality_t* pair);
+
+// Of a number that has no value: sizes are too large, or one is used that nobody knows yet.
+int tw_bound_fail_number(const tw_bound_t* bound, tw_number_t number);
+
+// Looks at sizes that must agree.
+int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair);
 int tw_bound_fail_inconsistent(const char* what);
 
 void tw_bound_destroy(tw_bound_t* bound);
@@ -85,4 +91,4 @@ int tw_bound_report(const tw_bound_t* bound, const void* records);
 // The text of a failure of `failures`; returns its status.
 int tw_bound_fail_late(const tw_bound_t* bound, uint32_t command);
 
-#endif  // TW_LIBRARY_BOUND_H_
+#endif  // TW_PROGRAM_BOUND_H_

@@ -126,7 +126,7 @@ static int place_one(recorder_t* recorder, const tw_bound_t* now, uint32_t index
   tw_bound_t* bound = recorder->bound;
   const tw_storage_t* storage = &bound->program->storages[index];
   const int64_t size = tw_bound_number(bound, storage->size_bytes);
-  if (size < 0) return tw_bound_fail_too_large(bound);
+  if (size < 0) return tw_bound_fail_number(bound, storage->size_bytes);
   if (storage->kind == TW_STORAGE_TRANSIENT) {
     const uint32_t arena = TW_ARENA_OF(storage->group);
     bound->slots[index] = slot_of(recorder, arena, now->group_bytes[storage->group], TW_SLOT_WRITABLE);
@@ -157,7 +157,8 @@ static int add_binding(recorder_t* recorder, uint32_t entry_index, int writable)
   const int64_t offset = tw_bound_number(bound, entry->offset_bytes);
   const int64_t size = tw_bound_number(bound, entry->size_bytes);
   const int64_t room = tw_bound_number(bound, bound->program->storages[entry->storage].size_bytes);
-  if (offset == TW_NO_SIZE || size == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
+  if (offset == TW_NO_SIZE) return tw_bound_fail_number(bound, entry->offset_bytes);
+  if (size == TW_NO_SIZE) return tw_bound_fail_number(bound, entry->size_bytes);
   if (offset < 0 || size < 0 || offset > room || size > room - offset) {
     return tw_bound_fail_inconsistent("a tensor lies outside its storage");
   }
@@ -185,21 +186,24 @@ static int fill_dispatch(recorder_t* recorder, const tw_step_t* step, tw_command
   const tw_bound_t* bound = recorder->bound;
   const tw_kernel_row_t* kernel = &bound->program->kernels[step->target];
   command->kind = TW_COMMAND_DISPATCH;
+  command->flags |= kernel->flags;
   command->function = (uint64_t)(uintptr_t)kernel->function;
+  command->environment = kernel->environment;
   command->local_memory_bytes = kernel->local_memory_bytes;
   command->constant_first = recorder->layout.constant_count;
   command->constant_count = step->constant_count;
   for (uint32_t i = 0; i < step->constant_count; ++i) {
-    const int64_t value = tw_bound_number(bound, bound->program->constants[step->constant_first + i]);
+    const tw_number_t constant = bound->program->constants[step->constant_first + i];
+    const int64_t value = tw_bound_number(bound, constant);
     if (value < 0 || value > UINT32_MAX) {
-      if (value == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
+      if (value == TW_NO_SIZE) return tw_bound_fail_number(bound, constant);
       return tw_bound_fail_too_large_in(bound, kernel->name, value);
     }
     recorder->constants[recorder->layout.constant_count++] = (uint32_t)value;
   }
   for (int axis = 0; axis < 3; ++axis) {
     const int64_t count = tw_bound_number(bound, step->grid[axis]);
-    if (count < 0 || count > UINT32_MAX) return tw_bound_fail_too_large(bound);
+    if (count < 0 || count > UINT32_MAX) return tw_bound_fail_number(bound, step->grid[axis]);
     command->workgroup_count[axis] = (uint32_t)count;
     command->workgroup_size[axis] = kernel->workgroup_size[axis];
   }
@@ -260,11 +264,8 @@ static void add_command(recorder_t* recorder, const tw_command_t* command, uint3
 // Nothing is recorded for sizes that agree.
 static int expect(const tw_bound_t* bound, const tw_step_t* step) {
   for (uint32_t i = 0; i < step->constant_count; ++i) {
-    const tw_equality_t* pair = &bound->program->expectations[step->target + i];
-    const int64_t left = tw_bound_number(bound, pair->left);
-    const int64_t right = tw_bound_number(bound, pair->right);
-    if (left == TW_NO_SIZE || right == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
-    if (left != right) return tw_bound_fail_unequal(bound, pair);
+    const int status = tw_bound_compare(bound, &bound->program->expectations[step->target + i]);
+    if (status != TW_MODEL_OK) return status;
   }
   return TW_MODEL_OK;
 }

@@ -1,6 +1,6 @@
-// Packing of lifetimes into one arena. Private to the library.
-#ifndef TW_LIBRARY_ARENA_H_
-#define TW_LIBRARY_ARENA_H_
+// Packing of lifetimes into one arena. Private to the core.
+#ifndef TW_PROGRAM_ARENA_H_
+#define TW_PROGRAM_ARENA_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,4 +21,4 @@ typedef struct tw_arena_block_t {
 // TW_STATUS_INVALID: the arena would have more than 2^62 bytes.
 tw_status_t tw_arena_pack(const tw_arena_block_t* blocks, uint32_t count, int64_t* out_offsets, int64_t* out_bytes);
 
-#endif  // TW_LIBRARY_ARENA_H_
+#endif  // TW_PROGRAM_ARENA_H_

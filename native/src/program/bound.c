@@ -41,6 +41,40 @@ int tw_bound_fail_too_large(const tw_bound_t* bound) {
   return tw_error_set(TW_MODEL_BAD_INPUT, "sizes are too large for this model: for %s", given.text);
 }
 
+// A symbol that nobody bound yet and some operand depends on, by what is known of the sizes before it; NONE.
+#define NONE UINT32_MAX
+
+static uint32_t unbound_in(const tw_bound_t* bound, tw_number_t operand, const uint32_t* unbound) {
+  const tw_number_t first_symbol = TW_SIZE_SYMBOL(0);
+  if (operand < first_symbol) return unbound[operand - INT64_MIN];
+  if (operand >= first_symbol + TW_SIZE_LIMIT) return NONE;
+  return bound->dims[operand - first_symbol] == TW_NO_SIZE ? (uint32_t)(operand - first_symbol) : NONE;
+}
+
+static uint32_t find_unbound(const tw_bound_t* bound, tw_number_t number) {
+  const tw_formula_t* formulas = bound->program->formulas;
+  if (formulas == NULL || number >= TW_SIZE_SYMBOL(0)) return NONE;
+  const size_t count = (size_t)(number - INT64_MIN) + 1;
+  uint32_t* unbound = malloc(count * sizeof(*unbound));
+  if (unbound == NULL) return NONE;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t left = unbound_in(bound, formulas[i].left, unbound);
+    unbound[i] = left != NONE ? left : unbound_in(bound, formulas[i].right, unbound);
+  }
+  const uint32_t found = unbound[count - 1];
+  free(unbound);
+  return found;
+}
+
+int tw_bound_fail_number(const tw_bound_t* bound, tw_number_t number) {
+  const tw_program_t* program = bound->program;
+  const uint32_t symbol = find_unbound(bound, number);
+  if (symbol == NONE || symbol < program->dim_count) return tw_bound_fail_too_large(bound);
+  tw_text_t text = {.length = 0};
+  tw_text_add(&text, "size '%s' is used before it is read", program->flow->names[symbol - program->dim_count]);
+  return tw_bound_fail_inconsistent(text.text);
+}
+
 int tw_bound_fail_too_large_in(const tw_bound_t* bound, const char* kernel, int64_t value) {
   tw_text_t given = {.length = 0};
   add_dims(&given, bound);
@@ -91,14 +125,20 @@ static int check_dims(const tw_bound_t* bound, int* out_is_empty) {
   return status;
 }
 
+int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair) {
+  const int64_t left = tw_bound_number(bound, pair->left);
+  const int64_t right = tw_bound_number(bound, pair->right);
+  if (left == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->left);
+  if (right == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->right);
+  return left == right ? TW_MODEL_OK : tw_bound_fail_unequal(bound, pair);
+}
+
 static int check_equalities(const tw_bound_t* bound, uint32_t group) {
   for (uint32_t i = 0; i < bound->program->equality_count; ++i) {
     const tw_equality_t* pair = &bound->program->equalities[i];
     if (pair->group != group) continue;
-    const int64_t left = tw_bound_number(bound, pair->left);
-    const int64_t right = tw_bound_number(bound, pair->right);
-    if (left == TW_NO_SIZE || right == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
-    if (left != right) return tw_bound_fail_unequal(bound, pair);
+    const int status = tw_bound_compare(bound, pair);
+    if (status != TW_MODEL_OK) return status;
   }
   return TW_MODEL_OK;
 }
@@ -109,7 +149,7 @@ static int check_guards(const tw_bound_t* bound, uint32_t group) {
     const tw_size_guard_t* guard = &bound->program->guards[i];
     if (guard->group != group) continue;
     const int64_t size = tw_bound_number(bound, guard->size);
-    if (size == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
+    if (size == TW_NO_SIZE) return tw_bound_fail_number(bound, guard->size);
     if (size >= 0) continue;
     tw_text_t given = {.length = 0};
     add_dims(&given, bound);
@@ -128,7 +168,7 @@ static int check_signature(const tw_bound_t* bound, const tw_signature_t* rows, 
   for (uint32_t i = 0; i < count; ++i) {
     for (uint32_t axis = 0; axis < rows[i].rank; ++axis) {
       const int64_t extent = tw_bound_number(bound, rows[i].shape[axis]);
-      if (extent == TW_NO_SIZE) return tw_bound_fail_too_large(bound);
+      if (extent == TW_NO_SIZE) return tw_bound_fail_number(bound, rows[i].shape[axis]);
     }
   }
   return TW_MODEL_OK;
@@ -218,8 +258,41 @@ static tw_bound_t* allocate_bound(const tw_program_t* program, const int64_t* di
   return bound;
 }
 
+static int64_t operand_value(const tw_bound_t* bound, tw_number_t operand) {
+  const tw_number_t first_symbol = TW_SIZE_SYMBOL(0);
+  if (operand < first_symbol) return bound->sizes[operand - INT64_MIN];
+  return operand < first_symbol + TW_SIZE_LIMIT ? bound->dims[operand - first_symbol] : operand;
+}
+
+static int64_t formula_value(const tw_bound_t* bound, const tw_formula_t* formula) {
+  const int64_t left = operand_value(bound, formula->left);
+  const int64_t right = operand_value(bound, formula->right);
+  switch (formula->operation) {
+    case TW_OPERATION_ADD:
+      return tw_size_add(left, right);
+    case TW_OPERATION_MUL:
+      return tw_size_mul(left, right);
+    case TW_OPERATION_FLOORDIV:
+      return tw_size_floordiv(left, right);
+    case TW_OPERATION_MOD:
+      return tw_size_mod(left, right);
+    case TW_OPERATION_MIN:
+      return tw_size_min(left, right);
+    case TW_OPERATION_MAX:
+      return tw_size_max(left, right);
+    case TW_OPERATION_COUNT:
+      break;
+  }
+  return TW_NO_SIZE;
+}
+
 void tw_bound_evaluate(tw_bound_t* bound) {
-  if (bound->program->size_count != 0) bound->program->evaluate(bound->dims, bound->sizes);
+  const tw_program_t* program = bound->program;
+  if (program->formulas == NULL) {
+    if (program->size_count != 0) program->evaluate(bound->dims, bound->sizes);
+    return;
+  }
+  for (uint32_t i = 0; i < program->size_count; ++i) bound->sizes[i] = formula_value(bound, &program->formulas[i]);
 }
 
 static int finish(tw_bound_t* bound, int status, tw_bound_t** out_bound) {

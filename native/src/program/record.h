@@ -1,6 +1,6 @@
-// Steps of a program as commands, for one set of sizes. Private to the library.
-#ifndef TW_LIBRARY_RECORD_H_
-#define TW_LIBRARY_RECORD_H_
+// Steps of a program as commands, for one set of sizes. Private to the core.
+#ifndef TW_PROGRAM_RECORD_H_
+#define TW_PROGRAM_RECORD_H_
 
 #include "bound.h"
 
@@ -10,4 +10,4 @@ int tw_record_program(tw_bound_t* bound, int is_empty);
 // Records a stretch, whose transients have their places in `now`.
 int tw_record_stretch(tw_bound_t* bound, const tw_bound_t* now, const tw_stretch_t* stretch);
 
-#endif  // TW_LIBRARY_RECORD_H_
+#endif  // TW_PROGRAM_RECORD_H_

@@ -1,6 +1,6 @@
-// What went wrong, for the thread that asked. Private to the library.
-#ifndef TW_LIBRARY_ERROR_H_
-#define TW_LIBRARY_ERROR_H_
+// What went wrong, for the thread that asked. Private to the core.
+#ifndef TW_PROGRAM_ERROR_H_
+#define TW_PROGRAM_ERROR_H_
 
 #include "tw_model.h"
 
@@ -18,4 +18,4 @@ typedef struct tw_text_t {
 
 __attribute__((format(printf, 2, 3))) void tw_text_add(tw_text_t* text, const char* format, ...);
 
-#endif  // TW_LIBRARY_ERROR_H_
+#endif  // TW_PROGRAM_ERROR_H_

@@ -1,6 +1,6 @@
-// Stretches of a program whose sizes data decides, recorded for sets of sizes and kept. Private to the library.
-#ifndef TW_LIBRARY_RECORDED_H_
-#define TW_LIBRARY_RECORDED_H_
+// Stretches of a program whose sizes data decides, recorded for sets of sizes and kept. Private to the core.
+#ifndef TW_PROGRAM_RECORDED_H_
+#define TW_PROGRAM_RECORDED_H_
 
 #include <pthread.h>
 
@@ -34,4 +34,4 @@ void tw_recorded_leave(pthread_mutex_t* lock, tw_recorded_t* recorded, tw_frame_
 // Nobody may use any.
 void tw_recordings_close(tw_recordings_t* recordings);
 
-#endif  // TW_LIBRARY_RECORDED_H_
+#endif  // TW_PROGRAM_RECORDED_H_

@@ -1,9 +1,9 @@
-// What the tensors of a call must be, in plain numbers. Private to the library.
+// What the tensors of a call must be, in plain numbers. Private to the core.
 //
 // Almost every tensor of every call is just what is expected, which one short look at these rows tells. What does not
 // fit them need not be wrong: whoever has the words for an error looks at it closer (packed.c, tensors.c).
-#ifndef TW_LIBRARY_EXPECTED_H_
-#define TW_LIBRARY_EXPECTED_H_
+#ifndef TW_PROGRAM_EXPECTED_H_
+#define TW_PROGRAM_EXPECTED_H_
 
 #include "tw_model.h"
 
@@ -32,4 +32,4 @@ static inline int tw_expected_fits(const tw_expected_t* row, const void* data, c
   return 1;
 }
 
-#endif  // TW_LIBRARY_EXPECTED_H_
+#endif  // TW_PROGRAM_EXPECTED_H_
