@@ -76,6 +76,8 @@ def test_modules_of_the_facade_show_their_names_and_no_others(name: str) -> None
 
 def test_help_says_what_a_build_and_its_export_take() -> None:
     taken = inspect.signature(tilewright.build).parameters
-    assert list(taken) == list(inspect.signature(tilewright.compile).parameters)
+    assert list(taken)[:3] == ["model", "target", "params"]  # in TVM's order
+    assert taken.keys() - inspect.signature(tilewright.compile).parameters == {"params"}
+    assert inspect.signature(tilewright.compile).parameters.keys() <= taken.keys()
     export = inspect.signature(Factory.export_library).parameters
     assert list(export) == list(inspect.signature(Module.export_library).parameters)

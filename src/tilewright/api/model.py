@@ -110,8 +110,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     """Compile a model to machine code and load it.
 
     Args:
-        model: path of an ONNX file, a StableHLO text (`.mlir`) or artifact (`.mlirbc`), its bytes, an `onnx.ModelProto`, what
-            `jax.export` gave, a `Graph`, a `torch.export.ExportedProgram`, or a `torch.nn.Module` with `args`.
+        model: path of an ONNX file, a StableHLO text (`.mlir`) or artifact (`.mlirbc`), a language model (`.gguf`), its bytes,
+            an `onnx.ModelProto`, what `jax.export` gave, a `Graph`, a `torch.export.ExportedProgram`, or a `torch.nn.Module` with `args`.
         args: what a module of torch is exported with; so are `kwargs`, `dynamic_shapes` (see `torch.export.export`).
         kwargs: named arguments of the module.
         dynamic_shapes: which of their dimensions a call decides.

@@ -139,6 +139,31 @@ def test_one_module_of_two_levels_has_a_function_for_each() -> None:
     assert '"target-cpu"="x86-64-v3"' in text
 
 
+@pytest.mark.parametrize(
+    ("words", "cpu"),
+    [
+        ("llvm -mcpu=skylake", "skylake"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v2", "x86-64-v2"),
+        ("x86_64 -mcpu=znver3", "znver3"),
+    ],
+)
+def test_targets_may_be_written_as_tvm_writes_them(words: str, cpu: str) -> None:
+    if words.startswith("llvm -mcpu") and tw.Target.host().arch != "x86_64":
+        pytest.skip("a processor of x86-64")
+    text = tw.build(small_models.mlp(), words).lib.inspect_source()
+    assert f'"target-cpu"="{cpu}"' in text
+
+
+def test_llvm_alone_is_this_machine(factory: Factory) -> None:
+    assert tw.build(small_models.mlp(), "llvm", None).graph_json == factory.graph_json
+
+
+def test_weights_beside_a_model_are_refused() -> None:
+    weights = {"w": np.zeros(3, np.float32)}
+    with pytest.raises(UserError, match="got 1 weights beside the model"):
+        tw.build(small_models.mlp(), "llvm", params=weights)
+
+
 def test_an_archive_does_not_lose_a_module_that_was_imported(tmp_path: Path) -> None:
     factory = tw.build(small_models.mlp())
     factory.export_library(tmp_path / "net.vmfb")
