@@ -53,7 +53,8 @@ def test_bytes_that_are_no_model_are_refused() -> None:
     with pytest.raises(ModelError) as caught:
         tw.compile(b"garbage")
     assert str(caught.value) == (
-        "<bytes>: is not an ONNX model: its bytes are not a valid protobuf"
+        "<bytes>: is not an ONNX model: its bytes are not a valid protobuf\n"
+        "hint: files of models are ONNX (.onnx), StableHLO (.mlir, .mlirbc) and GGUF (.gguf): export it to one of them"
     )
 
 
@@ -81,6 +82,10 @@ def test_an_artifact_says_how_it_is_run(tmp_path: Path) -> None:
         ("m.PT", "then tilewright.compile(program)"),
         ("net.so", "it is a library: tilewright run calls it"),
         ("w.safetensors", "it has weights alone"),
+        ("m.h5", "export it from Keras"),
+        ("m.tflite", "python -m tf2onnx.convert"),
+        ("m.pkl", "skl2onnx or onnxmltools"),
+        ("m.xyz", "files of models are ONNX (.onnx), StableHLO"),
     ],
 )
 def test_what_is_no_model_says_what_to_do_with_it(
@@ -92,6 +97,13 @@ def test_what_is_no_model_says_what_to_do_with_it(
         tw.compile(path)
     assert str(caught.value).startswith(f"{name}: is not an ONNX model")
     assert hint in str(caught.value)
+
+
+def test_a_file_of_another_format_that_parses_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "m.bin"
+    path.write_bytes(b"")
+    with pytest.raises(ModelError, match=r"it has no graph\nhint: files of models are"):
+        tw.compile(path)
 
 
 def test_a_model_that_was_not_copied_whole_is_called_cut(tmp_path: Path) -> None:

@@ -343,7 +343,10 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
             "iree.abi.declaration", signature.calling_convention
         )
         rows.add_row("exports", f"{export.name}  {text}")
-    rows.add_row("imports", f"{len(module.imports)} functions")
+    count = plural(len(module.imports), "function")
+    rows.add_row(
+        "imports", f"{count}  (--output=bytecode lists them)" if module.imports else count
+    )
     rows.add_row(
         "bytecode",
         f"{format_bytes(view_bytes(module.bytecode).nbytes)} in {len(module.functions)} functions",

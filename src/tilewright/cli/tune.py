@@ -154,6 +154,8 @@ def _print(model: Path, tuning: Tuning) -> None:
         out.print(
             f"{plural(tuning.dropped, 'kernel')} dropped: the whole model became slower"
         )
+    if not (tuning.tried or tuning.is_done or tuning.is_interrupted):
+        out.print("timing the kernels as they are took the budget: try a longer one")
     if tuning.is_done:
         out.print("every point that the search leads to is tried")
     if tuning.before_ns:

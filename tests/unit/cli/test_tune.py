@@ -49,6 +49,16 @@ def test_the_table_names_what_became_faster(model: str) -> None:
     assert "(0.850)" in finished.output
 
 
+def test_a_budget_that_is_spent_before_a_try_is_said(model: str) -> None:
+    found = dataclasses.replace(FOUND, kernels=(), tried=0, dropped=0)
+    with mock.patch("tilewright.api.tune.tune", return_value=found):
+        finished = CliRunner().invoke(root, ["tune", model])
+    assert "try a longer one" in finished.output
+    done = dataclasses.replace(found, is_done=True)
+    with mock.patch("tilewright.api.tune.tune", return_value=done):
+        assert "a longer one" not in CliRunner().invoke(root, ["tune", model]).output
+
+
 def test_an_interrupt_prints_what_was_found_and_exits_with_130(model: str) -> None:
     found = dataclasses.replace(FOUND, is_interrupted=True, is_checked=False)
     with mock.patch("tilewright.api.tune.tune", return_value=found):

@@ -102,7 +102,9 @@ def read_gguf(data: Buffer, location: str = "model.gguf") -> GgufFile:
     view = ByteView(data, location)
     if bytes(view.data[: len(MAGIC)]) != MAGIC:
         raise ArchiveError(
-            "is no GGUF file: it does not begin with 'GGUF'", location=location
+            "is no GGUF file: it does not begin with 'GGUF'",
+            location=location,
+            hint="language models that speak are GGUF files, as llama.cpp reads them; tilewright run takes others",
         )
     cursor = ByteCursor(view, len(MAGIC))
     version = cursor.u32("version")

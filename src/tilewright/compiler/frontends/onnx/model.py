@@ -33,6 +33,12 @@ _TORCH: Final = (
 _LIBRARY: Final = (
     "it is a library: tilewright run calls it, tilewright inspect lists its functions"
 )
+_KERAS: Final = "export it from Keras: model.export('model.onnx', format='onnx')"
+_PICKLED: Final = "if it is a model of scikit-learn, XGBoost or LightGBM, skl2onnx or onnxmltools make ONNX of it"
+_FORMATS: Final = (
+    "files of models are ONNX (.onnx), StableHLO (.mlir, .mlirbc) and GGUF (.gguf): "
+    "export it to one of them"
+)
 _HINTS: Final = {
     ".vmfb": "it is compiled already: tilewright.load or tilewright run",
     ".pt2": _TORCH,
@@ -41,7 +47,11 @@ _HINTS: Final = {
     ".so": _LIBRARY,
     ".dylib": _LIBRARY,
     ".dll": _LIBRARY,
-    ".keras": "export it from Keras: model.export('model.onnx', format='onnx')",
+    ".keras": _KERAS,
+    ".h5": _KERAS,
+    ".tflite": "make ONNX of it: python -m tf2onnx.convert --tflite FILE --output model.onnx",
+    ".pkl": _PICKLED,
+    ".joblib": _PICKLED,
     ".safetensors": "it has weights alone: export the model that they belong to",
 }
 
@@ -97,7 +107,7 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
         raise ModelError(
             "is not an ONNX model: its bytes are not a valid protobuf",
             location=file,
-            hint=_HINTS.get(Path(file).suffix.lower()),
+            hint=_remedy(file),
         ) from error
     storage = Storage(folder, data if detached.count else None, token)
     return _checked(OpenModel(proto, storage, file))
@@ -106,8 +116,17 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
 def _checked(model: OpenModel) -> OpenModel:
     proto = model.proto
     if not proto.HasField("graph"):
-        raise ModelError("is not an ONNX model: it has no graph", location=model.file)
+        raise ModelError(
+            "is not an ONNX model: it has no graph",
+            location=model.file,
+            hint=_remedy(model.file),
+        )
     return model
+
+
+def _remedy(file: str) -> str:
+    """What to do about a file that is no ONNX model, by what it is called."""
+    return _HINTS.get(Path(file).suffix.lower(), _FORMATS)
 
 
 def opset_versions(proto: ModelProto) -> dict[str, int]:
