@@ -248,7 +248,8 @@ def main() -> int:
     except (
         Exception
     ) as error:  # whatever a peer raises belongs into the report, not into a trace
-        answer({"failed": f"{type(error).__name__}: {error}"})
+        first_line = str(error).partition("\n")[0]
+        answer({"failed": f"{type(error).__name__}: {first_line}"})
         return 1
     return 0
 
