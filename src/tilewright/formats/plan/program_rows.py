@@ -54,6 +54,10 @@ _GOTO_KINDS: Final = {"branch": StepKind.GOTO, "jump": StepKind.GOTO}
 class ProgramRows:
     """The rows of one plan.
 
+    Args:
+        plan: verified.
+        layout: of the plan, where whoever asks has it.
+
     Steps that one list of commands can be made of are a stretch; transients and outputs that wait for the same sizes are
     a group, the first of which the inputs decide.  Which these are says `flow_layout`.
 
@@ -66,10 +70,10 @@ class ProgramRows:
         lists: what `stretches` and `group_rows` have several of, one after the other.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, layout: FlowLayout | None = None) -> None:
         self.plan: Final = plan
         self.has_late_sizes: Final = plan.has_reads or plan.has_blocks
-        self._layout: Final = FlowLayout(plan)
+        self._layout: Final = FlowLayout(plan) if layout is None else layout
         self.late_names: Final = tuple(
             dict.fromkeys(size.name for step in plan.steps for size in step.sizes)
         )

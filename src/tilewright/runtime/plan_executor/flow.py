@@ -151,7 +151,7 @@ class FlowRunner:
             )
         self._constants: dict[int, Any] = dict(zip(rows, resources.constants, strict=True))
         self._native: NativeFlow | None = (
-            None if is_stepwise else native_flow(resources, self._heap)
+            None if is_stepwise else native_flow(resources, self.layout, self._heap)
         )
         self._outputs: dict[int, int] = {
             self.plan.entries[entry].storage: place

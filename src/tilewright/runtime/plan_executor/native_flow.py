@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast, final
 
+from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.runtime import native
 from tilewright.runtime.native.library import Export
 from tilewright.runtime.plan_executor.program_tables import program_tables
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _PYTHON_KINDS: Final = ("host", "call")
 
 
-def native_flow(resources: Resources, heap: native.Heap) -> NativeFlow | None:
+def native_flow(
+    resources: Resources, layout: FlowLayout, heap: native.Heap
+) -> NativeFlow | None:
     """Who runs calls of the plan natively; None where a step runs in Python, or the core is not there, or something does not fit.
 
     What does not fit is told by whoever runs the plan in Python.
@@ -37,7 +40,7 @@ def native_flow(resources: Resources, heap: native.Heap) -> NativeFlow | None:
     executable = resources.executable
     environment = 0 if executable is None else executable.environment.address
     try:
-        tables = program_tables(resources.plan, exports, environment)
+        tables = program_tables(layout, exports, environment)
     except OverflowError:
         return None
     constants = tuple(resources.constants)

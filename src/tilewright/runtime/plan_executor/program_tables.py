@@ -13,7 +13,7 @@ from tilewright.base.errors import InternalError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol
 from tilewright.formats.executable import FLAG_KEEPS_DENORMALS
-from tilewright.formats.plan import Plan
+from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.formats.plan.program_rows import Item, ProgramRows
 from tilewright.runtime.native.library import Export
 from tilewright.runtime.native.records import COMMAND_FLUSH_DENORMALS
@@ -39,18 +39,18 @@ class ProgramTables:
 
 
 def program_tables(
-    plan: Plan, exports: Mapping[str, Export], environment: int
+    layout: FlowLayout, exports: Mapping[str, Export], environment: int
 ) -> ProgramTables:
     """The tables of a plan without steps on the host.
 
     Args:
-        plan: verified.
+        layout: of the plan, which is verified.
         exports: the kernels, among them all that the plan dispatches.
         environment: the address of what kernels are given.
 
     Raises: OverflowError for numbers beyond 62 bits.
     """
-    rows = ProgramRows(plan)
+    plan, rows = layout.plan, ProgramRows(layout.plan, layout)
     names = [dim.name for dim in plan.dims]
     packer = _Packer((*names, *rows.late_names))
     signatures = [

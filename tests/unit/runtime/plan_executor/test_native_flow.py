@@ -19,6 +19,7 @@ import tilewright as tw
 from fakes.plans import block_plan, flow_plan
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.formats.plan import Plan, SizeRange
+from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor import flow
 from tilewright.runtime.plan_executor.executor import PlanExecutor
@@ -193,7 +194,7 @@ def test_the_heap_gets_back_what_calls_took() -> None:
 
 
 def tables_of(plan: Plan) -> ProgramTables:
-    return program_tables(plan, {}, 0)
+    return program_tables(FlowLayout(plan), {}, 0)
 
 
 def test_tables_with_any_number_changed_are_refused_or_run() -> None:
@@ -258,6 +259,7 @@ def test_numbers_beyond_the_core_are_left_to_python() -> None:
         replace(s, sizes=(SizeRange("K", 0, 1 << 63),)) if s.sizes else s
         for s in plan.steps
     )
-    resources = Resources(replace(plan, steps=steps), None, (), None, None)
-    assert native_flow(resources, native.Heap()) is None
-    assert native_flow(replace(resources, plan=plan), native.Heap()) is not None
+    for given, is_native in ((replace(plan, steps=steps), False), (plan, True)):
+        resources = Resources(given, None, (), None, None)
+        made = native_flow(resources, FlowLayout(given), native.Heap())
+        assert (made is not None) == is_native
