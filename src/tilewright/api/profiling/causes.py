@@ -58,7 +58,7 @@ class Cause(enum.StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Observation:
     """What was seen of a kernel over all its runs in a call.
 
     Attributes:
@@ -113,21 +113,21 @@ class KernelFinding:
 
 def observe(
     session: Session, arrays: Sequence[Array], samples: Sequence[Sequence[Sample]]
-) -> tuple[Facts, ...]:
+) -> tuple[Observation, ...]:
     """What calls that were profiled tell of each kernel, slowest first."""
     dims = session.executor.dimensions_of(arrays)
     plan = None if session.variant is None else session.variant.plan
     places: dict[str, list[int]] = {}
     for place, (step, _) in enumerate(samples[0]):
         places.setdefault(step.target or step.kind, []).append(place)
-    found: list[Facts] = []
+    found: list[Observation] = []
     for row in rows_of(session, arrays, samples):
         steps = [samples[0][place].step for place in places[row.name]]
         runs = [[call[place] for call in samples] for place in places[row.name]]
         came, busy = _threads(runs)
         grids = ([evaluate(extent, dims) for extent in step.grid] for step in steps)
         found.append(
-            Facts(
+            Observation(
                 row=row,
                 pieces=max((int(np.prod(grid)) for grid in grids if grid), default=0),
                 came=came,
@@ -156,24 +156,24 @@ def _threads(runs: Sequence[Sequence[Sample]]) -> tuple[int, float]:
 
 
 def findings_of(
-    facts: Sequence[Facts], limits: Roofline, *, model: str, dims: Mapping[str, int]
+    seen: Sequence[Observation], limits: Roofline, *, model: str, dims: Mapping[str, int]
 ) -> tuple[KernelFinding, ...]:
     """What holds each kernel up, and what would help.
 
     Args:
-        facts: of each kernel.
+        seen: of each kernel.
         limits: of the machine, for the threads that a call may use.
         model: the name of its file, for the commands that are proposed.
         dims: the sizes that a call decided.
     """
-    total = sum(fact.row.time_ns for fact in facts) or 1
+    total = sum(each.row.time_ns for each in seen) or 1
     explainer = _Explainer(limits, model, dims)
-    return tuple(explainer.finding(fact, total) for fact in facts)
+    return tuple(explainer.finding(each, total) for each in seen)
 
 
 @final
 class _Explainer:
-    """Turns facts into sentences."""
+    """Turns what was seen into sentences."""
 
     def __init__(self, limits: Roofline, model: str, dims: Mapping[str, int]) -> None:
         self._limits: Roofline = limits
@@ -181,16 +181,16 @@ class _Explainer:
         self._name: str = shlex.quote(model)
         self._dims: Mapping[str, int] = dims
 
-    def finding(self, facts: Facts, total_ns: int) -> KernelFinding:
-        row = facts.row
+    def finding(self, seen: Observation, total_ns: int) -> KernelFinding:
+        row = seen.row
         limit, near = row.limit(self._limits)
         cause = (
             _by_outcome(row)
             or _by_limit(row, limit, near)
-            or _by_threads(facts, self._limits.threads)
+            or _by_threads(seen, self._limits.threads)
             or Cause.BELOW
         )
-        reason, advice = _WORDS[cause](self, facts, limit, f"{100 * near:.0f} %")
+        reason, advice = _WORDS[cause](self, seen, limit, f"{100 * near:.0f} %")
         return KernelFinding(
             kernel=row.name,
             nodes=row.nodes,
@@ -207,58 +207,58 @@ class _Explainer:
             advice=advice,
         )
 
-    def host(self, facts: Facts, limit: str, percent: str) -> Words:
-        del facts, limit, percent
+    def host(self, seen: Observation, limit: str, percent: str) -> Words:
+        del seen, limit, percent
         reason = "There is no kernel for it: its reference implementation runs, in Python and on one thread."
         return reason, (
             self._coverage(),
             "write the model with another operator, or give the op a body",
         )
 
-    def call(self, facts: Facts, limit: str, percent: str) -> Words:
-        del facts, limit, percent
+    def call(self, seen: Observation, limit: str, percent: str) -> Words:
+        del seen, limit, percent
         return "A code generator of yours made it; nothing is known of its inside.", ()
 
-    def no_lanes(self, facts: Facts, limit: str, percent: str) -> Words:
-        del facts, limit, percent
+    def no_lanes(self, seen: Observation, limit: str, percent: str) -> Words:
+        del seen, limit, percent
         sizes = ", ".join(sorted(self._dims))
         fixed = f"fix the sizes that your calls have ({sizes}): --input-shape"
         reason = "It computes one element after the other, without vectors."
         return reason, (self._coverage(), *((fixed,) if sizes else ()))
 
-    def start(self, facts: Facts, limit: str, percent: str) -> Words:
+    def start(self, seen: Observation, limit: str, percent: str) -> Words:
         del limit, percent
-        each = format_duration(facts.row.time_ns / facts.row.calls)
+        each = format_duration(seen.row.time_ns / seen.row.calls)
         reason = f"A run takes {each}; starting it and waiting for its end is most of that."
         fewer = ("--threads 1: nothing waits for other threads",)
         more = "give a call more to do, such as a larger batch"
         return reason, (more, *(fewer if self._limits.threads > 1 else ()))
 
-    def pieces(self, facts: Facts, limit: str, percent: str) -> Words:
+    def pieces(self, seen: Observation, limit: str, percent: str) -> Words:
         del limit, percent
-        threads, pieces = self._limits.threads, plural(facts.pieces, "piece")
-        idle = threads - facts.pieces
+        threads, pieces = self._limits.threads, plural(seen.pieces, "piece")
+        idle = threads - seen.pieces
         reason = f"Its work is {pieces}, so {idle} of {threads} threads have nothing to do."
-        return reason, ("fewer threads, or larger inputs", *self._tune(facts.row))
+        return reason, ("fewer threads, or larger inputs", *self._tune(seen.row))
 
-    def absent(self, facts: Facts, limit: str, percent: str) -> Words:
+    def absent(self, seen: Observation, limit: str, percent: str) -> Words:
         del limit, percent
         reason = (
-            f"{facts.came} of {self._limits.threads} threads did all of it; the others had not begun when it was over: "
+            f"{seen.came} of {self._limits.threads} threads did all of it; the others had not begun when it was over: "
             "other processes run on their cores, or it is too short for them."
         )
-        return reason, (f"--threads {facts.came}, or a machine that does nothing else",)
+        return reason, (f"--threads {seen.came}, or a machine that does nothing else",)
 
-    def uneven(self, facts: Facts, limit: str, percent: str) -> Words:
+    def uneven(self, seen: Observation, limit: str, percent: str) -> Words:
         del limit, percent
         reason = (
-            f"Its threads work {100 * facts.busy:.0f} % of the time and wait for each other the rest: "
-            f"{plural(facts.pieces, 'piece')} on {self._limits.threads} threads."
+            f"Its threads work {100 * seen.busy:.0f} % of the time and wait for each other the rest: "
+            f"{plural(seen.pieces, 'piece')} on {self._limits.threads} threads."
         )
-        return reason, ("fewer threads", *self._tune(facts.row))
+        return reason, ("fewer threads", *self._tune(seen.row))
 
-    def compute(self, facts: Facts, limit: str, percent: str) -> Words:
-        del facts, limit
+    def compute(self, seen: Observation, limit: str, percent: str) -> Words:
+        del seen, limit
         reason = (
             f"Its multiply-adds run at {percent} of what this machine reaches: "
             "only less arithmetic makes it faster."
@@ -268,12 +268,12 @@ class _Explainer:
             "a smaller model",
         )
 
-    def moved(self, facts: Facts, limit: str, percent: str) -> Words:
-        size = facts.row.size_bytes
+    def moved(self, seen: Observation, limit: str, percent: str) -> Words:
+        size = seen.row.size_bytes
         source = "memory" if limit == MEMORY else f"the {limit} cache"
         rate = f"at {percent} of what {source} delivers: only fewer bytes make it faster."
-        if facts.weight_bytes > size / 2:
-            return f"It reads {format_bytes(facts.weight_bytes)} of weights, {rate}", (
+        if seen.weight_bytes > size / 2:
+            return f"It reads {format_bytes(seen.weight_bytes)} of weights, {rate}", (
                 f"tilewright quantize {self._name} -o small.onnx: 4 or 8 bits a weight",
                 "a larger batch, which reads the weights once for all its rows",
             )
@@ -282,14 +282,14 @@ class _Explainer:
             "a smaller batch, whose tensors stay in a cache",
         )
 
-    def below(self, facts: Facts, limit: str, percent: str) -> Words:
+    def below(self, seen: Observation, limit: str, percent: str) -> Words:
         reason = (
             f"It is nearest to {limit} and reaches {percent} of it. What stops it is none of the limits: short loops, "
             "work that is no multiply-add (exponentials, taking numbers apart), or a schedule that could be better."
         )
-        name = facts.row.name
+        name = seen.row.name
         look = f"tilewright inspect {self._name} --output=kernel --kernel={name} says why its schedule is as it is"
-        return reason, (*self._tune(facts.row), look)
+        return reason, (*self._tune(seen.row), look)
 
     def _coverage(self) -> str:
         return f"tilewright coverage {self._name} names the node and the reason"
@@ -303,7 +303,7 @@ class _Explainer:
         return (f"{words} --threads {self._limits.threads}{dims}",)
 
 
-_WORDS: Final[Mapping[Cause, Callable[[_Explainer, Facts, str, str], Words]]] = {
+_WORDS: Final[Mapping[Cause, Callable[[_Explainer, Observation, str, str], Words]]] = {
     Cause.HOST: _Explainer.host,
     Cause.CALL: _Explainer.call,
     Cause.NO_LANES: _Explainer.no_lanes,
@@ -341,10 +341,10 @@ def _by_limit(row: KernelRow, limit: str, near: float) -> Cause | None:
     return {"compute": Cause.COMPUTE, MEMORY: Cause.MEMORY}.get(limit, Cause.CACHE)
 
 
-def _by_threads(facts: Facts, threads: int) -> Cause | None:
+def _by_threads(seen: Observation, threads: int) -> Cause | None:
     """How its threads shared it, where that is the matter."""
-    if 0 < facts.pieces < threads:
+    if 0 < seen.pieces < threads:
         return Cause.PIECES
-    if 0 < facts.came < threads:
+    if 0 < seen.came < threads:
         return Cause.ABSENT
-    return Cause.UNEVEN if facts.came > 1 and facts.busy < _EVEN else None
+    return Cause.UNEVEN if seen.came > 1 and seen.busy < _EVEN else None

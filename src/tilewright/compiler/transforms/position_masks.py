@@ -51,16 +51,16 @@ Place = Sequence[Dim]
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Levels:
+class _Threshold:
     """`inside` where `bound >= 0`, `outside` elsewhere."""
 
     bound: Dim
     inside: float
     outside: float
 
-    def mapped(self, change: Callable[[float], float]) -> _Levels:
+    def mapped(self, change: Callable[[float], float]) -> _Threshold:
         """Both numbers changed."""
-        return _Levels(self.bound, change(self.inside), change(self.outside))
+        return _Threshold(self.bound, change(self.inside), change(self.outside))
 
 
 # --- numbers of a place ----------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _of_progression(array: Array, place: Place) -> Dim | None:
 # --- two numbers -----------------------------------------------------------------------------
 
 
-def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Levels | None:
+def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Threshold | None:
     """The two numbers, or truth values, of a tensor, and where which of them is."""
     node, array = value.node, constant_of(value)
     if array is not None:
@@ -170,14 +170,14 @@ _CHANGES: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-def _compared(node: Node, place: Place, depth: int) -> _Levels | None:
+def _compared(node: Node, place: Place, depth: int) -> _Threshold | None:
     left, right = (_at(operand(node, i), place, depth) for i in range(2))
     if left is None or right is None:
         return None
-    return _Levels(_BOUNDS[node.op](left, right), 1.0, 0.0)
+    return _Threshold(_BOUNDS[node.op](left, right), 1.0, 0.0)
 
 
-def _cut(node: Node, place: Place, depth: int) -> _Levels | None:
+def _cut(node: Node, place: Place, depth: int) -> _Threshold | None:
     """A triangle of a matrix of one number, zeros elsewhere."""
     del depth
     filled, diagonal = splat_of(operand(node)), optional_operand(node, 1)
@@ -185,10 +185,10 @@ def _cut(node: Node, place: Place, depth: int) -> _Levels | None:
     if filled is None or offset is None:
         return None
     behind = place[-1] - place[-2] - int(offset)
-    return _Levels(behind if flag(node, "upper") else -behind, float(filled), 0.0)
+    return _Threshold(behind if flag(node, "upper") else -behind, float(filled), 0.0)
 
 
-def _chosen(node: Node, place: Place, depth: int) -> _Levels | None:
+def _chosen(node: Node, place: Place, depth: int) -> _Threshold | None:
     """A choice between two numbers, by a truth value that has two levels."""
     x, y = (splat_of(operand(node, i)) for i in (1, 2))
     condition = operand(node, 0)
@@ -198,12 +198,12 @@ def _chosen(node: Node, place: Place, depth: int) -> _Levels | None:
     return found.mapped(lambda chosen: float(x if chosen else y))
 
 
-def _negated(node: Node, place: Place, depth: int) -> _Levels | None:
+def _negated(node: Node, place: Place, depth: int) -> _Threshold | None:
     found = _levels(operand(node), place, depth)
     return None if found is None else found.mapped(lambda x: float(not x))
 
 
-def _changed(node: Node, place: Place, depth: int) -> _Levels | None:
+def _changed(node: Node, place: Place, depth: int) -> _Threshold | None:
     """Arithmetic of two numbers and one."""
     change, dtype = _CHANGES[node.op], node.result.type.dtype
     left, right = operand(node, 0), operand(node, 1)
@@ -219,7 +219,7 @@ def _changed(node: Node, place: Place, depth: int) -> _Levels | None:
     return found.mapped(lambda b: _as(dtype, change(float(cast("float", x)), b)))
 
 
-def _converted(node: Node, place: Place, depth: int) -> _Levels | None:
+def _converted(node: Node, place: Place, depth: int) -> _Threshold | None:
     found, dtype = _levels(operand(node), place, depth), node.result.type.dtype
     return None if found is None else found.mapped(lambda x: _as(dtype, x))
 
@@ -232,7 +232,7 @@ def _as(dtype: DType, number: float) -> float:
         return float(np.float64(number).astype(dtype.numpy))
 
 
-_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Levels | None]]] = {
+_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold | None]]] = {
     **dict.fromkeys(_BOUNDS, _compared),
     **dict.fromkeys(_CHANGES, _changed),
     "trilu": _cut,
@@ -242,7 +242,7 @@ _LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Levels | None]]] = {
 }
 
 
-def _of_triangle(array: Array, place: Place) -> _Levels | None:
+def _of_triangle(array: Array, place: Place) -> _Threshold | None:
     """An array of one number up to a diagonal, and another behind it."""
     if array.ndim < 2 or not array.size or array.size > _LARGEST:
         return None
@@ -259,7 +259,7 @@ def _of_triangle(array: Array, place: Place) -> _Levels | None:
     if not first or not hidden.size or not _is_one(flat[shown]) or not _is_one(hidden):
         return None
     inside, outside = float(flat[0, 0]), float(hidden[0])
-    return _Levels(place[-2] + (first - 1) - place[-1], inside, outside)
+    return _Threshold(place[-2] + (first - 1) - place[-1], inside, outside)
 
 
 def _is_one(numbers: np.ndarray) -> bool:

@@ -46,7 +46,7 @@ def split_phases(node: Node, emit: Emitter) -> Value | None:
     if axes is None or not are_few(axes):
         return None
     padded = _padded(x, axes, emit)
-    parts = _Parts(node, axes, padded, emit)
+    parts = _PhaseConvolutions(node, axes, padded, emit)
     return _interleaved(parts.joined(()), node, axes, emit)
 
 
@@ -95,7 +95,7 @@ def _padded(x: Value, axes: Sequence[Axis], emit: Emitter) -> Value:
 
 
 @final
-class _Parts:
+class _PhaseConvolutions:
     """The convolutions of one node.
 
     Their results are [N, places…, outer, phases…, inner]: `outer` and `inner` are groups and

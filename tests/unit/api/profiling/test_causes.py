@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.api.profiling import KernelRow
-from tilewright.api.profiling.causes import Cause, Facts, findings_of
+from tilewright.api.profiling.causes import Cause, Observation, findings_of
 from tilewright.api.profiling.roofline import Roofline
 from tilewright.base.outcome import Outcome
 
@@ -21,8 +21,8 @@ def row(
     return KernelRow("k", 1, flops, size_bytes, time_ns, outcome, ("node",))
 
 
-BUSY = Facts(row=row(1_000_000, flops=90_000_000), pieces=8, came=4)
-BELOW = Facts(row=row(1_000_000, flops=30_000_000), pieces=8, came=4, busy=0.95)
+BUSY = Observation(row=row(1_000_000, flops=90_000_000), pieces=8, came=4)
+BELOW = Observation(row=row(1_000_000, flops=30_000_000), pieces=8, came=4, busy=0.95)
 CASES = (
     (replace(BUSY, row=row(1_000_000, outcome=Outcome.HOST)), Cause.HOST, "in Python"),
     (replace(BUSY, row=row(1_000_000, outcome=Outcome.CALL)), Cause.CALL, "code generator"),
@@ -65,11 +65,11 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize(("facts", "cause", "words"), CASES, ids=lambda v: str(v)[:20])
+@pytest.mark.parametrize(("seen", "cause", "words"), CASES, ids=lambda v: str(v)[:20])
 def test_a_kernel_has_the_cause_that_its_facts_show(
-    facts: Facts, cause: Cause, words: str
+    seen: Observation, cause: Cause, words: str
 ) -> None:
-    (finding,) = findings_of([facts], LIMITS, model="m.onnx", dims={"batch": 3})
+    (finding,) = findings_of([seen], LIMITS, model="m.onnx", dims={"batch": 3})
     assert finding.cause is cause
     assert words in finding.reason
     assert bool(finding.advice) == (cause is not Cause.CALL)
@@ -78,16 +78,16 @@ def test_a_kernel_has_the_cause_that_its_facts_show(
 
 def test_what_is_at_a_limit_or_too_short_has_nothing_to_win() -> None:
     done = {Cause.COMPUTE, Cause.MEMORY, Cause.CACHE, Cause.START, Cause.CALL}
-    for facts, cause, _ in CASES:
-        (finding,) = findings_of([facts], LIMITS, model="m.onnx", dims={})
+    for seen, cause, _ in CASES:
+        (finding,) = findings_of([seen], LIMITS, model="m.onnx", dims={})
         assert (finding.could_save_ns == 0) == (cause in done)
     (finding,) = findings_of([BELOW], LIMITS, model="m.onnx", dims={})
     assert finding.could_save_ns == 700_000
 
 
 def test_one_thread_waits_for_nobody() -> None:
-    facts = replace(BELOW, pieces=1, came=1, busy=0.5)
-    (finding,) = findings_of([facts], ALONE, model="m.onnx", dims={})
+    seen = replace(BELOW, pieces=1, came=1, busy=0.5)
+    (finding,) = findings_of([seen], ALONE, model="m.onnx", dims={})
     assert finding.cause is Cause.BELOW
 
 

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from fakes.small_models import mlp, with_host_op
 from tilewright.api.profiling import KernelRow
-from tilewright.api.profiling.causes import Cause, Facts, findings_of
+from tilewright.api.profiling.causes import Cause, Observation, findings_of
 from tilewright.api.profiling.explanation import Explanation
 from tilewright.api.profiling.roofline import Roofline
 from tilewright.base.diagnostics import TilewrightWarning
@@ -21,16 +21,16 @@ from tilewright.base.outcome import Outcome
 LIMITS = Roofline(4, 100e9, 10e9)
 
 
-def facts(time_ns: int, flops: int) -> Facts:
+def seen(time_ns: int, flops: int) -> Observation:
     row = KernelRow("k", 1, flops, 0, time_ns, Outcome.TILED, ("node",))
-    return Facts(row=row, pieces=8, came=4, busy=0.95)
+    return Observation(row=row, pieces=8, came=4, busy=0.95)
 
 
-BUSY = facts(1_000_000, 90_000_000)
-BELOW = facts(1_000_000, 30_000_000)
+BUSY = seen(1_000_000, 90_000_000)
+BELOW = seen(1_000_000, 30_000_000)
 
 
-def explanation(*seen: Facts, **changes: int) -> Explanation:
+def explanation(*seen: Observation, **changes: int) -> Explanation:
     times = {"call_ns": 9_000_000, "best_call_ns": 1, "steps_ns": 1, "best_ns": 1} | changes
     found = findings_of(seen, LIMITS, model="m.onnx", dims={})
     return Explanation(
@@ -39,7 +39,7 @@ def explanation(*seen: Facts, **changes: int) -> Explanation:
 
 
 def test_the_text_begins_with_the_call_and_sums_causes_up() -> None:
-    small = facts(1_000, 90_000)
+    small = seen(1_000, 90_000)
     found = explanation(BELOW, BUSY, small, steps_ns=2_001_000, best_ns=2_001_000)
     text = str(found)
     assert text.startswith("m.onnx: 9.00 ms a call on 4 threads, n = 2\n")

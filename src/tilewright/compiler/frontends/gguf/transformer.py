@@ -39,7 +39,7 @@ from tilewright.compiler.frontends.gguf.rope import (
     turned,
     turning,
 )
-from tilewright.compiler.frontends.gguf.weights import Part, Projection, Weights
+from tilewright.compiler.frontends.gguf.weights import Projection, StackedMatrix, Weights
 from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.record import Record
@@ -347,7 +347,7 @@ class Transformer:
         shape = (None, None) if apart else (form.experts, None, None)
         ends = [f"{name}.{number}" if apart else f"{name}_exps" for name in names]
         inner = self.weights.tensor(f"{ends[2]}.weight", shape).shape[-1]
-        part = None if apart else Part(number, form.experts)
+        part = None if apart else StackedMatrix(number, form.experts)
         gate, up, down = (
             Projection(name, rows, None, part)
             for name, rows in zip(ends, (inner, inner, form.width), strict=True)

@@ -29,7 +29,7 @@ Order = npt.NDArray[np.int64]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Part:
+class StackedMatrix:
     """One of `count` matrices that stand one after the other in a tensor."""
 
     index: int
@@ -47,7 +47,7 @@ class Projection:
     name: str
     rows: int
     order: Order | None = None
-    part: Part | None = None
+    part: StackedMatrix | None = None
 
 
 @final

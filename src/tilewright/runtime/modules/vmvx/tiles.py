@@ -260,7 +260,7 @@ def _unpack(
             )
 
 
-class _Part(NamedTuple):
+class _TileRange(NamedTuple):
     """A range of rows or columns that is made of equal parts of tiles."""
 
     begin: int
@@ -270,12 +270,12 @@ class _Part(NamedTuple):
     length: int  # of each tile's part
 
 
-def _whole_and_rest(size: int, tile: int) -> list[_Part]:
+def _whole_and_rest(size: int, tile: int) -> list[_TileRange]:
     """The whole tiles of a dimension, and the part of one behind them."""
     tiles, rest = divmod(size, tile)
     parts = [
-        _Part(0, tiles * tile, 0, tiles, tile),
-        _Part(size - rest, size, tiles, 1, rest),
+        _TileRange(0, tiles * tile, 0, tiles, tile),
+        _TileRange(size - rest, size, tiles, 1, rest),
     ]
     return [part for part in parts if part.begin < part.end]
 
