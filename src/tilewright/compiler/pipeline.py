@@ -510,9 +510,15 @@ def warn_about_slow_kernels(
                 "no rule found lanes for it",
                 location=group.nodes[0].location,
                 cost=_slow_cost(record.verdict, len(group.nodes)),
-                hint="the notes of the kernel say why: tilewright inspect --output=kernel "
-                f"--kernel={record.name}",
+                hint=_where_notes_are(group.nodes[0].location.file, record.name),
             )
+
+
+def _where_notes_are(file: str, kernel: str) -> str:
+    """What shows why a kernel runs as it does."""
+    if file.startswith("<"):  # a model that is no file
+        return f"the notes of the kernel say why: Model.kernels, the one called '{kernel}', its kernel_ir"
+    return f"the notes of the kernel say why: tilewright inspect {file} --output=kernel --kernel={kernel}"
 
 
 def _slow_cost(verdict: Verdict, count: int) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from fakes import onnx_models
 from fakes.small_models import mlp, scale_and_shift, with_host_op
@@ -158,6 +161,21 @@ def test_a_heavy_kernel_without_lanes_is_warned_of_with_its_cost() -> None:
     assert "in lanes" in warning.cost
     assert compiled.kernels[0][-1].name in warning.hint
     assert {step.outcome for step in compiled.parts[0].plan.steps} == {Outcome.GENERIC}
+
+
+@pytest.mark.usefixtures("without_lanes")
+def test_the_command_that_shows_why_a_kernel_is_slow_names_its_file(tmp_path: Path) -> None:
+    shape = (128, 128)
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xyz"
+    ]
+    node = helper.make_node("MatMul", ["x", "y"], ["z"])
+    model = helper.make_model(helper.make_graph([node], "g", values[:2], values[2:]))
+    onnx.save(model, tmp_path / "net.onnx")
+    (warning,) = pipeline.compile_model(tmp_path / "net.onnx", OPTIONS).diagnostics.warnings
+    assert "tilewright inspect net.onnx --output=kernel --kernel=matmul" in warning.hint
+    (other,) = pipeline.compile_model(product(128), OPTIONS).diagnostics.warnings
+    assert "Model.kernels" in other.hint
 
 
 @pytest.mark.usefixtures("without_lanes")
