@@ -100,10 +100,14 @@ def _are_apart(
 
 def _are_numbered_apart(a: Access, b: Access) -> bool:
     """Whether an index of both is a number, and not the same: most pairs in code that is written out."""
-    return a.lanes == b.lanes == 1 and any(
-        isinstance(x, int) and isinstance(y, int) and x != y
-        for x, y in zip(a.indices, b.indices, strict=True)
-    )
+    return a.lanes == b.lanes == 1 and _are_numbered_differently(a, b)
+
+
+def _are_numbered_differently(a: Access, b: Access) -> bool:
+    for x, y in zip(a.indices, b.indices, strict=True):
+        if isinstance(x, int) and isinstance(y, int) and x != y:
+            return True
+    return False
 
 
 def carried(
@@ -119,9 +123,7 @@ def carried(
     with the same commutative operator are no dependence unless `updates_commute` is False.
     """
     found = accesses(loop.body)
-    private = frozenset(
-        b for b in private_buffers(loop.body) if not live_outside(scope, loop, b)
-    )
+    private = frozenset(only_inside(private_buffers(loop.body), scope, loop))
     writes = [a for a in found if a.write]
     shared = (*outer, loop.var)
     changed = _changed(writes)
@@ -171,56 +173,82 @@ def private_buffers(body: Sequence[Statement]) -> list[Buffer]:
 
     The caller must know that nothing after `body` reads them (`live_outside`).
     """
-    order = accesses(body)
-    buffers = {
-        a.buffer: None for a in order if a.write and a.buffer.space is not Space.DEVICE
-    }
-    changed = _changed(order)
-    return [
-        b
-        for b in buffers
-        if _written_first([a for a in order if a.buffer is b])
-        and not any(a.buffer is b and _moves(a, changed) for a in order)
-    ]
+    found = accesses(body)
+    changed = _changed(found)
+    written = dict.fromkeys(a.buffer for a in found if a.write)
+    return [b for b in written if _is_private(b, found, changed)]
+
+
+def is_private(body: Sequence[Statement], buffer: Buffer) -> bool:
+    """Whether `buffer` is one of the `private_buffers` of `body`."""
+    found = accesses(body)
+    changed = _changed(found)
+    return buffer in changed and _is_private(buffer, found, changed)
+
+
+def _is_private(
+    buffer: Buffer, found: Sequence[Access], changed: AbstractSet[Buffer]
+) -> bool:
+    if buffer.space is Space.DEVICE:
+        return False
+    order = [a for a in found if a.buffer is buffer]
+    return _written_first(order) and not any(_moves(a, changed) for a in order)
 
 
 def _written_first(order: Sequence[Access]) -> bool:
     writes: list[Access] = []
+    known: set[object] = set()  # reads of written code are mostly those of a few elements
     for access in order:
         if access.write:
             writes.append(access)
-        elif not _covered(writes, access):
+            continue
+        key = (
+            access.indices, access.lanes,
+            tuple(map(id, access.inner)), tuple(map(id, access.guards)),
+        )  # fmt: skip
+        if key in known:
+            continue
+        if not _covered(writes, access):
             return False
+        known.add(key)
     return True
 
 
 def _covered(writes: Sequence[Access], read: Access) -> bool:
     """Whether one write, or several that each define an element, defined what `read` may touch."""
-    return any(_covers(w, read) for w in writes) or all(
-        any(_covers(w, element) for w in writes) for element in _elements(read)
+    if any(_covers(w, read) for w in writes):
+        return True
+    elements = _elements(read)
+    return elements is not None and all(
+        any(_covers(w, element) for w in writes) for element in elements
     )
 
 
-def _elements(read: Access) -> Iterable[Access]:
-    """A read that goes over a few elements with variables of loops, as one read of each element."""
+def _elements(read: Access) -> Iterable[Access] | None:
+    """A read that goes over a few elements with variables of loops, as one read of each element; None if it does not."""
     extents = {str(loop.var.name): loop.extent for loop in read.inner}
     choices: list[Sequence[Dim]] = []
     for index in read.indices:
         extent = extents.get(str(index))
         choices.append(range(extent) if isinstance(extent, int) else (index,))
-    if math.prod(map(len, choices)) > _FEW_ELEMENTS:
-        return (read,)
+    is_one = all(
+        choice[:1] == (index,) for choice, index in zip(choices, read.indices, strict=True)
+    )
+    if is_one or math.prod(map(len, choices)) > _FEW_ELEMENTS:
+        return None
     return (replace(read, indices=indices) for indices in itertools.product(*choices))
 
 
 def _covers(write: Access, read: Access) -> bool:
     """Whether the finished loops of `write` defined every element that `read` may touch."""
+    if write.lanes != read.lanes or _are_numbered_differently(write, read):
+        return False
     own = {
         loop.var.name: loop
         for loop in write.inner
         if not any(loop is other for other in read.inner)
     }
-    if write.lanes != read.lanes or not _runs_if(write, read):
+    if not _runs_if(write, read):
         return False
     if any(_mentions(loop.extent, own) for loop in own.values()):
         return False
@@ -249,8 +277,9 @@ def _runs_if(write: Access, read: Access) -> bool:
 
 
 def _mentions(dim: Dim, names: Iterable[str]) -> bool:
-    symbols = {s.name for s in symbolic.symbols(dim)}
-    return any(name in symbols for name in names) or any(True for _ in payloads(dim))
+    if isinstance(dim, int):
+        return False
+    return any(name in dim.names for name in names) or any(True for _ in payloads(dim))
 
 
 def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
@@ -270,6 +299,27 @@ def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
             return False
         size = size * loop.extent
     return within(y - rest, size, read.inner)
+
+
+def only_inside(
+    buffers: Iterable[Buffer], body: Sequence[Statement], part: Statement
+) -> list[Buffer]:
+    """Those of `buffers` that nothing in `body` outside `part` touches."""
+    wanted = list(buffers)
+    touched = set(_touched_outside(body, part)) if wanted else ()
+    return [buffer for buffer in wanted if buffer not in touched]
+
+
+def _touched_outside(body: Sequence[Statement], part: Statement) -> Iterable[Buffer]:
+    for statement in body:
+        if statement is part:
+            continue
+        for load in loads_of(statement):
+            yield load.buffer
+        if isinstance(statement, Store):
+            yield statement.buffer
+        if isinstance(statement, For | If):
+            yield from _touched_outside(statement.body, part)
 
 
 def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:

@@ -13,7 +13,14 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
     update_operator,
 )
-from tilewright.compiler.analysis.dependence import carried, overlap, private_buffers
+from tilewright.compiler.analysis.dependence import (
+    carried,
+    is_private,
+    live_outside,
+    only_inside,
+    overlap,
+    private_buffers,
+)
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.expressions import const
@@ -157,6 +164,27 @@ def test_a_buffer_written_first_is_private() -> None:
     kernel = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
     assert [b.name for b in private_buffers(find(kernel, "i").body)] == ["t"]
     assert carried(find(kernel, "i"), scope=kernel.body) is None
+
+
+def test_one_buffer_is_private_where_it_is_among_the_private_ones() -> None:
+    kernel = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
+    body = find(kernel, "i").body
+    private = private_buffers(body)
+    buffers = dict.fromkeys(access.buffer for access in accesses(body))
+    assert len(private) == 1 < len(buffers)
+    assert [b for b in buffers if is_private(body, b)] == private
+    assert not is_private((), private[0])
+
+
+def test_what_only_one_part_touches_is_what_is_not_live_outside_of_it() -> None:
+    kernel = row_sums()
+    part = find(kernel, "i")
+    buffers = list(dict.fromkeys(access.buffer for access in accesses(kernel.body)))
+    inside = [b for b in buffers if not live_outside(kernel.body, part, b)]
+    assert only_inside(buffers, kernel.body, part) == inside
+    assert inside != buffers
+    assert only_inside(buffers, part.body, part) != inside
+    assert only_inside((), kernel.body, part) == []
 
 
 @pytest.mark.parametrize(

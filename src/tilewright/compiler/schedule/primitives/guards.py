@@ -19,7 +19,7 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
     loads_of,
 )
-from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -106,13 +106,14 @@ def _droppable(kernel: Kernel, guard: If) -> bool:
     condition = {s.name for s in expression_symbols(guard.condition)}
     loops_of_condition = [s for s in around if s.var.name in condition]
     facts = known_facts(path_to(kernel.body, guard) or ())
+    known = _Known(kernel, guard)
     for access in users:
         inside = (*around, *access.inner)
         sizes = zip(access.indices, access.buffer.shape, strict=True)
         in_bounds = all(within(index, size, inside, facts) for index, size in sizes)
         if not in_bounds and not _admitted_anyway(kernel, guard, access, inside):
             return False
-        if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
+        if access.write and not _unobserved(known, access, loops_of_condition):
             return False
     return True
 
@@ -158,9 +159,36 @@ def _has_mask(access: Access) -> bool:
     return any(v.buffer is access.buffer and v.mask is not None for v in found)
 
 
-def _unobserved(
-    kernel: Kernel, guard: If, write: Access, condition_loops: Sequence[For]
-) -> bool:
+@final
+@dataclass(slots=True)
+class _Known:
+    """What is asked of the kernel around a guard, once: code that is written out stores to many elements of one buffer."""
+
+    kernel: Kernel
+    guard: If
+    _private: dict[tuple[str, Buffer], bool] = field(default_factory=dict)
+    _reads: dict[Buffer, list[tuple[tuple[Statement, ...], Statement, Load]]] = field(
+        default_factory=dict
+    )
+
+    def is_private(self, loop: For, buffer: Buffer) -> bool:
+        """Whether every iteration of a loop has a buffer for itself, in what the guard lets through."""
+        key = (loop.var.name, buffer)
+        if key not in self._private:
+            inside = {loop.var.name, *(x.var.name for x in loops(loop.body))}
+            self._private[key] = not live_outside(
+                self.kernel.body, loop, buffer
+            ) and is_private(_let_through(loop.body, self.guard.condition, inside), buffer)
+        return self._private[key]
+
+    def reads(self, buffer: Buffer) -> list[tuple[tuple[Statement, ...], Statement, Load]]:
+        """Every load of a buffer, with its statement and what stands around that."""
+        if buffer not in self._reads:
+            self._reads[buffer] = _reads(self.kernel.body, buffer)
+        return self._reads[buffer]
+
+
+def _unobserved(known: _Known, write: Access, condition_loops: Sequence[For]) -> bool:
     """Whether elements written only without the guard reach no statement that runs with it."""
     if write.buffer.space not in _LOCAL:
         return False
@@ -168,18 +196,10 @@ def _unobserved(
     if not distinct(write, write, [s.var for s in own]):
         return False
     others = [s for s in condition_loops if not any(s is x for x in own)]
-    if not all(_is_private(kernel, s, write.buffer, guard) for s in others):
+    if not all(known.is_private(s, write.buffer) for s in others):
         return False
     places = {s.var.name: reference(s.var) for s in condition_loops}
-    return _Excluded(kernel, guard).are_unread(write.buffer, write.indices, places)
-
-
-def _is_private(kernel: Kernel, loop: For, buffer: Buffer, guard: If) -> bool:
-    """Whether every iteration of a loop has a buffer for itself, in what the guard lets through."""
-    if live_outside(kernel.body, loop, buffer):
-        return False
-    inside = {loop.var.name, *(x.var.name for x in loops(loop.body))}
-    return buffer in private_buffers(_let_through(loop.body, guard.condition, inside))
+    return _Excluded(known).are_unread(write.buffer, write.indices, places)
 
 
 def _let_through(
@@ -225,13 +245,11 @@ class _Excluded:
     """The iterations that a guard keeps out, and what their elements of temporaries reach.
 
     Attributes:
-        kernel: where all of it stands.
-        guard: the guard.
+        known: the guard, and the kernel around it.
         seen: statements that were looked at, with the places of the tested variables in them.
     """
 
-    kernel: Kernel
-    guard: If
+    known: _Known
     seen: set[tuple[int, tuple[Dim, ...]]] = field(default_factory=set)
 
     def are_unread(
@@ -244,7 +262,7 @@ class _Excluded:
         return all(
             self._is_guarded(path, indices, places, read)
             or self._stays_apart(path, statement, indices, places, read)
-            for path, statement, read in _reads(self.kernel.body, buffer)
+            for path, statement, read in self.known.reads(buffer)
         )
 
     def _is_guarded(
@@ -267,7 +285,7 @@ class _Excluded:
                 renamed[symbol.name] = y
             elif x != y:
                 return False
-        here = substitute_expression(self.guard.condition, places)
+        here = substitute_expression(self.known.guard.condition, places)
         wanted = expression_text(here)
         return any(
             isinstance(s, If)
@@ -310,7 +328,7 @@ class _Excluded:
     ) -> bool:
         """Whether `place` is the variable of a loop around whose iterations each have the buffer."""
         around = [s for s in path if isinstance(s, For) and reference(s.var) == place]
-        return any(_is_private(self.kernel, loop, buffer, self.guard) for loop in around)
+        return any(self.known.is_private(loop, buffer) for loop in around)
 
 
 def _place_read(place: Dim, written: Sequence[Dim], read: Sequence[Dim]) -> Dim | None:

@@ -18,7 +18,7 @@ from tilewright.compiler.analysis.dependence import (
     carried,
     check_fixed,
     conflict,
-    live_outside,
+    only_inside,
     private_buffers,
 )
 from tilewright.compiler.kernel.expressions import Expressions
@@ -255,9 +255,7 @@ def _moved_inward(before: Sequence[For], after: Sequence[For]) -> list[For] | No
 def _is_parallel(kernel: Kernel, loop: For, innermost: For) -> bool:
     """Whether iterations of `loop` share nothing but what is private to those of `innermost`."""
     private = frozenset(
-        b
-        for b in private_buffers(innermost.body)
-        if not live_outside(kernel.body, innermost, b)
+        only_inside(private_buffers(innermost.body), kernel.body, innermost)
     )
     found = accesses(loop.body)
     writes = [a for a in found if a.write]

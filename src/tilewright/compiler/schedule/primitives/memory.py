@@ -14,7 +14,12 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import Access, Fact, accesses, known_facts
-from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.dependence import (
+    is_private,
+    live_outside,
+    only_inside,
+    private_buffers,
+)
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
@@ -110,7 +115,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
         raise ScheduleError(f"'{buffer}' is used outside '{loop}'", location=kernel.name)
     own = Buffer(old.name, old.dtype, old.shape, _space(scope))
     body = replace_buffers(outer.body, {old: own})
-    if all(b is not own for b in private_buffers(body)):
+    if not is_private(body, own):
         raise ScheduleError(
             f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
         )
@@ -393,9 +398,7 @@ def expand(kernel: Kernel, loop: str) -> Kernel:
     Raises: ScheduleError if the loop has no constant bound on its extent.
     """
     outer = find(kernel, loop)
-    private = [
-        b for b in private_buffers(outer.body) if not live_outside(kernel.body, outer, b)
-    ]
+    private = only_inside(private_buffers(outer.body), kernel.body, outer)
     count = largest(outer.extent)
     new = {b: Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
     body = outer.body

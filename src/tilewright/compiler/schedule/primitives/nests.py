@@ -18,7 +18,7 @@ from tilewright.compiler.analysis.dependence import (
     check_fixed,
     check_guard_fixed,
     conflict,
-    live_outside,
+    only_inside,
     overlap,
     private_buffers,
 )
@@ -144,7 +144,7 @@ def fission(
         return kernel, (WHOLE,)
     check_fixed(nest, body)
     variables = tuple(s.var for s in nest)
-    private = [b for b in private_buffers(body) if not live_outside(kernel.body, outer, b)]
+    private = only_inside(private_buffers(body), kernel.body, outer)
     expanded = [b for b in private if _crosses(parts, b)]
     for access in accesses(body):
         if access.lanes != 1 and any(access.buffer is b for b in expanded):

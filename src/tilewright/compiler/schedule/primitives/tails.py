@@ -15,6 +15,7 @@ from tilewright.compiler.analysis.dependence import (
     check_fixed,
     check_guard_fixed,
     live_outside,
+    only_inside,
     private_buffers,
 )
 from tilewright.compiler.analysis.proofs import within
@@ -64,8 +65,7 @@ def copy_of(
     names = names or names_of(kernel)
     own = {
         b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
-        for b in private_buffers(body)
-        if not live_outside(kernel.body, original, b)
+        for b in only_inside(private_buffers(body), kernel.body, original)
     }
     copy = replace_buffers(rename_loops(body, names), own)
     return add_locals(kernel, own.values()), copy

@@ -16,7 +16,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.dependence import only_inside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
@@ -240,9 +240,7 @@ def _adds_few(
 def _totals(s: Schedule, loop: For) -> dict[str, str | None]:
     """Buffers whose one element every iteration updates, with the operator."""
     found: dict[str, str | None] = {}
-    own = [
-        b for b in private_buffers(loop.body) if not live_outside(s.kernel.body, loop, b)
-    ]
+    own = only_inside(private_buffers(loop.body), s.kernel.body, loop)
     for access in accesses(loop.body):
         if not access.write or any(access.buffer is b for b in own):
             continue
