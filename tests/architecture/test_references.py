@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -38,25 +39,33 @@ def tracked() -> tuple[str, ...]:
     return tuple(listed.stdout.splitlines())
 
 
-def lines() -> list[tuple[str, str]]:
-    """Every line of every text, with its place."""
-    return [
-        (f"{name}:{number}", line)
+@cache
+def texts() -> dict[str, str]:
+    """Every text, by its path."""
+    return {
+        name: (ROOT / name).read_text("utf-8")
         for name in tracked()
         if Path(name).suffix in SUFFIXES
         and (ROOT / name).is_file()
         and (ROOT / name) != Path(__file__)
-        for number, line in enumerate((ROOT / name).read_text("utf-8").splitlines(), 1)
-    ]
+    }
+
+
+def all_of(pattern: str | re.Pattern[str], *left_out: str) -> Iterator[tuple[str, str]]:
+    """What a pattern finds, its group if it has one, with its place; in no file that begins like one left out."""
+    for name, text in texts().items():
+        if name.startswith(left_out):
+            continue
+        for match in re.finditer(pattern, text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{name}:{line}", match[match.re.groups]
 
 
 def test_pages_that_are_named_are_here() -> None:
     pages = {Path(name).name for name in tracked()} | FOREIGN
     missing = [
         f"{place}: {name}"
-        for place, line in lines()
-        if not place.startswith("tests/")  # which make pages
-        for name in re.findall(r"[\w-]+\.md\b", line)
+        for place, name in all_of(r"[\w-]+\.md\b", "tests/")  # which make pages
         if name not in pages and not any(page.endswith(name) for page in pages)
     ]
     assert missing == []
@@ -75,9 +84,7 @@ def places() -> frozenset[str]:
 def test_files_that_are_named_are_here() -> None:
     missing = [
         f"{place}: {name}"
-        for place, line in lines()
-        if not place.startswith(OF_THEIR_OWN)
-        for name in PATH.findall(line)
+        for place, name in all_of(PATH, *OF_THEIR_OWN)
         if name not in places() and Path(name).name not in FOREIGN
     ]
     assert missing == []
@@ -87,9 +94,7 @@ def test_python_files_that_are_named_without_a_folder_are_here() -> None:
     files = {Path(name).name for name in tracked()}
     missing = [
         f"{place}: {name}"
-        for place, line in lines()
-        if not place.startswith((*OF_THEIR_OWN, "CHANGELOG.md"))
-        for name in re.findall(r"`(\w+\.py)\b", line)
+        for place, name in all_of(r"`(\w+\.py)\b", *OF_THEIR_OWN, "CHANGELOG.md")
         if name not in files
     ]
     assert missing == []
@@ -98,9 +103,7 @@ def test_python_files_that_are_named_without_a_folder_are_here() -> None:
 def test_names_with_dots_lead_to_something() -> None:
     missing = [
         f"{place}: {name}"
-        for place, line in lines()
-        if not place.startswith((*OF_THEIR_OWN, "CHANGELOG.md"))
-        for name in DOTTED.findall(line)
+        for place, name in all_of(DOTTED, *OF_THEIR_OWN, "CHANGELOG.md")
         if not leads_somewhere(name)
     ]
     assert missing == []
@@ -119,7 +122,7 @@ def leads_somewhere(name: str) -> bool:
 
 
 def test_nobody_cites_notes_that_are_not_here() -> None:
-    assert [f"{place}: {line}" for place, line in lines() if CITATION.search(line)] == []
+    assert [f"{place}: {text}" for place, text in all_of(CITATION)] == []
 
 
 def test_the_teaching_compiler_names_places_of_the_house() -> None:

@@ -95,7 +95,11 @@ def test_types_are_checked_wherever_torch_is_not_imported() -> None:
 
 
 SAYS_NOTHING = {"what", "who", "whom", "why", "thing", "things", "stuff", "foo"}
-PATTERN = r"\b_?(?:" + "|".join(SAYS_NOTHING) + r")\b"
+# Such a word as it stands where a name is given; in prose it is mostly followed by another word.
+PATTERN = re.compile(
+    r"\b_*(?:" + "|".join(SAYS_NOTHING) + r")_*\s*(?:[,:=)\](]|in\b|[-+*/|&%@^<>]{1,2}=)",
+    re.IGNORECASE,
+)
 
 
 def given_names(tree: ast.AST) -> Iterator[str]:
@@ -114,11 +118,22 @@ def test_names_can_be_searched_for() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for folder in ("src", "tests", "tools", "benchmarks", "examples")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if re.search(PATTERN, path.read_text(), re.IGNORECASE)
+        if PATTERN.search(path.read_text())
         for name in given_names(ast.parse(path.read_text()))
         if name.lower().strip("_") in SAYS_NOTHING
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def what(): pass", "class Things: pass", "f = lambda who: who", "for i, what in (): pass", "a, what_ = b",
+     "with a as thing: pass", "[*things] = a", "what += 1", "(why := 1)", "def f(a, *, who): pass"],
+)  # fmt: skip
+def test_a_name_is_seen_wherever_it_is_given(text: str) -> None:
+    assert PATTERN.search(text)
+    names = {name.lower().strip("_") for name in given_names(ast.parse(text))}
+    assert names & SAYS_NOTHING
 
 
 def test_nobody_imports_a_test_file_that_may_be_skipped() -> None:
