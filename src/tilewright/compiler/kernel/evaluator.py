@@ -8,6 +8,7 @@ bounds is an error.  Not a performance tool.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never, final
@@ -234,7 +235,7 @@ class _Run:
             )
         positions: list[Any] = [self.dim(i, lanes) for i in indices]
         if lanes > 1 and positions:
-            positions[-1] = positions[-1] + np.arange(lanes, dtype=np.int64) * stride
+            positions[-1] = positions[-1] + _steps(lanes, stride)
         for axis, extent in enumerate(shape):
             positions[axis] = self._checked(positions[axis], extent, mask, buffer, subject)
         if self.watch is not None:
@@ -247,11 +248,15 @@ class _Run:
     def _checked(
         self, position: Any, extent: int, mask: Mask, buffer: Buffer, subject: str
     ) -> Any:
-        outside = (position < 0) | (position >= extent)
+        if isinstance(position, int) and 0 <= position < extent:
+            return position
+        outside = np.asarray((position < 0) | (position >= extent))
+        if not outside.any():
+            return position
         if mask is not None:
-            position = np.where(mask, position, 0) if np.any(outside) else position
+            position = np.where(mask, position, 0)
             outside = outside & mask
-        if np.any(outside):
+        if outside.any():
             bad = int(np.broadcast_to(position, np.shape(outside))[outside].flat[0])
             raise InternalError(
                 f"kernel '{self.kernel.name}': {subject} {buffer!r} at index {bad} of {extent}"
@@ -264,13 +269,17 @@ class _Run:
         """An index as a number, or an array over the parallel axes (then lanes, if several)."""
         if isinstance(dim, int):
             return dim
-        total: Any = dim.constant
+        total: Any = None
         for monomial, factor in dim.terms:
-            term: Any = factor
-            for atom in monomial:
+            term: Any = self._atom(monomial[0], lanes)
+            for atom in monomial[1:]:
                 term = term * self._atom(atom, lanes)
-            total = total + term
-        return total
+            if factor != 1:
+                term = term * factor
+            total = term if total is None else total + term
+        if total is None:
+            return dim.constant
+        return total + dim.constant if dim.constant else total
 
     def _atom(self, atom: Atom, lanes: int) -> Any:
         if isinstance(atom, Symbol):
@@ -371,7 +380,7 @@ class _Run:
     def _index(self, e: Index) -> Values:
         value = np.asarray(self.dim(e.dim, e.lanes), np.int64)
         if e.lanes > 1:
-            value = value + np.arange(e.lanes, dtype=np.int64) * e.stride
+            value = value + _steps(e.lanes, e.stride)
         return value.astype(e.dtype.numpy)
 
     def _load(self, e: Load) -> Values:
@@ -421,10 +430,9 @@ class _Run:
     def _if(self, statement: If, guard: Mask) -> None:
         self.values.clear()
         condition = self.value(statement.condition)
-        inner = condition if guard is None else condition & guard
-        if np.any(inner):
-            everywhere = bool(np.all(inner))
-            self.body(statement.body, None if everywhere else np.asarray(inner))
+        inner = np.asarray(condition if guard is None else condition & guard)
+        if inner.any():
+            self.body(statement.body, None if inner.all() else inner)
 
     def _store(self, s: Store) -> None:
         self.values.clear()
@@ -519,6 +527,14 @@ def _product(shape: Sequence[int]) -> int:
     for extent in shape:
         count *= extent
     return count
+
+
+@functools.cache
+def _steps(lanes: int, stride: int) -> Values:
+    """The distances of a vector's elements from its first."""
+    steps = np.arange(lanes, dtype=np.int64) * stride
+    steps.flags.writeable = False
+    return steps
 
 
 def _lane_axis(position: Any) -> Any:
