@@ -67,7 +67,7 @@ def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = GraphBuilder()
     kind = TensorType(f32, (symbol("rows", 1), 4))
     builder.output("y", builder.add(builder.input("a", kind), builder.input("b", kind)))
-    path = tmp_path_factory.mktemp("library") / "add.so"
+    path = tmp_path_factory.mktemp("library") / "net.so"
     tw.build(builder.graph).export_library(path)
     return path
 
