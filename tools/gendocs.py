@@ -27,7 +27,6 @@ from tilewright.base import dtypes, knobs
 from tilewright.base.dtypes import DType
 from tilewright.cli import option_groups
 from tilewright.compiler.frontends.onnx import table
-from tilewright.compiler.frontends.onnx.model import OLDEST_OPSET
 from tilewright.compiler.frontends.stablehlo import reached
 from tilewright.compiler.frontends.stablehlo import table as stablehlo_table
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
@@ -253,7 +252,7 @@ def onnx_page() -> str:
     return f"""{NOTE}
 # ONNX operators
 
-Opsets {OLDEST_OPSET} to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
+Opsets 1 to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
 `tilewright coverage model.onnx` says it for a model, before compiling. An operator that is not listed is reported
 with all others of its kind in one error. Optionals, and sequences whose length
 is known, are resolved while importing; a sequence whose length a call decides is a list inside of the model, of items of one type. Strings and maps are computed by the host, before and after what is compiled; models that

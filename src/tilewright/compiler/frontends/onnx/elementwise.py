@@ -11,7 +11,6 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Result, Row, row
@@ -208,8 +207,6 @@ def _exponent(e: NodeMaker, x: Tensor, *, saturate: bool, rounding: str) -> Tens
 def _cast(call: Call) -> Result:
     saturate = call.flag("saturate", default=True)
     rounding = call.choice("round_mode", "up", ("up", "down", "nearest"))
-    if call.opset < 6:
-        raise UnsupportedError("Cast before opset 6 is not supported")
     if call.integer("to") == STRING:
         return cast_to_text(call)
     return convert(

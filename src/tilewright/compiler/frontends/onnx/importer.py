@@ -50,10 +50,10 @@ from tilewright.compiler.frontends.onnx.model import (
     normal_domain,
     opset_versions,
 )
+from tilewright.compiler.frontends.onnx.oldest_forms import as_of_oldest
 from tilewright.compiler.frontends.onnx.order import ordered
 from tilewright.compiler.frontends.onnx.row import Result, Row
 from tilewright.compiler.frontends.onnx.schemas import (
-    is_unchanged,
     schema_function,
     schema_of,
 )
@@ -145,9 +145,8 @@ class Importer:
 
     def _check_opset(self) -> None:
         opset = opset_versions(self.model.proto).get("")
-        # Of older models every node is looked at: many ops are what they were.
         if opset is not None and not 1 <= opset <= NEWEST_OPSET:
-            text = f"uses opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}"
+            text = f"uses opset {opset}, expected 1 to {NEWEST_OPSET}"
             self._problem(None, "", UnsupportedError(text, hint=_TO_ANOTHER_OPSET))
 
     def _location(self, name: str) -> Location:
@@ -395,13 +394,15 @@ class Importer:
         opset = scope.opsets.get(record.domain)
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
-        _check_age(record, opset)
+        if record.domain == "" and opset is not None and opset < OLDEST_OPSET:
+            given = as_of_oldest(self.maker, record.op_type, opset, attributes, inputs)
+            (attributes, inputs), opset = given, OLDEST_OPSET
         of_text = any(isinstance(held, HostValue) for held in inputs)
         key = (record.domain, record.op_type, opset or 1)
         found = table.find(*key, of_text=of_text) or extensions.find_operator(*key)
         if found is None:
             return self._expand(node, scope, inputs, attributes, full)
-        return self._call(found, node, scope, inputs, attributes)
+        return self._call(found, node, scope, inputs, attributes, opset or 1)
 
     def _call(
         self,
@@ -410,11 +411,12 @@ class Importer:
         scope: Scope,
         inputs: Sequence[Held | None],
         attributes: Mapping[str, AttributeProto],
+        opset: int,
     ) -> Sequence[Held | None]:
         reader = AttributeReader(attributes)
         call = Call(
             node=node,
-            opset=scope.opsets.get(found.domain, 1),
+            opset=opset,
             inputs=inputs,
             attributes=reader,
             maker=self.maker,
@@ -546,17 +548,6 @@ class Importer:
         hint = did_you_mean(op, known) if known else _OF_DOMAINS.get(domain)
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
-
-
-def _check_age(record: Record, opset: int | None) -> None:
-    """Raise UnsupportedError for an op that has changed between an old opset and those that rows know."""
-    if record.domain or opset is None or opset >= OLDEST_OPSET:
-        return
-    if not is_unchanged(record.op_type, opset, OLDEST_OPSET):
-        raise UnsupportedError(
-            f"op '{record.op_type}' of opset {opset} is not that of opset {OLDEST_OPSET}",
-            hint=_TO_ANOTHER_OPSET,
-        )
 
 
 def _resolved(node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:

@@ -25,6 +25,7 @@ from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, de
 Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
 OLDEST_OPSET: Final = 6
+"""The oldest that rows know; `oldest_forms` makes nodes of it out of older ones."""
 NEWEST_OPSET: Final = int(defs.onnx_opset_version())
 _TORCH: Final = (
     "files of PyTorch can run code when they are read: load it yourself, then "

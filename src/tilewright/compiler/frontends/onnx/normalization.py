@@ -28,7 +28,8 @@ def _per_channel(e: NodeMaker, vector: Tensor, rank: int) -> Tensor:
 def _batch_normalization(call: Call) -> list[Tensor | None]:
     x, scale, bias, mean, variance = (call.tensor(i) for i in range(5))
     epsilon = call.float("epsilon", 1e-5)
-    call.integer("spatial", 1)
+    if not call.flag("spatial", default=True):
+        return [_feature_norm(call, epsilon)]
     if call.opset >= 14 and call.flag("training_mode"):
         return _batch_training(call, epsilon)
     if call.opset >= 14:
@@ -41,6 +42,15 @@ def _batch_normalization(call: Call) -> list[Tensor | None]:
     scaled = e.op("mul", e.cast(x, wide), _per_channel(e, factor, x.rank))
     shifted = e.op("add", scaled, _per_channel(e, offset, x.rank))
     return [e.cast(shifted, x.dtype)]
+
+
+def _feature_norm(call: Call, epsilon: float) -> Tensor:
+    """Every place of a channel by statistics of its own, as up to opset 8."""
+    e = call.maker
+    x, scale, bias, mean, variance = (call.tensor(i) for i in range(5))
+    root = e.op("sqrt", e.op("add", variance, e.scalar(epsilon, variance.dtype)))
+    normal = e.op("div", e.op("sub", x, mean), root)
+    return e.op("add", e.op("mul", normal, scale), bias)
 
 
 def _batch_training(call: Call, epsilon: float) -> list[Tensor | None]:

@@ -1,6 +1,6 @@
 """Rows for resampling: Resize and its predecessor Upsample.
 
-Source: ONNX operator reference (Resize opset 10 to 19, Upsample opset 7 and 9).
+Source: ONNX operator reference (Resize opset 10 to 19, Upsample opset 1, 7 and 9).
 """
 
 from __future__ import annotations
@@ -241,11 +241,20 @@ def _resize(call: Call) -> Tensor:
     return resampled(call.maker, x, sizes, scales, region, how)
 
 
+def _attribute_scales(call: Call) -> Sequence[float] | None:
+    """The factors, where they are attributes: before opset 7 of pictures only, one for each side."""
+    if call.opset >= 9:
+        return None
+    if call.opset >= 7:
+        return call.attributes.floats("scales")
+    return 1.0, 1.0, call.float("height_scale"), call.float("width_scale")
+
+
 def _upsample(call: Call) -> Tensor:
     """Upsample, and Resize of opset 10: asymmetric coordinates, rounded down."""
     x = call.tensor(0)
     mode = _MODES[call.choice("mode", "nearest", tuple(_MODES))]
-    given = call.attributes.floats("scales") if call.opset < 9 else None
+    given = _attribute_scales(call)
     if given is None:
         sizes, scales = _from_scales(call, x, 1, range(x.rank))
     else:

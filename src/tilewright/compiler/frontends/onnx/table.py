@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.onnx.experimental import ROWS as EXPERIMENTAL
 from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
@@ -56,6 +57,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONTROL,
     CONVOLUTION,
     ELEMENTWISE,
+    EXPERIMENTAL,
     EXPERTS,
     FUSED,
     GROUPED_ATTENTION,

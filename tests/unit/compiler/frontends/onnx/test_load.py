@@ -372,23 +372,16 @@ def test_a_model_that_makes_no_sense_says_why(body: str, message: str) -> None:
 def test_opsets_outside_the_supported_range_are_refused() -> None:
     model = onnx_models.parse(RELU)
     model.opset_import[0].version = 999
-    with pytest.raises(ModelError, match="uses opset 999, expected 6 to"):
+    with pytest.raises(ModelError, match="uses opset 999, expected 1 to"):
         load(model)
 
 
 @pytest.mark.parametrize("opset", [1, 5])
-def test_of_old_opsets_what_has_not_changed_is_taken_and_the_rest_refused_by_name(
-    opset: int,
-) -> None:
+def test_what_an_old_opset_never_had_is_looked_up_like_any_other(opset: int) -> None:
     model = onnx_models.parse(
-        "graph (bool[3] x) => (bool[3] y) { y = Not(x) }", opset=opset
+        "graph (float[3] x) => (float[3] y) { y = Unheard(x) }", opset=opset
     )
-    (found,) = evaluate(load(model), [np.array([True, False, True])])
-    assert found.tolist() == [False, True, False]
-    model = onnx_models.parse(RELU, opset=opset)
-    with pytest.raises(
-        ModelError, match=f"op 'Relu' of opset {opset} is not that of opset 6"
-    ):
+    with pytest.raises(ModelError, match="op 'Unheard' is not supported"):
         load(model)
 
 
