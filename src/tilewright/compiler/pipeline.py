@@ -64,6 +64,7 @@ from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule.user import check_patterns, trace_for
 from tilewright.compiler.transforms import (
+    ClampIndices,
     DecomposeQuantization,
     EliminateCommon,
     EliminateDead,
@@ -275,6 +276,8 @@ def formed_passes(form: GraphForm, *, check_indices: bool = True) -> tuple[Graph
         GuardIndices(run_time=check_indices),
         # From here no loop copies the weights of a layer to read them.
         PickRows(),
+        # From here rows that are picked from alike share their indices, which are in range.
+        ClampIndices(),
         # From here every top-level node is a constant, a view, one kernel, or runs on the host.
         *form.fusion,
     )

@@ -30,6 +30,7 @@ from tilewright.compiler.transforms import (
     FuseKernels,
     LegalizeConvolution,
     LegalizePooling,
+    LegalizeResampling,
     PackMatmul,
     SinkReshapes,
     SplitReductions,
@@ -167,6 +168,7 @@ def panel_form(
             # From here every contraction has a form that kernels are written for.
             LegalizeConvolution(choose_panel=choose_panel, products=products),
             LegalizePooling(),
+            LegalizeResampling(),
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.

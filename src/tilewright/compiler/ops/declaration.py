@@ -38,7 +38,15 @@ from tilewright.compiler.graph.schema import (
 )
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
-from tilewright.compiler.kernel.ir import Binary, Buffer, Expression, Unary
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Buffer,
+    Cast,
+    Compare,
+    Expression,
+    Select,
+    Unary,
+)
 from tilewright.compiler.kernel.rewrite import subexpressions
 from tilewright.compiler.ops.layouts import BROADCAST
 from tilewright.compiler.ops.ranges import moved
@@ -147,15 +155,27 @@ class OpDecl:
 
     def is_cheap(self, types: Types, attributes: Attributes) -> bool:
         """Whether computing an element again costs no more than loading it."""
+        parts = self._parts(types, attributes)
+        return bool(parts) and all(map(_is_one_instruction, parts))
+
+    def operations(self, types: Types, attributes: Attributes) -> int:
+        """Operations that an element of an elementwise op takes; 0 for other ops."""
+        parts = self._parts(types, attributes)
+        return sum(
+            isinstance(part, Unary | Binary | Compare | Select | Cast) for part in parts
+        )
+
+    def _parts(self, types: Types, attributes: Attributes) -> list[Expression]:
+        """What an element of an elementwise op is made of."""
         if self.body is None or self.body.pointwise is None:
-            return False
+            return []
         b = KernelBuilder(self.name)
         values = [
             None if t is None else b.read(b.parameter("x", t.dtype, ()), ())
             for t in _padded(self.schema.operands, types)
         ]
         value = self.body.pointwise(b, values, self.complete(attributes))
-        return all(map(_is_one_instruction, subexpressions(value)))
+        return list(subexpressions(value))
 
 
 def _is_one_instruction(part: Expression) -> bool:

@@ -11,18 +11,19 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base.dtypes import ALL, ANY, bool_, i32, i64
+from tilewright.base.dtypes import ALL, ANY, DType, bool_, i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import contents, ranges
+from tilewright.compiler.ops import contents, layouts, ranges
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
     given,
     picking_nest,
+    pointwise,
     reduce_rows,
     wrapped_index,
 )
@@ -115,6 +116,52 @@ out_of_range: Final = declare(
     source="what onnxruntime refuses at run time; `axis` and `size` are for the message",
 )  # fmt: skip
 
+# --- in range --------------------------------------------------------------------------------
+
+
+def _clamped_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return (first(types).with_dtype(cast("DType", attributes["dtype"])),)
+
+
+def _clamped(
+    b: KernelBuilder, x: Expression, *, size: tuple[Dim], dtype: DType
+) -> Expression:
+    wide, whole = b.cast(x, i64), b.index(size[0])
+    wrapped = b.select(b.lt(wide, 0), b.add(wide, whole), wide)
+    return b.cast(b.min(b.max(wrapped, 0), b.index(size[0] - 1)), dtype)
+
+
+def _clamped_oracle(x: np.ndarray, *, size: tuple[int], dtype: DType) -> np.ndarray:
+    places = np.maximum(from_front(x.astype(np.int64), size[0]), 0)
+    return np.minimum(places, size[0] - 1).astype(dtype.numpy)
+
+
+clamp_index: Final = declare(
+    name="clamp_index",
+    summary="Places on an axis of `size`: x counted from the front, what is out of range moved to an end",
+    operands=(operand("x", _INDEX),),
+    attributes=(attr("size", "dims"), attr("dtype", "dtype", i64)),
+    infer=_clamped_infer,
+    evaluate=_clamped_oracle,
+    body=pointwise(_clamped, use_attributes=True),
+    traits=Trait.PURE | Trait.ELEMENTWISE,
+    cases=(
+        "[5,3]:index(4); size=(4,) dtype=i32",
+        "[2,3]:=-7,2,-5,0,9,4; size=(5,)",
+        "i32[5]:=-7,2,-5,0,9; size=(3,) dtype=i32",
+        "[3]:=0,1,-1; size=(1,)",
+    ),
+    source="what `gather` does with its indices, once for all rows that are picked from",
+)
+
+
+def _index(b: KernelBuilder, value: Expression, extent: Dim, attributes: Attributes) -> Dim:
+    """A loaded index, brought in range unless it is; inside a `picking_nest`."""
+    if attributes["in_range"]:
+        return b.as_index(b.cast(value, i64))
+    return wrapped_index(b, value, extent)
+
+
 # --- gather ----------------------------------------------------------------------------------
 
 
@@ -133,8 +180,16 @@ def _gather_body(
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     after = axis + len(indices.shape)
     with picking_nest(b, result.shape, (x.shape[axis],)) as place:
-        at = wrapped_index(b, b.load(indices, place[axis:after]), x.shape[axis])
+        value = b.load(indices, place[axis:after])
+        at = _index(b, value, x.shape[axis], attributes)
         b.store(result, place, b.load(x, (*place[:axis], at, *place[after:])))
+
+
+def _gather_oracle(
+    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool
+) -> np.ndarray:
+    del in_range
+    return np.take(x, from_front(indices, x.shape[axis]), axis)
 
 
 gather: Final = declare(
@@ -142,20 +197,21 @@ gather: Final = declare(
     contents=contents.gathered,
     summary="Slices of x along `axis` at the given indices",
     operands=(operand("x", ALL), operand("indices", _INDEX)),
-    attributes=(attr("axis", "int", 0),),
+    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False)),
     infer=_gather_infer,
-    evaluate=lambda x, indices, *, axis: np.take(
-        x, from_front(indices, x.shape[axis]), axis
-    ),
+    evaluate=_gather_oracle,
     body=_gather_body,
     indices=along_axis,
     traits=_M | Trait.PICKS,
     role=Role.MAP,
+    layout=Layout(layouts.picked),
     ranges=ranges.same,
     cases=(
         "[5,3] [2,4]:index(5); axis=0",
         "[3,7] [4]:index(7); axis=1",
         "[3,7,2] []:index(7); axis=1",
+        "[2,3,5] [4]:index(3); axis=1",
+        "[3,7] [4]:=0,6,3,3; axis=1 in_range=True",
         "[5] [3]:index(5); axis=-1",
         "[4,2] [0]:index(1)",
     ),
@@ -178,7 +234,10 @@ def element_places(x: np.ndarray, indices: np.ndarray, axis: int) -> tuple[np.nd
     return tuple(np.broadcast_arrays(*grid)) if grid else ()
 
 
-def _gather_elements_oracle(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
+def _gather_elements_oracle(
+    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool
+) -> np.ndarray:
+    del in_range
     return x[element_places(x, indices, normal_axis(axis, x.ndim))]
 
 
@@ -188,7 +247,7 @@ def _gather_elements_body(
     x, indices, (result,) = given(operands, 0), given(operands, 1), results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     with picking_nest(b, result.shape, (x.shape[axis],)) as place:
-        at = wrapped_index(b, b.load(indices, place), x.shape[axis])
+        at = _index(b, b.load(indices, place), x.shape[axis], attributes)
         b.store(result, place, b.load(x, (*place[:axis], at, *place[axis + 1 :])))
 
 
@@ -196,7 +255,7 @@ gather_elements: Final = declare(
     name="gather_elements",
     summary="Every element of x at its own position along `axis`",
     operands=(operand("x", ALL), operand("indices", _INDEX)),
-    attributes=(attr("axis", "int", 0),),
+    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False)),
     infer=_elements_infer,
     evaluate=_gather_elements_oracle,
     body=_gather_elements_body,
@@ -483,6 +542,6 @@ reverse_sequence: Final = declare(
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    out_of_range, gather, pick_row, gather_elements, gather_nd, one_hot, nonzero,
+    out_of_range, clamp_index, gather, pick_row, gather_elements, gather_nd, one_hot, nonzero,
     compress, reverse_sequence,
 )  # fmt: skip

@@ -37,6 +37,14 @@ def axis(_: Types, attributes: Attributes, place: Sequence[int]) -> Attributes:
     return {**attributes, "axis": place[old % len(place)]}
 
 
+def picked(types: Types, attributes: Attributes, place: Sequence[int]) -> Attributes | None:
+    """The attribute `axis` names one, which as many axes take the place of as there are of indices: one."""
+    indices = types[1]
+    if indices is None or indices.rank != 1:
+        return None
+    return axis(types, attributes, place)
+
+
 def axes(_: Types, attributes: Attributes, place: Sequence[int]) -> Attributes:
     """The attribute `axes` names some."""
     old = cast("tuple[int, ...]", attributes["axes"])

@@ -145,7 +145,7 @@ def axis_table(
     return Axis(np.clip(places, 0, size - 1), weights, outside)
 
 
-def _tables(shape: Sequence[Dim], attributes: Attributes) -> dict[int, Axis]:
+def resampled_axes(shape: Sequence[Dim], attributes: Attributes) -> dict[int, Axis]:
     """The axes that change, with their tables; sizes must be numbers."""
     sizes = cast("tuple[int, ...]", attributes["sizes"])
     scales = attributes["scales"]
@@ -163,6 +163,19 @@ def _tables(shape: Sequence[Dim], attributes: Attributes) -> dict[int, Axis]:
     return found
 
 
+def along_axis(
+    attributes: Attributes, shape: Sequence[Dim], axis: int
+) -> dict[str, object]:
+    """The attributes of resampling one axis of an image of `shape`, where they say all axes."""
+    sizes = cast("tuple[Dim, ...]", attributes["sizes"])
+    given = attributes["scales"]
+    scales = None
+    if isinstance(given, np.ndarray):
+        scales = np.array([s if i == axis else 1.0 for i, s in enumerate(given)])
+    kept = tuple(sizes[i] if i == axis else d for i, d in enumerate(shape))
+    return {**attributes, "sizes": kept, "scales": scales}
+
+
 def _is_identity(table: Axis, size: int) -> bool:
     taps = table.places.shape[1]
     plain = taps == 1 and table.places.shape[0] == size
@@ -178,7 +191,7 @@ def _oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
     nearest = attributes["mode"] == "nearest"
     value: np.ndarray = x if nearest else x.astype(np.float64)
     outside = np.zeros((1,) * x.ndim, bool)
-    for axis, table in _tables(x.shape, attributes).items():
+    for axis, table in resampled_axes(x.shape, attributes).items():
         if nearest:
             value = np.take(value, table.places[:, 0], axis)
         else:
@@ -252,7 +265,7 @@ def _supports(types: Types, attributes: Attributes) -> bool:
     static = x.is_static and all(isinstance(s, int) for s in sizes)
     if not static or not (x.dtype.is_float or attributes["mode"] == "nearest"):
         return False
-    tables = _tables(x.shape, attributes).values()
+    tables = resampled_axes(x.shape, attributes).values()
     taps = math.prod(t.places.shape[1] for t in tables)
     return taps <= _TAP_LIMIT and not any(t.outside.any() for t in tables)
 
@@ -270,7 +283,7 @@ def _emit(
             ]
             b.store(result, indices, b.load(x, source))
         return
-    _emit_tables(b, x, result, _tables(x.shape, attributes), attributes)
+    _emit_tables(b, x, result, resampled_axes(x.shape, attributes), attributes)
 
 
 def _emit_tables(

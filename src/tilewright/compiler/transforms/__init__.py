@@ -4,6 +4,7 @@ Each states in its docstring what it requires and what holds after it.
 """
 
 from tilewright.compiler.passes import GraphPass, known_passes, register_pass
+from tilewright.compiler.transforms.clamp_indices import ClampIndices
 from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
@@ -23,6 +24,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
     LegalizeConvolution,
 )
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
+from tilewright.compiler.transforms.legalize_resampling import LegalizeResampling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.partition_graph import PartitionGraph
 from tilewright.compiler.transforms.pick_rows import PickRows
@@ -49,6 +51,7 @@ __all__ = [
     "ChoosePanel",
     "ChooseParts",
     "ChooseTile",
+    "ClampIndices",
     "ContractIntegers",
     "ConvertLayout",
     "DecomposeNorms",
@@ -64,6 +67,7 @@ __all__ = [
     "KeepWeights",
     "LegalizeConvolution",
     "LegalizePooling",
+    "LegalizeResampling",
     "PackMatmul",
     "PartitionGraph",
     "PickRows",

@@ -30,6 +30,7 @@ from tilewright.compiler.transforms.fusion_classes import (
     is_left_operand,
     keeps_last_axis,
     moves_last_axis,
+    operations,
     permutation,
     reads_linearly,
 )
@@ -44,6 +45,9 @@ _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
 _WIDENING_READERS: Final = (Role.POINTWISE, Role.ROWS, Role.REDUCTION)
 _WIDEST_VECTOR: Final = 16  # elements
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
+_SMALL_EFFORT: Final = 4  # operations that are as well done again for each element
+_LIKELY_SIZE: Final = 64
+"""What an open size is taken for, each by itself: what grows with several sizes is large beside what grows with one."""
 
 
 @final
@@ -60,6 +64,7 @@ class FuseKernels(GraphPass):
         right_moves: let an unpacked matmul read its right operand through linear moves.
         most_operands: kernels do not grow beyond that many operands.
         most_nodes: kernels do not grow beyond that many nodes.
+        most_repeated: operations that are as well done again as in a kernel of their own, once for each element.
         choose_band: (rows, bytes of a row, bytes of the right operand) of what lies between a depthwise convolution
             and a product of matrices to the rows of a band, or 0 for two kernels; without it they are two.
     """
@@ -71,6 +76,7 @@ class FuseKernels(GraphPass):
     right_moves: bool = True
     most_operands: int = 24
     most_nodes: int = 64
+    most_repeated: int = 100_000
     choose_band: ChooseBand | None = None
 
     def __post_init__(self) -> None:
@@ -419,9 +425,65 @@ class _Prologue:
 
     def _computed_once(self, node: Node) -> bool:
         if is_cheap(node):
-            return True
+            return not self._repeats_much(node)
         spare = symbolic.bounds(_size(node) - self._evaluations(node))[0]
         return spare is not None and spare >= 0
+
+    def _repeats_much(self, node: Node) -> bool:
+        """Whether what leads to `node` would be done again and again, for less than it takes to keep it in memory.
+
+        Such as places and weights along one axis of an image, for every pixel.
+        """
+        size, asked = _likely(_size(node)), self._times_asked(node)
+        if asked < 2 * size:
+            return False
+        effort = self._effort(node)
+        return (
+            effort > _SMALL_EFFORT
+            and (effort - 1) * (asked - size) > self.options.most_repeated
+        )
+
+    def _times_asked(self, node: Node) -> int:
+        """Elements of `node` that the group asks for: who picks asks for others than the next who picks."""
+        asked, picked = _likely(self._evaluations(node)), 0
+        for user in self.groups.edit.users(node.result):
+            if user in self.group.nodes and has(user, Trait.PICKS):
+                picked += _likely(self.evaluations.get(user, 0))
+        return max(asked, picked)
+
+    def _effort(self, node: Node) -> int:
+        """Operations for one element of `node`, with those of the makers that would come along."""
+        total, seen, work = 0, {node}, [node]
+        while work:
+            current = work.pop()
+            if self.groups.role(current) in (Role.POINTWISE, Role.MAP):
+                total += operations(current)
+            for value in current.present_operands:
+                maker = value.node
+                if maker is not None and maker not in seen and self._comes_along(maker):
+                    seen.add(maker)
+                    work.append(maker)
+        return total
+
+    def _comes_along(self, node: Node) -> bool:
+        """Whether `node` is computed, or moved, where it is read."""
+        role = self.groups.role(node)
+        if role is Role.POINTWISE and not is_cheap(node):
+            return False
+        fits = role in (Role.POINTWISE, Role.MAP, Role.VIEW) and node not in self.groups.of
+        return fits and not self.groups.is_output(node.result)
+
+
+def _likely(size: Dim) -> int:
+    """A number for a size, by which kernels are told apart that do much from those that do little."""
+    if isinstance(size, int):
+        return size
+    known: dict[str, Dim] = {
+        s.name: _LIKELY_SIZE if s.upper is None else min(s.upper, _LIKELY_SIZE)
+        for s in symbolic.symbols(size)
+    }
+    value = symbolic.substitute(size, known)
+    return value if isinstance(value, int) else _LIKELY_SIZE
 
 
 def _size(node: Node) -> Dim:

@@ -27,6 +27,8 @@ ANCHORS: Final = (Role.CONTRACTION, Role.ATTENTION, Role.ROWS, Role.POOLING, Rol
 # Larger splats would be scanned element by element by whoever builds the kernel.
 _LARGEST_SPLAT: Final = 1 << 20
 
+_USUAL_BYTES: Final = 4  # of a number
+
 
 def role_of(node: Node) -> Role:
     """The part that `node` can play."""
@@ -74,6 +76,13 @@ def is_repeatable(node: Node, role: Role) -> bool:
 def is_cheap(node: Node) -> bool:
     """Whether computing an element again costs no more than loading it."""
     return catalogue.lookup(node.op).is_cheap(_types(node), node.attributes)
+
+
+def operations(node: Node) -> int:
+    """What an element takes where it is computed or moved: vectors hold half as many wide numbers."""
+    wide = max(1, node.result.type.dtype.itemsize // _USUAL_BYTES)
+    count = catalogue.lookup(node.op).operations(_types(node), node.attributes)
+    return wide * max(1, count)
 
 
 def _types(node: Node) -> list[TensorType | None]:

@@ -55,6 +55,9 @@ class GuardIndices(GraphPass):
         with Editor(graph) as edit:
             guards = _Guards(edit)
             for node in edit.nodes():
+                if node.attributes.get("in_range"):
+                    # Who makes a graph may say so; who reads memory by it wants to have seen it.
+                    node.attributes["in_range"] = False
                 for place in _places(node):
                     if not guards.is_known(node, place) and self.run_time:
                         guards.insert(node, place)

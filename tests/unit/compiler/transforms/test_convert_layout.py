@@ -193,6 +193,19 @@ def test_resizing_with_scales_and_regions_moves_them_along():
     assert [round(float(s), 1) for s in resize.attributes["scales"]] == [1.0, 0.5, 1.8, 1.0]
 
 
+def test_rows_of_an_image_are_picked_where_its_channels_lie_last():
+    lines = (C1, "%b: f32[N, 4, 9, 5] = gather(%a, %i) {axis = 2}")
+    last = "%y: f32[N, 4, 9, 5] = conv(%b, %w) {pads = [1, 1, 1, 1]}"
+    graph = run(L, net(*lines, last, extra=", %i: i64[9]"))
+    assert ops(graph) == ["transpose", "conv", "gather", "conv", "transpose"]
+    (gather,) = (n for n in graph.nodes if n.op == "gather")
+    assert gather.attributes["axis"] == 1
+    # Indices with axes of their own stand where one axis was: others move.
+    table = "%y: f32[N, 4, 3, 3, 5] = gather(%a, %i) {axis = 2}"
+    graph = run(L, net(C1, table, extra=", %i: i64[3, 3]"))
+    assert ops(graph) == ["transpose", "conv", "transpose", "gather"]
+
+
 def test_a_norm_over_whole_rows_stays_where_the_rows_are():
     folded = "%b: f32[N, 2, 60] = reshape(%a) {shape = [N, 2, 60]}"
     norm = "%y: f32[N, 2, 60] = instance_norm(%b) {epsilon = 1e-05}"

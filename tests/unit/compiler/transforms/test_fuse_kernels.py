@@ -540,3 +540,46 @@ def test_windows_are_stored_where_they_lie_in_the_image_and_added_to_there():
     # Who only reads, reads through a move of its own.
     alone = graph.replace(" %y: f32[2, 2, 2, 3, 16] = add(%t, %r) return %y", " return %t")
     assert fused(alone)[0] == "contract:matmul"
+
+
+# --- what is repeated ------------------------------------------------------------------------
+
+
+def places(rows, columns, steps, size="N"):
+    """Rows that are added to what `steps` operations make of a row."""
+    chain = "".join(
+        f" %c{i + 1}: f32[{columns}] = {('floor', 'neg')[i % 2]}(%c{i})"
+        for i in range(steps)
+    )
+    return (
+        f"graph @g<N: 1..>(%x: f32[{rows}, {columns}], %c0: f32[{columns}]) {{{chain}"
+        f" %y: f32[{rows}, {columns}] = add(%x, %c{steps}) return %y }}"
+    )
+
+
+def test_what_varies_along_one_axis_and_is_dear_is_computed_once():
+    chain = "+".join(["floor", "neg"] * 4)
+    assert fused(places(1000, 500, 8)) == [chain, "add"]
+    assert fused(places("N", "N", 8)) == [f"{chain}+add"]
+    assert fused(places("N, N", "N", 8)) == [chain, "add"]
+
+
+def test_what_is_cheap_or_repeated_little_is_computed_again():
+    assert fused(places(1000, 500, 4)) == ["floor+neg+floor+neg+add"]
+    assert fused(places(2, 500, 8)) == ["+".join([*["floor", "neg"] * 4, "add"])]
+
+
+def test_what_several_picks_read_is_computed_for_each_of_them():
+    def image(height):
+        return (
+            f"graph @g(%x: f32[64, {height}, 32], %i: i64[256], %j: i64[256]) {{"
+            f" %a: f32[64, {height}, 32] = add(%x, %x) %b: f32[64, {height}, 32] = mul(%a, %x)"
+            f" %c: f32[64, {height}, 32] = sub(%b, %x) %d: f32[64, {height}, 32] = add(%c, %b)"
+            f" %m: f32[64, {height}, 32] = max(%d, %a) %n: f32[64, {height}, 32] = neg(%m)"
+            " %p: f32[64, 256, 32] = gather(%n, %i) {axis = 1}"
+            " %q: f32[64, 256, 32] = gather(%n, %j) {axis = 1}"
+            " %y: f32[64, 256, 32] = add(%p, %q) return %y }"
+        )
+
+    assert len(fused(image(128))) == 2
+    assert len(fused(image(1024))) == 1

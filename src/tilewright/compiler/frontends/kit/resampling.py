@@ -7,9 +7,9 @@ the same formulas (`ops/resize.py`), coordinates in f64.  Called by the rows of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide, polynomial
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.resize import along_axis, resampled_axes
 
 
 @final
@@ -78,9 +80,38 @@ def resampled(
         op = catalogue.lookup("resize")
         if x.array is not None or op.supports([x.type], op.complete(attributes)):
             return e.op("resize", x, **attributes)
+        is_sum = x.dtype.is_float and not how.is_cropped
+        by_axis = _axis_by_axis(e, x, attributes) if is_sum else None
+        if by_axis is not None:
+            return by_axis
     if isinstance(region, np.ndarray):
         region = e.constant(region.astype(np.float64))
     return _Computed(e, how).image(x, sizes, scales, region)
+
+
+def _axis_by_axis(
+    e: NodeMaker, x: Tensor, attributes: Mapping[str, object]
+) -> Tensor | None:
+    """The op along one axis after the other, what becomes shorter first, floats rounded once; None where one has no kernel."""
+    sizes = cast("Sequence[Dim]", attributes["sizes"])
+    pairs = zip(x.shape, sizes, strict=True)
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    if len(known) < x.rank or not all(a and b for a, b in known):
+        return None
+    shares = [new / old for old, new in known]
+    op, image, steps = catalogue.lookup("resize"), TensorType(_wide(x), x.shape), []
+    for axis in sorted(range(x.rank), key=shares.__getitem__):
+        step = along_axis(attributes, image.shape, axis)
+        if not resampled_axes(image.shape, step):
+            continue
+        if not op.supports([image], op.complete(step)):
+            return None
+        steps.append(step)
+        image = image.with_shape(cast("Sequence[Dim]", step["sizes"]))
+    wide = e.cast(x, image.dtype)
+    for step in steps:
+        wide = e.op("resize", wide, **step)
+    return e.cast(wide, x.dtype)
 
 
 def _numbers(scales: Sequence[Scale]) -> np.ndarray | bool | None:
@@ -128,7 +159,8 @@ class _Computed:
                 lines.append(self._line(x, axis, count, scale, region))
         nearest = how.mode == "nearest"
         wide = x if nearest else e.cast(x, _wide(x))
-        for line in lines:
+        # The last axis first: its elements are picked one by one, and most images become larger.
+        for line in reversed(lines):
             wide = self._nearest(wide, line) if nearest else self._weighted(wide, line)
         if how.is_cropped:
             wide = self._extrapolated(wide, lines)
@@ -236,18 +268,25 @@ class _Computed:
     def _weighted(self, x: Tensor, line: _Line) -> Tensor:
         if self.how.antialias:
             return self._many_taps(x, line)
-        left = self._op("sub", self._op("ceil", line.place), 1)
-        offsets = (0, 1) if self.how.mode == "linear" else (-1, 0, 1, 2)
-        taps = [self._op("add", left, offset) for offset in offsets]
-        weights = [self._weight(tap, line.place, line.size, None) for tap in taps]
+        # One tensor for the taps of all places, and one for their weights: each is one kernel.
+        offsets = np.array((0, 1) if self.how.mode == "linear" else (-1, 0, 1, 2))
+        place = self.e.unsqueeze(line.place, (0,))
+        left = self._op("sub", self._op("ceil", place), 1)
+        taps = self._op("add", left, self.e.constant(offsets[:, None].astype(np.float64)))
+        weights = self._weight(taps, place, line.size, None)
         if self.how.exclude_outside:
-            whole = functools.reduce(lambda a, b: self._op("add", a, b), weights)
-            weights = [self._op("div", weight, whole) for weight in weights]
+            whole = self.e.op("reduce_sum", weights, axes=(0,), keepdims=True)
+            weights = self._op("div", weights, whole)
+        inside, weights = self._inside(taps, line.size), self.e.cast(weights, x.dtype)
         products = [
-            self._product(x, self._inside(tap, line.size), weight, line.axis)
-            for tap, weight in zip(taps, weights, strict=True)
+            self._product(x, self._row(inside, i), self._row(weights, i), line.axis)
+            for i in range(len(offsets))
         ]
         return functools.reduce(lambda a, b: self.e.op("add", a, b), products)
+
+    def _row(self, x: Tensor, index: int) -> Tensor:
+        """A row of a matrix."""
+        return self.e.reshape(self.e.slice(x, 0, index, 1), x.shape[1:])
 
     def _product(self, x: Tensor, places: Tensor, weights: Tensor, axis: int) -> Tensor:
         """The elements at `places`, times their weights: vectors, or matrices with an axis for taps."""

@@ -8,7 +8,7 @@ strided, a strip of each in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -17,8 +17,15 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.ir import Body, For, Index, Load, Store
-from tilewright.compiler.kernel.rewrite import expressions, loads, loops, stores
+from tilewright.compiler.kernel.ir import Body, Expression, For, Index, Load, Store
+from tilewright.compiler.kernel.rewrite import (
+    expressions,
+    loads,
+    loops,
+    payloads,
+    stores,
+    subexpressions,
+)
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -203,11 +210,23 @@ def _may(choice: bool) -> tuple[bool, ...]:
 
 
 def _lanes(machine: MachineModel, body: Body, lane: str | None = None) -> int:
-    """Lanes of the widest type stored, or loaded (anew in every iteration of `lane`)."""
+    """Lanes of the widest type stored, or loaded (anew in every iteration of `lane`) for more than a place in memory."""
     types = [w.buffer.dtype for w in stores(body)]
-    types += [v.buffer.dtype for v in loads(body) if lane is None or depends(v, lane)]
+    places = {id(part) for v in loads(body) for part in _place_parts(v)}
+    types += [
+        v.buffer.dtype
+        for v in loads(body)
+        if id(v) not in places and (lane is None or depends(v, lane))
+    ]
     widest = max(types, key=lambda t: t.bits)
     return machine.lanes(widest)
+
+
+def _place_parts(load: Load) -> Iterator[Expression]:
+    """What is computed or loaded to know where `load` reads."""
+    for dim in load.indices:
+        for payload in payloads(dim):
+            yield from subexpressions(payload)
 
 
 def _filled_lanes(lanes: int, loop: For) -> int:
