@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import FLOATS, NUMERIC, DType, i64
+from tilewright.base.dtypes import FLOATS, NUMERIC, DType, i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.contents import Follow
@@ -25,6 +25,7 @@ from tilewright.compiler.ops.bodies import (
     given,
     reduce_rows,
     reduction,
+    result_indices,
     safe_quotient,
 )
 from tilewright.compiler.ops.declaration import (
@@ -164,6 +165,10 @@ reduce_mean: Final = _reduce(
 # --- positions of extremes -------------------------------------------------------------------
 
 
+_LONGEST: Final = (1 << 31) - 1
+"""No line of unknown size is longer."""
+
+
 def _arg_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
@@ -197,19 +202,23 @@ def _arg_body(op: str) -> Body:
     ) -> None:
         x, (result,) = given(operands, 0), results
         axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
-        last = bool(attributes["select_last"])
+        last, size = bool(attributes["select_last"]), x.shape[axis]
         best = reduce_rows(b, op, x, (axis,), lambda indices, _: b.read(x, indices))
-        nowhere = b.index(-1 if last else x.shape[axis])
+        # Short places fill as many lanes as the elements.
+        dtype = i64 if isinstance(size, int) and size >= _LONGEST else i32
+        nowhere = b.index(-1 if last else size, dtype)
 
         def position(indices: tuple[Dim, ...], outer: tuple[Dim, ...]) -> Expression:
             value = b.read(x, indices)
             hit = b.or_(b.eq(value, b.load(best, outer)), b.is_nan(value))
-            return b.select(hit, b.index(indices[axis]), nowhere)
+            return b.select(hit, b.index(indices[axis], dtype), nowhere)
 
-        reduce_rows(
-            b, "max" if last else "min", x, (axis,), position, into=result,
-            keepdims=bool(attributes["keepdims"]),
-        )  # fmt: skip
+        places = b.temporary(dtype, best.shape, "places")
+        reduce_rows(b, "max" if last else "min", x, (axis,), position, into=places)
+        keepdims = bool(attributes["keepdims"])
+        with b.nest(places.shape) as outer:
+            place = b.cast(b.load(places, outer), i64)
+            b.store(result, result_indices((axis,), outer, keepdims=keepdims), place)
 
     return Body(emit)
 

@@ -7,7 +7,7 @@ no table: its index is `i // factor`.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -304,22 +304,26 @@ def _emit_tables(
             values = table.weights.ravel().tolist()
             weights[axis] = b.table(values, weight_type, shape, f"weights{axis}")
     with b.nest(result.shape) as indices:
-        total: Expression | None = None
-        for taps in itertools.product(*(range(t.places.shape[1]) for t in tables.values())):
-            chosen = dict(zip(tables, taps, strict=True))
-            source = [
-                b.as_index(b.load(places[a], (i, chosen[a]))) if a in places else i
-                for a, i in enumerate(indices)
-            ]
-            if not weights:
-                b.store(result, indices, b.load(x, source))
-                break
-            value = b.read(x, source)
-            for axis, tap in chosen.items():
-                value = b.mul(value, b.load(weights[axis], (indices[axis], tap)))
-            total = value if total is None else b.add(total, value)
-        if total is not None:
-            b.write(result, indices, total)
+        source = list(indices)
+
+        def total(axes: Sequence[int]) -> Expression:
+            """The sum along `axes`, the first of them outermost, of what `source` says of others."""
+            if not axes:
+                return b.read(x, source) if weights else b.load(x, source)
+            axis, parts = axes[0], list[Expression]()
+            for tap in range(tables[axis].places.shape[1]):
+                source[axis] = b.as_index(b.load(places[axis], (indices[axis], tap)))
+                part = total(axes[1:])
+                if weights:
+                    part = b.mul(part, b.load(weights[axis], (indices[axis], tap)))
+                parts.append(part)
+            return functools.reduce(b.add, parts)
+
+        value = total(tuple(tables))
+        if weights:
+            b.write(result, indices, value)
+        else:
+            b.store(result, indices, value)
 
 
 resize: Final = declare(

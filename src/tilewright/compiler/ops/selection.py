@@ -4,14 +4,17 @@ How the kernel selects.  Every element gets an integer key that grows with its r
 the largest number, -0 equals 0).  For a handful of elements, each one is inserted into a short list
 when it beats the last entry.  Else the key of the k-th element is found by halving the range of keys,
 with a count of the larger ones at every step; the elements above it and the first ones equal to it
-are taken, in order, and each gets its place by counting those before it.  Nothing depends on the
+are taken, in order, and each gets its place by counting those before it.  Where few are taken of a long
+line, it is gone over once, for the largest key of every block: that of the k-th block is a key that k elements
+reach, and only blocks that reach it are looked at again.  Nothing depends on the
 values but which of these elements are taken, so there is no bad input.  Where k is large, the
 selected elements are put in order by merging runs of growing length instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, cast, final
 
@@ -42,6 +45,10 @@ _SHORT_ROW: Final = 512
 """Longer lines are searched by halving even for short lists."""
 _BLOCK: Final = 64
 """Elements that are passed over together when none of them is taken."""
+_FEW_OF: Final = 4
+"""Blocks to each element that is taken, from which on blocks without one are left out."""
+_FEW: Final = 32
+"""Up to so many elements are few among those of a line of unknown size."""
 _RUN: Final = 32
 """Entries (or twice as many) that are put in order by counting before runs are merged."""
 _LONGEST: Final = 1 << 31
@@ -215,24 +222,120 @@ def _take(line: _Line, taken: _Entries) -> None:
         b.store(keys, (*outer, i), line.key(i))
     with b.loop(padded - line.size, "i") as i:
         b.store(keys, (*outer, line.size + i), _lowest(keys.dtype))
-    bound = _bound(line, keys, taken.size)
+    near = _near(line, keys, taken.size) if _are_few(taken.size, line.size) else None
+    if near is None:
+        ends = [_extreme(line, keys, op, line.size) for op in ("min", "max")]
+        bound = _bound(line, taken.size, line.size, (ends[0], ends[1]), _Row(line, keys))
+    else:
+        bound = _bound(line, taken.size, line.size, (near.least, near.most), near)
     room = b.temporary(i32, shape, "room")
     b.store(room, outer, b.index(taken.size, i32))
-    with b.reduce((padded,), ("n",)) as (n,):
-        above = b.gt(b.load(keys, (*outer, n)), b.load(bound, outer))
-        b.accumulate("add", room, outer, b.neg(b.cast(above, i32)))
+    (near or _Row(line, keys)).each(
+        lambda key: b.accumulate(
+            "add", room, outer, b.neg(b.cast(b.gt(key, b.load(bound, outer)), i32))
+        )
+    )
     filled = b.temporary(i32, shape, "filled")
-    most = b.temporary(keys.dtype, shape, "most")
     b.store(filled, outer, 0)
+    with _blocks_with(line, keys, bound, near) as block, b.loop(_BLOCK, "i") as i:
+        _append(line, taken, keys, (bound, room, filled), block * _BLOCK + i)
+
+
+@contextmanager
+def _blocks_with(
+    line: _Line, keys: Buffer, bound: Buffer, near: _Near | None
+) -> Generator[Dim]:
+    """The blocks in which a key reaches the bound, in order."""
+    b, outer = line.b, line.outer
+    if near is not None:
+        with near.blocks() as block:
+            yield block
+        return
+    most = b.temporary(keys.dtype, _outer_shape(line), "most")
     with b.loop(symbolic.ceildiv(line.size, _BLOCK), "block") as block:
         b.store(most, outer, _lowest(keys.dtype))
         with b.reduce((_BLOCK,), ("n",)) as (n,):
             b.accumulate("max", most, outer, b.load(keys, (*outer, block * _BLOCK + n)))
-        with (
-            b.when(b.ge(b.load(most, outer), b.load(bound, outer))),
-            b.loop(_BLOCK, "i") as i,
-        ):
-            _append(line, taken, keys, (bound, room, filled), block * _BLOCK + i)
+        with b.when(b.ge(b.load(most, outer), b.load(bound, outer))):
+            yield block
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """All keys of a line."""
+
+    line: _Line
+    keys: Buffer
+
+    def each(self, use: Callable[[Expression], None]) -> None:
+        """Let `use` accumulate something of every key."""
+        b, outer = self.line.b, self.line.outer
+        with b.reduce((self.keys.shape[-1],), ("n",)) as (n,):
+            use(b.load(self.keys, (*outer, n)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """The blocks of a line that may have an element that is taken.
+
+    `which` are the first `count` of them, in order; `least` is a key that as many elements reach as are taken, `most` the
+    largest.
+    """
+
+    line: _Line
+    keys: Buffer
+    which: Buffer
+    count: Buffer
+    least: Buffer
+    most: Buffer
+
+    @contextmanager
+    def blocks(self) -> Generator[Dim]:
+        """A loop over them."""
+        b, outer = self.line.b, self.line.outer
+        with b.loop(b.as_index(b.cast(b.load(self.count, outer), i64)), "near") as t:
+            yield b.as_index(b.cast(b.load(self.which, (*outer, t)), i64))
+
+    def each(self, use: Callable[[Expression], None]) -> None:
+        """Let `use` accumulate something of every key in them."""
+        b, outer = self.line.b, self.line.outer
+        with self.blocks() as block, b.reduce((_BLOCK,), ("n",)) as (n,):
+            use(b.load(self.keys, (*outer, block * _BLOCK + n)))
+
+
+def _are_few(count: Dim, size: Dim) -> bool:
+    """Whether most blocks have none of the elements that are taken."""
+    if not isinstance(count, int):
+        return False
+    if not isinstance(size, int):
+        return count <= _FEW
+    return _FEW_OF * count <= symbolic.ceildiv(size, _BLOCK)
+
+
+def _near(line: _Line, keys: Buffer, count: Dim) -> _Near:
+    """Where the largest keys of as many blocks as elements are taken lie, all that are taken lie."""
+    b, outer, shape = line.b, line.outer, _outer_shape(line)
+    blocks = symbolic.ceildiv(line.size, _BLOCK)
+    tops = b.temporary(keys.dtype, (*shape, blocks), "tops")
+    with b.loop(blocks, "block") as block:
+        b.store(tops, (*outer, block), _lowest(keys.dtype))
+        with b.reduce((_BLOCK,), ("n",)) as (n,):
+            key = b.load(keys, (*outer, block * _BLOCK + n))
+            b.accumulate("max", tops, (*outer, block), key)
+    ends = [_extreme(line, tops, op, blocks) for op in ("min", "max")]
+    least = _bound(line, count, blocks, (ends[0], ends[1]), _Row(line, tops), "least")
+    which = b.temporary(i32, (*shape, blocks), "which")
+    found = b.temporary(i32, shape, "found")
+    b.store(found, outer, 0)
+    with b.loop(blocks, "block") as block:
+        reaches = b.ge(b.load(tops, (*outer, block)), b.load(least, outer))
+        with b.when(reaches):
+            end = b.as_index(b.cast(b.load(found, outer), i64))
+            b.store(which, (*outer, end), b.index(block, i32))
+            b.store(found, outer, b.add(b.load(found, outer), 1))
+    return _Near(line, keys, which, found, least, ends[1])
 
 
 def _append(
@@ -255,38 +358,48 @@ def _append(
         b.store(room, outer, b.sub(left, b.cast(equal, i32)))
 
 
-def _bound(line: _Line, keys: Buffer, count: Dim) -> Buffer:
-    """The largest key that at least `count` elements reach, bit by bit from the highest."""
+def _bound(
+    line: _Line,
+    count: Dim,
+    total: Dim,
+    ends: tuple[Buffer, Buffer],
+    among: _Row | _Near,
+    name: str = "bound",
+) -> Buffer:
+    """The largest key that at least `count` of `total` reach, bit by bit from the highest.
+
+    `ends`: a key that enough reach, and the largest; bits that these decide need no count.
+    """
     b, outer, shape = line.b, line.outer, _outer_shape(line)
-    dtype = keys.dtype
-    bound = b.temporary(dtype, shape, "bound")
+    dtype = among.keys.dtype
+    bound = b.temporary(dtype, shape, name)
     reached = b.temporary(i32, shape, "reached")
     b.store(bound, outer, _lowest(dtype))
-    # Bits in which all keys agree need no count.
-    ends = [_extreme(line, keys, op) for op in ("min", "max")]
     with b.loop(dtype.bits, "bit") as bit:
         last = b.const(dtype.bits - 1, dtype)
         step = b.shl(b.const(1, dtype), b.sub(last, b.index(bit, dtype)))
         tried = b.xor(b.load(bound, outer), step)
         all_reach = b.le(tried, b.load(ends[0], outer))
-        b.store(reached, outer, b.select(all_reach, b.index(line.size, i32), 0))
+        b.store(reached, outer, b.select(all_reach, b.index(total, i32), 0))
         undecided = b.and_(b.not_(all_reach), b.le(tried, b.load(ends[1], outer)))
         with b.when(undecided):
             b.store(reached, outer, 0)
-            with b.reduce((keys.shape[-1],), ("n",)) as (n,):
-                reaches = b.ge(b.load(keys, (*outer, n)), tried)
-                b.accumulate("add", reached, outer, b.cast(reaches, i32))
+            among.each(
+                lambda key: b.accumulate(
+                    "add", reached, outer, b.cast(b.ge(key, tried), i32)
+                )
+            )
         enough = b.ge(b.load(reached, outer), b.index(count, i32))
         b.store(bound, outer, b.select(enough, tried, b.load(bound, outer)))
     return bound
 
 
-def _extreme(line: _Line, keys: Buffer, op: str) -> Buffer:
-    """The smallest or largest key."""
+def _extreme(line: _Line, keys: Buffer, op: str, size: Dim) -> Buffer:
+    """The smallest or largest of the first `size` keys."""
     b, outer = line.b, line.outer
     end = b.temporary(keys.dtype, _outer_shape(line), op)
     b.store(end, outer, numerics.identity(op, keys.dtype))
-    with b.reduce((line.size,), ("n",)) as (n,):
+    with b.reduce((size,), ("n",)) as (n,):
         b.accumulate(op, end, outer, b.load(keys, (*outer, n)))
     return end
 

@@ -46,7 +46,12 @@ _WIDENING_READERS: Final = (Role.POINTWISE, Role.ROWS, Role.REDUCTION)
 _WIDEST_VECTOR: Final = 16  # elements
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 _SMALL_EFFORT: Final = 4  # operations that are as well done again for each element
-_LIKELY_SIZE: Final = 64
+_KEPT: Final = 4  # operations that take as long as bringing an element to memory and back
+_SEVERAL: Final = 2
+"""Elements that are asked for, to each that there is, from which on it may pay to keep them."""
+_MANY: Final = 32
+"""The same where sizes are open."""
+_LIKELY_SIZE: Final = 16
 """What an open size is taken for, each by itself: what grows with several sizes is large beside what grows with one."""
 
 
@@ -76,7 +81,7 @@ class FuseKernels(GraphPass):
     right_moves: bool = True
     most_operands: int = 24
     most_nodes: int = 64
-    most_repeated: int = 100_000
+    most_repeated: int = 30_000
     choose_band: ChooseBand | None = None
 
     def __post_init__(self) -> None:
@@ -434,22 +439,23 @@ class _Prologue:
 
         Such as places and weights along one axis of an image, for every pixel.
         """
-        size, asked = _likely(_size(node)), self._times_asked(node)
-        if asked < 2 * size:
+        size, asked, picked = _size(node), self._evaluations(node), self._picked(node)
+        count = _likely(size)
+        is_often = max(_likely(asked), picked) >= _SEVERAL * count
+        if not (isinstance(size, int) and isinstance(asked, int)):
+            # An open number of images is most often small, and is one of the sizes.
+            is_often = picked >= _SEVERAL * count or _likely(asked) >= _MANY * count
+        if not is_often:
             return False
         effort = self._effort(node)
-        return (
-            effort > _SMALL_EFFORT
-            and (effort - 1) * (asked - size) > self.options.most_repeated
-        )
+        spared = (effort - 1) * max(_likely(asked), picked) - (effort + _KEPT) * count
+        return effort > _SMALL_EFFORT and spared > self.options.most_repeated
 
-    def _times_asked(self, node: Node) -> int:
-        """Elements of `node` that the group asks for: who picks asks for others than the next who picks."""
-        asked, picked = _likely(self._evaluations(node)), 0
-        for user in self.groups.edit.users(node.result):
-            if user in self.group.nodes and has(user, Trait.PICKS):
-                picked += _likely(self.evaluations.get(user, 0))
-        return max(asked, picked)
+    def _picked(self, node: Node) -> int:
+        """Elements of `node` that users in the group pick: each asks for others than the next."""
+        picks = (u for u in self.groups.edit.users(node.result) if has(u, Trait.PICKS))
+        asked = [self.evaluations[u] for u in picks if u in self.evaluations]
+        return sum(map(_likely, asked))
 
     def _effort(self, node: Node) -> int:
         """Operations for one element of `node`, with those of the makers that would come along."""
