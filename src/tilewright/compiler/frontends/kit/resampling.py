@@ -54,6 +54,8 @@ class Resampling:
 Scale = float | Tensor | None
 """How many times longer an axis becomes: a number, a scalar of f64, or None for what its sizes say."""
 Number = float | Tensor
+_WRITTEN_OUT: Final = 16
+"""Up to so many taps are written one after the other."""
 
 
 def resampled(
@@ -268,19 +270,27 @@ class _Computed:
     def _weighted(self, x: Tensor, line: _Line) -> Tensor:
         if self.how.antialias:
             return self._many_taps(x, line)
-        # One tensor for the taps of all places, and one for their weights: each is one kernel.
         offsets = np.array((0, 1) if self.how.mode == "linear" else (-1, 0, 1, 2))
+        column = self.e.constant(offsets[:, None].astype(np.float64))
+        return self._summed(x, line, column, None)
+
+    def _summed(
+        self, x: Tensor, line: _Line, offsets: Tensor, stretch: Tensor | None
+    ) -> Tensor:
+        """The sum of a known number of taps, a column of `offsets`, written out."""
+        # One tensor for the taps of all places, and one for their weights: each is one kernel.
         place = self.e.unsqueeze(line.place, (0,))
-        left = self._op("sub", self._op("ceil", place), 1)
-        taps = self._op("add", left, self.e.constant(offsets[:, None].astype(np.float64)))
-        weights = self._weight(taps, place, line.size, None)
-        if self.how.exclude_outside:
+        taps = self._op("add", self._op("sub", self._op("ceil", place), 1), offsets)
+        weights = self._weight(taps, place, line.size, stretch)
+        if self.how.exclude_outside or stretch is not None:
             whole = self.e.op("reduce_sum", weights, axes=(0,), keepdims=True)
             weights = self._op("div", weights, whole)
         inside, weights = self._inside(taps, line.size), self.e.cast(weights, x.dtype)
+        count = offsets.shape[0]
+        assert isinstance(count, int), "a known number of taps"
         products = [
             self._product(x, self._row(inside, i), self._row(weights, i), line.axis)
-            for i in range(len(offsets))
+            for i in range(count)
         ]
         return functools.reduce(lambda a, b: self.e.op("add", a, b), products)
 
@@ -303,6 +313,9 @@ class _Computed:
         start = op("add", op("floor", op("div", -radius, stretch)), 1)
         most = e.cast(e.reshape(op("sub", 2, op("mul", start, 2)), (1,)), i64)
         (count,) = _sizes(e, most, "taps")
+        if isinstance(count, int) and count <= _WRITTEN_OUT:
+            column = op("add", start, e.cast(e.iota((count, 1), 0), f64))
+            return self._summed(x, line, column, stretch)
         offsets = op("add", start, e.cast(e.iota((1, count), 1), f64))
         place = e.unsqueeze(line.place, (1,))
         taps = op("add", op("sub", op("ceil", place), 1), offsets)

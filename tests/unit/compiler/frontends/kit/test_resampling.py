@@ -159,3 +159,38 @@ def test_the_nearest_pixel_is_found_in_single_precision(scale: float) -> None:
     option = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     (found,) = both("Resize", [image, None, scales], [2], mode="nearest", **option)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_the_taps_of_a_known_scale_are_written_out_where_sizes_are_open(mode: str) -> None:
+    model = onnx_models.parse(f"""graph (float[1,2,H,W] x) => (float[1,2,P,Q] y) {{
+      scales = Constant<value_floats = [1.0, 1.0, 0.5, 0.4]> ()
+      y = Resize<mode = "{mode}", antialias = 1> (x, , scales)
+    }}""")
+    graph = load(model)
+    assert {n.op for n in graph.nodes} >= {"gather"}
+    kinds = [n for n in graph.nodes if n.op == "reduce_sum" and n.result.type.rank > 2]
+    assert not kinds  # only weights are added up by a reduction
+    (expected,) = run_node(
+        "Resize",
+        [IMAGE, None, np.array([1, 1, 0.5, 0.4], np.float32)],
+        constants=[2],
+        mode=mode,
+        antialias=1,
+    )
+    (y,) = evaluate(graph, [IMAGE])
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_picture_of_known_sizes_with_many_taps_is_resampled_axis_by_axis() -> None:
+    model = onnx_models.parse("""graph (float16[1,1,16,24] x) => (float16[1,1,4,6] y) {
+      scales = Constant<value_floats = [1.0, 1.0, 0.25, 0.25]> ()
+      y = Resize<mode = "linear", antialias = 1> (x, , scales)
+    }""")
+    graph = load(model)
+    assert [n.op for n in graph.nodes if n.op != "constant"] == [
+        "cast",
+        "resize",
+        "resize",
+        "cast",
+    ]
