@@ -311,7 +311,7 @@ def _are_few(count: Dim, size: Dim) -> bool:
         return False
     if not isinstance(size, int):
         return count <= _FEW
-    return _FEW_OF * count <= symbolic.ceildiv(size, _BLOCK)
+    return _FEW_OF * count <= -(-size // _BLOCK)
 
 
 def _near(line: _Line, keys: Buffer, count: Dim) -> _Near:
