@@ -7,7 +7,8 @@ mean and the variance are taken in two passes (no cancellation), in the compute 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import numpy as np
@@ -104,14 +105,29 @@ def _row_maximum(b: KernelBuilder, x: Source, axis: int) -> Buffer:
     return reduce_rows(b, "max", x, (axis,), lambda indices, _: b.read(x, indices))
 
 
+@contextmanager
+def _row_by_row(
+    b: KernelBuilder, shape: Sequence[Dim], axis: int
+) -> Generator[tuple[Dim, ...]]:
+    """A nest over all elements, the loop along `axis` innermost: passes over a row then share what is around it."""
+    with (
+        b.nest(kept_indices((axis,), shape)) as outer,
+        b.nest((shape[axis],)) as inner,
+    ):
+        yield full_indices((axis,), outer, inner)
+
+
 def _softmax_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
     x, (result,) = given(operands, 0), results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     top = _row_maximum(b, x, axis)
-    powers = b.temporary(top.dtype, x.shape, "powers")
-    with b.nest(x.shape) as indices:
+    # Powers of an open number of rows fit no register; the result has room for those of its type.
+    fits = axis < len(x.shape) - 1 and result.dtype is top.dtype
+    powers = result if fits else b.temporary(top.dtype, x.shape, "powers")
+    by_row = fits or isinstance(x.shape[axis], int)
+    with _row_by_row(b, x.shape, axis if by_row else len(x.shape) - 1) as indices:
         shifted = b.sub(b.read(x, indices), b.load(top, kept_indices((axis,), indices)))
         b.store(powers, indices, b.exp_nonpositive(shifted))
     total = reduce_rows(
@@ -120,7 +136,7 @@ def _softmax_body(
     scale = b.temporary(top.dtype, top.shape, "scale")
     with b.nest(top.shape) as outer:
         b.store(scale, outer, b.div(b.const(1, top.dtype), b.load(total, outer)))
-    with b.nest(x.shape) as indices:
+    with _row_by_row(b, x.shape, axis if by_row else len(x.shape) - 1) as indices:
         factor = b.load(scale, kept_indices((axis,), indices))
         b.write(result, indices, b.mul(b.load(powers, indices), factor))
 
@@ -139,7 +155,7 @@ def _log_softmax_body(
     shift = b.temporary(top.dtype, top.shape, "shift")
     with b.nest(top.shape) as outer:
         b.store(shift, outer, b.log(b.load(total, outer)))
-    with b.nest(x.shape) as indices:
+    with _row_by_row(b, x.shape, axis) as indices:
         outer = kept_indices((axis,), indices)
         shifted = b.sub(b.read(x, indices), b.load(top, outer))
         b.write(result, indices, b.sub(shifted, b.load(shift, outer)))
@@ -148,6 +164,7 @@ def _log_softmax_body(
 _SOFTMAX_CASES: Final = (
     "[3,17]; axis=-1",
     "[3,5,7]; axis=1",
+    "[2,3,33,2]; axis=-2",
     "[5]; axis=0",
     "[2,1]; axis=1",
     "[0,4]; axis=1",
