@@ -342,7 +342,8 @@ def _argument(parameter: click.Argument) -> str:
 
 
 def _option(option: click.Option) -> tuple[str, str]:
-    spelling = ", ".join(f"`{name}`" for name in option.opts)
+    names = (*option.opts, *option.secondary_opts)
+    spelling = ", ".join(f"`{name}`" for name in names)
     takes_none = option.is_flag or option.count
     value = "" if takes_none else f" {option.metavar or _value(option.type)}"
     text = option.help or ""

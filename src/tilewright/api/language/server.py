@@ -86,6 +86,11 @@ class Server(ThreadingHTTPServer):
             ) from error
 
 
+_PLACES: Final = (
+    "expected GET /v1/models or /health, POST /v1/completions or /v1/chat/completions"
+)
+
+
 @final
 class _Handler(BaseHTTPRequestHandler):
     """One connection."""
@@ -131,7 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
             case "/health":
                 self._send(HTTPStatus.OK, {"status": "ok"})
             case _:
-                self._refuse(HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}'")
+                self._refuse(
+                    HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}', {_PLACES}"
+                )
 
     def do_HEAD(self) -> None:
         """Say what a request for something that is there would give."""
@@ -146,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if kind is None:
             self.close_connection = True
-            self._refuse(HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}'")
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}', {_PLACES}")
             return
         body = self._body()
         if body is None:

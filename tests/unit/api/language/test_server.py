@@ -294,6 +294,15 @@ def test_who_hangs_up_does_not_stop_the_others(server: Server) -> None:
     assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 2})[0] == 200
 
 
+def test_an_address_that_there_is_not_is_answered_with_those_there_are(
+    server: Server,
+) -> None:
+    for path, data in (("/", None), ("/v1/embeddings", {"input": "x"})):
+        status, answer = _ask(server, path, data)
+        assert status == 404
+        assert "POST /v1/completions or /v1/chat/completions" in str(answer)
+
+
 @pytest.mark.parametrize(
     ("path", "data", "headers", "status"),
     [
