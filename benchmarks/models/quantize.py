@@ -1,7 +1,7 @@
 """Quantize models of the set with onnxruntime, weights of decoders with `tilewright.quantize`.
 
 What it is: a step of ``make models``.  Per model and form it writes ``MODEL_FORM.onnx`` with the inputs
-of the model, and as reference outputs those of onnxruntime without rewriting.
+of the model, and as reference outputs those of onnxruntime without rewriting, of exact products.
 What it is not: part of the package, or a judgement of accuracy; weights are random as in the set.
 Who calls it: developers and ``make models``::
 
@@ -32,6 +32,7 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import tilewright
+from exact_products import with_unsigned_weights
 
 SAMPLES: Final = 2
 MODELS: Final = ("resnet50", "mobilenetv2", "bert_base", "minilm_l6")
@@ -145,10 +146,12 @@ def _write_companions(
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(target, options, ["CPUExecutionProvider"])
+    loaded = onnx.load(target)
+    exact_model = with_unsigned_weights(loaded).SerializeToString()
+    session = onnxruntime.InferenceSession(exact_model, options, ["CPUExecutionProvider"])
     outputs = [np.asarray(value) for value in session.run(None, inputs)]
     facts = json.loads((folder / f"{model}.json").read_text())
-    nodes = onnx.load(target, load_external_data=False).graph.node
+    nodes = loaded.graph.node
     facts |= {
         "name": target.stem,
         "onnx_bytes": target.stat().st_size,
