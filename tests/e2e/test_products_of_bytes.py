@@ -66,6 +66,22 @@ def convolution(
     return model_of(body, w), x, sums.reshape(1, filters, 3, 4)
 
 
+def images(
+    channels: int, filters: int, height: int, width: int
+) -> tuple[onnx.ModelProto, np.ndarray, np.ndarray]:
+    """3x3 of two padded images, the largest numbers side by side."""
+    x = numbers("uint8", (2, channels, height, width))
+    x[0] = 255
+    w = numbers("int8", (filters, channels, 3, 3))
+    w[0], w[1] = -128, 127
+    size = f"{height}, {width}"
+    body = f"""graph (uint8[2, {channels}, {size}] x) => (int32[2, {filters}, {size}] y)
+      <uint8 zero = {{9}}> {{ y = ConvInteger<pads = [1, 1, 1, 1]>(x, w, zero) }}"""
+    padded = np.pad(x.astype(np.int64) - 9, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return model_of(body, w), x, np.einsum("bchwij,fcij->bfhw", windows, w.astype(np.int64))
+
+
 CASES: dict[str, Callable[[], tuple[onnx.ModelProto, np.ndarray, np.ndarray]]] = {
     "13 x 33 of 67": lambda: product(13, 67, 33, "uint8"),
     "signed": lambda: product(7, 64, 40, "int8"),
@@ -76,6 +92,9 @@ CASES: dict[str, Callable[[], tuple[onnx.ModelProto, np.ndarray, np.ndarray]]] =
     "groups of half words": lambda: convolution(12, 8, 2),
     "a filter for each group": lambda: convolution(16, 2, 2),
     "a filter for each channel": lambda: convolution(6, 6, 6),
+    "stride 1": lambda: images(32, 41, 11, 13),
+    "stride 1, tiles of four": lambda: images(64, 64, 30, 29),
+    "stride 1, one place": lambda: images(16, 16, 1, 1),
 }
 
 
@@ -100,3 +119,12 @@ def test_bytes_are_pairs_where_there_is_no_product_of_them() -> None:
         assert str(node.operands[1].type.dtype) == word, (
             "weights stay bytes, side by side in words"
         )
+
+
+def test_convolutions_of_stride_1_multiply_less_where_bytes_are_extended() -> None:
+    model, x, expected = images(64, 64, 30, 29)
+    compiled = tw.compile(model, target=Target.level("v3"), threads=1)
+    assert "winograd_input" in {node.op for node in compiled.compiled.graph}
+    np.testing.assert_array_equal(compiled(x), expected)
+    direct = tw.compile(model, target=Target.level("znver4"), threads=1)
+    assert "winograd_input" not in {node.op for node in direct.compiled.graph}

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import DType, bf16, i8, i32
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import GraphForm
-from tilewright.compiler.ops.contraction import BYTE_PRODUCTS
+from tilewright.compiler.ops.contraction import BYTE_PRODUCTS, INTEGER_PRODUCTS
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
@@ -72,10 +72,18 @@ class TilesOf:
     machine: MachineModel
 
     def __call__(
-        self, places: Sequence[int], channels: int, filters: int, taps: int, groups: int
+        self,
+        places: Sequence[int],
+        channels: int,
+        filters: int,
+        taps: int,
+        groups: int,
+        dtype: DType,
     ) -> int:
         """The tile of a convolution, or 0."""
-        return rules.winograd_tile(self.machine, places, channels, filters, taps, groups)
+        return rules.winograd_tile(
+            self.machine, places, channels, filters, taps, groups, dtype
+        )
 
 
 @final
@@ -135,7 +143,7 @@ def shared_form(
     if bf16 not in dtypes:
         used -= {"pairs"}
     if others and not has_words:
-        used -= BYTE_PRODUCTS
+        used -= INTEGER_PRODUCTS
     return _form_for(PanelsOf(packing, others, of_words), used)
 
 
@@ -150,7 +158,7 @@ def panel_form(
 
     Args:
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
-        choose_tile: (places, channels, filters, taps, groups) of a convolution to Winograd's tile, or 0.
+        choose_tile: (places, channels, filters, taps, groups, dtype of the sums) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.

@@ -50,11 +50,14 @@ _PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
 _DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
 _EXTENDED: Final = INSTRUCTIONS["vpmaddwd_i8"]
 _DOT_OF_EXTENDED: Final = _without_total("dot_i16i8", _EXTENDED)
+_SHORTS: Final = INSTRUCTIONS["vpmaddwd"]
+_DOT_OF_SHORTS: Final = _without_total("dot_i16", _SHORTS)
 ADDING: Final = {
     _DOT.name: _BYTES,
     _DOT_OF_LONG.name: _BYTES,
     _DOT_OF_PAIRS.name: _PAIRS,
     _DOT_OF_EXTENDED.name: _EXTENDED,
+    _DOT_OF_SHORTS.name: _SHORTS,
 }
 """By the name of a sum of products, the instruction that adds it to a total, word by word or part by part."""
 TILES: Final = {_DOT_OF_LONG.name: INSTRUCTIONS["usmmla"]}
@@ -86,3 +89,8 @@ def dot_of_pairs() -> Function:
 def dot_of_extended_bytes() -> Function:
     """The sum of the products of the two 16-bit numbers of the first word and the two signed bytes of the second."""
     return _DOT_OF_EXTENDED
+
+
+def dot_of_shorts() -> Function:
+    """The sum of the products of the two 16-bit numbers in each word."""
+    return _DOT_OF_SHORTS

@@ -478,6 +478,7 @@ contract: Final = declare(
         f"u8[3,5]:count(255) i8[2,5,4]:index(127); {_PRODUCT} shape=(3,7) dtype=i32",
         f"i32[3,5]:words i32[2,5,4]:words; {_PRODUCT} shape=(3,7) product=bytes",
         f"i32[3,5]:words i16[2,5,4]:words; {_PRODUCT} shape=(3,7) product=extended",
+        f"i32[3,5]:words i32[2,5,4]:words; {_PRODUCT} shape=(3,7) product=shorts",
         f"i32[3,5]:=1065369472,-1082146944,16384,1073758208 i32[2,5,4]:=1065369472,1077952640,-2147434496; {_PRODUCT} shape=(3,7) product=pairs",
         f"[1,5,6,3] [1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",
         f"f32[1,5,6,3] f16[1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",

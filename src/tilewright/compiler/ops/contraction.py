@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.dot_products import (
     dot_of_extended_bytes,
     dot_of_long_words,
     dot_of_pairs,
+    dot_of_shorts,
 )
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Function
@@ -144,12 +145,14 @@ WORD_PRODUCTS: Final = {
         dtypes.u8, dtypes.i8, dtypes.i32, dot_of_long_words, left_bits=64
     ),
     "extended": WordProduct(dtypes.i16, dtypes.i8, dtypes.i32, dot_of_extended_bytes),
+    "shorts": WordProduct(dtypes.i16, dtypes.i16, dtypes.i32, dot_of_shorts),
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
 }
 """By the attribute `product`."""
 BYTE_PRODUCTS: Final = frozenset(
     name for name, row in WORD_PRODUCTS.items() if row.right is dtypes.i8
 )
+INTEGER_PRODUCTS: Final = BYTE_PRODUCTS | {"shorts"}
 
 
 def per_word(dtype: DType, bits: int = WORD_BITS) -> int:
@@ -396,6 +399,7 @@ pack_panels: Final = declare(
         "i8[2,7,3]:index(128); panel=2 words=16",
         "i8[2,9,3]:index(128); panel=2 words=64",
         "bf16[7,5]; panel=4 words=32",
+        "i16[7,5]:index(30000); panel=4 words=32",
     ),
 )
 

@@ -8,6 +8,10 @@
 (tile + r - 1)² products per channel in the place of (tile r)².  Filters in groups are as many convolutions, each of
 its own channels: their points lie one group behind another along the first axis, and the product sees only more points.
 
+Bytes have their own points, whole numbers: 16-bit integers on either side of the product, whose sums wrap at 32 bits.
+What the filters are a multiple of is divided out behind it, the odd part by its inverse modulo 2³², so that a result of few
+enough bits is exact (`largest_sum`).
+
 Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, Fast Algorithms for
 Convolutional Neural Networks, CVPR 2016, section 4; B. Barabasz et al., Error Analysis and Improving the Accuracy of
 Winograd Convolution for Deep Neural Networks, ACM TOMS 46, 2020, for what points cost.
@@ -18,13 +22,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol, TypeVar, cast, final
 
 import numpy as np
 
 from tilewright.base import symbolic
-from tilewright.base.dtypes import FLOATS
+from tilewright.base.dtypes import FLOATS, DType, from_numpy, i8, i16, i32, u8
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
@@ -45,6 +50,13 @@ _POINTS: Final = {
 Pairs of opposite sign share their work.  Whole numbers need fewer multiplications, but 1 and 2 lose four times as
 many digits as 5/8 and 3/2, whose powers are exact, too (tests/e2e/test_winograd.py measures).
 """
+
+_WHOLE_POINTS: Final = {
+    2: tuple(map(Fraction, (0, 1, -1))),
+    4: tuple(map(Fraction, (0, 1, -1, 2, -2))),
+}
+"""The same for integers, whose matrices are whole then."""
+_WORD: Final = 32
 
 # --- the matrices ----------------------------------------------------------------------------
 
@@ -67,7 +79,43 @@ def matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
     Cook and Toom's construction at n - 1 points and infinity; what rows of
     B' would be divided by stands in G.
     """
-    points = _POINTS.get(tile, ())
+    return _toom(_POINTS.get(tile, ()), tile, taps)
+
+
+@functools.cache
+def whole_matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
+    """(A', G, B') in whole numbers, whose results are those of F(tile, taps) times `_multiple(tile, taps)` for each axis."""
+    a, g, b = _toom(_WHOLE_POINTS.get(tile, ()), tile, taps)
+    scales = _row_scales(g)
+    most = math.lcm(*scales)
+    wide = [[x * scale for x in row] for row, scale in zip(g, scales, strict=True)]
+    sums = [[x * (most // s) for x, s in zip(row, scales, strict=True)] for row in a]
+    return _frozen(sums), _frozen(wide), b
+
+
+def _row_scales(g: Matrix) -> list[int]:
+    """What makes each row of a matrix whole."""
+    return [math.lcm(*(x.denominator for x in row)) for row in g]
+
+
+def _multiple(tile: int, taps: int) -> int:
+    """How many times a result along one axis is what `whole_matrices` make of it."""
+    return math.lcm(*_row_scales(_toom(_WHOLE_POINTS.get(tile, ()), tile, taps)[1]))
+
+
+def largest_sum(tile: int, taps: int) -> int:
+    """The size below which results of integers are exact."""
+    square = _multiple(tile, taps) ** 2
+    return (1 << (_WORD - 1)) // (square & -square)
+
+
+def _matrices_for(dtype: DType, tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
+    return whole_matrices(tile, taps) if dtype.is_integer else matrices(tile, taps)
+
+
+def _toom(
+    points: Sequence[Fraction], tile: int, taps: int
+) -> tuple[Matrix, Matrix, Matrix]:
     if len(points) != tile + taps - 2:
         raise ModelError(f"no points for tiles of {tile} and filters of {taps} taps")
     a = [[p**i for p in points] + [Fraction(int(i == tile - 1))] for i in range(tile)]
@@ -191,6 +239,27 @@ class _Arrays:
     mul = staticmethod(np.multiply)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Integers:
+    """Sums in kernels of integers, which wrap; factors are whole."""
+
+    b: KernelBuilder
+
+    def add(self, x: Expression, y: Expression, /) -> Expression:
+        return self.b.add(x, y)
+
+    def sub(self, x: Expression, y: Expression, /) -> Expression:
+        return self.b.sub(x, y)
+
+    def mul(self, x: Expression, y: float, /) -> Expression:
+        return self.b.mul(x, int(y))
+
+
+def _arithmetic(b: KernelBuilder, dtype: DType) -> Arithmetic[Expression]:
+    return _Integers(b) if dtype.is_integer else b
+
+
 # --- filters ---------------------------------------------------------------------------------
 
 _GROUPS: Final = attr("groups", "int", 1)
@@ -217,24 +286,26 @@ def _filter_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     w = first(types)
     points = cast("int", attributes["tile"]) + _square(w) - 1
     groups, filters = cast("int", attributes["groups"]), _of_group(w.shape[0], attributes)
-    return (w.with_shape((groups * points * points, w.shape[1], filters)),)
+    dtype = i16 if w.dtype is i8 else w.dtype
+    return (TensorType(dtype, (groups * points * points, w.shape[1], filters)),)
 
 
 def _filter_oracle(w: np.ndarray, *, tile: int, groups: int) -> np.ndarray:
-    g = _array(matrices(tile, w.shape[2])[1])
+    g = _array(_matrices_for(from_numpy(w.dtype), tile, w.shape[2])[1])
     filters, channels, *square = w.shape
     own = filters // groups
     # G g G' of all filters of a group as one product of matrices: rows of `both` are points, its columns taps.
     both = np.kron(g, g)
     wide = w.astype(np.float64).reshape(groups, own, channels, *square)
     taps = wide.transpose(0, 3, 4, 2, 1).reshape(groups, math.prod(square), channels * own)
-    return narrow((both @ taps).reshape(groups * len(both), channels, own), w)
+    found = (both @ taps).reshape(groups * len(both), channels, own)
+    return found.astype(np.int16) if w.dtype == np.int8 else narrow(found, w)
 
 
 winograd_filter: Final = declare(
     name="winograd_filter",
-    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [groups points², C, F / groups]",
-    operands=(operand("w", FLOATS),),
+    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [groups points², C, F / groups]; of i8 in i16",
+    operands=(operand("w", (*FLOATS, i8)),),
     attributes=(attr("tile", "int"), _GROUPS),
     infer=_filter_infer,
     evaluate=_filter_oracle,
@@ -244,6 +315,8 @@ winograd_filter: Final = declare(
         "f32[2,1,3,3]; tile=2",
         "f32[1,2,3,3]; tile=2",
         "f32[6,2,3,3]; tile=4 groups=3",
+        "i8[3,5,3,3]:index(128); tile=4",
+        "i8[4,1,3,3]:index(128); tile=2 groups=2",
     ),
     on_host="filters are known when a model is compiled",
     source="Lavin and Gray, 2016, equation 8",
@@ -286,7 +359,8 @@ def _input_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
     points = cast("int", attributes["groups"]) * (tile + taps - 1) ** 2
     own = _of_group(channels, attributes)
-    return (x.with_shape((points, images * rows * columns, own)),)
+    dtype = i16 if x.dtype is u8 else x.dtype
+    return (TensorType(dtype, (points, images * rows * columns, own)),)
 
 
 def _input_oracle(x: np.ndarray, *, tile: int, taps: int, groups: int) -> np.ndarray:
@@ -296,11 +370,13 @@ def _input_oracle(x: np.ndarray, *, tile: int, taps: int, groups: int) -> np.nda
         cut = x[:, i : i + rows * tile : tile, j : j + columns * tile : tile]
         return cut.astype(np.float64)
 
-    points = _both_axes(_Arrays(), matrices(tile, taps)[2], read)
+    whole = x.dtype == np.uint8
+    points = _both_axes(_Arrays(), _matrices_for(from_numpy(x.dtype), tile, taps)[2], read)
     v = np.array([value for row in points for value in row])
     own = x.shape[-1] // groups
     tiles = v.reshape(len(v), v[0, ..., 0].size, groups, own)
-    return narrow(np.moveaxis(tiles, 2, 0).reshape(-1, tiles.shape[1], own), x)
+    found = np.moveaxis(tiles, 2, 0).reshape(-1, tiles.shape[1], own)
+    return found.astype(np.int16) if whole else narrow(found, x)
 
 
 def _input_body(
@@ -310,16 +386,18 @@ def _input_body(
     tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
     images, height, width, channels = x.shape
     rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
-    matrix = matrices(tile, taps)[2]
+    matrix = _matrices_for(x.dtype, tile, taps)[2]
+    arithmetic = _arithmetic(b, x.dtype)
     own = _of_group(channels, attributes)
     extents, names = _loops((images, rows, columns), own, "c", attributes)
     with b.nest(extents, names) as (n, h, w, *g, c):
 
         def read(i: int, j: int) -> Expression:
-            return b.read(x, (n, h * tile + i, w * tile + j, _joined(g, own, c)))
+            value = b.read(x, (n, h * tile + i, w * tile + j, _joined(g, own, c)))
+            return b.cast(value, i16) if x.dtype is u8 else value
 
         at = (n * rows + h) * columns + w
-        for i, row in enumerate(_both_axes(b, matrix, read)):
+        for i, row in enumerate(_both_axes(arithmetic, matrix, read)):
             for j, value in enumerate(row):
                 point = _joined(g, len(matrix) ** 2, i * len(matrix) + j)
                 b.write(result, (point, at, c), value)
@@ -327,8 +405,8 @@ def _input_body(
 
 winograd_input: Final = declare(
     name="winograd_input",
-    summary="Overlapping tiles of padded images in the domain of Winograd's algorithm: B' d B as [groups points², tiles, C / groups]",
-    operands=(operand("x", FLOATS),),
+    summary="Overlapping tiles of padded images in the domain of Winograd's algorithm: B' d B as [groups points², tiles, C / groups]; of u8 in i16",
+    operands=(operand("x", (*FLOATS, u8)),),
     attributes=_SIZES,
     infer=_input_infer,
     evaluate=_input_oracle,
@@ -339,6 +417,8 @@ winograd_input: Final = declare(
         "[2,4,6,5]; tile=2 taps=3",
         "[1,6,6,1]; tile=4 taps=3",
         "[2,4,6,6]; tile=2 taps=3 groups=3",
+        "u8[1,6,10,3]:count(255); tile=4 taps=3",
+        "u8[2,4,6,6]:count(255); tile=2 taps=3 groups=3",
     ),
     source="Lavin and Gray, 2016, section 4",
 )
@@ -375,12 +455,38 @@ def _output_oracle(
     wide = m.astype(np.float64).reshape(groups, points, points, *m.shape[1:])
     tiles = np.moveaxis(wide, 0, -2)
     tiles = tiles.reshape(points, points, images, rows, columns, groups * m.shape[-1])
-    parts = _both_axes(_Arrays(), matrices(tile, taps)[0], lambda i, j: tiles[i, j])
+    matrix = _matrices_for(from_numpy(m.dtype), tile, taps)[0]
+    parts = _both_axes(_Arrays(), matrix, lambda i, j: tiles[i, j])
     whole = np.empty((images, rows * tile, columns * tile, tiles.shape[-1]))
     for i, row in enumerate(parts):
         for j, value in enumerate(row):
             whole[:, i::tile, j::tile] = value
-    return narrow(whole[:, :height, :width], m)
+    found = whole[:, :height, :width]
+    if m.dtype == np.int32:
+        inverse, shift = _division(tile, taps)
+        modulus = np.int64(1 << _WORD)
+        words = (found.astype(np.int64) % modulus * inverse) & (modulus - 1)
+        return words.astype(np.uint32).view(np.int32) >> shift
+    return narrow(found, m)
+
+
+def _division(tile: int, taps: int) -> tuple[int, int]:
+    """(f, s): an exact multiple of `_multiple`² in 32 bits is that times x, x being (multiple f mod 2³²) >> s, signed."""
+    square = _multiple(tile, taps) ** 2
+    even = square & -square
+    return pow(square // even, -1, 1 << _WORD), even.bit_length() - 1
+
+
+def _divided(
+    b: KernelBuilder, value: Expression, dtype: DType, tile: int, taps: int
+) -> Expression:
+    """A result without the multiple that integers have."""
+    if not dtype.is_integer:
+        return value
+    inverse, shift = _division(tile, taps)
+    signed = inverse - (1 << _WORD) if inverse >> (_WORD - 1) else inverse
+    odd = value if signed == 1 else b.mul(value, signed)
+    return b.shr(odd, shift)
 
 
 def _output_body(
@@ -391,7 +497,8 @@ def _output_body(
     images, height, width, filters = result.shape
     rows, columns = _tiles_of((height, width), tile)
     points = tile + taps - 1
-    matrix = matrices(tile, taps)[0]
+    matrix = _matrices_for(m.dtype, tile, taps)[0]
+    arithmetic = _arithmetic(b, m.dtype)
     own = _of_group(filters, attributes)
     outer, names = _loops((images, rows, columns), own, "f", attributes)
     y = b.temporary(compute_dtype(m.dtype), (*outer, tile, tile), "y")
@@ -401,9 +508,10 @@ def _output_body(
         def read(i: int, j: int) -> Expression:
             return b.read(m, (_joined(g, points * points, i * points + j), at, f))
 
-        for i, row in enumerate(_both_axes(b, matrix, read)):
+        for i, row in enumerate(_both_axes(arithmetic, matrix, read)):
             for j, value in enumerate(row):
-                b.store(y, (n, h, w, *g, f, i, j), value)
+                result_value = _divided(b, value, m.dtype, tile, taps)
+                b.store(y, (n, h, w, *g, f, i, j), result_value)
     with b.nest((*outer, tile, tile), (*names, "i", "j")) as (n, h, w, *g, f, i, j):
         row, column = h * tile + i, w * tile + j
         inside = b.and_(
@@ -417,7 +525,7 @@ def _output_body(
 winograd_output: Final = declare(
     name="winograd_output",
     summary="Sums of products in Winograd's domain as images of all groups: A' m A, `shape` = (N, H, W)",
-    operands=(operand("m", FLOATS),),
+    operands=(operand("m", (*FLOATS, i32)),),
     attributes=(*_SIZES, attr("shape", "dims")),
     infer=_output_infer,
     evaluate=_output_oracle,
@@ -429,6 +537,8 @@ winograd_output: Final = declare(
         "[16,6,5]; tile=2 taps=3 shape=(1,4,6)",
         "[36,2,1]; tile=4 taps=3 shape=(2,4,1)",
         "[32,6,5]; tile=2 taps=3 groups=2 shape=(1,4,5)",
+        "i32[36,6,3]:index(2147483647); tile=4 taps=3 shape=(1,7,9)",
+        "i32[16,6,5]:index(2147483647); tile=2 taps=3 shape=(1,4,6)",
     ),
     source="Lavin and Gray, 2016, section 4",
 )

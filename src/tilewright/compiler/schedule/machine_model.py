@@ -57,6 +57,7 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "bytes": frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"}),
     "long_bytes": frozenset({"i8mm"}),
     "extended": frozenset({"sse2"}),
+    "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),
 }
 """Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`."""
@@ -226,14 +227,14 @@ class MachineModel:
     def word_products(self) -> frozenset[str]:
         """The rows of `WORD_PRODUCTS` that take fewer instructions than products of their numbers as f32.
 
-        Bytes are extended where there is no product of bytes themselves.
+        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.
         """
         found = {
             product
             for product, extensions in _WORD_PRODUCTS.items()
             if not self.instructions.isdisjoint(extensions)
         }
-        return frozenset(found - {"extended"} if "bytes" in found else found)
+        return frozenset(found - {"extended", "shorts"} if "bytes" in found else found)
 
     @property
     def cycle_ns(self) -> float:

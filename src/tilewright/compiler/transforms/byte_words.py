@@ -32,6 +32,8 @@ def product_of_words(node: Node, products: frozenset[str]) -> str:
         if "long_bytes" in products and _fills_tiles(node):
             return "long_bytes"
         return "extended" if "extended" in products else "bytes"
+    if types == (dtypes.i16, dtypes.i16, dtypes.i32) and "shorts" in products:
+        return "shorts"
     if types == (dtypes.bf16, dtypes.bf16, dtypes.f32) and "pairs" in products:
         return "pairs"
     return ""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
+
+import numpy as np
 
 from tilewright.base import symbolic
-from tilewright.base.dtypes import HALVES, f32
+from tilewright.base.dtypes import HALVES, DType, f32, i8, i32, u8
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.winograd import largest_sum
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import (
@@ -26,9 +29,10 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
 )
 
-# (images, height and width of the result, channels and filters of a group, taps along each side, groups)
+_MOST_OF_A_BYTE: Final = 255
+# (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums)
 # -> results along each side of a tile; 0 for a convolution that sums its products directly
-ChooseTile = Callable[[Sequence[int], int, int, int, int], int]
+ChooseTile = Callable[[Sequence[int], int, int, int, int, DType], int]
 
 
 @final
@@ -50,8 +54,8 @@ class WinogradConvolution(RewritePass):
     products: frozenset[str] = frozenset()
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
-        """One rewrite."""
-        return {"conv": (self.in_points,)}
+        """Floats, and bytes."""
+        return {"conv": (self.in_points, self.in_whole_points)}
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
@@ -59,13 +63,10 @@ class WinogradConvolution(RewritePass):
             return None
         x, w = operand(node, 0), operand(node, 1)
         places = node.result.type.shape[:3]
-        filters, channels, taps, _ = map(estimate, w.type.shape)
-        groups = number(node, "groups")
-        # For one image, so that an image of a batch has the bits that it has alone.
-        likely = [1, *map(estimate, places[1:])]
-        tile = self.choose_tile(likely, channels, filters // groups, taps, groups)
+        tile = self._tile(node, f32)
         if not tile:
             return None
+        groups, taps = number(node, "groups"), estimate(w.type.shape[2])
         sizes = {"tile": tile, "taps": taps, "groups": groups}
         # Transforms are of f32: those of 16 bits would lose half of the digits.
         padded = _padded(node, in_f32(x, emit), places, tile, emit)
@@ -79,15 +80,57 @@ class WinogradConvolution(RewritePass):
         dtype = node.result.type.dtype
         return result if dtype is f32 else emit.op("cast", [result], {"dtype": dtype})
 
+    def in_whole_points(self, node: Node, emit: Emitter) -> Value | None:
+        """The same of bytes, exactly, where 16-bit numbers are multiplied."""
+        types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
+        if types != (u8, i8, i32) or "shorts" not in self.products:
+            return None
+        if not _has_square_filters(node):
+            return None
+        x, w = operand(node, 0), operand(node, 1)
+        tile, taps = self._tile(node, i32), estimate(w.type.shape[2])
+        if not tile or _largest_sum(w) >= largest_sum(tile, taps):
+            return None
+        groups, places = number(node, "groups"), node.result.type.shape[:3]
+        sizes = {"tile": tile, "taps": taps, "groups": groups}
+        padded = _padded(node, x, places, tile, emit)
+        left = emit.op("winograd_input", [padded], sizes)
+        right = emit.op("winograd_filter", [w], {"tile": tile, "groups": groups})
+        products = emit.op("matmul", [left, right], {"dtype": i32})
+        return emit.op("winograd_output", [products], {**sizes, "shape": places})
+
+    def _tile(self, node: Node, dtype: DType) -> int:
+        """The tile of a convolution; 0 for none."""
+        filters, channels, taps, _ = map(estimate, operand(node, 1).type.shape)
+        groups = number(node, "groups")
+        # For one image, so that an image of a batch has the bits that it has alone.
+        likely = [1, *map(estimate, node.result.type.shape[1:3])]
+        return self.choose_tile(likely, channels, filters // groups, taps, groups, dtype)
+
 
 def _can_be_in_points(node: Node) -> bool:
-    """Whether a node is a convolution of images with square known filters, step by step, of floats."""
+    """Whether a node is a convolution of floats as `_has_square_filters` says."""
+    x, w = operand(node, 0), operand(node, 1)
+    types = {x.type.dtype, w.type.dtype, node.result.type.dtype}
+    return types <= {f32, *HALVES} and _has_square_filters(node)
+
+
+def _largest_sum(w: Value) -> int:
+    """The largest size of a sum of unsigned bytes times filters of signed ones."""
+    known = constant_of(w)
+    assert known is not None, "filters are known"
+    signed = known.astype(np.int64).reshape(known.shape[0], -1)
+    sides = (np.maximum(signed, 0).sum(1), np.maximum(-signed, 0).sum(1))
+    return _MOST_OF_A_BYTE * max(int(side.max()) for side in sides)
+
+
+def _has_square_filters(node: Node) -> bool:
+    """Whether a node is a convolution of images with square known filters, step by step."""
     x, w = operand(node, 0), operand(node, 1)
     return (
         node.attributes["layout"] == "NHWC"
         and optional_operand(node, 2) is None
         and x.type.rank == 4
-        and {x.type.dtype, w.type.dtype, node.result.type.dtype} <= {f32, *HALVES}
         and all(isinstance(size, int) and size > 0 for size in w.type.shape)
         and all(size != 0 for size in node.result.type.shape)
         and w.type.shape[2] == w.type.shape[3]

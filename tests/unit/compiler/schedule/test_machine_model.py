@@ -52,9 +52,9 @@ def test_rows_are_multiplied_at_once_where_there_is_an_instruction_for_tiles() -
 
 
 def test_products_of_words_are_those_of_the_extensions() -> None:
-    """Bytes are extended only where there is no product of bytes themselves."""
+    """Bytes are extended, and 16-bit numbers multiplied, only where there is no product of bytes themselves."""
     for target, products in {
-        "x86_64 -mcpu=x86-64-v3": {"extended"},
+        "x86_64 -mcpu=x86-64-v3": {"extended", "shorts"},
         "x86_64 -mcpu=icelake-server": {"bytes"},
         "x86_64 -mcpu=znver4": {"bytes", "pairs"},
         "aarch64 -mcpu=neoverse-n1": {"bytes"},

@@ -12,6 +12,7 @@ from fakes.graphs import (
     parse,
     run,
 )
+from tilewright.base.dtypes import f32
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes import run_passes
 from tilewright.compiler.transforms import FoldConstants, WinogradConvolution
@@ -56,7 +57,7 @@ def test_the_machine_is_asked_about_one_group_and_how_many_there_are():
     asked = []
     choose = WinogradConvolution(choose_tile=lambda *sizes: asked.append(sizes) or 0)
     run([choose], conv("2, 9, 6, 6", "15, 2, 3, 3", "2, 7, 4, 15", ", groups = 3"))
-    assert asked == [([1, 7, 4], 2, 5, 3, 3)], "one image of two"
+    assert asked == [([1, 7, 4], 2, 5, 3, 3, f32)], "one image of two"
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -112,9 +113,54 @@ def test_images_may_be_of_any_size():
     assert str(graph.outputs[0].type) == "f32[N, H, W, 4]"
     ((places, *known),) = asked
     assert len(places) == 3
-    assert known == [3, 4, 3, 1]
+    assert known == [3, 4, 3, 1, f32]
 
 
 def test_a_convolution_stays_where_the_machine_says_so():
     text = conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 7, 7, 4")
     assert "conv" in ops(run([pass_with(0)], text))
+
+
+def bytes_pass(tile, products=frozenset({"extended", "shorts"})):
+    return WinogradConvolution(choose_tile=lambda *_: tile, products=products)
+
+
+def byte_conv(channels, weight):
+    return (
+        f"graph @g(%x: u8[1, 9, 6, {channels}]) {{"
+        f" %w: i8[5, {channels}, 3, 3] = constant {{value = i8[5, {channels}, 3, 3] splat {weight}}}"
+        f' %y: i32[1, 9, 6, 5] = conv(%x, %w) {{layout = "NHWC", dtype = i32{SAME}}} return %y }}'
+    )
+
+
+def test_bytes_become_16_bit_numbers_whose_products_are_exact():
+    graph = run([bytes_pass(4), FoldConstants()], byte_conv(7, -128))
+    assert ops(graph) == ["pad", "winograd_input", "matmul", "winograd_output"]
+    left, right = (str(operand.type) for operand in only(graph, "matmul").operands)
+    assert (left, right) == ("i16[36, 6, 7]", "i16[36, 7, 5]")
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_the_results_of_bytes_are_those_of_the_direct_sum_exactly(tile):
+    graph = parse(byte_conv(13, 1))
+    random = np.random.default_rng(0)
+    weights = random.integers(-128, 128, (5, 13, 3, 3)).astype(np.int8)
+    weights[0], weights[1] = -128, 127
+    only(graph, "constant").attributes["value"] = weights
+    before = copy_of(graph)
+    run_passes(graph, [bytes_pass(tile)], held=EVERYTHING_HELD)
+    verify(graph)
+    assert "winograd_output" in ops(graph)
+    assert_same_results(before, graph, tolerance=0)
+
+
+@pytest.mark.parametrize(("tile", "most"), [(4, 114), (2, 1827)])
+def test_bytes_whose_sums_may_be_too_large_stay(tile, most):
+    """A result is what is left of 32 bits beside the even part of 24 squared, or of 2 squared."""
+    assert "conv" not in ops(run([bytes_pass(tile)], byte_conv(most, -128)))
+    assert "conv" in ops(run([bytes_pass(tile)], byte_conv(most + 1, -128)))
+
+
+def test_bytes_stay_where_they_are_multiplied_as_such():
+    graph = run([bytes_pass(4, frozenset({"bytes"}))], byte_conv(7, 1))
+    assert "conv" in ops(graph)

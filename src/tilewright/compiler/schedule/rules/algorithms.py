@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import DType, f32
 from tilewright.compiler.schedule.machine_model import MachineModel, MemoryLevel
 from tilewright.compiler.schedule.rules.tiles import choose_tile
 
@@ -34,14 +34,20 @@ def winograd_tile(
     filters: int,
     taps: int,
     groups: int = 1,
+    dtype: DType = f32,
 ) -> int:
-    """Results along each side of a tile of a convolution of f32 with stride 1; 0: products are summed directly.
+    """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
+
+    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
 
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
     """
     if taps not in _SQUARES or min(channels, filters) < machine.lanes(f32):
         return 0
+    if dtype.is_integer:
+        # A step multiplies two channels; bytes of either operand, directly, are extended to as many.
+        machine, channels = machine.for_sums_of(dtype), -(-channels // 2)
     row = groups * channels
     direct = _product_ns(machine, places, filters, taps * taps * channels, row)
     times = {
