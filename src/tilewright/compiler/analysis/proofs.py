@@ -64,10 +64,12 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
         # A value that was split into two digits may itself be a digit of another.
         for _ in range(_MOST_DIGITS):
-            more = [p for p in _joined_digits(pairs, pairs) if p not in pairs]
-            if not more:
+            known = set(pairs)
+            more = dict.fromkeys(_joined_digits(pairs, pairs))
+            new = [pair for pair in more if pair not in known]
+            if not new:
                 break
-            pairs.extend(dict.fromkeys(more))
+            pairs.extend(new)
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
     progress = first.lanes == second.lanes == 1
@@ -173,18 +175,18 @@ def _joined_digits(
 
     Where all indices are equal, so is any sum of their multiples.
     """
+    of_value: dict[Dim, list[tuple[int, Dim, Dim]]] = {}
+    for u, v in quotients:
+        for other, left, right in _operations(u, "floordiv"):
+            of_value.setdefault(symbolic.floordiv(left, right), []).append((other, u, v))
     found: list[tuple[Dim, Dim]] = []
     for x, y in remainders:
         for factor, value, divisor in _operations(x, "mod"):
             # A quotient of a quotient is written as one: (e // 49) // 2 is e // 98.
-            wanted = symbolic.floordiv(value, divisor)
-            for u, v in quotients:
-                for other, left, right in _operations(u, "floordiv"):
-                    if symbolic.floordiv(left, right) != wanted:
-                        continue
-                    times = _times(factor, divisor, other)
-                    if times is not None:
-                        found.append((x + u * times, y + v * times))
+            for other, u, v in of_value.get(symbolic.floordiv(value, divisor), ()):
+                times = _times(factor, divisor, other)
+                if times is not None:
+                    found.append((x + u * times, y + v * times))
     return found
 
 

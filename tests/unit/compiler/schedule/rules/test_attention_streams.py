@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
@@ -116,10 +117,15 @@ def open_rows(**attributes: object) -> Kernel:
     return op_kernel("attention", [query, memory, memory], query, attributes)
 
 
+@cache
+def scheduled_open_rows() -> tuple[Kernel, Kernel]:
+    kernel = open_rows()
+    return kernel, schedule(kernel, V2, threads=2)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_call_of_few_rows_runs_code_for_few(rows: int) -> None:
-    kernel = open_rows()
-    done = schedule(kernel, V2, threads=2)
+    kernel, done = scheduled_open_rows()
     assert any("2 and fewer one by one" in note for note in done.notes)
     assert_same(kernel, done, {"M": rows, "N": 5}, exact=False)
 
