@@ -466,7 +466,11 @@ class _Prologue:
                 total += operations(current)
             for value in current.present_operands:
                 maker = value.node
-                if maker is not None and maker not in seen and self._comes_along(maker):
+                if maker is None or maker in seen or not self._comes_along(maker):
+                    continue
+                # What others read, too, is a kernel of its own.
+                users = self.groups.edit.users(maker.result)
+                if all(u in seen or u in self.group.nodes for u in users):
                     seen.add(maker)
                     work.append(maker)
         return total

@@ -569,6 +569,12 @@ def test_what_is_cheap_or_repeated_little_is_computed_again():
     assert fused(places(2, 500, 8)) == ["+".join([*["floor", "neg"] * 4, "add"])]
 
 
+def test_what_others_read_too_does_not_make_a_chain_dear():
+    text = places(1000, 500, 8).replace("return %y", "return %y, %z")
+    shared = text.replace(" %y:", " %z: f32[500] = exp(%c6) %y:")
+    assert fused(shared)[-1] == "floor+neg+add"
+
+
 def test_what_several_picks_read_is_computed_for_each_of_them():
     def image(height):
         return (
