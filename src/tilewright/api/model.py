@@ -34,8 +34,7 @@ from tilewright.base.target import Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
 from tilewright.compiler.backends.tuning_store import TuningStore
-from tilewright.compiler.frontends import onnx, torch
-from tilewright.compiler.frontends.onnx import CoverageReport
+from tilewright.compiler.frontends.door import is_torch
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.archive import (
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
     from tilewright.api.model_inputs import Inputs
     from tilewright.api.profiling.explanation import Explanation
     from tilewright.api.report import Report
+    from tilewright.compiler.frontends import onnx
+    from tilewright.compiler.frontends.kit.coverage import CoverageReport
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.packed.module import Module
 
@@ -172,8 +173,10 @@ def with_arguments(
     """
     if args is None and kwargs is None and dynamic_shapes is None:
         return model
-    if not torch.is_model(model):
+    if not is_torch(model):
         raise UserError("args, kwargs and dynamic_shapes are for modules of torch")
+    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
+
     return torch.Captured(model, args, kwargs, dynamic_shapes)
 
 

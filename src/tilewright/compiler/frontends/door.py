@@ -1,25 +1,27 @@
 """The door to all front ends: one table, and which one a model is for.
 
-A front end is chosen by the suffix of a file, else by how its contents begin.  Called by the pipeline.
+A front end is chosen by the suffix of a file, else by how its contents begin, and loaded for its first model: together
+they are a third of the compiler.  Called by the pipeline.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_beginning
-from tilewright.compiler.frontends import gguf, onnx, stablehlo, torch
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
-from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 
-Source = onnx.Source
+if TYPE_CHECKING:
+    from tilewright.compiler.frontends.onnx import Source
+    from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 
 _BEGINNING_BYTES: Final = 256
 
@@ -59,6 +61,8 @@ class FrontEnd:
 
 
 def _load_onnx(source: Source, shaping: Shaping) -> ModelGraph:
+    from tilewright.compiler.frontends import onnx  # noqa: PLC0415 - for its first model
+
     model = onnx.load_model(
         source, input_shapes=shaping.input_shapes, input_values=shaping.input_values
     )
@@ -66,6 +70,8 @@ def _load_onnx(source: Source, shaping: Shaping) -> ModelGraph:
 
 
 def _cover_onnx(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    from tilewright.compiler.frontends import onnx  # noqa: PLC0415 - for its first model
+
     return onnx.coverage(
         source,
         input_shapes=shaping.input_shapes,
@@ -85,6 +91,8 @@ _VALUES_OF_LANGUAGE: Final = "every input of a language model is given by a call
 
 
 def _load_stablehlo(source: Source, shaping: Shaping) -> ModelGraph:
+    from tilewright.compiler.frontends import stablehlo  # noqa: PLC0415 - for its first model
+
     _refuse(source, shaping, _SIZES_OF_MODULES)
     return stablehlo.load(cast("Any", source))
 
@@ -92,16 +100,22 @@ def _load_stablehlo(source: Source, shaping: Shaping) -> ModelGraph:
 def _cover_stablehlo(
     source: Source, shaping: Shaping, judge: Judge | None
 ) -> CoverageReport:
+    from tilewright.compiler.frontends import stablehlo  # noqa: PLC0415 - for its first model
+
     _refuse(source, shaping, _SIZES_OF_MODULES)
     return stablehlo.coverage(cast("Any", source), judge=judge)
 
 
 def _load_gguf(source: Source, shaping: Shaping) -> ModelGraph:
+    from tilewright.compiler.frontends import gguf  # noqa: PLC0415 - for its first model
+
     _refuse_values(source, shaping)
     return gguf.load(cast("Any", source), shaping.input_shapes)
 
 
 def _cover_gguf(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    from tilewright.compiler.frontends import gguf  # noqa: PLC0415 - for its first model
+
     _refuse_values(source, shaping)
     return gguf.coverage(cast("Any", source), shaping.input_shapes, judge)
 
@@ -120,11 +134,15 @@ def _refuse(source: Source, shaping: Shaping, hint: str) -> None:
 
 
 def _load_torch(source: Source, shaping: Shaping) -> ModelGraph:
+    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
+
     _refuse(source, shaping, _SIZES_OF_TORCH)
     return torch.load(source)
 
 
 def _cover_torch(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
+
     _refuse(source, shaping, _SIZES_OF_TORCH)
     return torch.coverage(source, judge=judge)
 
@@ -154,9 +172,32 @@ def front_end_of(source: Source) -> FrontEnd:
         return by_suffix[0] if by_suffix else _by_contents(_beginning(path))
     if isinstance(source, bytes | bytearray | memoryview):
         return _by_contents(bytes(memoryview(source).cast("B")[:_BEGINNING_BYTES]))
-    if stablehlo.is_exported(source):
+    if _is_onnx(source):
+        return _ONNX
+    if _is_exported(source):
         return _STABLEHLO
-    return _TORCH if torch.is_model(source) else _ONNX
+    return _TORCH if is_torch(source) else _ONNX
+
+
+def _is_onnx(source: object) -> bool:
+    """Whether it is an `onnx.ModelProto`."""
+    package = sys.modules.get("onnx")
+    return package is not None and isinstance(source, package.ModelProto)
+
+
+def _is_exported(source: object) -> bool:
+    from tilewright.compiler.frontends.stablehlo import is_exported  # noqa: PLC0415 - few are objects
+
+    return is_exported(source)
+
+
+def is_torch(source: object) -> bool:
+    """Whether it is a model of PyTorch, with or without arguments; there is none before torch is loaded."""
+    if "torch" not in sys.modules:
+        return False
+    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - few are objects
+
+    return torch.is_model(source)
 
 
 def _beginning(path: Path) -> bytes:

@@ -1,6 +1,8 @@
 """Which front end a model goes to."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,19 @@ def test_damaged_bytecode_of_mlir_says_where(tmp_path: Path) -> None:
     path.write_bytes(b"ML\xefR\x01\xff")
     with pytest.raises(ModelError, match=r"a\.mlir: byte 5: a text does not end"):
         import_model(path, CompileOptions(targets=()))
+
+
+def test_only_the_front_end_of_a_model_is_loaded(tmp_path: Path) -> None:
+    """Together they are a third of the compiler, which else every process would load."""
+    file = tmp_path / "model.mlir"
+    file.write_text(TEXT)
+    code = (
+        "import sys, tilewright as tw\n"
+        f"tw.coverage({str(file)!r}, quick=True)\n"
+        "names = (n.split('.') for n in sys.modules)\n"
+        "print(sorted({n[3] for n in names if n[1:3] == ['compiler', 'frontends'] and len(n) > 3}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[-2] == "['door', 'kit', 'stablehlo']"
