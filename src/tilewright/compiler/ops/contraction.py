@@ -21,6 +21,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import NUMERIC, DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait, Work
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
@@ -343,11 +344,15 @@ def _pack_oracle(x: np.ndarray, *, panel: int, words: int) -> np.ndarray:
     *batch, rows, columns = x.shape
     together = per_word(dtypes.from_numpy(x.dtype), words) if words else 1
     panels, steps = -(-columns // panel), -(-rows // together)
-    wide = np.zeros((*batch, steps * together, panels * panel), x.dtype)
-    wide[..., :rows, :columns] = x
+    wide, shape = x, (*batch, steps * together, panels * panel)
+    if x.shape != shape:
+        wide = np.zeros(shape, x.dtype)
+        wide[..., :rows, :columns] = x
     split = wide.reshape(*batch, steps, together, panels, panel)
     order = (-2, -4, -1, -3)  # panels, steps, columns of a panel, rows of a step
-    packed = np.ascontiguousarray(np.moveaxis(split, order, (-4, -3, -2, -1)))
+    moved = np.moveaxis(split, order, (-4, -3, -2, -1))
+    packed = empty_at_line(moved.shape, x.dtype)
+    packed[...] = moved
     if words:
         packed = packed.view(WORDS[words].numpy)
     return packed.reshape(*batch, panels, steps, panel)

@@ -20,6 +20,7 @@ Winograd Convolution for Deep Neural Networks, ACM TOMS 46, 2020, for what point
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import FLOATS, DType, from_numpy, i8, i16, i32, u8
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Expression
@@ -142,7 +144,6 @@ def _array(matrix: Matrix) -> np.ndarray:
 # --- one axis of a transform -----------------------------------------------------------------
 
 V = TypeVar("V")
-Terms = Sequence[tuple[Fraction, V]]
 
 
 class Arithmetic(Protocol[V]):
@@ -161,37 +162,76 @@ class Arithmetic(Protocol[V]):
         ...
 
 
-def _combine(b: Arithmetic[V], terms: Terms[V]) -> V:
-    """The sum of coefficients times values, plain additions first."""
-    ordered = sorted(terms, key=lambda term: (abs(term[0]) != 1, term[0] < 0))
-    (factor, value), *rest = ordered
-    total = value if factor == 1 else b.mul(value, float(factor))
-    for factor, value in rest:
-        part = value if abs(factor) == 1 else b.mul(value, float(abs(factor)))
-        total = b.add(total, part) if factor > 0 else b.sub(total, part)
-    return total
+Sum = tuple[tuple[float, int], ...]
+"""Coefficients, plain additions first, each with the place of the value it multiplies."""
 
 
-def _nonzero(row: Sequence[Fraction], values: Sequence[V]) -> Terms[V]:
-    return [(c, v) for c, v in zip(row, values, strict=True) if c]
+@final
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a matrix is multiplied: which values are taken together first, and what each row is then.
+
+    Attributes:
+        pairs: places i where values i and i + 1 are replaced by their sum and their difference, in order.
+        rows: one sum for a row; two for a pair of rows, which are the sum and the difference of both.
+    """
+
+    pairs: tuple[int, ...]
+    rows: tuple[tuple[Sum, ...], ...]
 
 
-def transform(b: Arithmetic[V], matrix: Matrix, values: Sequence[V]) -> list[V]:
-    """`matrix` times a column of values.
+@functools.cache
+def _plan(matrix: Matrix) -> _Plan:
+    """The plan of a matrix.
 
     Points come in pairs of opposite sign: rows of such a pair are the sum and the difference of an even
     and an odd part, columns are taken together before rows are summed.
     """
-    matrix, values = _paired_columns(b, matrix, values)
-    found: list[V] = []
-    while len(found) < len(matrix):
-        row, *after = matrix[len(found) :]
+    matrix, pairs = _paired_columns(matrix)
+    rows: list[tuple[Sum, ...]] = []
+    done = 0
+    while done < len(matrix):
+        row, *after = matrix[done:]
         even, odd = _halves(row, after[0]) if after else (row, ())
         if any(odd) and not any(x and y for x, y in zip(even, odd, strict=True)):
-            one, other = (_combine(b, _nonzero(r, values)) for r in (even, odd))
-            found += [b.add(one, other), b.sub(one, other)]
+            rows.append((_ordered(even), _ordered(odd)))
         else:
-            found.append(_combine(b, _nonzero(row, values)))
+            rows.append((_ordered(row),))
+        done += len(rows[-1])
+    return _Plan(pairs, tuple(rows))
+
+
+def _ordered(row: Sequence[Fraction]) -> Sum:
+    terms = [(factor, place) for place, factor in enumerate(row) if factor]
+    terms.sort(key=lambda term: (abs(term[0]) != 1, term[0] < 0))
+    return tuple((float(factor), place) for factor, place in terms)
+
+
+def _combine(b: Arithmetic[V], terms: Sum, values: Sequence[V]) -> V:
+    """The sum of coefficients times values."""
+    (factor, place), *rest = terms
+    total = values[place] if factor == 1 else b.mul(values[place], factor)
+    for factor, place in rest:
+        value = values[place]
+        part = value if abs(factor) == 1 else b.mul(value, abs(factor))
+        total = b.add(total, part) if factor > 0 else b.sub(total, part)
+    return total
+
+
+def transform(b: Arithmetic[V], matrix: Matrix, values: Sequence[V]) -> list[V]:
+    """`matrix` times a column of values."""
+    plan, changed = _plan(matrix), list(values)
+    for i in plan.pairs:
+        one, other = changed[i : i + 2]
+        changed[i : i + 2] = [b.add(one, other), b.sub(one, other)]
+    found: list[V] = []
+    for sums in plan.rows:
+        parts = [_combine(b, terms, changed) for terms in sums]
+        if len(parts) == 1:
+            found += parts
+        else:
+            one, other = parts
+            found += [b.add(one, other), b.sub(one, other)]
     return found
 
 
@@ -204,19 +244,16 @@ def _halves(
     return even, odd
 
 
-def _paired_columns(
-    b: Arithmetic[V], matrix: Matrix, values: Sequence[V]
-) -> tuple[Matrix, list[V]]:
-    """The product with columns that agree up to signs replaced by their sum and difference."""
+def _paired_columns(matrix: Matrix) -> tuple[Matrix, tuple[int, ...]]:
+    """A matrix with columns that agree up to signs replaced by half their sum and difference, and where."""
     columns = [list(column) for column in zip(*matrix, strict=True)]
-    changed = list(values)
+    pairs: list[int] = []
     for i in range(len(columns) - 1):
         pair = columns[i], columns[i + 1]
         if all(x and abs(x) == abs(y) for x, y in zip(*pair, strict=True)):
             columns[i], columns[i + 1] = map(list, _halves(*pair))
-            one, other = changed[i : i + 2]
-            changed[i : i + 2] = [b.add(one, other), b.sub(one, other)]
-    return _frozen(list(zip(*columns, strict=True))), changed
+            pairs.append(i)
+    return _frozen(list(zip(*columns, strict=True))), tuple(pairs)
 
 
 def _both_axes(
@@ -263,6 +300,8 @@ def _arithmetic(b: KernelBuilder, dtype: DType) -> Arithmetic[Expression]:
 # --- filters ---------------------------------------------------------------------------------
 
 _GROUPS: Final = attr("groups", "int", 1)
+_ROOM_BYTES: Final = 1 << 18
+"""Of filters in f64 at a time, which stay in a core's cache and are too few for threads of numpy."""
 
 
 def _square(w: TensorType) -> int:
@@ -294,12 +333,18 @@ def _filter_oracle(w: np.ndarray, *, tile: int, groups: int) -> np.ndarray:
     g = _array(_matrices_for(from_numpy(w.dtype), tile, w.shape[2])[1])
     filters, channels, *square = w.shape
     own = filters // groups
-    # G g G' of all filters of a group as one product of matrices: rows of `both` are points, its columns taps.
+    # G g G' of some filters as one product of matrices: rows of `both` are points, its columns taps.
     both = np.kron(g, g)
-    wide = w.astype(np.float64).reshape(groups, own, channels, *square)
-    taps = wide.transpose(0, 3, 4, 2, 1).reshape(groups, math.prod(square), channels * own)
-    found = (both @ taps).reshape(groups * len(both), channels, own)
-    return found.astype(np.int16) if w.dtype == np.int8 else narrow(found, w)
+    dtype = np.dtype(np.int16) if w.dtype == np.int8 else w.dtype
+    grouped = w.reshape(groups, own, channels, *square)
+    found = empty_at_line((groups, len(both), channels, own), dtype)
+    step = max(1, _ROOM_BYTES // max(1, both.itemsize * len(both) * own))
+    for group, at in itertools.product(range(groups), range(0, channels, step)):
+        part = grouped[group, :, at : at + step].astype(np.float64).transpose(2, 3, 1, 0)
+        taps = part.reshape(math.prod(square), part[0, 0].size)
+        points = (both @ taps).reshape(len(both), -1, own)
+        found[group, :, at : at + step] = points if dtype != w.dtype else narrow(points, w)
+    return found.reshape(groups * len(both), channels, own)
 
 
 winograd_filter: Final = declare(

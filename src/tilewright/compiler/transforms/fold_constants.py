@@ -7,10 +7,9 @@ broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, cast, final
+from typing import ClassVar, cast, final
 
 import numpy as np
 
@@ -18,14 +17,12 @@ from tilewright.base.errors import InputError, ModelError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.placement import LINE_BYTES, empty_at_line
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of, has
-
-_LINE_BYTES: Final = 64
-"""A cache line, and the widest vector, of the machines we make code for."""
 
 
 @final
@@ -175,19 +172,11 @@ def _settled(array: Array) -> Array:
     """
     base = array.base
     is_small_view = isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes
-    if not is_small_view and array.ctypes.data % _LINE_BYTES == 0:
+    if not is_small_view and array.ctypes.data % LINE_BYTES == 0:
         return array
     place = empty_at_line(array.shape, array.dtype)
     place[...] = array
     return place
-
-
-def empty_at_line(shape: Sequence[int], dtype: np.dtype) -> Array:
-    """Room for an array that begins where a cache line does."""
-    size = math.prod(shape) * dtype.itemsize
-    room = np.empty(size + _LINE_BYTES, np.uint8)
-    start = -room.ctypes.data % _LINE_BYTES
-    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def release(edit: Editor, values: Sequence[Value]) -> None:

@@ -18,13 +18,13 @@ import numpy as np
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import gather
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fold_constants import (
     attributes_are_numbers,
-    empty_at_line,
     release,
 )
 from tilewright.compiler.transforms.matching import (
