@@ -14,6 +14,7 @@ from tilewright.base.symbolic.algebra import (
     Atom,
     Dim,
     Expr,
+    Monomial,
     Opaque,
     Operation,
     Symbol,
@@ -42,13 +43,32 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     """`value` with symbols replaced by name, simplified again."""
     if isinstance(value, int) or value.names.isdisjoint(env):
         return value
-    result: Dim = value.constant
-    for monomial, factor in value.terms:
-        term: Dim = factor
+    kept: list[tuple[Monomial, int]] = []
+    changed: list[Dim] = []
+    for term in value.terms:
+        monomial, factor = term
+        if not any(_is_replaced(atom, env) for atom in monomial):
+            kept.append(term)
+            continue
+        image: Dim = factor
         for atom in monomial:
-            term = term * _substitute_atom(atom, env)
-        result = result + term
+            image = image * _substitute_atom(atom, env)
+        changed.append(image)
+    # Some terms of a normal form are one, in the same order.
+    result: Dim = Expr(tuple(kept), value.constant) if kept else value.constant
+    for image in changed:
+        result = result + image
     return result
+
+
+def _is_replaced(atom: Atom, env: Mapping[str, Dim]) -> bool:
+    """Whether `env` says what takes the place of an atom, or of a symbol in it."""
+    if isinstance(atom, Symbol):
+        return atom.key in env
+    return isinstance(atom, Operation) and any(
+        isinstance(part, Expr) and not part.names.isdisjoint(env)
+        for part in (atom.left, atom.right)
+    )
 
 
 def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
@@ -150,20 +170,26 @@ def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
     if isinstance(value, int) or name not in value.names:
         return (0, value)
     factor: Dim = 0
-    rest: Dim = value.constant
-    for monomial, amount in value.terms:
-        count = sum(isinstance(a, Symbol) and a.key == name for a in monomial)
-        others: Dim = amount
-        for atom in monomial:
-            if isinstance(atom, Symbol) and atom.key == name:
-                continue
-            if any(isinstance(p, Expr) and name in p.names for p in atom.parts()):
-                return None
-            others = others * Expr.of_atom(atom)
+    kept: list[tuple[Monomial, int]] = []
+    for term in value.terms:
+        monomial, amount = term
+        others = tuple([a for a in monomial if a.key != name or not isinstance(a, Symbol)])
+        if any(_mentions(atom, name) for atom in others):
+            return None
+        count = len(monomial) - len(others)
         if count > 1:
             return None
-        if count == 1:
-            factor = factor + others
+        if count:
+            factor = factor + (Expr(((others, amount),), 0) if others else amount)
         else:
-            rest = rest + others
+            kept.append(term)
+    # Some terms of a normal form are one, in the same order.
+    rest = Expr(tuple(kept), value.constant) if kept else value.constant
     return (factor, rest)
+
+
+def _mentions(atom: Atom, name: str) -> bool:
+    """Whether an operation is made of a symbol."""
+    return isinstance(atom, Operation) and any(
+        isinstance(part, Expr) and name in part.names for part in (atom.left, atom.right)
+    )

@@ -5,7 +5,7 @@ Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -24,10 +24,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import (
-    statement_expressions,
-    subexpressions,
-)
+from tilewright.compiler.kernel.rewrite import loads_of, subexpressions
 
 COMMUTATIVE: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
@@ -94,14 +91,6 @@ def accesses(
             inside = (*guards, statement.condition)
             found.extend(accesses(statement.body, inner, (*facts, *more), inside))
     return found
-
-
-def loads_of(statement: Statement) -> Iterator[Load]:
-    """The loads of one statement itself, those in indices included."""
-    for root in statement_expressions(statement):
-        for part in subexpressions(root):
-            if isinstance(part, Load):
-                yield part
 
 
 def update_operator(store: Store) -> str | None:

@@ -57,6 +57,9 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         if _most(upper(var, first), upper(var, second)) != 0
         and not (_pinned(var, first) and _pinned(var, second))
     }
+    is_scalar = first.lanes == second.lanes == 1
+    if is_scalar and not _undetermined(pairs, pending):
+        return True  # as most are: no index is split
     pairs, pending = _digits_of_variables(pairs, pending)
     if len(pairs) > 1:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
@@ -72,13 +75,21 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
             pairs.extend(new)
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
-    progress = first.lanes == second.lanes == 1
-    while pending and progress:
+    return not (_undetermined(pairs, pending) if is_scalar else pending)
+
+
+def _undetermined(
+    pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol]
+) -> Mapping[str, Symbol]:
+    """Those of the pending variables that may differ where both of each pair are equal."""
+    left = dict(pending)
+    progress = True
+    while left and progress:
         progress = False
         for x, y in pairs:
-            for name in _determined(x, y, pending):
-                progress = pending.pop(name, None) is not None or progress
-    return not pending
+            for name in _determined(x, y, left):
+                progress = left.pop(name, None) is not None or progress
+    return left
 
 
 def _guarded_parts(

@@ -5,12 +5,17 @@ Needs multi-dimensional indices.  Called by `footprints` and by the rules that c
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import Buffer, Load, Store
 from tilewright.compiler.kernel.rewrite import dim_symbols
+
+_KNOWN_ACCESSES: Final = 1024
+"""Accesses whose positions are remembered: those of a kernel."""
 
 
 def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
@@ -21,9 +26,15 @@ def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
     return position
 
 
+@functools.lru_cache(maxsize=_KNOWN_ACCESSES)
+def _place(access: Load | Store) -> Dim:
+    """The position that an access touches; rules ask for every loop around it."""
+    return flat(access.buffer, access.indices)
+
+
 def stride(access: Load | Store, name: str) -> Dim | None:
     """How far apart in memory successive iterations of a loop touch; None if not regular."""
-    part = symbolic.linear(flat(access.buffer, access.indices), name)
+    part = symbolic.linear(_place(access), name)
     return None if part is None else part[0]
 
 

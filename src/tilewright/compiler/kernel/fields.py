@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar, final, get_args
 
@@ -79,14 +79,14 @@ def _roles(kind: type[Any]) -> dict[str, Role]:
 
 
 _OF_EXPRESSIONS: Final = (Role.OPERAND, Role.OPTIONAL, Role.OPERANDS)
-_OF_INDICES: Final = (Role.INDEX, Role.INDICES)
+_OF_INDICES: Final = frozenset({Role.INDEX, Role.INDICES})
 
 
 @final
 class Fields:
     """The fields of one class of nodes; `plan` says where those are that hold no plain data, and their images."""
 
-    __slots__ = ("data", "dims", "kind", "operands", "plan", "read", "roles")
+    __slots__ = ("data", "dims", "has_dims", "kind", "operands", "plan", "read", "roles")
 
     def __init__(self, kind: type[Any]) -> None:
         self.kind: type[Any] = kind
@@ -103,9 +103,10 @@ class Fields:
             _OF_EXPRESSIONS
         )
         self.dims: Callable[[Any], tuple[Dim, ...]] = self._reader_of(_OF_INDICES)
+        self.has_dims: bool = not _OF_INDICES.isdisjoint(self.roles.values())
         self.data: tuple[str, ...] = tuple(n for n in names if self.roles[n] is Role.DATA)
 
-    def _reader_of(self, roles: Sequence[Role]) -> Callable[[Any], tuple[Any, ...]]:
+    def _reader_of(self, roles: Collection[Role]) -> Callable[[Any], tuple[Any, ...]]:
         """Reads the fields of these roles as one flat tuple, without Nones."""
         names = [name for name, role in self.roles.items() if role in roles]
         plain = (Role.OPERAND, Role.INDEX)
@@ -113,6 +114,8 @@ class Fields:
             return _reader(names)
         if len(names) == 1 and self.roles[names[0]] is not Role.OPTIONAL:
             return attrgetter(names[0])
+        if len(names) == 1:
+            return _reader_of_optional(names[0])
         many = [self.roles[name] in (Role.OPERANDS, Role.INDICES) for name in names]
         read = _reader(names)
 
@@ -130,6 +133,17 @@ class Fields:
 
 def _nothing(_: Any) -> tuple[Any, ...]:
     return ()
+
+
+def _reader_of_optional(name: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads a field that may be None as a tuple: most loads have no mask."""
+    read = attrgetter(name)
+
+    def one_or_none(node: Any) -> tuple[Any, ...]:
+        value = read(node)
+        return () if value is None else (value,)
+
+    return one_or_none
 
 
 def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
@@ -270,7 +284,14 @@ def _index(mutator: Mutator, part: Dim) -> Dim:
 
 def _indices(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
     images = tuple([mutator.dim(x) for x in part])
-    return part if all(map(_is_same, images, part)) else images
+    if all(map(operator.is_, images, part)) or all(map(_is_same, images, part)):
+        return part
+    return images
+
+
+def _indices_of_statement(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    images = tuple([mutator.dim(x) for x in part])
+    return part if all(map(operator.is_, images, part)) else images
 
 
 def _is_same(new: Dim, old: Dim) -> bool:
@@ -297,7 +318,7 @@ _VISITS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
 _VISITS_OF_STATEMENTS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
     **_VISITS,
     Role.INDEX: lambda mutator, part: mutator.dim(part),
-    Role.INDICES: lambda mutator, part: tuple([mutator.dim(x) for x in part]),
+    Role.INDICES: _indices_of_statement,
 }
 _FIELDS: Final[dict[type[Any], Fields]] = {
     kind: Fields(kind) for kind in (*get_args(Expression), *get_args(Statement))

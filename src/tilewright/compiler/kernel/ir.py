@@ -531,16 +531,20 @@ Body = tuple[Statement, ...]
 def walk(body: Sequence[Statement]) -> list[Statement]:
     """Every statement of `body` in order, outer before inner."""
     found: list[Statement] = []
+    _walk(body, found)
+    return found
+
+
+def _walk(body: Sequence[Statement], found: list[Statement]) -> None:
     for statement in body:
         found.append(statement)
         match statement:
             case For() | If():
-                found.extend(walk(statement.body))
+                _walk(statement.body, found)
             case Store() | Prefetch() | Comment() | Barrier():
                 pass
             case _:
                 assert_never(statement)
-    return found
 
 
 # --- instructions ------------------------------------------------------------------------------

@@ -8,14 +8,15 @@ primitives, lowering and the evaluator call it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
-from tilewright.compiler.kernel.fields import Mutator, children, dims_of, operands_of
+from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of, operands_of
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
@@ -30,6 +31,9 @@ from tilewright.compiler.kernel.ir import (
     walk,
 )
 from tilewright.compiler.kernel.text import expression_text
+
+_KNOWN_STATEMENTS: Final = 4096
+"""Statements whose loads are remembered: those of a few kernels."""
 
 ExpressionMap = Callable[[Expression], Expression]
 StatementMap = Callable[[Statement], "Statement | Sequence[Statement]"]
@@ -122,7 +126,8 @@ class Rewriter(Mutator):
         """The image of an index or extent."""
         if isinstance(dim, int):
             return dim
-        if any(self._changes(a) for a in dim.opaques):
+        inside = dim.opaques
+        if inside and any(self._changes(a) for a in inside):
             dim = symbolic.map_opaque(dim, self._opaque)
         return symbolic.substitute(dim, self.dims) if self.dims else dim
 
@@ -247,8 +252,11 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 
 def parts(value: Expression) -> tuple[Expression, ...]:
     """What is directly below an expression, inside its indices too."""
-    below = children(value)
-    for dim in dims_of(value):
+    fields = fields_of(type(value))
+    below: tuple[Expression, ...] = fields.operands(value)
+    if not fields.has_dims:
+        return below
+    for dim in fields.dims(value):
         if not isinstance(dim, int) and dim.opaques:
             below = (*below, *payloads(dim))
     return below
@@ -264,7 +272,9 @@ def subexpressions(value: Expression) -> Iterator[Expression]:
             continue
         seen.add(id(current))
         yield current
-        stack.extend(parts(current))
+        below = parts(current)
+        if below:
+            stack.extend(below)
 
 
 def statement_expressions(statement: Statement) -> Iterator[Expression]:
@@ -283,8 +293,24 @@ def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
 
 def loads(code: Expression | Sequence[Statement]) -> list[Load]:
     """Every load in an expression or body."""
-    found = subexpressions(code) if isinstance(code, Expression) else expressions(code)
-    return [e for e in found if isinstance(e, Load)]
+    if isinstance(code, Expression):
+        return [e for e in subexpressions(code) if isinstance(e, Load)]
+    return [load for statement in walk(code) for load in loads_of(statement)]
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def loads_of(statement: Statement) -> tuple[Load, ...]:
+    """The loads of one statement itself, those in indices included.
+
+    Checks ask for them again and again while most of a kernel stays as it is; statements are frozen and
+    compared by identity, so what was found once stays true.
+    """
+    return tuple(
+        part
+        for root in statement_expressions(statement)
+        for part in subexpressions(root)
+        if isinstance(part, Load)
+    )
 
 
 def stores(body: Sequence[Statement]) -> list[Store]:

@@ -74,15 +74,11 @@ def _named_parts(root: Expression) -> frozenset[int]:
 
     Written out each time, what is made of them would double with every step.
     """
-    sizes: dict[int, int] = {}
-
-    def size(value: Expression) -> int:
-        known = sizes.get(id(value))
-        if known is None:
-            known = sizes[id(value)] = 1 + sum(map(size, children(value)))
-        return known
-
-    if size(root) <= _LONG:
+    count, waiting = 0, [root]
+    while waiting and count <= _LONG:
+        count += 1
+        waiting.extend(children(waiting.pop()))
+    if count <= _LONG:
         return frozenset()
     found = repeated([root], children)
     return frozenset(place for place, value in found.items() if children(value))
@@ -172,9 +168,14 @@ def _const(value: Const) -> str:
 
 def _dim(dim: Dim) -> str:
     text = str(dim)
-    return (
-        text[1:-1] if text.startswith("(") and text.endswith(")") and _one(text) else text
-    )
+    if text.startswith("(") and text.endswith(")") and (_is_sum(dim) or _one(text)):
+        return text[1:-1]
+    return text
+
+
+def _is_sum(dim: Dim) -> bool:
+    """Whether the text of an index is that of several terms, in parentheses."""
+    return isinstance(dim, symbolic.Expr) and len(dim.terms) + bool(dim.constant) > 1
 
 
 def _one(text: str) -> bool:

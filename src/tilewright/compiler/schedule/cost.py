@@ -7,9 +7,10 @@ two.  Called by the spaces of the rules and by the verdict.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -21,6 +22,9 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import stores, subexpressions
 from tilewright.compiler.schedule.machine_model import SLOW_OPERATIONS, MachineModel
+
+_KNOWN_VALUES: Final = 2048
+"""Values whose costs are remembered: rules and the verdict ask for those of stores that nothing changed."""
 
 
 @final
@@ -53,6 +57,7 @@ class Demand:
         )
 
 
+@functools.lru_cache(maxsize=_KNOWN_VALUES)
 def cost(value: Expression) -> int:
     """Multiply-adds that take as long as a value does, computed once; loads are free."""
     total = 0

@@ -101,11 +101,14 @@ def runs(body: Sequence[Statement], registers: int) -> Iterator[Run]:
 def _chain(statement: Statement) -> Chain | None:
     if not isinstance(statement, Store) or statement.value.lanes == 1:
         return None
-    levels = _by_depth(statement.value)
-    steps = [step for level in levels for step in level]
+    steps = _steps(statement.value)
     # Depth, not the number of steps: what is twice in a value may be one object or two.
-    if len(levels) <= _LEAST_STEPS or not all(isinstance(x, _STRAIGHT) for x in steps):
+    if len(steps) <= _LEAST_STEPS or not all(isinstance(x, _STRAIGHT) for x in steps):
         return None
+    levels = _by_depth(steps)
+    if len(levels) <= _LEAST_STEPS:
+        return None
+    steps = [step for level in levels for step in level]
     guard = () if statement.mask is None else _steps(statement.mask)
     loads = tuple(x for x in (*steps, *guard) if isinstance(x, Load))
     return Chain(statement, levels, loads)
@@ -140,11 +143,11 @@ def in_turns(chains: Iterable[Chain]) -> Iterator[Expression]:
         yield from itertools.chain.from_iterable(steps)
 
 
-def _by_depth(root: Expression) -> tuple[tuple[Expression, ...], ...]:
-    """The steps of a value by how many steps are before them at least."""
+def _by_depth(steps: Iterable[Expression]) -> tuple[tuple[Expression, ...], ...]:
+    """Steps, operands first, by how many steps are before them at least."""
     found: list[list[Expression]] = []
     depths: dict[int, int] = {}
-    for step in _steps(root):
+    for step in steps:
         depth = max((depths[id(part)] + 1 for part in parts(step)), default=0)
         depths[id(step)] = depth
         if depth == len(found):
@@ -184,5 +187,5 @@ def _steps(root: Expression) -> list[Expression]:
             done[id(value)] = value
             continue
         stack.append((value, True))
-        stack.extend((part, False) for part in reversed(tuple(parts(value))))
+        stack.extend([(part, False) for part in reversed(parts(value))])
     return list(done.values())

@@ -33,6 +33,7 @@ from tilewright.compiler.kernel.ir import (
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
+    loads_of,
     loops,
     payloads,
     statement_expressions,
@@ -319,12 +320,7 @@ def sites(body: Sequence[Statement], buffer: Buffer) -> list[tuple[tuple[For, ..
 
     def visit(statements: Sequence[Statement], around: tuple[For, ...]) -> None:
         for statement in statements:
-            for root in statement_expressions(statement):
-                found.extend(
-                    (around, part)
-                    for part in subexpressions(root)
-                    if isinstance(part, Load) and part.buffer is buffer
-                )
+            found.extend((around, x) for x in loads_of(statement) if x.buffer is buffer)
             if isinstance(statement, For):
                 visit(statement.body, (*around, statement))
             elif isinstance(statement, If):

@@ -241,8 +241,7 @@ def nest_verdict(
     """What became of `nest` of `before` when a rule made `after`; `generic` if mostly not lanes."""
     around = enclosing_loops(before, nest)
     work = work_of(before, (nest,), machine, around)
-    gained = work_of(after, after.body, machine).lanes
-    gained -= work_of(before, before.body, machine).lanes
+    gained = _lanes_of(after, machine) - _lanes_of(before, machine)
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
     alone = functools.reduce(
         lambda inner, loop: replace(loop, body=(inner,)), reversed(around), nest
@@ -261,6 +260,12 @@ def nest_verdict(
             if buffer.space is Space.DEVICE
         ),
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _lanes_of(kernel: Kernel, machine: MachineModel) -> float:
+    """The work of a kernel that is done in lanes; what one rule left is where the next one starts."""
+    return work_of(kernel, kernel.body, machine).lanes
 
 
 def unscheduled(
