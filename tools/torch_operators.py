@@ -5,7 +5,8 @@
 
 A process of its own (`tools/torch_samples.py`) runs them; where it ends or a sample takes too long, that sample is
 counted and another process goes on behind it.  What is known stands in a file, a line for each run of an operator and
-element type: a run that was stopped, or whose time was up, goes on where it ended, and `--again` begins anew.
+element type: a run that was stopped, or whose time was up, goes on where it ended, and `--again` begins anew, `--stale`
+those that other sources were tried with.
 A NAME also means its variants, as `nn.functional.interpolate` does.
 """
 
@@ -27,6 +28,7 @@ from typing import IO, Any, Final, final
 import torch_tallies
 from torch_tallies import Tally
 
+ROOT: Final = Path(__file__).resolve().parents[1]
 STATE: Final = Path("build/torch_operators.jsonl")
 MACHINE_CODE: Final = Path("build/torch_operators_compiled.jsonl")
 WORKER: Final = (sys.executable, str(Path(__file__).with_name("torch_samples.py")))
@@ -168,7 +170,11 @@ def count(tally: Tally, lines: Iterable[Mapping[str, Any]]) -> None:
 
 
 def run(
-    worker: Worker, state: Path, wanted: Mapping[str, Sequence[str]], limits: Limits
+    worker: Worker,
+    state: Path,
+    wanted: Mapping[str, Sequence[str]],
+    limits: Limits,
+    revision: str = "",
 ) -> None:
     """Run operators one after the other, write down and print what became of them."""
     known = torch_tallies.read_state(state)
@@ -178,6 +184,7 @@ def run(
         for tally in tallies:
             if limits.reached(tally):
                 continue
+            tally.revision = revision if not tally.ran else tally.revision
             sweep(worker, tally, limits)
             torch_tallies.append_state(state, tally)
         seconds = time.perf_counter() - start
@@ -228,6 +235,9 @@ def main() -> int:
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of them")
     parser.add_argument(
+        "--stale", action="store_true", help="forget what other sources were tried with"
+    )
+    parser.add_argument(
         "--state", type=Path, help="what is known, instead of a file in build"
     )
     parser.add_argument("--page", type=Path, help="write the page of all that is known")
@@ -241,6 +251,11 @@ def main() -> int:
     state: Path = options.state or (MACHINE_CODE if options.machine_code else STATE)
     if options.again:
         torch_tallies.forget(state, wanted)
+    revision = torch_tallies.revision_of(ROOT, about["version"])
+    if options.stale:
+        rows = torch_tallies.read_state(state).values()
+        old = {tally.operator for tally in rows if tally.revision != revision}
+        torch_tallies.forget(state, old & wanted.keys())
     limits = Limits(
         samples=options.samples,
         seconds=options.seconds,
@@ -248,7 +263,7 @@ def main() -> int:
         machine_code=options.machine_code,
     )
     try:
-        run(worker, state, wanted, limits)
+        run(worker, state, wanted, limits, revision)
     except KeyboardInterrupt:
         print("stopped; what is known is kept")
     finally:

@@ -6,8 +6,11 @@ Not the running of them, which is `tools/torch_operators.py`.
 from __future__ import annotations
 
 import collections
+import hashlib
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +19,18 @@ from typing import Final, final
 OUTCOMES: Final[tuple[str, ...]] = ("right", "refused", "wrong", "crashed", "slow")
 KEPT: Final = 5
 """Failures that are kept as text, of each operator and element type."""
+FORMAT: Final = 1
+"""Of the lines of a state; lines that say none are of the first."""
+SOURCES: Final = (
+    "src/tilewright/base",
+    "src/tilewright/compiler",
+    "tools/torch_samples.py",
+)
+"""What decides about a sample, apart from torch."""
+
+
+class StateError(SystemExit):
+    """A state that cannot be gone on with; ends a tool with its text."""
 
 
 @final
@@ -33,6 +48,8 @@ class Tally:
     slow: int = 0
     reasons: dict[str, int] = field(default_factory=dict[str, int])
     failures: list[str] = field(default_factory=list[str])
+    revision: str = ""
+    """Of the sources that its samples were tried with (`revision_of`); empty where nobody wrote it down."""
 
     @property
     def ran(self) -> int:
@@ -50,24 +67,76 @@ class Tally:
 
 def read_state(path: Path) -> dict[tuple[str, str], Tally]:
     """What is known; the last line about an operator and element type counts."""
+    return {(tally.operator, tally.dtype): tally for tally in _rows(path)}
+
+
+def _rows(path: Path) -> list[Tally]:
+    """The lines of a state.  Raises: StateError naming the one that is none."""
     if not path.exists():
-        return {}
-    rows = [Tally(**json.loads(line)) for line in path.read_text().splitlines() if line]
-    return {(tally.operator, tally.dtype): tally for tally in rows}
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole, _, _ = text.rpartition("\n")  # behind it is a line that a run was stopped in
+    return [
+        _tally(line, f"{path}:{number}")
+        for number, line in enumerate(whole.split("\n"), 1)
+        if line
+    ]
+
+
+def _tally(line: str, place: str) -> Tally:
+    try:
+        members = json.loads(line)
+        version = members.pop("format", FORMAT)
+        if version == FORMAT:
+            return Tally(**members)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{place}: is no line of a state ({error}); --again begins anew"
+        ) from error
+    raise StateError(
+        f"{place}: has format {version}, expected {FORMAT}; --again begins anew"
+    )
 
 
 def append_state(path: Path, tally: Tally) -> None:
-    """Write down what is known of one operator and element type."""
-    with path.open("a") as target:
-        print(json.dumps(asdict(tally)), file=target)
+    """Write down what is known of one operator and element type, behind the last line that is whole."""
+    line = json.dumps({"format": FORMAT, **asdict(tally)}) + "\n"
+    with path.open("ab+") as target:
+        size = target.seek(0, os.SEEK_END)
+        target.seek(0)
+        end = target.read().rfind(b"\n") + 1
+        if end < size:
+            target.truncate(end)
+        target.write(line.encode())
 
 
 def forget(path: Path, operators: Iterable[str]) -> None:
-    """Take the lines about these operators out of a file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    gone = set(operators)
-    kept = [line for line in lines if json.loads(line)["operator"] not in gone]
-    path.write_text("".join(f"{line}\n" for line in kept))
+    """Take the lines about these operators out of a file, and those that are none."""
+    gone, kept = set(operators), list[str]()
+    for line in path.read_text(errors="replace").split("\n") if path.exists() else ():
+        try:
+            tally = _tally(line, "")
+        except StateError:
+            continue
+        if tally.operator not in gone:
+            kept.append(f"{line}\n")
+    if not path.exists() and not kept:
+        return
+    # The old one stays until the new one is whole.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as made:
+        made.writelines(kept)
+    Path(made.name).replace(path)
+
+
+def revision_of(root: Path, version: str) -> str:
+    """A name for the sources that decide about a sample, and torch's version."""
+    digest = hashlib.sha256(version.encode())
+    for source in (root / name for name in SOURCES):
+        files = sorted(source.rglob("*.py")) if source.is_dir() else [source]
+        for file in files:
+            digest.update(str(file.relative_to(root)).encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def count_of(tallies: Iterable[Tally]) -> dict[str, int]:
@@ -106,6 +175,12 @@ def head(by_operator: Mapping[str, Sequence[Tally]], version: str) -> str:
     how_many = (
         f"{tried} of {total} samples, all of {len(by_operator) - len(left)} operators"
     )
+    revisions = len({tally.revision for tally in every})
+    one = (
+        ""
+        if revisions < 2
+        else f" The samples were tried with {revisions} revisions of the sources."
+    )
     return f"""<!-- Written by tools/torch_operators.py --page; run it again instead of changing this. -->
 
 # Operators of PyTorch
@@ -114,7 +189,7 @@ The operator database of `torch.testing` (torch {version}) in f32, f64, f16, bf1
 computed by the oracles of the graph's ops and compared with torch: {"all " if not left else ""}{how_many if left else f"{total} samples"}.
 Of {len(by_operator)} operators and variants **{whole}** are right on every sample that was tried, {partly - whole} on some and refused by name on the
 others, {refused} are refused by name on all of them, and {len(counts) - partly - refused} give a wrong result, crash or take too long. Of {tried} samples
-{all_of["right"]} are right ({100 * all_of["right"] / max(tried, 1):.1f} %), {all_of["refused"]} refused, {all_of["wrong"]} wrong; {all_of["crashed"]} crash, {all_of["slow"]} take more than a minute.
+{all_of["right"]} are right ({100 * all_of["right"] / max(tried, 1):.1f} %), {all_of["refused"]} refused, {all_of["wrong"]} wrong; {all_of["crashed"]} crash, {all_of["slow"]} take more than a minute.{one}
 
 A result of f32 or halves that is farther from torch's than torch's tolerance is right if it is as near to what torch gives in f64 as
 torch's own: torch rounds sums on the way. Of operators that draw random numbers, and of those whose elements are what lay in memory,

@@ -317,13 +317,13 @@ def report(
         )
     session = opened
     with LATE_IMPORTS:
-        from tilewright.api.report import make_report  # noqa: PLC0415
+        from tilewright.api.report import Subject, make_report  # noqa: PLC0415
 
     return make_report(
         session,
         inputs,
         dims=dims,
-        name=Path(session.location).name,
+        subject=Subject.of_file(session.location),
         sources=sources_of(session),
         calls=calls,
         limits=limits,
@@ -500,13 +500,13 @@ class Model:
         """Call it a few times and make a page of what was seen (see `tilewright.report`)."""
         # Imported here: who compiles mostly wants no page.
         with LATE_IMPORTS:
-            from tilewright.api.report import make_report  # noqa: PLC0415
+            from tilewright.api.report import Subject, make_report  # noqa: PLC0415
 
         return make_report(
             self.session,
             inputs,
             dims=dims,
-            name=self.compiled.graph.name,
+            subject=Subject(title=self.compiled.graph.name, origin=self._origin),
             sources=sources_of(self),
             calls=calls,
             limits=limits,
@@ -526,15 +526,20 @@ class Model:
         with LATE_IMPORTS:
             from tilewright.api.profiling.explanation import explain_session  # noqa: PLC0415
 
-        origin = self.compiled.files[0] if self.compiled.files else self.compiled.graph.name
         return explain_session(
             self.session,
             inputs,
             dims=dims,
-            name=str(origin),
+            name=self._origin,
             calls=calls,
             watcher=watcher_of(progress),
         )
+
+    @property
+    def _origin(self) -> str:
+        """Its file, as commands that are proposed name it; a model of none is called by its name."""
+        files = self.compiled.files
+        return str(files[0]) if files else self.compiled.graph.name
 
     def build(self) -> Factory:
         """Plan, kernels and weights, apart and as a factory of executors (see `tilewright.build`)."""

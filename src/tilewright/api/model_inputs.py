@@ -71,15 +71,17 @@ def random_inputs(
         )
     env = {name: dims.get(name, 1) for name in wanted}
     arrays: list[Array] = []
+    room = memory_bytes()
     for name, dtype, shape in specs:
         extents = tuple(evaluate(d, env) for d in shape)
         size_bytes = math.prod(extents) * _DRAWN_BYTES
-        if size_bytes > memory_bytes():
+        if size_bytes > room:
             raise UserError(
                 f"is {list(extents)}, random values of that take {format_bytes(size_bytes)}, "
-                f"this machine has {format_bytes(memory_bytes())}",
+                f"of this machine's memory {format_bytes(room)} are left for it",
                 location=f"input '{name}'",
             )
+        room -= math.prod(extents) * dtype.numpy.itemsize
         if dtype.is_float:
             arrays.append(random.standard_normal(extents).astype(dtype.numpy))
         elif dtype.is_bool:

@@ -4,7 +4,8 @@ A page of any site can send a browser to an address of its own machine: it canno
 Browsers say in `Sec-Fetch-Site` where a request comes from, and in `Host` which name was asked for.  Called by the
 servers.
 
-Source: RFC 9110, section 7.2 (Host); W3C Fetch Metadata Request Headers, section 2.
+Source: RFC 9110, section 7.2 (Host); RFC 9112, section 3.2 (only one); RFC 6454, section 7 (Origin); W3C Fetch Metadata
+Request Headers, section 2.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ def host_of(headers: Message) -> str:
     return (bare if port.isdigit() else name).strip("[]").lower()
 
 
-def is_for_this_host(headers: Message, names: Collection[str]) -> bool:
-    """Whether a request names one of these hosts, and no page of another site made it."""
-    is_own = headers.get("Sec-Fetch-Site", "").lower() in _OWN
-    return is_own and host_of(headers) in names
+def is_for_this_host(headers: Message, names: Collection[str] | None) -> bool:
+    """Whether a request names one of these hosts, and no page of another site made it.
+
+    Args:
+        headers: of the request.
+        names: None for any, where every network may ask.
+    """
+    hosts = headers.get_all("Host", ())
+    if len(hosts) > 1 or headers.get("Sec-Fetch-Site", "").lower() not in _OWN:
+        return False
+    # Browsers leave the former out where a connection is not encrypted, but not the origin.
+    origin = headers.get("Origin")
+    if origin is not None and origin.rpartition("//")[2].lower() != "".join(hosts).lower():
+        return False
+    return names is None or host_of(headers) in names

@@ -19,6 +19,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base.record import record
+from tilewright.base.text import whole_number
 
 # Spellings of LLVM for the flags that Linux prints differently; all others lose their underscores.
 _LINUX_FLAGS: Final = {
@@ -183,7 +184,8 @@ def _numpy_features() -> frozenset[str]:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdigit() else -1
+    number = None if text is None else whole_number(text)
+    return -1 if number is None else number
 
 
 def read_caches(folder: Path) -> Caches:
@@ -212,7 +214,7 @@ def _text(path: Path) -> str:
 def _size_bytes(text: str) -> int:
     unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper(), 0)
     digits = text[:-1] if unit else text
-    return int(digits) * (unit or 1) if digits.isdigit() else 0
+    return (whole_number(digits) or 0) * (unit or 1)
 
 
 def usable_cores(root: Path = Path("/")) -> int:

@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, whole_number
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -126,7 +126,10 @@ def _cache_home() -> Path:
     try:
         return Path("~/.cache").expanduser() / "tilewright"
     except RuntimeError:  # a user without a home, as containers have them
-        return Path(os.environ.get("TMPDIR") or "/tmp") / f"tilewright-{os.getuid()}"
+        return (
+            Path(os.environ.get("TMPDIR") or "/tmp")
+            / f"tilewright-{getattr(os, 'getuid', int)()}"
+        )
 
 
 def _parse_cache_dir(text: str) -> Path:
@@ -142,7 +145,7 @@ def _parse_collectives(text: str) -> str:
 def _collectives_of_launcher() -> str:
     """Where participants are by default: a launcher of MPI says how many processes it started."""
     sizes = (os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
-    return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else "process"
+    return "mpi" if any((whole_number(size) or 0) > 1 for size in sizes) else "process"
 
 
 CACHE_DIR: Final = Knob(

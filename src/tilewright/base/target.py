@@ -23,7 +23,7 @@ from tilewright.base.errors import TargetError
 from tilewright.base.host import Caches
 from tilewright.base.llvm_features import NEEDED, llvm_features, needed_by
 from tilewright.base.record import record
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, whole_number
 
 BACKENDS: Final = {
     "cpu": "machine code, made by LLVM; what a target without such a word asks for",
@@ -491,6 +491,7 @@ def _implied(arch: str) -> frozenset[str]:
 def _size(word: str, text: str) -> int:
     scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1].upper(), 1)
     digits = text[:-1] if scale > 1 else text
-    if not digits.isdigit():
-        raise TargetError(f"target option '{word}': '{text}' is not a size")
-    return int(digits) * scale
+    size = whole_number(digits)
+    if size is None:
+        raise TargetError(f"target option '{word[:80]}': '{text[:40]}' is not a size")
+    return size * scale

@@ -20,6 +20,7 @@ _PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _COMPARED_NAMES: Final = 4096
 _COMPARED_LENGTH: Final = 128
 _READ_LETTERS: Final = 4000  # of a line; a name in a file may have a million
+_MOST_DIGITS: Final = 20  # which numbers of 64 bits have
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _UNESCAPED: Final = {v: "\\" + k for k, v in _ESCAPES.items()}
 
@@ -39,6 +40,19 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     if not close:
         return None
     return f"did you mean {' or '.join(repr(c) for c in close)}?"
+
+
+def whole_number(text: str, *, signed: bool = False) -> int | None:
+    """The number that plain digits stand for; None for other texts and for numbers of more than 20 digits.
+
+    `str.isdigit` is true of superscripts, which `int` refuses, and `int` raises for thousands of digits.
+    """
+    digits = text.removeprefix("-") if signed else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    return (
+        int(text) if len(digits.lstrip("0")) <= _MOST_DIGITS and len(text) < 4096 else None
+    )
 
 
 def plural(count: int, noun: str) -> str:

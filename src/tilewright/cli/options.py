@@ -15,6 +15,7 @@ import click
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
+from tilewright.base.text import whole_number
 from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
@@ -209,8 +210,18 @@ def parse_input_shapes(values: Sequence[str]) -> Mapping[str, Sequence[int | str
         if not equals or not name:
             raise UserError(f"--input-shape '{value}': expected NAME=D,D,…")
         words = [w.strip() for w in dims.split(",")] if dims.strip() else []
-        shapes[name] = [int(w) if w.lstrip("-").isdigit() else w for w in words]
+        shapes[name] = [_size_or_name(value, w) for w in words]
     return shapes or None
+
+
+def _size_or_name(option: str, word: str) -> int | str:
+    if not word.lstrip("-").isdigit():
+        return word
+    size = whole_number(word, signed=True)
+    if size is None:
+        shown = f"--input-shape '{option[:40]}'"
+        raise UserError(f"{shown}: '{word[:40]}' is no size of 64 bits")
+    return size
 
 
 def parse_input_values(values: Sequence[str]) -> Mapping[str, Array] | None:
@@ -233,9 +244,10 @@ def parse_dims(values: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, i
     dims: dict[str, int] = {}
     for value in values:
         name, _, number = value.partition("=")
-        if not name or not number.isdecimal():
-            raise UserError(f"--dim '{value}': expected NAME=NUMBER")
-        dims[name] = int(number)
+        size = whole_number(number)
+        if not name or size is None:
+            raise UserError(f"--dim '{value[:80]}': expected NAME=NUMBER")
+        dims[name] = size
     return dims
 
 

@@ -46,7 +46,7 @@ def command(
     the limits of this machine, the memory over the steps, and a table with the code of each kernel (of a
     .vmfb what is stored in it).
     """
-    from tilewright.api.report import check_report_path, make_report
+    from tilewright.api.report import Subject, check_report_path, make_report
 
     path = output or beside(choice.path, ".html")
     check_report_path(path, inputs=choice.files)  # said before the work, not after it
@@ -57,7 +57,7 @@ def command(
             session,
             arrays,
             dims=None,
-            name=Path(choice.path).name,
+            subject=Subject.of_file(choice.path),
             sources=sources,
             calls=calls,
             limits=not no_limits,

@@ -29,6 +29,16 @@ def test_random_inputs_fit_the_signature_and_repeat() -> None:
     assert random_inputs(specs, {})[0].shape == (1, 3)
 
 
+def test_sizes_that_no_memory_holds_together_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tilewright.api.model_inputs.memory_bytes", lambda: 1000)
+    specs = [TensorSpec(name, dtypes.f64, (symbol("n"), 10)) for name in "xyz"]
+    assert len(random_inputs(specs, {"n": 4})) == 3
+    with pytest.raises(UserError, match=r"input 'y': is .* 200 B are left"):
+        random_inputs(specs, {"n": 10})
+
+
 def test_sizes_that_no_memory_holds_are_named() -> None:
     spec = TensorSpec("x", dtypes.f32, (symbol("n"), 20))
     with pytest.raises(UserError, match=r"input 'x': is \[100000000000000, 20\], random"):

@@ -19,6 +19,33 @@ def test_nothing_is_suggested_for_a_far_word():
 
 
 @pytest.mark.parametrize(
+    ("word", "number"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("18446744073709551615", 2**64 - 1),
+        ("0" * 30 + "5", 5),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1_0", None),
+        ("²", None),
+        ("٣", None),
+        ("9" * 21, None),
+        ("9" * 5000, None),
+        ("0" * 5000, None),
+    ],
+)
+def test_plain_digits_are_a_number(word, number):
+    assert text.whole_number(word) == number
+    if number is not None:
+        assert text.whole_number(f"-{word}", signed=True) == -number
+        assert text.whole_number(f"-{word}") is None
+    assert text.whole_number(f"--{word}", signed=True) is None
+
+
+@pytest.mark.parametrize(
     ("size", "shown"),
     [
         (0, "0 B"),

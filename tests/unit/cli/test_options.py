@@ -36,9 +36,15 @@ def test_input_values() -> None:
     assert found["scale"].dtype == np.float32
 
 
+@pytest.mark.parametrize("size", ["²", "9" * 5000, "--1"])
+def test_sizes_of_a_shape_are_whole_numbers(size: str) -> None:
+    with pytest.raises(UserError, match="is no size"):
+        parse_input_shapes([f"x=1,{size}"])
+
+
 def test_dims() -> None:
     assert parse_dims(["N=4", "batch=0"]) == {"N": 4, "batch": 0}
-    for bad in ("N", "N=", "=4", "N=x", "N=-1", "N=²"):
+    for bad in ("N", "N=", "=4", "N=x", "N=-1", "N=²", "N=" + "9" * 5000):
         with pytest.raises(UserError, match="expected NAME=NUMBER"):
             parse_dims([bad])
 

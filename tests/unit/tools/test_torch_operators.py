@@ -10,7 +10,15 @@ import pytest
 
 import torch_operators
 from torch_operators import Late, Limits, Worker
-from torch_tallies import Tally, append_state, forget, page, read_state
+from torch_tallies import (
+    StateError,
+    Tally,
+    append_state,
+    forget,
+    page,
+    read_state,
+    revision_of,
+)
 
 ANSWERING = """
 import json, os, sys, time
@@ -94,6 +102,63 @@ def test_the_last_line_of_the_state_counts_until_it_is_forgotten(tmp_path: Path)
     assert read_state(path)["relu", "float32"].right == 3
     forget(path, ["relu"])
     assert list(read_state(path)) == [("abs", "bool")]
+
+
+def test_a_line_that_a_run_was_stopped_in_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    append_state(path, Tally("relu", "float32", total=3, right=1))
+    append_state(path, Tally("abs", "bool", total=1, right=1))
+    whole = path.read_bytes()
+    second = whole.index(b"\n") + 1
+    for end in range(second, len(whole)):
+        path.write_bytes(whole[:end])
+        assert list(read_state(path)) == [("relu", "float32")]
+        append_state(path, Tally("abs", "bool", total=1, right=1))
+        assert path.read_bytes() == whole
+    path.write_bytes(whole[:-9])
+    forget(path, ["abs"])
+    assert path.read_bytes() == whole[:second]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "7", '{"no": 1}', '{"format": 2}', "é"])
+def test_a_line_that_is_none_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "state"
+    append_state(path, Tally("relu", "float32"))
+    path.write_text(f"{path.read_text()}{line}\n", encoding="utf-8")
+    with pytest.raises(StateError, match=r"state:2: .*--again"):
+        read_state(path)
+    forget(path, [])
+    assert list(read_state(path)) == [("relu", "float32")]
+
+
+def test_lines_that_say_no_format_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text('{"operator": "relu", "dtype": "bool", "total": 2, "right": 2}\n')
+    assert read_state(path)["relu", "bool"].ran == 2
+
+
+def test_what_was_tried_with_other_sources_is_told(tmp_path: Path, start: Start) -> None:
+    path, wanted = tmp_path / "state", {"relu": ["float32"]}
+    torch_operators.run(start("right right"), path, wanted, Limits(samples=1), "one")
+    torch_operators.run(start("right right"), path, wanted, Limits(), "two")
+    torch_operators.run(start("right"), path, {"abs": ["bool"]}, Limits(), "two")
+    rows = read_state(path)
+    assert [row.revision for row in rows.values()] == ["one", "two"], (
+        "that of the first sample"
+    )
+    assert "with 2 revisions of the sources" in page(rows.values(), "2.13.0")
+    assert "revisions" not in page([rows["abs", "bool"]], "2.13.0")
+
+
+def test_a_revision_is_that_of_the_sources(tmp_path: Path) -> None:
+    for name in ("src/tilewright/base", "src/tilewright/compiler", "tools"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tools" / "torch_samples.py").write_text("1")
+    (file := tmp_path / "src/tilewright/base/a.py").write_text("1")
+    first = revision_of(tmp_path, "2.13.0")
+    assert revision_of(tmp_path, "2.13.0") == first != revision_of(tmp_path, "2.14.0")
+    file.write_text("2")
+    assert revision_of(tmp_path, "2.13.0") != first
 
 
 def test_runs_go_on_where_the_state_ends(tmp_path: Path, start: Start) -> None:

@@ -31,6 +31,7 @@ from tilewright.base.options import (
 )
 from tilewright.base.record import record
 from tilewright.base.target import Target
+from tilewright.base.text import whole_number
 from tilewright.compiler import pipeline
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
@@ -203,8 +204,9 @@ def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
 
 def _change(word: str) -> dict[str, Any]:
     """The option of `compile` that `O0` or a target stands for."""
-    if word[:1] == "O" and word[1:].isdigit():
-        return {"opt_level": int(word[1:])}
+    level = whole_number(word[1:]) if word[:1] == "O" else None
+    if level is not None:
+        return {"opt_level": level}
     try:
         return {"target": Target.parse(word)}
     except TilewrightError as error:

@@ -18,7 +18,8 @@ from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import did_you_mean, plural
 
 _DIM: Final = "dim."
-_LARGEST: Final = 1 << 20  # of a size that a page asks for
+LARGEST: Final = 1 << 20
+"""The largest size that a page asks for."""
 _FIELDS: Final = 64
 _TITLES: Final = {
     "opt_level": "optimization",
@@ -135,7 +136,7 @@ class Choices:
                 )
         for name, size in chosen.dims:
             box = void_element(
-                "input", type="number", min=0, max=_LARGEST, value=size, name_=_DIM + name
+                "input", type="number", min=0, max=LARGEST, value=size, name_=_DIM + name
             )
             fields.append(element("label", name, box))
         if not fields:
@@ -153,9 +154,9 @@ def _option(value: str, is_chosen: bool) -> Markup:
 
 def _size(name: str, value: str) -> int:
     if not (
-        value.isascii() and value.isdecimal() and len(value) < 8 and int(value) <= _LARGEST
+        value.isascii() and value.isdecimal() and len(value) < 8 and int(value) <= LARGEST
     ):
-        raise UserError(f"{name} is '{value[:40]}', expected a size up to {_LARGEST}")
+        raise UserError(f"{name} is '{value[:40]}', expected a size up to {LARGEST}")
     return int(value)
 
 

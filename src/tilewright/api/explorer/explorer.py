@@ -12,16 +12,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.api.explorer.choices import Choice, Choices
+from tilewright.api.explorer.choices import LARGEST, Choice, Choices
 from tilewright.api.load import load
 from tilewright.api.model import Model, compile, sources_of  # noqa: A004 - the verb
 from tilewright.api.profiling import CALLS
-from tilewright.api.report import make_report
+from tilewright.api.report import Subject, make_report
 from tilewright.api.report.markup import Markup, element
 from tilewright.api.report.page import render, render_problem
 from tilewright.api.report.report_data import ReportData
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.host import usable_cores
+from tilewright.base.options import count_option
 from tilewright.base.symbolic import symbols
 from tilewright.base.text import did_you_mean, format_bytes, format_duration
 from tilewright.compiler.pipeline import SILENT
@@ -47,10 +48,10 @@ class Explorer:
     Args:
         path: of the model, or of a `.vmfb`.
         threads: of the first page.
-        dims: sizes of dynamic dimensions on the first page; others are 1.
+        dims: sizes of dynamic dimensions on the first page, up to 2^20; others are 1.
         calls: calls that are timed for each page.
 
-    Raises: UserError for a dimension that there is not; errors of compiling and loading.
+    Raises: UserError for a dimension that there is not, or of no such size; errors of compiling and loading.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Explorer:
             session,
             None,
             dims=dict(choice.dims),
-            name=self.name,
+            subject=Subject.of_file(self._path),
             sources=sources_of(model),
             calls=self._calls,
             limits=True,
@@ -143,6 +144,8 @@ class Explorer:
                 hint=did_you_mean(unknown, found)
                 or f"dynamic dimensions: {', '.join(found) or 'none'}",
             )
+        for name, size in dims.items():
+            count_option(f"dims['{name}']", size, least=0, most=LARGEST)
         return {**found, **dims}
 
     def _controls(self, chosen: Choice) -> Markup:

@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import contextlib
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, final
 
 from tilewright.api.explorer.explorer import Explorer
+from tilewright.api.http_server import HttpHandler, HttpServer
 from tilewright.api.same_host import is_for_this_host
-from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.errors import TilewrightError
 from tilewright.base.log import Log
-from tilewright.base.version import VERSION
 
 _HOST: Final = "127.0.0.1"
 _NAMES: Final = (_HOST, "localhost")
-_IDLE_SECONDS: Final = 60
 _LOG: Final = Log("explorer")
 
 
 @final
-class ExplorerServer(ThreadingHTTPServer):
+class ExplorerServer(HttpServer):
     """Listens on the loopback interface; `serve_forever` answers until `shutdown`.
 
     Args:
@@ -36,17 +34,9 @@ class ExplorerServer(ThreadingHTTPServer):
     Raises: UserError where the port is taken.
     """
 
-    daemon_threads = True
-
     def __init__(self, explorer: Explorer, port: int = 0) -> None:
         self.explorer: Final[Explorer] = explorer
-        try:
-            super().__init__((_HOST, port), _Handler)
-        except (OSError, OverflowError) as error:
-            raise UserError(
-                f"cannot listen on {_HOST}:{port}: {error}",
-                hint="port 0 (--port=0) takes one that is free",
-            ) from error
+        super().__init__(_HOST, port, _Handler, _LOG)
 
     @property
     def address(self) -> str:
@@ -55,16 +45,10 @@ class ExplorerServer(ThreadingHTTPServer):
 
 
 @final
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HttpHandler):
     """One connection."""
 
-    server_version = f"tilewright/{VERSION}"
-    timeout = _IDLE_SECONDS
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        _LOG.info("%s: %s", self.address_string(), format % args)
-
-    def do_GET(self) -> None:
+    def get(self) -> None:
         """Answer with the page that the query asks for."""
         assert isinstance(self.server, ExplorerServer), "made by it"
         path, _, query = self.path.partition("?")
@@ -81,11 +65,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, self.server.explorer.page(query), "html")
             except TilewrightError as error:
                 self._send(HTTPStatus.BAD_REQUEST, str(error), "plain")
-            except MemoryError:
-                self._send(HTTPStatus.BAD_REQUEST, "not enough memory for that", "plain")
+
+    def answer_failure(self, problem: str) -> None:
+        """Say what went wrong."""
+        self._send(HTTPStatus.INTERNAL_SERVER_ERROR, problem, "plain")
 
     def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
-        content = text.encode()
+        content = text.encode(errors="replace")
         with contextlib.suppress(ConnectionError, TimeoutError):
             self.send_response(status)
             self.send_header("Content-Type", f"text/{kind}; charset=utf-8")

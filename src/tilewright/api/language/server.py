@@ -21,30 +21,37 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, final
 from urllib.parse import unquote
 
+from tilewright.api.http_server import (
+    RETRY_SECONDS,
+    HttpHandler,
+    HttpServer,
+    reason_of,
+)
 from tilewright.api.language.answers import Answer, Answers, error, usage
 from tilewright.api.language.language_model import LanguageModel, Text
+from tilewright.api.language.peer import has_ended, is_gone
 from tilewright.api.language.requests import Request, read_request
 from tilewright.api.language.tool_calls import ToolReader
 from tilewright.api.same_host import host_of, is_for_this_host
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.log import Log
-from tilewright.base.version import VERSION
 
 LIMIT_BYTES: Final = 16 << 20
 """Of a request: more than any context holds."""
 _LIMIT_DIGITS: Final = len(str(LIMIT_BYTES))
-_IDLE_SECONDS: Final = 60
+_READERS: Final = 4
+"""Requests that are read at the same time: each may hold much memory, and a process that renders a chat."""
+_READ_SECONDS: Final = 30
+"""That a request waits for others to be read."""
 _PATIENCE_SECONDS: Final = 10
 """That a whole stream may wait for who reads it: it has its turn meanwhile."""
 _PROBE_MILLISECONDS: Final = 500
@@ -57,7 +64,7 @@ _LOG: Final = Log("server")
 
 
 @final
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Listens on a port; `serve_forever` answers until `shutdown`.
 
     Args:
@@ -68,22 +75,22 @@ class Server(ThreadingHTTPServer):
     Raises: UserError where the port is taken or the host is none.
     """
 
-    daemon_threads = True
+    full_type = "application/json"
+    full = json.dumps(error("too many connections", _FAILED))
 
     def __init__(
         self, model: LanguageModel, host: str = "127.0.0.1", port: int = 8080
     ) -> None:
         self.model: Final[LanguageModel] = model
         self.turn: Final[threading.Lock] = threading.Lock()
-        self.hosts: Final[frozenset[str]] = frozenset((*_LOCAL, host.lower()))
-        self.is_open: Final[bool] = host in ("0.0.0.0", "::", "")
-        try:
-            super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
-            raise UserError(
-                f"cannot listen on {host}:{port}: {error}",
-                hint="port 0 (--port=0) takes one that is free",
-            ) from error
+        self.readers: Final[threading.BoundedSemaphore] = threading.BoundedSemaphore(
+            _READERS
+        )
+        is_open = host in ("0.0.0.0", "::", "")
+        self.hosts: Final[frozenset[str] | None] = (
+            None if is_open else frozenset((*_LOCAL, host.lower()))
+        )
+        super().__init__(host, port, _Handler, _LOG)
 
 
 _PLACES: Final = (
@@ -92,29 +99,24 @@ _PLACES: Final = (
 
 
 @final
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HttpHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server_version = f"tilewright/{VERSION}"
-    timeout = _IDLE_SECONDS
     _was_probed: bool = False
     _patience: float = 0.0
-
-    def handle(self) -> None:
-        """Answer requests until the connection closes, which may be at any time."""
-        with contextlib.suppress(ConnectionError):
-            super().handle()
 
     @property
     def _server(self) -> Server:
         assert isinstance(self.server, Server), "made by it"
         return self.server
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        _LOG.info("%s: %s", self.address_string(), format % args)
+    def answer_failure(self, problem: str) -> None:
+        """Say that it is not who asked that is at fault."""
+        self.close_connection = True
+        self._send(HTTPStatus.INTERNAL_SERVER_ERROR, error(problem, _FAILED))
 
-    def do_GET(self) -> None:
+    def get(self) -> None:
         """Answer a request for something that is there."""
         if not self._is_known_host():
             return
@@ -140,11 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
                     HTTPStatus.NOT_FOUND, f"there is no '{self.path[:80]}', {_PLACES}"
                 )
 
-    def do_HEAD(self) -> None:
+    def head(self) -> None:
         """Say what a request for something that is there would give."""
-        self.do_GET()
+        self.get()
 
-    def do_POST(self) -> None:
+    def post(self) -> None:
         """Answer a request for a text."""
         if not self._is_known_host():
             return
@@ -159,16 +161,16 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         try:
-            request = read_request(body, is_chat=kind == "chat")
-            texts = self._texts(request)
-            # From here on nothing is wrong with the request.
-            self._speak(request, texts)
+            read = self._read(lambda: read_request(body, is_chat=kind == "chat"))
+            if read is not None:
+                # From here on nothing is wrong with the request.
+                self._speak(*read)
         except TilewrightError as problem:
             self._send(_status_of(problem), _told(problem))
 
     def _is_known_host(self) -> bool:
         """Whether the request names a host that this is; a web page that was tricked here names its own."""
-        if self._server.is_open or is_for_this_host(self.headers, self._server.hosts):
+        if is_for_this_host(self.headers, self._server.hosts):
             return True
         self.close_connection = True
         told = f"host '{host_of(self.headers)[:80]}' is not this one, or a page of another site asks"
@@ -190,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(digits) > _LIMIT_DIGITS or int(digits) > LIMIT_BYTES:
             message = f"requests have a length of at most {LIMIT_BYTES} bytes"
             return self._refuse_body(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        body = self.rfile.read(int(digits))
+        body = self.read_body(int(digits))
         if len(body) < int(digits):
             message = f"the request ended before its {digits} bytes"
             return self._refuse_body(HTTPStatus.BAD_REQUEST, message)
@@ -202,6 +204,20 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(status, message)
 
     # --- texts
+
+    def _read(
+        self, request: Callable[[], Request]
+    ) -> tuple[Request, Sequence[Text]] | None:
+        """A request and what is to be said; None where too many are being read, which is answered."""
+        if not self._server.readers.acquire(timeout=_READ_SECONDS):
+            told = error("too many requests are being read", _FAILED)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, told)
+            return None
+        try:
+            found = request()
+            return found, self._texts(found)
+        finally:
+            self._server.readers.release()
 
     def _texts(self, request: Request) -> Sequence[Text]:
         """What is to be said, of which nothing is made yet: `count` texts for each prompt."""
@@ -276,10 +292,9 @@ class _Handler(BaseHTTPRequestHandler):
         Args:
             probe: what means nothing at this place of an answer.
         """
-        state = _state_of(self.connection)
-        if state & _GONE:
+        if is_gone(self.connection):
             return True
-        if not state & select.POLLRDHUP or self._was_probed:
+        if self._was_probed or not has_ended(self.connection):
             return False
         if self.request_version == "HTTP/1.0":
             return True
@@ -288,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(probe)
         except OSError:
             return True
-        return bool(_state_of(self.connection, _PROBE_MILLISECONDS, _GONE) & _GONE)
+        return is_gone(self.connection, _PROBE_MILLISECONDS)
 
     def _stream(self, texts: Sequence[Text], answers: Answers) -> None:
         self.close_connection = True  # its end is that of the answer
@@ -303,12 +318,19 @@ class _Handler(BaseHTTPRequestHandler):
             for index, text in enumerate(texts):
                 if not self._stream_text(index, text, answers):
                     return
-        except TilewrightError as problem:  # too late for another status
-            self._event(_told(problem))
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as problem:  # too late for another status
+            told = _told(problem)
+            _LOG.warning("%s: %s", self.address_string(), told)
         else:
-            if answers.request.wants_usage:
-                counts = usage(texts, len(texts) // answers.request.count)
-                self._event({**answers.head(), "choices": [], "usage": counts})
+            told = None
+        # From here on what the text held is let go.
+        if told is not None:
+            self._event(told)
+        elif answers.request.wants_usage:
+            counts = usage(texts, len(texts) // answers.request.count)
+            self._event({**answers.head(), "choices": [], "usage": counts})
         self._write(b"data: [DONE]\n\n")
 
     def _stream_text(self, index: int, text: Text, answers: Answers) -> bool:
@@ -382,23 +404,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
+            if status is HTTPStatus.SERVICE_UNAVAILABLE:
+                self.send_header("Retry-After", str(RETRY_SECONDS))
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
-
-
-_GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL
-
-
-def _state_of(
-    connection: socket.socket, wait_ms: int = 0, wanted: int = select.POLLRDHUP | _GONE
-) -> int:
-    """What of `wanted` is true of a connection, within a time (unlike `select`, whatever its number is)."""
-    poll = select.poll()
-    poll.register(connection, wanted)
-    return next((state for _, state in poll.poll(wait_ms)), 0)
 
 
 def _status_of(problem: TilewrightError) -> HTTPStatus:
@@ -408,6 +420,7 @@ def _status_of(problem: TilewrightError) -> HTTPStatus:
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _told(problem: TilewrightError) -> Answer:
-    kind = _ASKED if isinstance(problem, UserError) else _FAILED
-    return error(str(problem), kind)
+def _told(problem: Exception) -> Answer:
+    if isinstance(problem, TilewrightError):
+        return error(str(problem), _ASKED if isinstance(problem, UserError) else _FAILED)
+    return error(reason_of(problem), _FAILED)

@@ -4,7 +4,7 @@
     output: JSON [outcome, text]; outcome: "text", "broken" (no template), "refused" (it does not take the values)
 
 Nothing but jinja2's sandbox stands between a template and this process, which therefore has nothing: its memory and time
-are limited by the system, and it talks to nobody.  Started by `chat`.
+are limited by the system (on Windows the time alone, by who started it), and it talks to nobody.  Started by `chat`.
 
 Source: Hugging Face, `apply_chat_template`, for what templates may use.
 """
@@ -15,7 +15,6 @@ import contextlib
 import datetime
 import importlib
 import json
-import resource
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,6 +36,10 @@ def main() -> None:
 
 
 def _limit(seconds: int) -> None:
+    try:
+        resource: Any = importlib.import_module("resource")
+    except ImportError:  # of systems without; who started this ends it by the clock
+        return
     for limit, most in (
         (resource.RLIMIT_AS, _MOST_BYTES),
         (resource.RLIMIT_CPU, seconds),

@@ -17,14 +17,14 @@ from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.api.profiling import Sample, sample
 from tilewright.api.profiling.roofline import measure
 from tilewright.api.report.page import render
-from tilewright.api.report.report_data import ReportData, collect
+from tilewright.api.report.report_data import ReportData, Subject, collect
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, flag_option, path_option, sizes_option
 from tilewright.base.output_file import check_output, is_regular_output, write_text_output
 from tilewright.compiler.pipeline import Progress
 from tilewright.runtime.session import Session
 
-__all__ = ["Report", "ReportData", "check_report_path", "make_report"]
+__all__ = ["Report", "ReportData", "Subject", "check_report_path", "make_report"]
 
 _SUFFIXES: Final = (".html", ".htm")
 _FRAME_PIXELS: Final = 900
@@ -81,7 +81,7 @@ def make_report(
     inputs: Inputs,
     *,
     dims: Mapping[str, int] | None,
-    name: str,
+    subject: Subject,
     sources: Sources,
     calls: int,
     limits: bool,
@@ -93,7 +93,7 @@ def make_report(
         session: what is called.
         inputs: with what; None takes random values.
         dims: sizes of dynamic dimensions for random values.
-        name: of the model.
+        subject: what the page is about.
         sources: gives printed levels of its kernels, named as in an artifact.
         calls: how many; the report has the medians.
         limits: whether the limits of this machine are measured.
@@ -119,5 +119,5 @@ def make_report(
         texts = sources()
         progress.phase("draw")
         return Report(
-            collect(session, arrays, samples, name=name, limits=found, sources=texts)
+            collect(session, arrays, samples, subject=subject, limits=found, sources=texts)
         )

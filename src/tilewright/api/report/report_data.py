@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
@@ -85,12 +86,26 @@ class ReportData:
         return sum(step.row.time_ns for step in self.steps)
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a report is about: what it is called, and its file as the commands that are proposed name it."""
+
+    title: str
+    origin: str
+
+    @classmethod
+    def of_file(cls, path: str | Path) -> Subject:
+        """A model that is called as its file is."""
+        return cls(title=Path(path).name, origin=str(path))
+
+
 def collect(
     session: Session,
     arrays: Sequence[Array],
     samples: Sequence[Sequence[Sample]],
     *,
-    name: str,
+    subject: Subject,
     limits: Roofline | None,
     sources: Mapping[str, str],
 ) -> ReportData:
@@ -100,7 +115,7 @@ def collect(
         session: what was called.
         arrays: with what.
         samples: the commands of each call, in order.
-        name: of the model.
+        subject: what the report is about.
         limits: of the machine, if they were measured.
         sources: printed levels by name, as an artifact has them: `kernel/<name>`, …
     """
@@ -128,7 +143,7 @@ def collect(
             )
         )
     return ReportData(
-        name=name,
+        name=subject.title,
         target="" if session.variant is None else session.variant.target,
         machine=str(Target.host()),
         threads=session.threads,
@@ -142,7 +157,7 @@ def collect(
         code=_code(sources),
         edges=() if places is None else reader.edges(places),
         memory=None if places is None else reader.memory(places),
-        findings=_findings(session, arrays, samples, limits, name),
+        findings=_findings(session, arrays, samples, limits, subject.origin),
     )
 
 
@@ -151,13 +166,13 @@ def _findings(
     arrays: Sequence[Array],
     samples: Sequence[Sequence[Sample]],
     limits: Roofline | None,
-    name: str,
+    origin: str,
 ) -> tuple[KernelFinding, ...]:
     """What holds up each kernel; nothing where no limit was measured."""
     if limits is None:
         return ()
     dims = session.executor.dimensions_of(arrays)
-    return findings_of(observe(session, arrays, samples), limits, model=name, dims=dims)
+    return findings_of(observe(session, arrays, samples), limits, model=origin, dims=dims)
 
 
 def _code(sources: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Symbol
+from tilewright.base.text import whole_number
 from tilewright.compiler.kernel.expression_parser import ExpressionParser, Scope
 from tilewright.compiler.kernel.ir import (
     Access,
@@ -233,10 +234,11 @@ class _KernelParser:
             value = float(number)
             if dtype.is_float:
                 found.append(value)
-            elif number.lstrip("-").isdecimal():
-                found.append(int(number))
-            else:
-                raise line.error(f"'{number}' is no value of {dtype}")
+                continue
+            whole = whole_number(number, signed=True)
+            if whole is None:
+                raise line.error(f"'{number[:40]}' is no value of {dtype}")
+            found.append(whole)
         return tuple(found)
 
     def _packed_data(self, line: Line, dtype: DType) -> tuple[float, ...]:

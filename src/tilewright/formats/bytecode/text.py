@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.text import whole_number
 from tilewright.formats.bytecode.encoding import (
     FieldValue,
     Instruction,
@@ -318,12 +319,9 @@ def _parse_immediate(text: str, bank: str) -> int:
 def _parse_function(text: str, names: Names) -> int:
     name = text.removeprefix("@")
     module, _, ordinal = name.rpartition(":")
-    if (
-        module == names.module
-        and ordinal.isdecimal()
-        and int(ordinal) < len(names.functions)
-    ):
-        return int(ordinal)
+    number = whole_number(ordinal) if module == names.module else None
+    if number is not None and number < len(names.functions):
+        return number
     name = name.removeprefix(f"{names.module}.")
     if name and name in names.functions:
         return names.functions.index(name)

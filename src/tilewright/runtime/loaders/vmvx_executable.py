@@ -20,6 +20,7 @@ from typing import Final, final
 from tilewright.base.budget import Account
 from tilewright.base.errors import ArchiveError
 from tilewright.base.status import StatusCode, failure
+from tilewright.base.text import whole_number
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import ExecutableParams, FunctionInfo
@@ -268,9 +269,10 @@ def _attribute(kernel: ModuleFunction, name: str, default: int) -> int:
     text = kernel.attributes.get(name, "")
     if not text:
         return default
-    if not text.isdecimal():
+    number = whole_number(text)
+    if number is None:
         raise ArchiveError(
-            f"kernel '{kernel.name}': {name} is '{text}', expected a number",
+            f"kernel '{kernel.name}': {name} is '{text[:40]}', expected a number",
             location=_LOCATION,
         )
-    return int(text)
+    return number

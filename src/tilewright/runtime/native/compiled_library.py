@@ -45,7 +45,9 @@ _MADE: Final[list[object]] = []  # what compiled code may call for the rest of t
 def show_imported_functions() -> None:
     """Let libraries that are opened from here on find the functions that they import by name."""
     if EXTENSION is not None and EXTENSION.__file__ is not None:
-        ctypes.CDLL(EXTENSION.__file__, mode=ctypes.RTLD_GLOBAL | os.RTLD_NOLOAD)
+        ctypes.CDLL(
+            EXTENSION.__file__, mode=ctypes.RTLD_GLOBAL | getattr(os, "RTLD_NOLOAD", 0)
+        )
 
 
 def fill_variables(library: ctypes.CDLL, foreign_functions: ctypes.CDLL) -> None:

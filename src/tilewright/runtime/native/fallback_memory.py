@@ -24,9 +24,9 @@ from tilewright.runtime.native.records import (
 
 _QUERY: Final = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)
 _SYSTEM_PROTECTION: Final = (
-    (PROTECT_READ, mmap.PROT_READ),
-    (PROTECT_WRITE, mmap.PROT_WRITE),
-    (PROTECT_EXECUTE, mmap.PROT_EXEC),
+    (PROTECT_READ, getattr(mmap, "PROT_READ", 0)),
+    (PROTECT_WRITE, getattr(mmap, "PROT_WRITE", 0)),
+    (PROTECT_EXECUTE, getattr(mmap, "PROT_EXEC", 0)),
 )
 _PIECE_BYTES: Final = 1 << 24
 _WRITE_AND_EXECUTE: Final = PROTECT_WRITE | PROTECT_EXECUTE

@@ -74,3 +74,9 @@ def test_of_an_artifact_sizes_can_be_chosen(explorer: Explorer, model: Path) -> 
 def test_sizes_that_no_input_has_are_refused(model: Path) -> None:
     with pytest.raises(UserError, match="no input has a dimension 'bath'"):
         Explorer(model, dims={"bath": 1})
+
+
+@pytest.mark.parametrize("size", [-1, (1 << 20) + 1, 10**30])
+def test_the_first_sizes_are_held_to_the_same_limit(model: Path, size: int) -> None:
+    with pytest.raises(UserError, match=r"dims\['batch'\]"):
+        Explorer(model, threads=1, dims={"batch": size})

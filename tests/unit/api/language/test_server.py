@@ -219,27 +219,76 @@ def test_tools_that_are_called_are_told_apart_from_the_text(
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def _failing(*_: object, **__: object) -> Text:
-    def parts() -> Iterator[str]:
-        yield "so "
-        raise DeviceError("is gone")
+PROBLEMS = [
+    (DeviceError("is gone"), "is gone"),
+    (MemoryError(), "not enough memory"),
+    (KeyError("x"), "KeyError: 'x'"),
+]
 
-    return Text(parts())
 
-
+@pytest.mark.parametrize(("problem", "told"), PROBLEMS)
 def test_what_fails_in_a_stream_is_an_event(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, problem: Exception, told: str
 ) -> None:
-    monkeypatch.setattr(server.model, "stream", _failing)
+    def failing(*_: object, **__: object) -> Text:
+        def parts() -> Iterator[str]:
+            yield "so "
+            raise problem
+
+        return Text(parts())
+
+    monkeypatch.setattr(server.model, "stream", failing)
     answer = _exchange(server, _request(stream=True))
     assert answer.count(b"HTTP/1.1") == 1
     *events, last = _events(answer.partition(b"\r\n\r\n")[2].decode())
     assert events[-1]["choices"][0]["text"] == "so "
     assert last["error"]["type"] == "server_error"
-    assert "is gone" in last["error"]["message"]
+    assert told in last["error"]["message"]
     status, text = _ask(server, "/v1/completions", {"prompt": "the"})
     assert status == 500
     assert json.loads(text)["error"]["type"] == "server_error"
+    assert told in json.loads(text)["error"]["message"]
+
+
+def test_few_requests_are_read_at_the_same_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may have a process that renders its chat."""
+    module = "tilewright.api.language.server"
+    at_once, most, begun = 0, 0, threading.Lock()
+
+    def slowly(*_: object, **__: object) -> str:
+        nonlocal at_once, most
+        with begun:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.3)
+        with begun:
+            at_once -= 1
+        return "the"
+
+    monkeypatch.setattr(server.model, "conversation", slowly)
+    request = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    found: list[int] = []
+
+    def ask() -> None:
+        found.append(_ask(server, "/v1/chat/completions", request)[0])
+
+    def all_of(count: int) -> None:
+        threads = [threading.Thread(target=ask) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    all_of(7)
+    assert most == 4
+    assert found == [200] * 7
+    monkeypatch.setattr(f"{module}._READ_SECONDS", 0.05)
+    found.clear()
+    all_of(7)
+    assert sorted(found) == [200] * 4 + [503] * 3
+    assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 1})[0] == 200
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -331,6 +380,8 @@ def test_an_address_that_there_is_not_is_answered_with_those_there_are(
         ("/v1/models", None, {"Host": "[::1]:80"}, 200),
         ("/v1/models", None, {"Sec-Fetch-Site": "cross-site"}, 403),
         ("/v1/models", None, {"Sec-Fetch-Site": "same-origin"}, 200),
+        ("/v1/models", None, {"Origin": "http://evil.example"}, 403),
+        ("/v1/models", None, {"X Y": "1"}, 400),
     ],
 )
 def test_requests_that_are_wrong_are_answered_with_what_is(

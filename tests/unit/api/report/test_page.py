@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from fakes.hostile_names import LONG, hostile_model
-from fakes.small_models import mlp, with_host_op
+from fakes.small_models import mlp, save, with_host_op
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 
@@ -50,6 +50,25 @@ class Elements(HTMLParser):
 
     def with_id(self, name: str) -> list[dict[str, str | None]]:
         return [attributes for _, attributes in self.found if attributes.get("id") == name]
+
+
+def test_commands_that_are_proposed_name_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(mlp("batch"), tmp_path / "my model.onnx")
+    model, named = tw.compile(path), []
+
+    def findings(*_: object, model: str, **__: object) -> tuple[()]:
+        named.append(model)
+        return ()
+
+    monkeypatch.setattr("tilewright.api.report.report_data.findings_of", findings)
+    assert model.compiled.graph.name != path.name
+    model.report(calls=1)
+    tw.report(path, calls=1)
+    model.save(saved := tmp_path / "saved.vmfb")
+    tw.report(saved, calls=1)
+    assert named == [str(path), str(path), str(saved)]
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,8 @@ class WorkerPool:
             if self._closed:
                 return None
             if slot not in self.processes:
-                with contextlib.suppress(OSError, MemoryError):
+                # Whatever it is: a thread that ended for it would keep its requests waiting for ever.
+                with contextlib.suppress(Exception):
                     self.processes[slot] = _start()
             return self.processes.get(slot)
 

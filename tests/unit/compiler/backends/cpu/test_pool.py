@@ -97,6 +97,19 @@ def test_without_processes_code_is_generated_here(
     workers.close()
 
 
+@pytest.mark.parametrize("executable", [None, ""])
+def test_an_interpreter_that_is_part_of_a_program_generates_code_itself(
+    monkeypatch: pytest.MonkeyPatch, answers: Answers, executable: str | None
+) -> None:
+    """Its path is not known there, so that no process can be started: requests waited for ever."""
+    monkeypatch.setattr(sys, "executable", executable)
+    workers = WorkerPool(1)
+    workers.submit(answers.task(1))
+    assert is_object(answers.all(1)["k1"])
+    assert not workers.processes
+    workers.close()
+
+
 def test_processes_are_tried_again_when_there_are_some(
     monkeypatch: pytest.MonkeyPatch, answers: Answers
 ) -> None:

@@ -1,0 +1,277 @@
+"""What the servers of this house share: how many may be connected, for how long, and what becomes of what fails.
+
+A connection is a thread.  Whoever opens many, or sends a letter a minute, is one of at most `CONNECTIONS`, and has
+`IDLE_SECONDS` for the head of a request; who comes on top is told to come back.  Headers that two readers would
+understand in two ways are refused, for a proxy may be the other one.  What fails while a request is answered, whatever
+it is, is an answer as well, or else ends the connection.
+
+Not here: what is answered.  Called by the server of language models and by the explorer's.
+
+Source: RFC 9112, sections 2.2 (bare CR), 5.1 (no space before a colon) and 5.2 (folding); RFC 9110, sections 10.2.3
+(Retry-After) and 15.6.4 (503).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from tilewright.base.errors import UserError
+from tilewright.base.log import Log
+from tilewright.base.text import printable
+from tilewright.base.version import VERSION
+
+CONNECTIONS: Final = 64
+"""That are open at the same time."""
+IDLE_SECONDS: Final = 60
+RETRY_SECONDS: Final = 5
+"""Until whoever was turned away may ask again."""
+_BODY_BYTES_PER_SECOND: Final = 1 << 16  # at least
+_FULL_SECONDS: Final = 0.05  # that nobody is accepted where the system has no room
+_NO_MEMORY: Final = "there is not enough memory for this"
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Listens on a port; `serve_forever` answers until `shutdown`.
+
+    Args:
+        host: name or address to listen on.
+        port: 0 for any that is free (`server_port` says which).
+        handler: one connection.
+        log: who hears what happens.
+
+    Raises: UserError where the port is taken or the host is none.
+    """
+
+    daemon_threads = True
+    full: str = "too many connections"
+    full_type: str = "text/plain; charset=utf-8"
+
+    def __init__(self, host: str, port: int, handler: type[HttpHandler], log: Log) -> None:
+        self.log: Final[Log] = log
+        self._free: Final[threading.BoundedSemaphore] = threading.BoundedSemaphore(
+            CONNECTIONS
+        )
+        if ":" in host:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__((host, port), handler)
+        except (OSError, OverflowError, TypeError, ValueError) as error:
+            raise UserError(
+                f"cannot listen on {host[:80]}:{port}: {error}",
+                hint="port 0 (--port=0) takes one that is free",
+            ) from error
+
+    def server_bind(self) -> None:
+        """Take the port; what this machine is called elsewhere is not asked, which may take long."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = (
+            str(self.server_address[0]),
+            self.server_address[1],
+        )
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The next connection."""
+        try:
+            return super().get_request()
+        except OSError:  # too many open files: the same one is asked for again at once
+            time.sleep(_FULL_SECONDS)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection, or turn it away."""
+        if not self._free.acquire(blocking=False):
+            self._turn_away(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system has no thread
+            self._free.release()
+            self._turn_away(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """A connection, from its first request to its last."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that ended otherwise than it should have."""
+        del request
+        self.log.warning("%s: the connection failed", client_address)
+
+    def _turn_away(self, request: socket.socket) -> None:
+        """Answer without waiting for anything, and close the connection."""
+        content = self.full.encode()
+        head = (
+            f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: {RETRY_SECONDS}\r\n"
+            f"Content-Type: {self.full_type}\r\nContent-Length: {len(content)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        with contextlib.suppress(OSError):
+            request.setblocking(False)
+            request.send(head.encode() + content)
+            request.shutdown(socket.SHUT_WR)
+            # What was not read when a connection is closed takes the answer with it.
+            request.recv(1 << 16)
+        self.shutdown_request(request)
+
+
+class HttpHandler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server_version = f"tilewright/{VERSION}"
+    timeout = IDLE_SECONDS
+    _has_begun: bool = False
+
+    def setup(self) -> None:
+        """Read what comes with a time for all of it, not for each piece."""
+        super().setup()
+        self.rfile.close()
+        self._source: _Source = _Source(self.connection)
+        self._lines: _Lines = _Lines(self._source)
+        self.rfile = self._lines
+
+    def handle(self) -> None:
+        """Answer requests until the connection closes, which may be at any time."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def handle_one_request(self) -> None:
+        """Answer a request whose head comes in time."""
+        self._source.until = time.monotonic() + IDLE_SECONDS
+        self._lines.is_plain = True
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Whether the head of a request can be understood in one way."""
+        self._has_begun = False
+        if not super().parse_request():
+            return False
+        is_folded = any("\n" in value for value in self.headers.values())
+        if self.headers.defects or is_folded or not self._lines.is_plain:
+            self.send_error(HTTPStatus.BAD_REQUEST, "the headers are damaged")
+            return False
+        return True
+
+    def read_body(self, length: int) -> bytes:
+        """Up to so many bytes behind the head.  Raises: TimeoutError."""
+        self._source.until = (
+            time.monotonic() + IDLE_SECONDS + length / _BODY_BYTES_PER_SECOND
+        )
+        return self.rfile.read(length)
+
+    def do_GET(self) -> None:
+        """Answer a request for something that is there."""
+        self._guarded(self.get)
+
+    def do_HEAD(self) -> None:
+        """Say what a request for something that is there would give."""
+        self._guarded(self.head)
+
+    def do_POST(self) -> None:
+        """Answer a request for something to be done."""
+        self._guarded(self.post)
+
+    def get(self) -> None:
+        """Answer a GET."""
+        self._refuse_method()
+
+    def head(self) -> None:
+        """Answer a HEAD."""
+        self._refuse_method()
+
+    def post(self) -> None:
+        """Answer a POST."""
+        self._refuse_method()
+
+    def _refuse_method(self) -> None:
+        self.send_error(HTTPStatus.NOT_IMPLEMENTED, f"unsupported method '{self.command}'")
+
+    def _guarded(self, answer: Callable[[], None]) -> None:
+        """Answer a request, also where that fails for no reason of this house."""
+        try:
+            answer()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+            return
+        except Exception as error:
+            problem = reason_of(error)
+        else:
+            return
+        # From here on what the answer held is let go.
+        self._log.warning("%s: %s", self.address_string(), problem)
+        if self._has_begun:
+            self.close_connection = True
+        else:
+            self.answer_failure(problem)
+
+    def answer_failure(self, problem: str) -> None:
+        """Say that the server is at fault."""
+        raise NotImplementedError
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """Begin an answer."""
+        self._has_begun = True
+        super().send_response(code, message)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+        self._log.info("%s: %s", self.address_string(), printable(format % args))
+
+    @property
+    def _log(self) -> Log:
+        assert isinstance(self.server, HttpServer), "made by it"
+        return self.server.log
+
+
+def reason_of(error: Exception) -> str:
+    """What an answer says of an exception that nobody expected."""
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
+    return f"{type(error).__name__}: {error}"[:1000]
+
+
+class _Source(io.RawIOBase):
+    """The bytes of a connection, until a time."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.until: float = 0.0
+        self._connection: Final[socket.socket] = connection
+
+    def readable(self) -> bool:
+        """It is only read."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Some bytes, 0 at the end.  Raises: TimeoutError."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request takes too long")
+        patience = self._connection.gettimeout()
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(patience)
+
+
+class _Lines(io.BufferedReader):
+    """Lines of a head, and whether each ends where it says so."""
+
+    is_plain: bool = True
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """A line with its end."""
+        line = super().readline(size)
+        if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or b"\0" in line:
+            self.is_plain = False
+        return line
