@@ -253,9 +253,7 @@ def main() -> int:
         torch_tallies.forget(state, wanted)
     revision = torch_tallies.revision_of(ROOT, about["version"])
     if options.stale:
-        rows = torch_tallies.read_state(state).values()
-        old = {tally.operator for tally in rows if tally.revision != revision}
-        torch_tallies.forget(state, old & wanted.keys())
+        torch_tallies.forget(state, torch_tallies.stale(state, revision) & wanted.keys())
     limits = Limits(
         samples=options.samples,
         seconds=options.seconds,

@@ -128,6 +128,12 @@ def forget(path: Path, operators: Iterable[str]) -> None:
     Path(made.name).replace(path)
 
 
+def stale(path: Path, revision: str) -> set[str]:
+    """The operators that something of was tried with other sources."""
+    rows = read_state(path).values()
+    return {tally.operator for tally in rows if tally.revision != revision}
+
+
 def revision_of(root: Path, version: str) -> str:
     """A name for the sources that decide about a sample, and torch's version."""
     digest = hashlib.sha256(version.encode())

@@ -18,6 +18,7 @@ from torch_tallies import (
     page,
     read_state,
     revision_of,
+    stale,
 )
 
 ANSWERING = """
@@ -146,6 +147,7 @@ def test_what_was_tried_with_other_sources_is_told(tmp_path: Path, start: Start)
     assert [row.revision for row in rows.values()] == ["one", "two"], (
         "that of the first sample"
     )
+    assert stale(path, "two") == {"relu"}
     assert "with 2 revisions of the sources" in page(rows.values(), "2.13.0")
     assert "revisions" not in page([rows["abs", "bool"]], "2.13.0")
 

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +220,10 @@ def test_tools_that_are_called_are_told_apart_from_the_text(
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-PROBLEMS = [
-    (DeviceError("is gone"), "is gone"),
-    (MemoryError(), "not enough memory"),
-    (KeyError("x"), "KeyError: 'x'"),
-]
-
-
-@pytest.mark.parametrize(("problem", "told"), PROBLEMS)
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [(DeviceError("is gone"), "is gone"), (MemoryError(), "not enough memory"), (KeyError("x"), "KeyError: 'x'")],
+)  # fmt: skip
 def test_what_fails_in_a_stream_is_an_event(
     server: Server, monkeypatch: pytest.MonkeyPatch, problem: Exception, told: str
 ) -> None:
@@ -245,49 +242,38 @@ def test_what_fails_in_a_stream_is_an_event(
     assert last["error"]["type"] == "server_error"
     assert told in last["error"]["message"]
     status, text = _ask(server, "/v1/completions", {"prompt": "the"})
-    assert status == 500
-    assert json.loads(text)["error"]["type"] == "server_error"
-    assert told in json.loads(text)["error"]["message"]
+    problem_ = json.loads(text)["error"]
+    assert (status, problem_["type"], told in problem_["message"]) == (
+        500,
+        "server_error",
+        True,
+    )
 
 
 def test_few_requests_are_read_at_the_same_time(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each may have a process that renders its chat."""
-    module = "tilewright.api.language.server"
-    at_once, most, begun = 0, 0, threading.Lock()
+    at_once, most = [0], [0]
 
     def slowly(*_: object, **__: object) -> str:
-        nonlocal at_once, most
-        with begun:
-            at_once += 1
-            most = max(most, at_once)
+        at_once.append(0)
+        most.append(len(at_once) - 1)
         time.sleep(0.3)
-        with begun:
-            at_once -= 1
+        at_once.pop()
         return "the"
 
     monkeypatch.setattr(server.model, "conversation", slowly)
     request = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-    found: list[int] = []
 
-    def ask() -> None:
-        found.append(_ask(server, "/v1/chat/completions", request)[0])
+    def ask(_: int) -> int:
+        return _ask(server, "/v1/chat/completions", request)[0]
 
-    def all_of(count: int) -> None:
-        threads = [threading.Thread(target=ask) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    all_of(7)
-    assert most == 4
-    assert found == [200] * 7
-    monkeypatch.setattr(f"{module}._READ_SECONDS", 0.05)
-    found.clear()
-    all_of(7)
-    assert sorted(found) == [200] * 4 + [503] * 3
+    with ThreadPoolExecutor(7) as clients:
+        found = list(clients.map(ask, range(7)))
+        assert (max(most), found) == (4, [200] * 7)
+        monkeypatch.setattr("tilewright.api.language.server._READ_SECONDS", 0.05)
+        assert sorted(clients.map(ask, range(7))) == [200] * 4 + [503] * 3
     assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 1})[0] == 200
 
 
