@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -248,33 +247,6 @@ def test_what_fails_in_a_stream_is_an_event(
         "server_error",
         True,
     )
-
-
-def test_few_requests_are_read_at_the_same_time(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each may have a process that renders its chat."""
-    at_once, most = [0], [0]
-
-    def slowly(*_: object, **__: object) -> str:
-        at_once.append(0)
-        most.append(len(at_once) - 1)
-        time.sleep(0.3)
-        at_once.pop()
-        return "the"
-
-    monkeypatch.setattr(server.model, "conversation", slowly)
-    request = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-
-    def ask(_: int) -> int:
-        return _ask(server, "/v1/chat/completions", request)[0]
-
-    with ThreadPoolExecutor(7) as clients:
-        found = list(clients.map(ask, range(7)))
-        assert (max(most), found) == (4, [200] * 7)
-        monkeypatch.setattr("tilewright.api.language.server._READ_SECONDS", 0.05)
-        assert sorted(clients.map(ask, range(7))) == [200] * 4 + [503] * 3
-    assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 1})[0] == 200
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

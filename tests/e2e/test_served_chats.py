@@ -1,0 +1,70 @@
+"""Many chats at once, over HTTP: few are read at the same time, the others wait or are told to come back."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from fakes.language_models import speaking_form
+from tilewright.api.language.language_model import LanguageModel
+from tilewright.api.language.server import Server
+
+pytestmark = pytest.mark.slow  # a model of two programs is compiled
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    path.write_bytes(speaking_form().data())
+    with Server(LanguageModel(path, cache=False), port=0) as found:
+        thread = threading.Thread(target=found.serve_forever)
+        thread.start()
+        yield found
+        found.shutdown()
+        thread.join()
+
+
+def _ask(
+    server: Server, path: str, data: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    body = data if data is None or isinstance(data, bytes) else json.dumps(data).encode()
+    connection.request("GET" if data is None else "POST", path, body, headers or {})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def test_few_requests_are_read_at_the_same_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may have a process that renders its chat."""
+    at_once, most = [0], [0]
+
+    def slowly(*_: object, **__: object) -> str:
+        at_once.append(0)
+        most.append(len(at_once) - 1)
+        time.sleep(0.3)
+        at_once.pop()
+        return "the"
+
+    monkeypatch.setattr(server.model, "conversation", slowly)
+    request = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+
+    def ask(_: int) -> int:
+        return _ask(server, "/v1/chat/completions", request)[0]
+
+    with ThreadPoolExecutor(7) as clients:
+        found = list(clients.map(ask, range(7)))
+        assert (max(most), found) == (4, [200] * 7)
+        monkeypatch.setattr("tilewright.api.language.server._READ_SECONDS", 0.05)
+        assert sorted(clients.map(ask, range(7))) == [200] * 4 + [503] * 3
+    assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 1})[0] == 200
