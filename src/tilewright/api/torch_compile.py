@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.api.model import Model
 from tilewright.api.model import compile as compile_model
+from tilewright.api.torch_views import Views, views_of
 from tilewright.api.tune import tune
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.symbolic import Expr
@@ -26,7 +28,7 @@ from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.torch import load_program
 from tilewright.compiler.frontends.torch.export import decompositions
 from tilewright.compiler.frontends.torch.load import import_program
-from tilewright.compiler.frontends.torch.program import Program, Ref, Role
+from tilewright.compiler.frontends.torch.program import Output, Program, Ref, Role
 from tilewright.compiler.frontends.torch.reader import read_traced
 from tilewright.compiler.graph.schema import Array
 
@@ -112,11 +114,14 @@ def _compile(
 def _compiled(
     graph_module: Any, real: tuple[Any, ...], options: Mapping[str, Any]
 ) -> Boxed:
+    views = views_of(graph_module)
+    if views is not None and len(views.places) == len(_returned(graph_module)):
+        return _boxed(graph_module.forward)  # nothing is computed
     held = _weights(graph_module, real)
-    program = read_traced(graph_module, "graph", held)
+    program = _without(read_traced(graph_module, "graph", held), views)
     problems = import_program(program, "<graph>").problems
     if not problems:
-        return _graph(program, graph_module, held, options).boxed
+        return _graph(program, graph_module, held, options, views).boxed
     # An operator in a branch or a loop takes the whole of it along.
     names = {problem.node.partition(" at ")[0].partition("/")[0] for problem in problems}
     named = sorted(
@@ -127,7 +132,19 @@ def _compiled(
         RuntimeWarning,
         stacklevel=2,
     )
-    return _partitioned(graph_module, held, names, options)
+    apart = set() if views is None else views.nodes
+    return _partitioned(graph_module, held, names | apart, options)
+
+
+def _without(program: Program, views: Views | None) -> Program:
+    """The program with nothing in place of the results that are views."""
+    if views is None:
+        return program
+    outputs = tuple(
+        Output(None) if place in views.places else output
+        for place, output in enumerate(program.outputs)
+    )
+    return replace(program, outputs=outputs)
 
 
 def _weights(graph_module: Any, real: tuple[Any, ...]) -> dict[str, Any]:
@@ -156,9 +173,13 @@ def _is_static(value: Any) -> bool:
 
 
 def _graph(
-    program: Program, graph_module: Any, held: Mapping[str, Any], options: Mapping[str, Any]
+    program: Program,
+    graph_module: Any,
+    held: Mapping[str, Any],
+    options: Mapping[str, Any],
+    views: Views | None = None,
 ) -> _Graph:
-    return _Graph(program, graph_module, held, options)
+    return _Graph(program, graph_module, held, options, views)
 
 
 @final
@@ -170,6 +191,7 @@ class _Graph:
         graph_module: what it was read from.
         held: the tensors of its weights.
         options: of the compilation.
+        views: the results that are not computed.
     """
 
     def __init__(
@@ -178,7 +200,9 @@ class _Graph:
         graph_module: Any,
         held: Mapping[str, Any],
         options: Mapping[str, Any],
+        views: Views | None = None,
     ) -> None:
+        self._views: Views | None = views
         self._module, self._held, self._options = graph_module, held, options
         self._picks: tuple[int, ...] = tuple(
             i
@@ -210,12 +234,13 @@ class _Graph:
         self._wide: bool = any(
             spec.dtype.name in ("bf16", "f8e4m3fn", "f8e5m2")
             for spec in (*self._model.inputs, *self._model.outputs)
-        )
+        ) or any(entry.number is not None for entry in program.inputs)
 
     def _refresh(self) -> None:
         """Compile again if a weight was written to since."""
         if [tensor._version for tensor in self._watched] != self._versions:
-            self._program = read_traced(self._module, "graph", self._held)
+            program = read_traced(self._module, "graph", self._held)
+            self._program = _without(program, self._views)
             self._compile(self._program)
 
     @property
@@ -230,6 +255,7 @@ class _Graph:
         if self._watched:
             self._refresh()
         given = [arguments[i] for i in self._picks]
+        kept = () if self._views is None else tuple(arguments)
         arguments.clear()
         if self._wide or any(value is None for value in given):
             arrays = [_elements(value) for value in given]
@@ -238,7 +264,8 @@ class _Graph:
         results = self._run(*arrays)
         if self._plain and not self._wide:
             return list(map(self._to_tensor, results))
-        return self._results(iter(results))
+        found = self._results(iter(results))
+        return found if self._views is None else self._views.complete(kept, found)
 
     def _results(self, made: Any) -> list[Any]:
         found: list[Any] = []
@@ -253,7 +280,9 @@ class _Graph:
 
 
 def _elements(value: Any) -> Array:
-    """Of a tensor; what torch orders effects by (a token) is None in calls, and a tensor without elements in graphs."""
+    """Of a tensor or a number; what torch orders effects by (a token) is None in calls, and a tensor without elements in graphs."""
+    if isinstance(value, int):
+        return np.array(value, np.int64)
     return np.empty(0, np.float32) if value is None else border.to_array(value)
 
 

@@ -137,3 +137,58 @@ def test_images_of_several_sizes_are_enlarged_in_one_part() -> None:
         for size in ((2, 4, 8, 8), (2, 4, 5, 7), (2, 4, 6, 9)):
             x = torch.randn(size)
             assert near(compiled(x), Enlarged()(x))
+
+
+def parts(x: Any, y: Any) -> Any:
+    """Views of an argument and of a result, each at a place that sizes decide."""
+    doubled = x * 2
+    return x[:, y.shape[0] :], doubled[:, y.shape[0] :], doubled, doubled.t(), x.t()[1:], x
+
+
+def copies(x: Any, y: Any) -> Any:
+    return x[:, y.shape[0] :], x.t(), y.expand(3, -1)[1:]
+
+
+@pytest.mark.parametrize("function", [parts, copies])
+def test_results_that_are_views_are_views(function: Any) -> None:
+    compiled = torch.compile(function, backend=entry(), dynamic=True)
+    for rows, width in ((3, 8), (2, 8), (1, 9)):
+        x, y = torch.randn(4, width), torch.randn(rows)
+        for found, wanted in zip(compiled(x, y), function(x, y), strict=True):
+            assert torch.equal(found, wanted)
+            assert found.stride() == wanted.stride()
+            own, theirs = (
+                t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+                for t in (found, wanted)
+            )
+            assert own == theirs
+
+
+def unsupported_parts(x: Any, y: Any) -> Any:
+    factors, _ = torch.linalg.ldl_factor(x @ x.t())
+    summed = factors.sin() + 1
+    return x[:, y.shape[0] :], summed[y.shape[0] :], summed
+
+
+def test_results_that_are_views_are_views_beside_what_is_not_supported() -> None:
+    compiled = torch.compile(unsupported_parts, backend=entry(), dynamic=True)
+    for rows, width in ((3, 8), (2, 8)):
+        x, y = torch.randn(4, width), torch.randn(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what runs in eager mode
+            found = compiled(x, y)
+        for ours, theirs in zip(found, unsupported_parts(x, y), strict=True):
+            assert near(ours, theirs)
+
+
+def moved(x: Any, place: int) -> Any:
+    return x[:, place:] + 1, x * place
+
+
+def test_whole_numbers_beside_tensors_may_change_and_be_negative() -> None:
+    compiled, x = torch.compile(moved, backend=entry()), torch.randn(2, 8)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*run in eager mode.*")
+        for place in (-3, -2, 1, 4, -5):
+            for found, wanted in zip(compiled(x, place), moved(x, place), strict=True):
+                assert torch.equal(found, wanted)

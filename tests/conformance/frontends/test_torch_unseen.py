@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tilewright as tw
 from tilewright.compiler.frontends.torch import Captured, load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -201,3 +202,79 @@ def test_what_is_no_number_comes_out_of_masked_attention() -> None:
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+class OwnFilters(nn.Module):
+    """Every sample has filters of its own, as many groups as samples; StyleGAN2 does so, in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, 3, 2))
+        self.style = nn.Linear(5, 4)
+
+    def forward(self, x: Any, z: Any) -> Any:
+        batch, channels, height, width = x.shape
+        own = self.weight[None] * (self.style(z)[:, None, :, None, None] + 1)
+        flat = x.reshape(1, batch * channels, height, width)
+        filters, bias = own.reshape(batch * 6, channels, 3, 2), own.sum((2, 3, 4)).flatten()
+        conv = nn.functional.conv2d
+        same = conv(flat, filters, bias, padding=1, groups=batch, dilation=(1, 2))
+        less = conv(flat, filters, stride=(2, 1), padding="valid", groups=batch)
+        depth = own[:, 0, :, None].reshape(batch * channels, 1, 3, 2)
+        alone = conv(flat, depth, groups=batch * channels)
+        turned = own.transpose(1, 2).reshape(batch * channels, 6, 3, 2)
+        more = nn.functional.conv_transpose2d(
+            flat, turned, stride=2, padding=1, output_padding=1, groups=batch
+        )
+        found = (same, less, alone, more)
+        return tuple(each.reshape(batch, -1, *each.shape[2:]) for each in found)
+
+
+def test_samples_have_filters_of_their_own() -> None:
+    calls = [(torch.randn(n, 4, 7, 9), torch.randn(n, 5)) for n in (3, 2, 5)]
+    batch = {0: torch.export.Dim("batch", min=2, max=16)}
+    same(OwnFilters(), calls, (batch, batch))
+
+
+class Halves(nn.Module):
+    """Goes down and up again, which fits for even sizes only."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        low = nn.functional.avg_pool2d(x, 2)
+        again = nn.functional.interpolate(low, scale_factor=2.0)
+        return x + again, x.reshape(x.shape[0], -1, 4).sum(-1), y[1:].sum() * x.shape[2]
+
+
+def test_an_axis_may_be_a_multiple_of_a_size_that_no_axis_is() -> None:
+    height, width, rows = (torch.export.Dim(n, min=1, max=40) for n in "hwr")
+    dynamic = ({2: 2 * height, 3: 4 * width}, {0: 3 * rows + 1})
+    calls = [
+        (torch.randn(1, 2, h, w), torch.randn(n)) for h, w, n in ((6, 8, 7), (4, 12, 10))
+    ]
+    same(Halves(), calls, dynamic)
+    model = tw.compile(Halves().eval(), args=calls[0], dynamic_shapes=dynamic)
+    for call in calls:
+        for ours, theirs in zip(model(*call), Halves()(*call), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    with pytest.raises(tw.InputError):
+        model(torch.randn(1, 2, 6, 9), torch.randn(7))
+
+
+class Steps(nn.Module):
+    """Takes whole numbers beside tensors, as decoders take a position."""
+
+    def forward(self, x: Any, count: int, place: int) -> Any:
+        return x[:, :count], torch.arange(count) + place, x * place
+
+
+def test_whole_numbers_beside_tensors_are_decided_by_calls() -> None:
+    dynamic = (None, torch.export.Dim.DYNAMIC, torch.export.Dim.DYNAMIC)
+    x, module = torch.randn(3, 10), Steps().eval()
+    model = tw.compile(module, args=(x, 4, 2), dynamic_shapes=dynamic)
+    for count, place in ((4, 2), (7, 40), (10, 3)):
+        for ours, theirs in zip(
+            model(x, count, place), module(x, count, place), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    with pytest.raises(tw.InputError, match="count"):
+        model(x, 11, 2)

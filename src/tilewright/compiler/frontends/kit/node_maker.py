@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit import numbers_of_data
 from tilewright.compiler.frontends.kit.assumptions import Equality, equalities
 from tilewright.compiler.frontends.kit.region import Region
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -43,6 +44,7 @@ class NodeMaker:
         "_regions",
         "_top",
         "assumptions",
+        "elements",
         "emitted",
         "location",
         "needed",
@@ -55,6 +57,8 @@ class NodeMaker:
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
         self.assumptions: dict[Equality, Location] = {}
+        # By name of a symbol the element that it is, for what need not be read as a size.
+        self.elements: dict[str, Tensor] = {}
         # The inputs whose elements would have had to be known.
         self.needed: set[str] = set()
 
@@ -243,13 +247,23 @@ class NodeMaker:
         flat = list(contents.elements.flat)
         ratios = [v for v in flat if isinstance(v, Ratio)]
         numerators = [v.numerator if isinstance(v, Ratio) else v for v in flat]
-        vector = self._node("shape_tensor", (), {"values": tuple(numerators)})
-        result = self.of_value(vector.result)
+        result = self._vector(cast("list[Dim]", numerators))
         result = self.cast(self.reshape(result, contents.shape), contents.dtype)
         if any(r.denominator != 1 for r in ratios):
             below = np.array([r.denominator for r in ratios], contents.dtype.numpy)
             result = self.op("div", result, self.constant(below.reshape(contents.shape)))
         return self.value(result)
+
+    def _vector(self, numbers: Sequence[Dim]) -> Tensor:
+        """Numbers as an i64 vector; what need not be a size is computed from the data that it comes from."""
+        if not any(numbers_of_data.is_of_data(number, self.elements) for number in numbers):
+            vector = self._node("shape_tensor", (), {"values": tuple(numbers)})
+            return self.of_value(vector.result)
+        parts = [
+            self.reshape(numbers_of_data.computed(self, number, self.elements), (1,))
+            for number in numbers
+        ]
+        return self.concat(parts, 0)
 
     # --- ops
 

@@ -5,7 +5,9 @@ Called by the rows of every family that has axes.
 
 from __future__ import annotations
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.torch.call import Call
 
 
@@ -28,3 +30,24 @@ def axes_of(call: Call, rank: int, name: str = "dim") -> tuple[int, ...]:
     if not given:
         return tuple(range(rank))
     return tuple(sorted({normal(axis, rank) for axis in given})) if rank else ()
+
+
+def from_front(place: Dim, size: Dim) -> Dim:
+    """A place of an axis, counted from the end where it is negative, as one counted from the front; it is not checked."""
+    low, high = symbolic.bounds(place)
+    if low is not None and low >= 0:
+        return place
+    if high is not None and high < 0:
+        return place + size
+    is_negative = 1 - symbolic.minimum(1, symbolic.maximum(0, place + 1))
+    return place + size * is_negative
+
+
+def slice_start(start: Dim, size: Dim) -> Dim:
+    """Where a slice begins, counted from the front; not before the axis, and not behind it where that is known."""
+    low = symbolic.bounds(start)[0]
+    if low is None or low < 0:
+        start = symbolic.minimum(symbolic.maximum(0, from_front(start, size)), size)
+    if isinstance(start, int) and isinstance(size, int):
+        return min(start, size)
+    return start

@@ -18,7 +18,7 @@ from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.formulas import number_of
+from tilewright.compiler.frontends.torch.formulas import bind_number, number_of
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Formula,
@@ -243,8 +243,7 @@ class Call:
 
     def bind(self, values: Tensor, size: Dim) -> None:
         """Let a size that data decides be an element."""
-        flat = self.maker.reshape(self.maker.cast(values, dtypes.i64), (1,))
-        self.maker.bind_sizes(flat, (size,))
+        bind_number(self.maker, values, size)
 
     # --- operands of arithmetic
 

@@ -35,7 +35,7 @@ class Calling:
 
     Args:
         specs: how torch takes arguments apart, and how it puts results together.
-        slots: whether each leaf of the arguments is a tensor; others are part of the model.
+        slots: whether each leaf of the arguments is a tensor, or a whole number that calls decide; others are part of the model.
         constants: values of the leaves that are part of the model.
         program: its inputs and outputs in order.
     """
@@ -76,7 +76,7 @@ class Calling:
         for spec in exported.graph_signature.input_specs:
             if spec.kind.name != "USER_INPUT":
                 continue
-            is_tensor = type(spec.arg).__name__ == "TensorArgument"
+            is_tensor = type(spec.arg).__name__ in ("TensorArgument", "SymIntArgument")
             slots.append(is_tensor)
             constants.append(None if is_tensor else getattr(spec.arg, "value", None))
         call = exported.call_spec

@@ -25,7 +25,7 @@ from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.formulas import condition_of
 from tilewright.compiler.frontends.torch.program import Argument, Body, Ref, Relation
-from tilewright.compiler.frontends.torch.sizes import of_data
+from tilewright.compiler.frontends.torch.sizes import of_data, parts_of_signed
 from tilewright.compiler.graph.schema import TensorType
 
 Held = Tensor | Complex
@@ -94,8 +94,9 @@ class Flow:
         return list(held)
 
     def _bind(self, size: Dim, value: Tensor) -> None:
-        found = of_data((size,))
-        if len(found) == 1 and found[0] == size:
+        parts = parts_of_signed(size)
+        known = of_data((size,)) if parts is None else [parts[0] - parts[1]]
+        if known == [size]:
             self.call.bind(value, size)
 
 

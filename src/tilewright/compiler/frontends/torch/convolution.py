@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import tilewright.compiler.frontends.torch.grouped_convolution as grouped_convolution
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -16,6 +17,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.grouped_convolution import Windows
 from tilewright.compiler.frontends.torch.row import Row, row
 
 
@@ -44,13 +46,23 @@ def _forward(call: Call) -> Tensor:
     pads = _pads(call, w, dilations)
     if "output_padding" in call.operation.arguments:
         call.argument("output_padding")
-    bias, groups = call.optional("bias"), call.integer("groups", 1)
+    bias, groups = call.optional("bias"), call.size("groups", 1)
     if (nothing := _of_nothing(call, x, w)) is not None:
         return nothing
-    found = e.op(
-        "conv", x, w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
-    )
+    windows = Windows(strides=strides, pads=pads, dilations=dilations)
+    found = _convolved(e, x, w, bias, windows, groups)
     return found if is_batched else e.squeeze(found, (0,))
+
+
+def _convolved(
+    e: NodeMaker, x: Tensor, w: Tensor, bias: Tensor | None, windows: Windows, groups: Dim
+) -> Tensor:
+    if not isinstance(groups, int):
+        return grouped_convolution.convolved(e, x, w, bias, windows, groups)
+    return e.op(
+        "conv", x, w, bias, strides=tuple(windows.strides), pads=tuple(windows.pads),
+        dilations=tuple(windows.dilations), groups=groups,
+    )  # fmt: skip
 
 
 def _of_nothing(call: Call, x: Tensor, w: Tensor) -> Tensor | None:
@@ -95,13 +107,13 @@ def _transposed(call: Call) -> Tensor:
         strides=spread(call.integers("stride", (1,)), spatial),
         pads=spread(call.integers("padding", (0,)), spatial),
         dilations=spread(call.integers("dilation", (1,)), spatial),
-        groups=call.integer("groups", 1),
+        groups=call.size("groups", 1),
         behind=spread(call.integers("output_padding", (0,)), spatial),
     )
     if (nothing := _of_nothing(call, x, w)) is not None:
         return nothing
-    if x.dtype.is_integer:
-        found = _of_integers(e, x, w, bias, window)
+    if x.dtype.is_integer or not isinstance(window.groups, int):
+        found = _by_convolution(e, x, w, bias, window)
     else:
         found = e.op(
             "conv_transpose", x, w, bias, strides=window.strides, dilations=window.dilations,
@@ -118,14 +130,14 @@ class _Transposed:
     strides: Sequence[int]
     pads: Sequence[int]
     dilations: Sequence[int]
-    groups: int
+    groups: Dim
     behind: Sequence[int]
 
 
-def _of_integers(
+def _by_convolution(
     e: NodeMaker, x: Tensor, w: Tensor, bias: Tensor | None, window: _Transposed
 ) -> Tensor:
-    """As a convolution of integers, which wrap: zeros between the elements, and kernels turned round."""
+    """As a convolution, for integers (which wrap) and groups of a call: zeros between the elements, kernels turned round."""
     begin: list[Dim] = [0, 0]
     end: list[Dim] = [0, 0]
     for axis, stride in enumerate(window.strides, start=2):
@@ -136,11 +148,12 @@ def _of_integers(
         end.append(edge + window.behind[axis - 2])
         w = e.slice(w, axis, size - 1, size, -1)
     x = e.op("pad", x, None, pads=(*begin, *end))
-    return e.op(
-        "conv", x, _filters_first(e, w, window.groups), bias, dilations=window.dilations,
-        strides=(1,) * len(window.strides), pads=(0,) * (2 * len(window.strides)),
-        groups=window.groups,
-    )  # fmt: skip
+    spatial = len(window.strides)
+    windows = Windows(
+        strides=(1,) * spatial, pads=(0,) * (2 * spatial), dilations=window.dilations
+    )
+    filters = _filters_first(e, w, window.groups)
+    return _convolved(e, x, filters, bias, windows, window.groups)
 
 
 def _spaced(e: NodeMaker, x: Tensor, axis: int, stride: int) -> Tensor:
@@ -156,7 +169,7 @@ def _spaced(e: NodeMaker, x: Tensor, axis: int, stride: int) -> Tensor:
     return e.slice(flat, axis, 0, (size - 1) * stride + 1)
 
 
-def _filters_first(e: NodeMaker, w: Tensor, groups: int) -> Tensor:
+def _filters_first(e: NodeMaker, w: Tensor, groups: Dim) -> Tensor:
     """Weights [channels, filters of a group, kernel…] as [filters, channels of a group, kernel…]."""
     channels, filters, *kernel = w.shape
     inner = symbolic.floordiv(channels, groups)

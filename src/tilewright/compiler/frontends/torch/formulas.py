@@ -7,10 +7,11 @@ of them, comparisons.  Called by the importer and by rows.
 from __future__ import annotations
 
 from tilewright.base.dtypes import f64, i64
-from tilewright.base.symbolic import Expr
+from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.program import Formula, Relation, Rounded
+from tilewright.compiler.frontends.torch.sizes import parts_of_signed
 
 
 def condition_of(e: NodeMaker, relation: Relation) -> Tensor:
@@ -32,6 +33,20 @@ def bind_rounded(e: NodeMaker, rounded: Rounded) -> None:
     # To whole numbers goes towards zero; formulas that round otherwise say so.
     whole = e.cast(number_of(e, rounded.formula), i64)
     e.bind_sizes(e.reshape(whole, (1,)), (rounded.size,))
+
+
+def bind_number(e: NodeMaker, values: Tensor, number: Dim) -> None:
+    """Let a whole number that sizes follow from be an element; where it may be negative, it need not be read."""
+    flat = e.reshape(e.cast(values, i64), (1,))
+    parts = parts_of_signed(number)
+    if parts is None:
+        e.bind_sizes(flat, (number,))
+        return
+    zero = e.scalar(0, i64)
+    for part, held in zip(parts, (flat, e.op("neg", flat)), strict=True):
+        above = e.op("max", held, zero)
+        e.elements[str(part)] = e.reshape(above, ())
+        e.bind_sizes(above, (part,))
 
 
 def _part(e: NodeMaker, part: Expr | float | Formula) -> Tensor:

@@ -21,6 +21,7 @@ from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.complex_parts import Complex
 from tilewright.compiler.frontends.kit.draws import Draws
+from tilewright.compiler.frontends.kit.idle_reads import drop_idle_reads
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import (
     REFUSALS,
@@ -32,7 +33,12 @@ from tilewright.compiler.frontends.kit.problems import (
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
-from tilewright.compiler.frontends.torch.formulas import bind_rounded, condition_of
+from tilewright.compiler.frontends.torch.formulas import (
+    bind_number,
+    bind_rounded,
+    condition_of,
+)
+from tilewright.compiler.frontends.torch.input_sizes import InputSizes
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Body,
@@ -83,7 +89,16 @@ class Importer:
         self._values: dict[str, Held | None] = {}
         self._prefix: str = ""
         self._constants: dict[int, Tensor] = {}
+        self._sizes: InputSizes = InputSizes(
+            {
+                entry.name: entry.type.shape
+                for entry in program.inputs
+                if entry.type is not None and entry.role is not Role.WEIGHT
+            }
+        )
         self._bound: set[Dim] = set()
+        # The symbols of numbers that need not be sizes, in regions that are closed, too.
+        self._numbers: set[str] = set()
         self._unbound: list[Rounded] = list(program.rounded)
         self._draws: Draws | None = Draws() if program.counter else None
 
@@ -93,6 +108,7 @@ class Importer:
         used = self._used()
         for entry in self.program.inputs:
             self._input(entry, is_used=entry.name in used)
+        self._state_shapes()
         if self._draws is None:
             self._operations()
         else:
@@ -102,6 +118,9 @@ class Importer:
                 self._operations()
         for position, output in enumerate(self.program.outputs):
             self._output(position, output)
+        assumed = [dim for pair in self.maker.assumptions for dim in pair]
+        names = self._numbers | self.maker.elements.keys()
+        drop_idle_reads(self.graph, names, assumed)
         # A graph that an operator runs may be imported more than once.
         self.problems = list(dict.fromkeys(self.problems))
         self.records = list({record.node: record for record in self.records}.values())
@@ -156,9 +175,23 @@ class Importer:
             made = known or self.maker.constant(entry.array, entry.target or entry.name)
             self._constants[id(entry.array)] = self._values[entry.name] = made
             return
-        value = Value(entry.type, entry.name)
+        value = Value(self._sizes.declared(entry.name, entry.type), entry.name)
         self.graph.inputs.append(value)
         self._values[entry.name] = self.maker.of_value(value)
+
+    def _state_shapes(self) -> None:
+        """Let inputs have the shapes that operators know them by, where calls see others."""
+        self.maker.location = Location(self.file, "sizes of the inputs")
+        self._sizes.bind(self.maker)
+        for entry in self.program.inputs:
+            held = self._values.get(entry.name)
+            if not isinstance(held, Tensor) or entry.type is None:
+                continue
+            self.maker.location = Location(self.file, f"input {entry.name}")
+            if entry.number is not None:
+                self._sizes.bind_number(self.maker, held, entry.number)
+            elif held.shape != entry.type.shape:
+                self._values[entry.name] = self._sizes.stated(self.maker, held, entry.type)
 
     def _complex_input(self, entry: Input, type_: TensorType) -> Complex:
         """Two inputs, or two constants."""
@@ -295,6 +328,7 @@ class Importer:
     ) -> list[Whole | None]:
         """What a graph that an operator runs gives, imported where nodes go now; it sees nothing but what it is given."""
         outer, prefix, location = self._values, self._prefix, self.maker.location
+        elements = dict(self.maker.elements)
         self._values = {}
         self._prefix = f"{prefix}{operation.name}/"
         try:
@@ -307,6 +341,8 @@ class Importer:
             return [self._result(result) for result in body.results]
         finally:
             self._values, self._prefix = outer, prefix
+            self._numbers |= self.maker.elements.keys()
+            self.maker.elements = elements
             self.maker.location = location
 
     def _parameters(self, body: Body, given: Sequence[control.Given]) -> None:
@@ -319,7 +355,7 @@ class Importer:
                 whole = isinstance(held, Tensor | Complex)
                 self._values[name] = held if whole else self.maker.dim(held)
             elif isinstance(held, Tensor):
-                self.maker.bind_sizes(self.maker.reshape(held, (1,)), (size,))
+                bind_number(self.maker, held, size)
             elif isinstance(held, Complex) or not symbolic.proves_equal(size, held):
                 raise UnsupportedError(f"a graph that knows the size {held} as {size}")
 

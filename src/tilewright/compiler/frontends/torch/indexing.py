@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
@@ -20,11 +20,12 @@ from tilewright.compiler.frontends.kit.computed import unraveled
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.axes import axis_of, from_front, slice_start
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.counted import true_places
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
 _MASK: Final = "an index of truth values picks as many elements as the data says"
@@ -374,16 +375,12 @@ def _slice_scatter(call: Call) -> Tensor:
     source, step = call.operand("src", x.dtype), call.integer("step", 1)
     call.argument("end")
     size, count = x.shape[axis], source.shape[axis]
-    start = call.size("start", 0)
-    if isinstance(start, int) and start < 0:
-        start = symbolic.maximum(0, size + start)
-    if isinstance(start, int) and isinstance(size, int):
-        start = min(start, size)
+    start = slice_start(call.size("start", 0), size)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     source = e.broadcast_to(source, shape)
     if count == 0:
         return x
-    if step != 1:
+    if step != 1 or of_data((start,)):
         return _strewn(e, x, source, axis, start, step)
     return replaced(e, x, source, axis, start)
 
@@ -419,9 +416,10 @@ def _select_scatter(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     axis = axis_of(call, x.rank)
     index = call.size("index")
-    if isinstance(index, int) and index < 0:
-        index = x.shape[axis] + index
     source = e.unsqueeze(call.operand("src", x.dtype), (axis,))
+    if of_data((index,)):
+        return _strewn(e, x, source, axis, index, 1)  # it may count from the end
+    index = from_front(index, x.shape[axis])
     return replaced(e, x, source, axis, index)
 
 

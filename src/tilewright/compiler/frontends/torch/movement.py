@@ -18,7 +18,12 @@ from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of, normal
+from tilewright.compiler.frontends.torch.axes import (
+    axis_of,
+    from_front,
+    normal,
+    slice_start,
+)
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import convert
 from tilewright.compiler.frontends.torch.promotion import result_type
@@ -99,15 +104,6 @@ def _stack(call: Call) -> Tensor:
     return e.concat([e.unsqueeze(e.cast(x, dtype), (axis,)) for x in parts], axis)
 
 
-def _start(start: Dim, size: Dim) -> Dim:
-    """Where a slice begins, counted from the front."""
-    if isinstance(start, int) and start < 0:
-        return symbolic.maximum(0, size + start)
-    if isinstance(start, int) and isinstance(size, int):
-        return min(start, size)
-    return start
-
-
 def _slice(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     axis = axis_of(call, x.rank, default=0)
@@ -119,7 +115,7 @@ def _slice(call: Call) -> Tensor:
         call.size("start", 0)
         call.integer("step", 1)
         return e.full(0, x.dtype, call.shape())
-    start = _start(call.size("start", 0), x.shape[axis])
+    start = slice_start(call.size("start", 0), x.shape[axis])
     return e.slice(x, axis, start, size, call.integer("step", 1))
 
 
@@ -136,7 +132,7 @@ def _computed_slice(call: Call, x: Tensor, axis: int, end: Dim) -> Tensor:
 def _narrow(call: Call) -> Tensor:
     x = call.tensor()
     axis = axis_of(call, x.rank)
-    start = _start(call.size("start"), x.shape[axis])
+    start = slice_start(call.size("start"), x.shape[axis])
     return call.maker.slice(x, axis, start, call.size("length"))
 
 
@@ -144,10 +140,9 @@ def _select(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     axis = axis_of(call, x.rank)
     index = call.size("index")
-    if isinstance(index, int) and index < 0:
-        index = x.shape[axis] + index
     if of_data((index,)):
         return e.op("gather", x, e.dim(index), axis=axis)  # it may count from the end
+    index = from_front(index, x.shape[axis])
     return e.squeeze(e.slice(x, axis, index, 1), (axis,))
 
 

@@ -135,6 +135,7 @@ class Input:
         reason: why it cannot be compiled; empty if it can.
         target: what the module calls a weight or a state.
         is_complex: `type` is that of its two parts.
+        number: what sizes know it by, where it is a whole number and no tensor.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Input:
     reason: str = ""
     target: str = ""
     is_complex: bool = False
+    number: Dim | None = None
 
 
 @final

@@ -156,8 +156,10 @@ def _input(
         reason = error.message
     if kind == "USER_INPUT":
         is_tensor = type(spec.arg).__name__ == "TensorArgument"
-        if type(spec.arg).__name__ == "SymIntArgument":
-            reason = "numbers that a call decides are not supported"
+        if border.is_instance(node.meta.get("val"), "SymInt"):
+            return _number_input(reader, node)
+        if type(spec.arg).__name__ in ("SymFloatArgument", "SymBoolArgument"):
+            reason = "numbers that a call decides are supported if they are whole"
         return Input(
             node.name, Role.USER, type_ if is_tensor else None, None, reason,
             is_complex=is_complex(node.meta.get("val")),
@@ -182,6 +184,11 @@ def _input(
     if of_parts and role is Role.STATE:
         return Input(node.name, role, type_, None, "complex states are not supported")
     return Input(node.name, role, type_, array, target=spec.target, is_complex=of_parts)
+
+
+def _number_input(reader: Reader, node: Any) -> Input:
+    """A whole number that a call gives beside tensors."""
+    return Input(node.name, Role.USER, TensorType(i64, ()), number=reader.number(node))
 
 
 @final
@@ -496,6 +503,8 @@ def _traced_input(
         type_ = reader.type_of(node.meta.get("val"))
     except TilewrightError as error:
         return Input(node.name, Role.USER, None, None, error.message)
+    if border.is_instance(node.meta.get("val"), "SymInt"):
+        return _number_input(reader, node)
     if is_complex(node.meta.get("val")):
         return Input(node.name, Role.USER, None, None, "complex numbers are not supported")
     if weight is None or type_ is None:

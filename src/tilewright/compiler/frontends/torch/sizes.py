@@ -19,6 +19,8 @@ _LARGEST: Final = 1 << 48
 _SHORT: Final = 1 << 12
 """Ratios of smaller numbers, times a size, are exact in f64."""
 _DATA: Final = "data$"
+_BELOW: Final = "$below"
+"""Of a number of data that may be negative there are two sizes: what it has above zero, and below."""
 
 
 @final
@@ -133,12 +135,25 @@ class Sizes:
         if own not in self._symbols:
             bounds = self._ranges.get(symbol)
             low, high = (None, None) if bounds is None else _limits(bounds)
-            if is_data:
-                # Torch takes upper limits from the first operand, which a broadcast may exceed.
-                self._symbols[own] = symbolic.symbol(own, low)
-            else:
-                self._symbols[own] = symbolic.symbol(own, max(low or 0, 0), high)
+            # Torch takes upper limits from the first operand, which a broadcast may exceed.
+            self._symbols[own] = _number(own, low, None if is_data else high)
         return self._symbols[own]
+
+
+def _number(name: str, low: int | None, high: int | None) -> Dim:
+    if low is not None and low >= 0:
+        return symbolic.symbol(name, low, high)
+    return symbolic.symbol(name, 0) - symbolic.symbol(f"{name}{_BELOW}", 0)
+
+
+def parts_of_signed(number: Dim) -> tuple[Dim, Dim] | None:
+    """What a number has above zero and below; None for one that is never negative."""
+    found = {s.name: Expr.of_atom(s) for s in symbolic.symbols(number)}
+    for name, above in found.items():
+        below = found.get(f"{name}{_BELOW}")
+        if below is not None:
+            return above, below
+    return None
 
 
 def of_data(dims: Iterable[Dim]) -> list[Dim]:
