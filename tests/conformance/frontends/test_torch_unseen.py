@@ -278,3 +278,39 @@ def test_whole_numbers_beside_tensors_are_decided_by_calls() -> None:
             assert torch.equal(ours, theirs)
     with pytest.raises(tw.InputError, match="count"):
         model(x, 11, 2)
+
+
+class Bags(nn.Module):
+    def __init__(self, mode: str, **options: Any) -> None:
+        super().__init__()
+        self.bags = nn.EmbeddingBag(30, 5, mode=mode, **options)
+
+    def forward(self, places: Any, offsets: Any) -> Any:
+        return self.bags(places, offsets)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 3}, {"include_last_offset": True}])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_any_lengths_are_reduced(mode: str, options: dict[str, Any]) -> None:
+    places = torch.randint(0, 30, (11,))
+    places[4:6] = 3
+    calls = [
+        (places, torch.tensor(offsets))
+        for offsets in ([0, 4, 4, 6], [0, 0, 9, 11], [0, 1, 2, 3])
+    ]
+    if options.get("include_last_offset"):
+        calls = [(p[: int(o[-1])], o) for p, o in calls][:2]
+    for call in calls:
+        same(Bags(mode, **options), [call])
+
+
+class Repeated(nn.Module):
+    def forward(self, x: Any, times: Any) -> Any:
+        return torch.repeat_interleave(x, times, 0, output_size=9), torch.repeat_interleave(
+            times, output_size=9
+        )
+
+
+@pytest.mark.parametrize("times", [[2, 0, 4, 3, 0], [0, 0, 0, 0, 9], [9, 0, 0, 0, 0]])
+def test_rows_are_repeated_as_often_as_their_numbers_say(times: list[int]) -> None:
+    same(Repeated(), [(torch.randn(5, 2), torch.tensor(times))])

@@ -81,9 +81,10 @@ def _repeats(call: Call) -> Tensor:
     ends = e.op("cumsum", repeats, axis=0)
     if not isinstance(size, int):
         call.bind(e.op("reduce_sum", repeats, axes=(0,), keepdims=False), call.data_size())
-    places = e.unsqueeze(e.iota((size,), 0), (1,))
-    passed = e.cast(e.op("less_equal", e.unsqueeze(ends, (0,)), places), dtypes.i64)
-    found = e.op("reduce_sum", passed, axes=(1,), keepdims=False)
+    # How many numbers end at each place, and up to it; the last ones end behind all places.
+    room, ones = e.full(0, dtypes.i64, (size + 1,)), e.full(1, dtypes.i64, ends.shape)
+    ended = e.op("scatter_elements", room, ends, ones, axis=0, reduction="add")
+    found = e.slice(e.op("cumsum", ended, axis=0), 0, 0, size)
     return e.cast(found, call.dtype())
 
 

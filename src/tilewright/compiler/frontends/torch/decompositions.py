@@ -154,33 +154,39 @@ def _embedding_bags(  # noqa: PLR0913 - the schema has that many
     """Rows that are looked up, reduced bag by bag (0: sum, 1: mean, 2: the largest); empty bags are zeros."""
     del scale_grad_by_freq, sparse
     torch = _torch()
-    count = indices.shape[0]
-    starts = offsets[:-1] if include_last_offset else offsets
-    ends = offsets[1:]
-    if not include_last_offset:
-        ends = torch.cat([ends, torch.full_like(offsets[:1], count)])
-    places = torch.arange(count, device=weight.device)
-    inside = (places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1))
-    bag = inside.to(torch.int64).argmax(0) if count and starts.shape[0] else places
-    if padding_idx >= 0:
-        inside = inside & (indices != padding_idx)
-    sizes = inside.sum(1)
-    if not count or not starts.shape[0]:
-        empty = weight.new_zeros((starts.shape[0], weight.shape[1]))
-        return empty, bag, sizes, sizes
+    bags = offsets.shape[0] - int(include_last_offset)
+    if not indices.shape[0] or not bags:
+        bag = torch.zeros_like(indices)
+        sizes = offsets.new_zeros((bags,))
+        return weight.new_zeros((bags, weight.shape[1])), bag, sizes, sizes
+    bag = _bag_of_each(indices, offsets)
+    # What belongs to no bag goes behind the last one.
+    target = bag if padding_idx < 0 else torch.where(indices == padding_idx, bags, bag)
+    ones = torch.ones_like(target)
+    sizes = target.new_zeros((bags + 1,)).index_add(0, target, ones)[:bags]
     rows = weight[indices]
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     held = rows.float() if rows.dtype.itemsize == 2 else rows
-    held, chosen = held.unsqueeze(0), inside.unsqueeze(2)
+    room = held.new_zeros((bags + 1, held.shape[1]))
+    bag = torch.where(bag < bags, bag, 0)
     if mode == 2:
-        lowest = torch.where(chosen, held, -math.inf)
-        found = torch.where(sizes.unsqueeze(1) > 0, lowest.amax(1), 0.0)
-        return found.to(weight.dtype), bag, sizes, indices[lowest.argmax(1)]
-    found = torch.where(chosen, held, 0.0).sum(1)
+        spread = target.unsqueeze(1).expand(held.shape)
+        found = room.scatter_reduce(0, spread, held, "amax", include_self=False)[:bags]
+        inside = target == torch.arange(bags, device=weight.device).unsqueeze(1)
+        places = torch.where(inside.unsqueeze(2), held, -math.inf).argmax(1)
+        return found.to(weight.dtype), bag, sizes, indices[places]
+    found = room.index_add(0, target, held)[:bags]
     if mode == 1:
         found = found / sizes.clamp(min=1).unsqueeze(1)
     return found.to(weight.dtype), bag, sizes, sizes
+
+
+def _bag_of_each(indices: Held, offsets: Held) -> Held:
+    """The bag of every index: bags begin at their offsets, one after the other."""
+    begins = offsets.new_zeros((indices.shape[0] + 1,))
+    begins = begins.index_add(0, offsets, _torch().ones_like(offsets))
+    return (begins.cumsum(0)[:-1] - 1).to(_torch().int64)
 
 
 # --- images -------------------------------------------------------------------------------------
