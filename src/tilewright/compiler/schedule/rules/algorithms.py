@@ -38,7 +38,8 @@ def winograd_tile(
 ) -> int:
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
-    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
+    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.  Filters of bytes are several times as large in the
+    domain, where they are kept: they may take no more there than one image does.
 
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
@@ -54,9 +55,15 @@ def winograd_tile(
         t: _winograd_ns(machine, places, channels, filters, taps, t)
         + _crowded_ns(machine, places, channels, taps, t, row)
         for t in _TILES
+        if not dtype.is_integer or filters <= _tile_count(places, t)
     }
-    best = min(times, key=times.__getitem__)
-    return best if times[best] < _WORTH * direct else 0
+    best = min(times, key=times.__getitem__, default=0)
+    return best if best and times[best] < _WORTH * direct else 0
+
+
+def _tile_count(places: Sequence[int], tile: int) -> int:
+    images, *sizes = places
+    return images * math.prod(-(-size // tile) for size in sizes)
 
 
 def _winograd_ns(
@@ -67,8 +74,7 @@ def _winograd_ns(
     taps: int,
     tile: int,
 ) -> float:
-    images, *sizes = places
-    tiles = images * math.prod(-(-size // tile) for size in sizes)
+    tiles = _tile_count(places, tile)
     points = tile + taps - 1
     product = _product_ns(machine, (tiles,), filters, channels, channels)
     transforms = _transform_ns(machine, tiles * channels, points, points)
@@ -88,15 +94,13 @@ def _crowded_ns(
 
     They lie `row` numbers apart, and are read again for what they share with the next tile and the next lanes.
     """
-    images, *sizes = places
     pixels = (tile + taps - 1) ** 2
     ways = machine.l1.ways
     way_bytes = max(machine.line_bytes, machine.l1.size_bytes // ways)
     sets = way_bytes // math.gcd(row * f32.itemsize, way_bytes)
     if pixels <= ways * sets:
         return 0.0
-    tiles = images * math.prod(-(-size // tile) for size in sizes)
-    vectors = tiles * -(-channels // machine.lanes(f32))
+    vectors = _tile_count(places, tile) * -(-channels // machine.lanes(f32))
     return vectors * pixels * machine.core.miss * machine.cycle_ns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.base.dtypes import i32
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import (
@@ -54,6 +55,16 @@ def test_tiles_whose_pixels_crowd_one_set_of_the_cache_are_smaller() -> None:
     machine = MACHINES[2]
     assert winograd_tile(machine, (1, 14, 14), 64, 64, 3, 8) == 2
     assert winograd_tile(machine, (1, 14, 14), 64, 64, 3, 9) == 4
+
+
+def test_filters_of_bytes_take_no_more_in_the_domain_than_an_image_does() -> None:
+    machine = MACHINES[1]
+    chosen = {
+        size: winograd_tile(machine, (1, size, size), filters, filters, 3, dtype=i32)
+        for size, filters in ((56, 64), (28, 128), (14, 256), (7, 512))
+    }
+    assert chosen == {56: 4, 28: 2, 14: 0, 7: 0}
+    assert winograd_tile(machine, (1, 14, 14), 256, 256, 3) > 0  # of floats
 
 
 def test_many_images_pay_for_larger_weights() -> None:
