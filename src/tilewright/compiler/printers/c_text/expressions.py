@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel.fields import repeated
+from tilewright.compiler.kernel.fields import children, repeated
 from tilewright.compiler.kernel.instructions import all_forms, meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
@@ -59,6 +59,8 @@ _SIGNS: Final = {
 _WORD: Final = re.compile(r"\w+")
 _FLOAT_SIGNS: Final = ("add", "sub", "mul", "div")
 _LEAVES: Final = (Const, Argument, Index)
+_DEEPEST: Final = 64
+"""Operands below each other that a call stack is used for; each takes several of its frames."""
 
 
 @final
@@ -82,6 +84,7 @@ class Expressions:
         self._repeated: frozenset[int] = frozenset()
         self._known: dict[int, Value] = {}
         self._count: int = 0
+        self._depth: int = 0  # of the expression that is being printed, below its statement
 
     # --- statements ------------------------------------------------------------------------
 
@@ -96,10 +99,31 @@ class Expressions:
         known = self._known.get(id(node))
         if known is not None:
             return known
+        if self._depth == _DEEPEST:
+            self._name_parts(node)
+        self._depth += 1
         value = self._print(node)
+        self._depth -= 1
         if id(node) in self._repeated:
             value = self._known[id(node)] = self.named(value)
         return value
+
+    def _name_parts(self, node: Expression) -> None:
+        """Give what is below a node variables, the deepest first, so that no call stack is as deep as the expression."""
+        above, self._depth = self._depth, 0
+        work = [(part, False) for part in children(node)]
+        while work:
+            part, has_parts = work.pop()
+            if isinstance(part, _LEAVES) or id(part) in self._known:
+                continue
+            if not has_parts:
+                work.append((part, True))
+                work.extend((below, False) for below in children(part))
+                continue
+            value = self.value(part)
+            if id(part) not in self._known:
+                self._known[id(part)] = self.named(value)
+        self._depth = above
 
     def named(self, value: Value) -> Value:
         """A variable that holds `value` from here on."""

@@ -17,6 +17,7 @@ from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Opaque, Operation
 from tilewright.base.target import Target
+from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import form_for, meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
@@ -56,6 +57,8 @@ from tilewright.compiler.printers.llvm_text.types import (
 )
 from tilewright.compiler.printers.llvm_text.writer import FunctionWriter
 
+_DEEPEST: Final = 64
+"""Operands below each other that a call stack is used for; each takes several of its frames."""
 _FLOAT_VERBS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTEGER_VERBS: Final = {
     "add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor",
@@ -88,6 +91,9 @@ class Expressions:
         self.functions: Functions = Functions(self.a, partial(_function_body, target))
         self._arguments: list[Value] = []
         self._known: dict[int, Value] = {}
+        self._depth: int = (
+            0  # of the expression that is being asked for, below its statement
+        )
         self._meanings: list[Expression] = []
 
     def value(self, node: Expression) -> Value:
@@ -95,8 +101,27 @@ class Expressions:
         known = self._known.get(id(node))
         if known is not None:
             return known
+        if self._depth == _DEEPEST:
+            self._emit_parts(node)
+        self._depth += 1
         value = self._known[id(node)] = self._emit(node)
+        self._depth -= 1
         return value
+
+    def _emit_parts(self, node: Expression) -> None:
+        """Emit what is below a node, the deepest first, so that no call stack is as deep as the expression."""
+        above, self._depth = self._depth, 0
+        work = [(part, False) for part in children(node)]
+        while work:
+            part, has_parts = work.pop()
+            if id(part) in self._known:
+                continue
+            if has_parts:
+                self.value(part)
+            else:
+                work.append((part, True))
+                work.extend((below, False) for below in children(part))
+        self._depth = above
 
     def _emit(self, node: Expression) -> Value:  # noqa: C901, PLR0911, PLR0912 - one per kind
         match node:
