@@ -122,6 +122,28 @@ def test_a_dynamic_cache_grows_by_what_is_read(family: str) -> None:
     assert len(set(tokens[len(PROMPT) :])) > 2
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_model_returns_its_cache_by_default(family: str) -> None:
+    """`use_cache` is on in every configuration: the result is the model's own, with a cache that eager code can go on with."""
+    model = decoder(family)
+    tokens = torch.tensor([PROMPT])
+    with torch.no_grad():
+        wanted = model(tokens)
+    found = tw.compile(model, args=(tokens,))(tokens)
+    assert type(found) is type(wanted)
+    torch.testing.assert_close(found.logits, wanted.logits, rtol=1e-4, atol=1e-5)
+    for ours, eagers in zip(
+        found.past_key_values.layers, wanted.past_key_values.layers, strict=True
+    ):
+        torch.testing.assert_close(ours.keys, eagers.keys, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours.values, eagers.values, rtol=1e-4, atol=1e-5)
+    following = found.logits[:, -1:].argmax(-1)
+    with torch.no_grad():
+        ours = model(following, past_key_values=found.past_key_values).logits
+        eagers = model(following, past_key_values=wanted.past_key_values).logits
+    torch.testing.assert_close(ours, eagers, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("family", "cache"), [("llama", "static"), ("gpt2", None)])
 def test_transformers_own_generate_runs_on_a_compiled_forward(
     family: str, cache: str | None

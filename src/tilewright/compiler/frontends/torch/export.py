@@ -16,6 +16,7 @@ import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
+from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.hoist import hoisted
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
@@ -69,13 +70,23 @@ def export(captured: Captured) -> Any:
             hint="call module.eval() first, or export it yourself and compile the program",
         )
     try:
-        exported = _in_one_of_two_ways(captured)
+        exported = _with_caches(captured)
         # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
         # that a write to one is a write to the other.
         return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
         message = f"torch cannot export it: {_first_lines(error)}"
         raise ModelError(message, location=name) from error
+
+
+def _with_caches(captured: Captured) -> Any:
+    """As torch exports it; once more where it may have met a cache of transformers that it did not know."""
+    try:
+        return _in_one_of_two_ways(captured)
+    except Exception:
+        if not register_caches(captured.model):
+            raise
+        return _in_one_of_two_ways(captured)
 
 
 def _in_one_of_two_ways(captured: Captured) -> Any:
