@@ -314,3 +314,37 @@ class Repeated(nn.Module):
 @pytest.mark.parametrize("times", [[2, 0, 4, 3, 0], [0, 0, 0, 0, 9], [9, 0, 0, 0, 0]])
 def test_rows_are_repeated_as_often_as_their_numbers_say(times: list[int]) -> None:
     same(Repeated(), [(torch.randn(5, 2), torch.tensor(times))])
+
+
+class Grouped(nn.Module):
+    """Rows that were sorted by expert; what is behind the last group is nobody's."""
+
+    def forward(self, x: Any, weight: Any, ends: Any) -> Any:
+        return nn.functional.grouped_mm(x, weight, offs=ends)
+
+
+def test_groups_of_rows_have_matrices_of_their_own() -> None:
+    x, weight = torch.randn(7, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16()
+    first = torch.tensor([2, 2, 7], dtype=torch.int32)
+    compiled = tw.compile(Grouped().eval(), args=(x, weight, first))
+    for end in ([2, 2, 7], [0, 0, 7], [7, 7, 7], [1, 3, 7]):
+        call = (x, weight, torch.tensor(end, dtype=torch.int32))
+        torch.testing.assert_close(compiled(*call), Grouped()(*call), rtol=2e-2, atol=2e-2)
+
+
+def test_groups_of_rows_as_transformers_have_them() -> None:
+    pytest.importorskip("transformers").integrations.moe  # noqa: B018 - defines the operator
+    operator = torch.ops.transformers.grouped_mm_fallback
+
+    class Fallback(nn.Module):
+        def forward(self, x: Any, weight: Any, ends: Any) -> Any:
+            return operator(x, weight, ends)
+
+    module = Fallback().eval()
+    x, weight = torch.randn(7, 16), torch.randn(3, 16, 8)
+    same(module, [(x, weight, torch.tensor(end)) for end in ([2, 2, 7], [0, 4, 7])])
+    compiled = tw.compile(module, args=(x, weight, torch.tensor([2, 2, 7])))
+    ends = torch.tensor([3, 3, 5])  # nothing is said of the last two rows
+    torch.testing.assert_close(
+        compiled(x, weight, ends), operator(x, weight, ends), rtol=1e-5, atol=1e-5
+    )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tilewright.base import dtypes
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
 
@@ -53,4 +54,30 @@ def mixture(
         scaled = e.op("mul", e.cast(own, dtypes.f32), share)
         where = e.unsqueeze(places, (1,))
         total = e.op("scatter_nd", total, where, scaled, reduction="add")
+    return total
+
+
+def grouped_product(e: NodeMaker, x: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """Rows that lie group by group, each times the matrix of its group: [rows, columns]; 0 behind the last group.
+
+    Args:
+        e: writes the nodes.
+        x: [rows, depth].
+        matrices: [groups, depth, columns], a known number of groups.
+        ends: where each group ends, [groups], integers that do not fall.
+    """
+    rows, groups = x.shape[0], matrices.shape[0]
+    if not isinstance(groups, int):
+        raise UnsupportedError("how many groups there are depends on a call")
+    ends = e.cast(ends, dtypes.i64)
+    first = e.full(0, dtypes.i64, (1,))
+    begins = e.op("concat", first, e.slice(ends, 0, 0, groups - 1), axis=0)
+    high = rows if isinstance(rows, int) else None
+    sizes = control.read_sizes(e, e.op("sub", ends, begins), "rows", high)
+    total = e.full(0, x.dtype, (rows, matrices.shape[2]))
+    for number, size in enumerate(sizes):
+        places = e.op("add", e.iota((size,), 0), e.slice(begins, 0, number, 1))
+        matrix = e.squeeze(e.slice(matrices, 0, number, 1), (0,))
+        own = e.op("matmul", e.op("gather", x, places, axis=0), matrix)
+        total = e.op("scatter_nd", total, e.unsqueeze(places, (1,)), own, reduction="add")
     return total

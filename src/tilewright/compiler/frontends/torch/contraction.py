@@ -9,6 +9,7 @@ from typing import Final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.mixtures import grouped_product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -77,6 +78,18 @@ def _matmul(call: Call) -> Tensor:
     return e.squeeze(found, axes) if axes else found
 
 
+def _grouped(x: str, weight: str) -> Build:
+    """Rows group by group, as mixtures of experts have them (transformers: `integrations/moe.py`)."""
+
+    def build(call: Call) -> Tensor:
+        a, b, offsets = call.tensor(x), call.tensor(weight), call.optional("offs")
+        if offsets is None or (a.rank, b.rank) != (2, 3):
+            raise UnsupportedError("only groups of rows are supported")
+        return call.finish(grouped_product(call.maker, a, b, offsets))
+
+    return build
+
+
 def _dot(other: str) -> Build:
     def build(call: Call) -> Tensor:
         e, a, b = call.maker, call.tensor(), call.tensor(other)
@@ -132,6 +145,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("linear", _linear),
     row("mm", _mm("mat2")),
     row("_int_mm", _whole_product),
+    row("_grouped_mm", _grouped("self", "mat2"), ignores=("out_dtype",)),
+    row("transformers::grouped_mm_fallback", _grouped("input", "weight")),
     row("bmm", _mm("mat2")),
     row("matmul", _matmul),
     row("dot", _dot("tensor")),
