@@ -105,8 +105,11 @@ static int has_lost_files(const flow_run_t* run) {
 static void raise_status(int status) {
   if (PyErr_Occurred()) return;
   PyObject* module = PyImport_ImportModule("tilewright.runtime.native.flow_error");
-  PyObject* result = module == NULL ? NULL : PyObject_CallMethod(module, "raise_flow_error", "is", status, tw_error_text());
+  const char* text = tw_error_text();  // perhaps cut within a character
+  PyObject* message = module == NULL ? NULL : PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  PyObject* result = message == NULL ? NULL : PyObject_CallMethod(module, "raise_flow_error", "iO", status, message);
   Py_XDECREF(result);
+  Py_XDECREF(message);
   Py_XDECREF(module);
 }
 
@@ -194,8 +197,9 @@ static PyObject* flow_program_run(PyObject* object, PyObject* arguments) {
     PyErr_NoMemory();
   } else if (read_dims(program, dims, numbers) == 0 && hold_inputs(&run, inputs) == 0) {
     status = run_flow(&run, pool, numbers);
-    if (status != TW_MODEL_OK) raise_status(status);
-    if (!PyErr_Occurred()) has_lost_files(&run);
+    // What a cut file leaves behind reads as zeros, which may be why the call failed.
+    const int is_lost_call = !PyErr_Occurred() && has_lost_files(&run);
+    if (status != TW_MODEL_OK && !is_lost_call) raise_status(status);
   }
   release_views(run.inputs, program->input_count);
   release_views(run.outputs, program->output_count);

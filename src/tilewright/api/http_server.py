@@ -93,7 +93,7 @@ class HttpServer(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # the system has no thread
+        except (RuntimeError, MemoryError):  # the system has no thread
             self._free.release()
             self._turn_away(request)
 

@@ -92,3 +92,60 @@ def test_a_row_is_written_where_the_data_says() -> None:
         same(model(x, i, row), module(x, i, row))
     with pytest.raises(tw.InputError):
         model(x, torch.tensor(5), row)
+
+
+class Numbered(torch.nn.Module):
+    """A number of the call says where."""
+
+    def __init__(self, read: Any) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, x: Any, n: int) -> Any:
+        return self.read(x, n)
+
+
+@pytest.mark.parametrize(
+    ("read", "right", "wrong"),
+    [
+        (lambda x, n: x[n] * 1, (0, 5, 23), (24, 100, 10**6)),
+        (lambda x, n: x.narrow(0, n, 4) * 2, (0, 20), (21, 24, 10**6)),
+        (lambda x, n: torch.roll(x, n, 0), (0, 5, 24, 30, 10_000), ()),
+        (lambda x, n: x[n:] + 1, (0, 5, 24), (25, 10**6)),
+        (
+            lambda x, n: torch.slice_scatter(x, torch.ones(4), 0, n, n + 4),
+            (0, 20),
+            (22, 400),
+        ),
+        (
+            lambda x, n: torch.select_scatter(x, torch.tensor(7.0), 0, n),
+            (0, 23),
+            (24, 10**6),
+        ),
+    ],
+    ids=["select", "narrow", "roll", "slice", "slice_scatter", "select_scatter"],
+)
+def test_numbers_of_a_call_lead_to_no_foreign_memory(
+    read: Any, right: tuple[int, ...], wrong: tuple[int, ...]
+) -> None:
+    auto = torch.export.Dim.AUTO
+    x = torch.arange(24.0)
+    compiled = tw.compile(
+        Numbered(read).eval(), args=(x, 3), dynamic_shapes=({0: auto}, auto)
+    )
+    for n in right:
+        torch.testing.assert_close(compiled(x, n), read(x, n), rtol=0, atol=0)
+    for n in wrong:
+        with pytest.raises(tw.InputError):
+            compiled(x, n)
+
+
+def test_torch_rolls_by_a_number_of_data() -> None:
+    class Rolled(torch.nn.Module):
+        def forward(self, x: Any, n: Any) -> Any:
+            return torch.roll(x, n.item(), 0)
+
+    x = torch.arange(24.0)
+    compiled = tw.compile(Rolled().eval(), args=(x, torch.tensor(3)))
+    for n in (3, 0, -1, 30, 10_000):
+        torch.testing.assert_close(compiled(x, torch.tensor(n)), torch.roll(x, n, 0))

@@ -279,7 +279,8 @@ class _Run:
             total = term if total is None else total + term
         if total is None:
             return dim.constant
-        return total + dim.constant if dim.constant else total
+        # An array without axes, such as an element that was loaded, is one number: adding makes it one.
+        return total + dim.constant
 
     def _atom(self, atom: Atom, lanes: int) -> Any:
         if isinstance(atom, Symbol):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast, final
 
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.plan import Step
 from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.runtime import native
 from tilewright.runtime.native.library import Export
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tilewright.runtime._native import FlowProgram
 
 _PYTHON_KINDS: Final = ("host", "call")
+_MOST: Final = 255  # arguments and sizes of a step
 
 
 def native_flow(
@@ -32,7 +35,7 @@ def native_flow(
     What does not fit is told by whoever runs the plan in Python.
     """
     core = native.EXTENSION
-    if core is None or any(s.kind in _PYTHON_KINDS for s in resources.plan.steps):
+    if core is None or not all(map(_is_native, resources.plan.steps)):
         return None
     exports = _exports_of(resources)
     if exports is None:
@@ -41,11 +44,19 @@ def native_flow(
     environment = 0 if executable is None else executable.environment.address
     try:
         tables = program_tables(layout, exports, environment)
-    except OverflowError:
+        constants = tuple(resources.constants)
+        program = core.FlowProgram(
+            tables.tables, tables.texts, constants, (executable,), heap
+        )
+    except (OverflowError, ArchiveError):
         return None
-    constants = tuple(resources.constants)
-    program = core.FlowProgram(tables.tables, tables.texts, constants, (executable,), heap)
     return NativeFlow(resources, heap, program)
+
+
+def _is_native(step: Step) -> bool:
+    """Whether the core carries out such a step."""
+    most = max(len(step.arguments), len(step.dims), len(step.sizes))
+    return step.kind not in _PYTHON_KINDS and most <= _MOST
 
 
 def _exports_of(resources: Resources) -> Mapping[str, Export] | None:

@@ -49,8 +49,9 @@ def as_bits(array: Array, dtype: DType) -> Array:
 
 
 def in_order(array: Array) -> Array:
-    """The array, C-contiguous; a copy only where it is not (numpy's own would add an axis)."""
-    return np.asarray(array, order="C")
+    """The array, C-contiguous and aligned; a copy only where it is not (numpy's own would add an axis)."""
+    dense = np.asarray(array, order="C")
+    return dense if dense.flags.aligned else dense.copy()
 
 
 def describe(dtype: DType, shape: Sequence[object]) -> str:

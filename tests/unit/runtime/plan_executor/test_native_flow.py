@@ -190,6 +190,25 @@ def test_the_heap_gets_back_what_calls_took() -> None:
     assert heap.report()[:3] == (0, 0, 0)
 
 
+def test_inputs_may_lie_anywhere() -> None:
+    raw = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(3, 2)
+    raw[:] = X
+    (y,) = PlanExecutor(block_plan(), None, [])(raw, np.array(False))
+    np.testing.assert_array_equal(y, X)
+
+
+def test_long_names_in_any_script_are_told() -> None:
+    plan = block_plan()
+    steps = tuple(
+        replace(s, target="node '" + "é" * 700 + "'", sizes=(SizeRange("K", 9, 99),))
+        if s.sizes
+        else s
+        for s in plan.steps
+    )
+    with pytest.raises(InputError, match="node"):
+        PlanExecutor(replace(plan, steps=steps), None, [])(X, np.array(True))
+
+
 # --- tables
 
 

@@ -81,6 +81,12 @@ def _default(name: str, value: object) -> _Form:
     return form
 
 
+def _selu(node: _Node) -> None:
+    """Both numbers had fewer digits."""
+    _default("alpha", 1.6732)(node)
+    _default("gamma", 1.0507)(node)
+
+
 def _renamed(old: str, new: str) -> _Form:
     def form(node: _Node) -> None:
         held = node.attributes.pop(old, None)
@@ -168,7 +174,7 @@ _FORMS: Final[dict[str, _Form]] = {
     "LpPool": _as_integer("p"),
     "Pad": _renamed("paddings", "pads"),
     "Reshape": _reshape,
-    "Selu": _default("alpha", 1.6732),
+    "Selu": _selu,
     "Split": _split,
     "Tile": _tile,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.torch.call import Call
 
 
@@ -41,6 +42,20 @@ def from_front(place: Dim, size: Dim) -> Dim:
         return place + size
     is_negative = 1 - symbolic.minimum(1, symbolic.maximum(0, place + 1))
     return place + size * is_negative
+
+
+def is_within(start: Dim, count: Dim, size: Dim) -> bool:
+    """Whether `count` places from `start` on surely are places of an axis."""
+    low, room = symbolic.bounds(start)[0], symbolic.bounds(size - start - count)[0]
+    return low is not None and low >= 0 and room is not None and room >= 0
+
+
+def keep_within(e: NodeMaker, start: Dim, count: Dim, size: Dim) -> None:
+    """Have a call fail where `count` places from `start` on are not all places of an axis."""
+    if is_within(start, count, size):
+        return
+    e.assume(symbolic.maximum(start, 0), start)
+    e.assume(symbolic.minimum(start + count, size), start + count)
 
 
 def slice_start(start: Dim, size: Dim) -> Dim:

@@ -20,7 +20,12 @@ from tilewright.compiler.frontends.kit.computed import unraveled
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of, from_front, slice_start
+from tilewright.compiler.frontends.torch.axes import (
+    axis_of,
+    from_front,
+    keep_within,
+    slice_start,
+)
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.counted import true_places
 from tilewright.compiler.frontends.torch.elementwise import to_bool
@@ -382,6 +387,7 @@ def _slice_scatter(call: Call) -> Tensor:
         return x
     if step != 1 or of_data((start,)):
         return _strewn(e, x, source, axis, start, step)
+    keep_within(e, start, count, size)
     return replaced(e, x, source, axis, start)
 
 
@@ -420,6 +426,7 @@ def _select_scatter(call: Call) -> Tensor:
     if of_data((index,)):
         return _strewn(e, x, source, axis, index, 1)  # it may count from the end
     index = from_front(index, x.shape[axis])
+    keep_within(e, index, 1, x.shape[axis])
     return replaced(e, x, source, axis, index)
 
 

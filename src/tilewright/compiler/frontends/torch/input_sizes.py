@@ -29,7 +29,7 @@ class InputSizes:
 
     def __init__(self, shapes: Mapping[str, Sequence[Dim]]) -> None:
         bare = {name for shape in shapes.values() for dim in shape for name in _bare(dim)}
-        self._bare: frozenset[str] = frozenset(bare)
+        self._known: set[str] = bare  # names of sizes that something says already
         self._own: dict[tuple[str, int], Dim] = {}
         self._solved: dict[Dim, Dim] = {}
         for name, shape in shapes.items():
@@ -56,10 +56,12 @@ class InputSizes:
 
     def bind_number(self, e: NodeMaker, x: Tensor, number: Dim) -> None:
         """Let sizes know a whole number that a call gives; where an axis says what it is, the two have to agree."""
-        if isinstance(number, int) or any(n in self._bare for n in _bare(number)):
+        named = {s.name for s in symbolic.symbols(number)}
+        if isinstance(number, int) or named <= self._known:
             control.agree(e, control.read_sizes(e, e.reshape(x, (1,)), "number")[0], number)
         else:
             bind_number(e, x, number)
+            self._known |= named
 
     def stated(self, e: NodeMaker, x: Tensor, type_: TensorType) -> Tensor:
         """An input as of its own shape."""

@@ -21,6 +21,8 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import (
     axis_of,
     from_front,
+    is_within,
+    keep_within,
     normal,
     slice_start,
 )
@@ -115,8 +117,9 @@ def _slice(call: Call) -> Tensor:
         call.size("start", 0)
         call.integer("step", 1)
         return e.full(0, x.dtype, call.shape())
-    start = slice_start(call.size("start", 0), x.shape[axis])
-    return e.slice(x, axis, start, size, call.integer("step", 1))
+    start, step = slice_start(call.size("start", 0), x.shape[axis]), call.integer("step", 1)
+    keep_within(e, start, step * (size - 1) + 1, x.shape[axis])
+    return e.slice(x, axis, start, size, step)
 
 
 def _computed_slice(call: Call, x: Tensor, axis: int, end: Dim) -> Tensor:
@@ -132,17 +135,19 @@ def _computed_slice(call: Call, x: Tensor, axis: int, end: Dim) -> Tensor:
 def _narrow(call: Call) -> Tensor:
     x = call.tensor()
     axis = axis_of(call, x.rank)
-    start = slice_start(call.size("start"), x.shape[axis])
-    return call.maker.slice(x, axis, start, call.size("length"))
+    start, length = slice_start(call.size("start"), x.shape[axis]), call.size("length")
+    keep_within(call.maker, start, length, x.shape[axis])
+    return call.maker.slice(x, axis, start, length)
 
 
 def _select(call: Call) -> Tensor:
     e, x = call.maker, call.tensor()
     axis = axis_of(call, x.rank)
     index = call.size("index")
-    if of_data((index,)):
+    place = from_front(index, x.shape[axis])
+    if of_data((index,)) or not is_within(place, 1, x.shape[axis]):
         return e.op("gather", x, e.dim(index), axis=axis)  # it may count from the end
-    index = from_front(index, x.shape[axis])
+    index = place
     return e.squeeze(e.slice(x, axis, index, 1), (axis,))
 
 
@@ -203,12 +208,8 @@ def _rolled(e: NodeMaker, x: Tensor, axis: int, shift: Dim) -> Tensor:
     if not x.rank or x.shape[axis] == 0:
         return x
     size = x.shape[axis]
-    if isinstance(size, int) and isinstance(shift, int):
-        moved: Dim = shift % size
-    elif isinstance(shift, int) and shift < 0:
-        moved = size + shift
-    else:
-        moved = shift
+    # Of no elements nothing moves, whatever it is divided by.
+    moved = symbolic.mod(shift, symbolic.maximum(size, 1))
     if moved == 0:
         return x
     tail = e.slice(x, axis, size - moved, moved)
