@@ -11,13 +11,13 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 import pytest
 
 _MARKERS_OF_A_FILE = re.compile(
     r"^pytestmark = (\[\n.*?^\]|[^\n]*)", re.MULTILINE | re.DOTALL
 )
-_MARKER = re.compile(r"pytest\.mark\.(\w+)")
 
 
 def leave_to_the_night(items: Sequence[pytest.Item]) -> None:
@@ -65,10 +65,30 @@ def is_left_out(expression: str, markers: Iterable[str]) -> bool:
 def markers_of_file(text: str) -> list[str]:
     """The markers that the text of a file gives all its tests."""
     found = _MARKERS_OF_A_FILE.search(text)
-    return [] if found is None else _MARKER.findall(found[1])
+    if found is None:
+        return []
+    try:
+        (statement,) = ast.parse(found[0]).body
+    except SyntaxError:  # a call of several lines: whatever it is, the file is imported
+        return []
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    marks = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+    return [mark.attr for mark in map(_without_call, marks) if _is_marker(mark)]
+
+
+def _without_call(mark: ast.expr | None) -> ast.expr | None:
+    return mark.func if isinstance(mark, ast.Call) else mark
+
+
+def _is_marker(mark: ast.expr | None) -> TypeGuard[ast.Attribute]:
+    """Whether it is `pytest.mark.name`."""
+    if not isinstance(mark, ast.Attribute) or not isinstance(mark.value, ast.Attribute):
+        return False
+    return mark.value.attr == "mark"
 
 
 def markers_of_test(function: object) -> list[str]:
     """The markers of a test, or of a class of tests, before it has cases."""
-    marks = getattr(function, "pytestmark", ())
-    return [mark.name for mark in marks if isinstance(mark, pytest.Mark)]
+    held = getattr(function, "pytestmark", ())
+    marks = held if isinstance(held, list | tuple) else [held]
+    return [m.name for m in marks if isinstance(m, pytest.Mark | pytest.MarkDecorator)]

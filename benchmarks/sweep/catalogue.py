@@ -30,6 +30,18 @@ PARTS: Final = "imported as operators that have cases"
 # operator → why no case times it; the tests hold this against the front end's table
 BETWEEN: Final = "an operator of floats between conversions of bytes, which have cases"
 WITHOUT_CASE: Final = {
+    "Affine": PARTS,
+    "Crop": PARTS,
+    "EngramGate (com.microsoft)": PARTS,
+    "HyperConnectionPostMix (com.microsoft)": PARTS,
+    "HyperConnectionPreMix (com.microsoft)": PARTS,
+    "ImageScaler": PARTS,
+    "ParametricSoftplus": PARTS,
+    "Scale": PARTS,
+    "ScaledTanh": PARTS,
+    "SparseAttention (com.microsoft)": PARTS,
+    "VarlenCausalConvWithState (com.microsoft)": PARTS,
+    "GatedDeltaNet (com.microsoft)": FLOW,
     "Bernoulli": DRAWN,
     "BiasAdd (com.microsoft)": PARTS,
     "BiasDropout (com.microsoft)": PARTS,

@@ -282,7 +282,8 @@ static uint64_t room_of(const tw_flow_call_t* flow, uint32_t storage) {
 }
 
 // The address of an entry, as it is now.
-static int address_of(const tw_flow_call_t* flow, uint32_t entry_index, const uint8_t** out_address) {
+static int address_of(const tw_flow_call_t* flow, uint32_t entry_index, int64_t wanted_bytes,
+                      const uint8_t** out_address) {
   const tw_program_t* program = flow->now->program;
   const tw_entry_t* entry = &program->entries[entry_index];
   const tw_storage_t* storage = &program->storages[entry->storage];
@@ -292,7 +293,7 @@ static int address_of(const tw_flow_call_t* flow, uint32_t entry_index, const ui
   const uint8_t* base = storage->kind == TW_STORAGE_TRANSIENT ? flow->leases[storage->group].base
                                                               : flow->memory[entry->storage];
   const int64_t room = tw_bound_number(flow->now, storage->size_bytes);
-  if (base == NULL || offset < 0 || size < 0 || offset > room || size > room - offset ||
+  if (base == NULL || offset < 0 || size < wanted_bytes || offset > room || size > room - offset ||
       (uint64_t)place + (uint64_t)room > room_of(flow, entry->storage)) {
     return tw_bound_fail_inconsistent("memory is used before it is there");
   }
@@ -312,7 +313,8 @@ static int read_sizes(tw_flow_call_t* flow, const tw_step_t* step) {
   const tw_program_t* program = flow->now->program;
   const tw_late_size_t* sizes = &program->flow->late_sizes[step->target];
   const uint8_t* data = NULL;
-  int status = address_of(flow, program->arguments[step->argument_first], &data);
+  const int64_t wanted_bytes = (int64_t)sizeof(int64_t) * step->constant_count;
+  int status = address_of(flow, program->arguments[step->argument_first], wanted_bytes, &data);
   for (uint32_t i = 0; status == TW_MODEL_OK && i < step->constant_count; ++i) {
     int64_t value;
     memcpy(&value, data + (size_t)i * sizeof(value), sizeof(value));  // a caller's buffer may lie anywhere
@@ -455,7 +457,7 @@ static int follow(tw_flow_call_t* flow, const tw_step_t* step, uint32_t* place) 
   const tw_program_t* program = flow->now->program;
   const uint8_t* condition = NULL;
   if (step->argument_count != 0) {
-    const int status = address_of(flow, program->arguments[step->argument_first], &condition);
+    const int status = address_of(flow, program->arguments[step->argument_first], 1, &condition);
     if (status != TW_MODEL_OK) return status;
   }
   if (condition != NULL && *condition != 0) return TW_MODEL_OK;

@@ -187,17 +187,21 @@ static void read_memory(reader_t* reader) {
 static void check_places(reader_t* reader) {
   const tw_program_t* program = &reader->tables->program;
   const tw_storage_t* storages = reader->tables->rows[TW_TABLE_STORAGES];
-  size_t found[] = {0, 0, 0};
   const size_t wanted[] = {program->input_count, program->output_count, program->constant_storage_count};
-  for (size_t i = 0; storages != NULL && i < count_of(reader, TW_TABLE_STORAGES); ++i) {
+  const size_t first[] = {0, wanted[0], wanted[0] + wanted[1]};
+  const size_t total = wanted[0] + wanted[1] + wanted[2];
+  uint8_t* taken = calloc(total + 1, sizeof(*taken));
+  size_t found = 0;
+  reader->has_memory = taken != NULL;
+  for (size_t i = 0; taken != NULL && i < count_of(reader, TW_TABLE_STORAGES); ++i) {
     if (storages[i].kind > TW_STORAGE_CONSTANT) continue;
-    below(reader, storages[i].place, wanted[storages[i].kind]);
-    ++found[storages[i].kind];
-    for (size_t j = 0; j < i; ++j) {
-      if (storages[j].kind == storages[i].kind && storages[j].place == storages[i].place) reader->fits = 0;
-    }
+    const size_t place = first[storages[i].kind] + below(reader, storages[i].place, wanted[storages[i].kind]);
+    if (!reader->fits || taken[place]) break;
+    taken[place] = 1;
+    ++found;
   }
-  if (memcmp(found, wanted, sizeof(found)) != 0) reader->fits = 0;
+  if (found != total) reader->fits = 0;
+  free(taken);
 }
 
 // What a step of the kind counts on.
@@ -307,6 +311,36 @@ static void read_flow(reader_t* reader) {
             });
 }
 
+// What is done between lists of commands is no part of one, and no way leads out of a list.
+static int lies_within(const tw_stretch_t* stretch, const tw_step_t* step) {
+  if (step->kind == TW_STEP_GOTO) return step->target >= stretch->first && step->target < stretch->end;
+  return step->kind != TW_STEP_READ && step->kind != TW_STEP_ALLOCATE && step->kind != TW_STEP_REBIND;
+}
+
+static void check_stretch(reader_t* reader, const tw_stretch_t* stretch) {
+  const tw_step_t* steps = reader->tables->rows[TW_TABLE_STEPS];
+  if (stretch->first >= stretch->end) reader->fits = 0;
+  for (uint32_t i = stretch->first; reader->fits && i < stretch->end; ++i) {
+    if (!lies_within(stretch, &steps[i])) reader->fits = 0;
+  }
+}
+
+// The records of checks are written before anything runs: in memory that the inputs decide, and all of it.
+static void check_records(reader_t* reader) {
+  const tw_program_t* program = &reader->tables->program;
+  const tw_storage_t* storages = reader->tables->rows[TW_TABLE_STORAGES];
+  if (program->check_count == 0) return;
+  if (program->check_storage >= program->storage_count) {
+    reader->fits = 0;
+    return;
+  }
+  const tw_storage_t* records = &storages[program->check_storage];
+  if (records->kind != TW_STORAGE_TRANSIENT || records->group != 0 ||
+      records->size_bytes != (int64_t)program->check_count * TW_FINDING_BYTES) {
+    reader->fits = 0;
+  }
+}
+
 // The lists that stretches and groups have are of symbols and storages that are there.
 static void check_list(reader_t* reader, uint32_t first, uint32_t count, size_t limit) {
   const uint32_t* lists = reader->tables->rows[TW_TABLE_LISTS];
@@ -321,7 +355,8 @@ static void check_lists(reader_t* reader) {
   for (size_t i = 0; reader->fits && i < count_of(reader, TW_TABLE_STRETCHES); ++i) {
     check_list(reader, stretches[i].symbol_first, stretches[i].symbol_count, symbols);
     check_list(reader, stretches[i].storage_first, stretches[i].storage_count, storages);
-    if (stretches[i].first >= stretches[i].end) reader->fits = 0;
+    if (i > 0 && stretches[i].first < stretches[i - 1].end) reader->fits = 0;
+    check_stretch(reader, &stretches[i]);
   }
   for (size_t i = 0; reader->fits && i < count_of(reader, TW_TABLE_GROUPS); ++i) {
     check_list(reader, groups[i].symbol_first, groups[i].symbol_count, symbols);
@@ -404,12 +439,7 @@ static void read_all(reader_t* reader) {
   if (!reader->has_memory || !reader->fits) return;
   check_places(reader);
   check_lists(reader);
-  const tw_storage_t* storages = reader->tables->rows[TW_TABLE_STORAGES];
-  const tw_program_t* program = &reader->tables->program;
-  if (program->check_count != 0 && (program->check_storage >= program->storage_count ||
-                                    storages[program->check_storage].kind != TW_STORAGE_TRANSIENT)) {
-    reader->fits = 0;
-  }
+  check_records(reader);
   set_tables(reader->tables);
 }
 
