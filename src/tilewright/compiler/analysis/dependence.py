@@ -324,13 +324,4 @@ def _touched_outside(body: Sequence[Statement], part: Statement) -> Iterable[Buf
 
 def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:
     """Whether anything in `body` outside `part` touches `buffer`."""
-    for statement in body:
-        if statement is part:
-            continue
-        if any(load.buffer is buffer for load in loads_of(statement)):
-            return True
-        if isinstance(statement, Store) and statement.buffer is buffer:
-            return True
-        if isinstance(statement, For | If) and live_outside(statement.body, part, buffer):
-            return True
-    return False
+    return any(touched is buffer for touched in _touched_outside(body, part))

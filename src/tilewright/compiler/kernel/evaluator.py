@@ -269,18 +269,16 @@ class _Run:
         """An index as a number, or an array over the parallel axes (then lanes, if several)."""
         if isinstance(dim, int):
             return dim
-        total: Any = None
+        # An array without axes, such as an element that was loaded, is one number: adding makes it one.
+        total: Any = dim.constant
         for monomial, factor in dim.terms:
             term: Any = self._atom(monomial[0], lanes)
             for atom in monomial[1:]:
                 term = term * self._atom(atom, lanes)
             if factor != 1:
                 term = term * factor
-            total = term if total is None else total + term
-        if total is None:
-            return dim.constant
-        # An array without axes, such as an element that was loaded, is one number: adding makes it one.
-        return total + dim.constant
+            total = total + term
+        return total
 
     def _atom(self, atom: Atom, lanes: int) -> Any:
         if isinstance(atom, Symbol):

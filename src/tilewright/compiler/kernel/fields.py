@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeVar, final, get_args
 
@@ -167,6 +167,29 @@ def children(value: Expression) -> tuple[Expression, ...]:
 def dims_of(node: Node) -> tuple[Dim, ...]:
     """The indices and extents that stand directly in a node."""
     return _FIELDS[type(node)].dims(node)
+
+
+def operands_first(
+    roots: Iterable[Expression],
+    below: Callable[[Expression], Sequence[Expression]],
+    is_done: Callable[[Expression], bool] = lambda _: False,
+) -> Iterator[Expression]:
+    """Every expression in and below `roots`, operands before what uses them, each once.
+
+    What is done when its turn comes is left out, and what only it has below.
+    """
+    seen: set[int] = set()
+    stack = [(root, False) for root in reversed([*roots])]
+    while stack:
+        value, ready = stack.pop()
+        if id(value) in seen or is_done(value):
+            continue
+        if ready:
+            seen.add(id(value))
+            yield value
+        else:
+            stack.append((value, True))
+            stack.extend([(part, False) for part in reversed(below(value))])
 
 
 def repeated(

@@ -7,9 +7,32 @@ What makes a function of a kernel, in a process (`runtime.library.code_module`) 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from tilewright.base.symbolic import Dim, symbols
 from tilewright.formats.plan.steps import Dimension, Entry, Plan, Step, Storage
+
+
+class Counts(Protocol):
+    """What a kernel says of itself."""
+
+    @property
+    def binding_count(self) -> int: ...
+
+    @property
+    def constant_count(self) -> int: ...
+
+
+def misfit_of(step: Step, kernel: Counts) -> str | None:
+    """What is wrong where a dispatch passes something else than its kernel takes; None where it fits."""
+    takes = (kernel.binding_count, kernel.constant_count)
+    passes = (len(step.arguments), len(step.dims))
+    if takes == passes:
+        return None
+    return (
+        f"kernel '{step.target}' takes {takes[0]} bindings and {takes[1]} constants, "
+        f"the plan passes {passes[0]} and {passes[1]}"
+    )
 
 
 def kernel_plans(plan: Plan) -> Mapping[str, Plan]:

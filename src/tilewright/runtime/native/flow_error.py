@@ -6,27 +6,17 @@ Called by the C core (`native/src/python/flow_program_type.c`).  Not here: failu
 from __future__ import annotations
 
 import re
-from enum import IntEnum
-from typing import Final, NoReturn, final
+from typing import Final, NoReturn
 
 from tilewright.base.errors import ArchiveError, InputError, TilewrightError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.native.memory_report import MORE
+from tilewright.runtime.native.model_status import ModelStatus
 
 INCONSISTENT: Final = "the program does not fit itself: "
 """How the text begins where a plan is at fault.  MIRROR PROGRAM ERRORS: `native/src/program/bound.c`."""
 
 _PLACE: Final = re.compile(r"(\w+ '.*?'): ")
-
-
-@final
-class FlowStatus(IntEnum):
-    """MIRROR MODEL STATUS, as far as such calls have it."""
-
-    BAD_INPUT = 1
-    NO_MEMORY = 2
-    FAILED = 5
-    INTERRUPTED = 6
 
 
 def raise_flow_error(status: int, text: str) -> NoReturn:
@@ -35,7 +25,7 @@ def raise_flow_error(status: int, text: str) -> NoReturn:
     Raises: InputError for its tensors, or what their data decides; ArchiveError for the plan; DeviceError for memory and
         kernels; KeyboardInterrupt where it was interrupted.
     """
-    if status == FlowStatus.INTERRUPTED:
+    if status == ModelStatus.INTERRUPTED:
         raise KeyboardInterrupt
     raise _error(status, text)
 
@@ -44,9 +34,9 @@ def _error(status: int, text: str) -> TilewrightError:
     if text.startswith(INCONSISTENT):
         return ArchiveError(text.removeprefix(INCONSISTENT), location="plan")
     location, problem = _split(text)
-    if status == FlowStatus.BAD_INPUT:
+    if status == ModelStatus.BAD_INPUT:
         return InputError(problem, location=location)
-    if status == FlowStatus.NO_MEMORY:
+    if status == ModelStatus.NO_MEMORY:
         return failure(StatusCode.RESOURCE_EXHAUSTED, problem, location=location, hint=MORE)
     return failure(StatusCode.ABORTED, problem, location=location)
 

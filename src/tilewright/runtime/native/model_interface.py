@@ -24,6 +24,7 @@ from tilewright.base.errors import (
 )
 from tilewright.base.record import record
 from tilewright.runtime.native.foreign_functions import address_of
+from tilewright.runtime.native.model_status import ModelStatus
 
 Array = npt.NDArray[np.generic]
 
@@ -31,8 +32,6 @@ _VERSION: Final = 1
 _POINTER: Final = ctypes.c_void_p
 _SIZES: Final = ctypes.POINTER(ctypes.c_int64)
 _RESOURCE_EXHAUSTED: Final = 8
-_BAD_INPUT, _NO_MEMORY, _NO_CODE, _BAD_WEIGHTS = 1, 2, 3, 4
-_CALLEE_FAILED: Final = 7
 
 
 class _Options(ctypes.Structure):
@@ -234,7 +233,7 @@ class ModelInterface:
         if not status:
             return
         error = _error(status, _text(self.table.error()), self.location)
-        raised = self._take_raised() if status == _CALLEE_FAILED else None
+        raised = self._take_raised() if status == ModelStatus.CALLEE_FAILED else None
         if raised is None:
             raise error
         raise raised from error
@@ -494,12 +493,12 @@ def _text(data: bytes | None) -> str:
 
 
 def _error(status: int, text: str, location: str) -> TilewrightError:
-    if status == _BAD_INPUT:
+    if status == ModelStatus.BAD_INPUT:
         return InputError(text, location=location)
-    if status == _NO_MEMORY:
+    if status == ModelStatus.NO_MEMORY:
         return DeviceError(text, code=_RESOURCE_EXHAUSTED, location=location)
-    if status == _NO_CODE:
+    if status == ModelStatus.NO_CODE:
         return TargetError(text, location=location)
-    if status == _BAD_WEIGHTS:
+    if status == ModelStatus.BAD_WEIGHTS:
         return ArchiveError(text, location=location)
     return DeviceError(text, location=location)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.plan import Step
 from tilewright.formats.plan.flow_layout import FlowLayout
+from tilewright.formats.plan.kernel_plan import misfit_of
 from tilewright.runtime import native
 from tilewright.runtime.native.library import Export
 from tilewright.runtime.plan_executor.program_tables import program_tables
@@ -67,9 +68,7 @@ def _exports_of(resources: Resources) -> Mapping[str, Export] | None:
             continue
         executable = resources.executable
         export = None if executable is None else executable.exports.get(step.target)
-        if export is None or export.binding_count != len(step.arguments):
-            return None
-        if export.constant_count != len(step.dims):
+        if export is None or misfit_of(step, export) is not None:
             return None
         found[step.target] = export
     return found

@@ -18,6 +18,7 @@ from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, FLOW_KINDS, Entry, Plan, Step
 from tilewright.formats.plan.findings import IndexReport
+from tilewright.formats.plan.kernel_plan import misfit_of
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
@@ -200,14 +201,10 @@ class StepRecorder:
         export = None if executable is None else executable.exports.get(step.target)
         if export is None or executable is None:
             raise ArchiveError(f"executable has no kernel '{step.target}'", location="plan")
+        problem = misfit_of(step, export)
+        if problem is not None:
+            raise ArchiveError(problem, location="plan")
         constants = tuple(self.number(d) for d in step.dims)
-        if export.binding_count != len(ranges) or export.constant_count != len(constants):
-            raise ArchiveError(
-                f"kernel '{step.target}' takes {export.binding_count} bindings and "
-                f"{export.constant_count} constants, the plan passes {len(ranges)} and "
-                f"{len(constants)}",
-                location="plan",
-            )
         if self.env and any(value >= 1 << 32 for value in constants):
             raise InputError(
                 f"sizes are too large for this model: {max(constants)} in kernel '{step.target}' "

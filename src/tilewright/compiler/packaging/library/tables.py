@@ -19,6 +19,7 @@ from tilewright.compiler.packaging.library.level import Level
 from tilewright.compiler.packaging.library.names import comment, string
 from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, ExportDecl
 from tilewright.formats.plan import Entry, Plan, Step, to_json
+from tilewright.formats.plan.kernel_plan import misfit_of
 from tilewright.formats.plan.program_rows import (
     Item,
     ProgramRows,
@@ -323,16 +324,9 @@ class _Writer:
         export = self.level.kernels.get(step.target)
         if export is None:
             raise ArchiveError(f"there is no kernel '{step.target}'", location="plan")
-        if (export.binding_count, export.constant_count) != (
-            len(step.arguments),
-            len(step.dims),
-        ):
-            raise ArchiveError(
-                f"kernel '{step.target}' takes {export.binding_count} bindings and "
-                f"{export.constant_count} constants, the plan passes {len(step.arguments)} and "
-                f"{len(step.dims)}",
-                location="plan",
-            )
+        problem = misfit_of(step, export)
+        if problem is not None:
+            raise ArchiveError(problem, location="plan")
 
     def _call_arguments(self) -> list[str]:
         """What the arguments of calls look like, in the places that they have among all arguments."""

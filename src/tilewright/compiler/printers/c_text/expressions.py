@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel.fields import children, repeated
+from tilewright.compiler.kernel.fields import children, operands_first, repeated
 from tilewright.compiler.kernel.instructions import all_forms, meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
@@ -111,19 +111,14 @@ class Expressions:
     def _name_parts(self, node: Expression) -> None:
         """Give what is below a node variables, the deepest first, so that no call stack is as deep as the expression."""
         above, self._depth = self._depth, 0
-        work = [(part, False) for part in children(node)]
-        while work:
-            part, has_parts = work.pop()
-            if isinstance(part, _LEAVES) or id(part) in self._known:
-                continue
-            if not has_parts:
-                work.append((part, True))
-                work.extend((below, False) for below in children(part))
-                continue
+        for part in operands_first(children(node), children, self._needs_no_name):
             value = self.value(part)
             if id(part) not in self._known:
                 self._known[id(part)] = self.named(value)
         self._depth = above
+
+    def _needs_no_name(self, node: Expression) -> bool:
+        return isinstance(node, _LEAVES) or id(node) in self._known
 
     def named(self, value: Value) -> Value:
         """A variable that holds `value` from here on."""

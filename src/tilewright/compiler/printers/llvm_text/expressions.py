@@ -17,7 +17,7 @@ from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Opaque, Operation
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.fields import children
+from tilewright.compiler.kernel.fields import children, operands_first
 from tilewright.compiler.kernel.instructions import form_for, meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
@@ -111,16 +111,10 @@ class Expressions:
     def _emit_parts(self, node: Expression) -> None:
         """Emit what is below a node, the deepest first, so that no call stack is as deep as the expression."""
         above, self._depth = self._depth, 0
-        work = [(part, False) for part in children(node)]
-        while work:
-            part, has_parts = work.pop()
-            if id(part) in self._known:
-                continue
-            if has_parts:
-                self.value(part)
-            else:
-                work.append((part, True))
-                work.extend((below, False) for below in children(part))
+        for part in operands_first(
+            children(node), children, lambda part: id(part) in self._known
+        ):
+            self.value(part)
         self._depth = above
 
     def _emit(self, node: Expression) -> Value:  # noqa: C901, PLR0911, PLR0912 - one per kind

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.compiler.kernel.fields import operands_first
 from tilewright.compiler.kernel.ir import (
     Binary,
     Bitcast,
@@ -177,15 +178,4 @@ def _may_overlap(load: Load, store: Store) -> bool:
 
 def _steps(root: Expression) -> list[Expression]:
     """Every expression below `root`, operands first, each once."""
-    done: dict[int, Expression] = {}
-    stack = [(root, False)]
-    while stack:
-        value, ready = stack.pop()
-        if id(value) in done:
-            continue
-        if ready:
-            done[id(value)] = value
-            continue
-        stack.append((value, True))
-        stack.extend([(part, False) for part in reversed(parts(value))])
-    return list(done.values())
+    return list(operands_first((root,), parts))
