@@ -255,7 +255,7 @@ def onnx_page() -> str:
 Opsets 1 to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
 `tilewright coverage model.onnx` says it for a model, before compiling. An operator that is not listed is reported
 with all others of its kind in one error. Optionals, and sequences whose length
-is known, are resolved while importing; a sequence whose length a call decides is a list inside of the model, of items of one type. Strings and maps are computed by the host, before and after what is compiled; models that
+is known, are resolved while importing; a sequence whose length a call decides is a list inside of the model, of items that differ in size along one axis at most. Strings and maps are computed by the host, before and after what is compiled; models that
 take or give such values, or sequences and optionals, run by `tilewright.onnx_backend`, ONNX's own interface (`onnx.backend.base`).
 
 {PARAGRAPHS.join(parts)}

@@ -61,7 +61,7 @@ def conditional(
     _check_pairs(*results)
     inner = [bound_names(region.graph) for region in regions]
     if any(
-        _mentions(t.shape, names)
+        mentions(t.shape, names)
         for made, names in zip(results, inner, strict=True)
         for t in made
     ):
@@ -87,7 +87,7 @@ def _check_pairs(then: Sequence[Tensor], otherwise: Sequence[Tensor]) -> None:
             )
 
 
-def _mentions(sizes: Sequence[Dim], names: Collection[str]) -> bool:
+def mentions(sizes: Sequence[Dim], names: Collection[str]) -> bool:
     """Whether one of the sizes has a symbol of these names."""
     return any(s.name in names for dim in sizes for s in symbols(dim))
 
@@ -101,7 +101,7 @@ def _joined_types(
     for a, b in zip(then, otherwise, strict=True):
         shape: list[Dim] = []
         for pair in zip(a.shape, b.shape, strict=True):
-            if pair[0] == pair[1] and not _mentions(pair, inner):
+            if pair[0] == pair[1] and not mentions(pair, inner):
                 shape.append(pair[0])
                 continue
             if pair not in found:
@@ -160,7 +160,7 @@ def _either_types(
 def refuse_inner_sizes(inner: Collection[str], types: Sequence[TensorType]) -> None:
     """Raise UnsupportedError for results with a size that is known only while a region runs."""
     for type_ in types:
-        if _mentions(type_.shape, inner):
+        if mentions(type_.shape, inner):
             raise UnsupportedError(
                 f"a result of type {type_} has a size that data decides inside of control flow",
                 hint="compute what decides the size before the branch or loop, or pad the result to a known one",
@@ -177,7 +177,7 @@ def as_declared(e: NodeMaker, result: Tensor, declared: TensorType | None) -> Te
     inner = bound_names(e.graph)
     sizes: list[Dim] = list(result.shape)
     for axis, (own, said) in enumerate(zip(result.shape, declared.shape, strict=True)):
-        if isinstance(said, int) and _mentions((own,), inner):
+        if isinstance(said, int) and mentions((own,), inner):
             require(e, e.dim(own), said, "declared")
             sizes[axis] = said
     return e.as_type(result, TensorType(result.dtype, tuple(sizes)))
@@ -541,7 +541,7 @@ def _size_at_end(size: Dim, carried: Carried, trips: Dim | None) -> Dim | None:
     """The size after so many trips that each add the same; None: nobody knows."""
     start, following = carried.growth[size]
     added = following - size
-    if trips is None or _mentions((added,), carried.inner_sizes):
+    if trips is None or mentions((added,), carried.inner_sizes):
         return None
     return start + trips * added
 

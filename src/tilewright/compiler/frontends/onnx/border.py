@@ -23,8 +23,10 @@ from tilewright.compiler.frontends.onnx.host import HostProgram, HostStep, as_te
 from tilewright.compiler.frontends.onnx.signature import Dimensions
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import (
+    ChosenOptional,
     Held,
     HostValue,
+    JoinedSequence,
     Nothing,
     StackedSequence,
     TensorSequence,
@@ -109,7 +111,12 @@ class Border:
             return name
         if isinstance(held, Nothing):
             return None
-        if isinstance(held, StackedSequence):
+        if isinstance(held, ChosenOptional):
+            raise UnsupportedError(
+                "an output is an optional that is there or not, depending on data",
+                hint="let the model return a tensor beside a truth value (OptionalHasElement)",
+            )
+        if isinstance(held, StackedSequence | JoinedSequence):
             raise UnsupportedError(
                 "an output is a sequence whose length depends on data",
                 hint="let the model return its items as one tensor (ConcatFromSequence)",

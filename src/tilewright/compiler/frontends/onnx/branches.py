@@ -1,31 +1,32 @@
 """The row for If, and what every row of control flow asks of values.
 
-A branch whose condition is known is the only one imported.  What both give is flattened to tensors: sequences of the
-same length item by item, others as one tensor (`stacked_sequences`).
+A branch whose condition is known is the only one imported.  What both give is flattened to
+tensors (`forms`).
 
 Source: ONNX operator reference (If).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from onnx import GraphProto
 
-import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.forms import Form, common_form, form_of
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import (
+    ChosenOptional,
     Held,
+    JoinedSequence,
     StackedSequence,
-    TensorSequence,
 )
-from tilewright.compiler.graph.schema import TensorType
 
 
 def truth(e: NodeMaker, condition: Tensor) -> bool | None:
@@ -53,21 +54,21 @@ def _if(call: Call) -> list[Held]:
 def _branches(
     call: Call, condition: Tensor, then: GraphProto, other: GraphProto
 ) -> list[Held]:
-    """The results of one of two branches; sequences of different lengths become stacks."""
-    forms: list[list[Held]] = []
-    stacks: dict[int, TensorType | None] = {}
+    """The results of one of two branches; values of different forms become of one."""
+    held: list[list[Held]] = []
+    inner: set[str] = set()
+    common: dict[int, Form] = {}
 
     def branch(graph: GraphProto) -> list[Tensor]:
-        held = call.inline(graph, [])
-        for place, item in stacks.items():
-            items = lists.stacked(call.maker, held[place], item)
-            before = getattr(held[place], "decided_by", ())
-            held[place] = StackedSequence(items, (*before, condition))
-        forms.append(held)
-        return _flattened(held)
+        e, results = call.maker, call.inline(graph, [])
+        forms = _forms(results, common)
+        made = [t for f, h in zip(forms, results, strict=True) for t in f.apart(e, h)]
+        held.append(results)
+        inner.update(bound_names(e.graph))
+        return made
 
     def write() -> list[Tensor]:
-        forms.clear()
+        held.clear()
         return control.conditional(
             call.maker, condition, lambda: branch(then), lambda: branch(other)
         )
@@ -76,71 +77,52 @@ def _branches(
     try:
         results = write()
     except UnsupportedError:
-        if len(forms) < 2 or not _note_stacks(forms, stacks):
+        if len(held) < 2 or not _note_common(held, inner, common):
             raise
         undo()
         results = write()
-    if [_form(h) for h in forms[0]] != [_form(h) for h in forms[1]]:
-        if not _note_stacks(forms, stacks):
-            raise UnsupportedError("a result is a tensor or a sequence, depending on data")
+    if _forms(held[0], common) != _forms(held[1], common):
+        _note_common(held, inner, common)
         undo()
         results = write()
-    return _restored(forms[0], results)
+    return _restored(held, _forms(held[0], common), results, condition)
 
 
-def _note_stacks(
-    forms: Sequence[Sequence[Held]], stacks: dict[int, TensorType | None]
+def _forms(results: Sequence[Held], common: Mapping[int, Form]) -> list[Form]:
+    """The forms of results, by themselves or those that both branches have."""
+    return [common.get(place) or form_of(held) for place, held in enumerate(results)]
+
+
+def _note_common(
+    held: Sequence[Sequence[Held]], inner: Collection[str], common: dict[int, Form]
 ) -> bool:
-    """Note the sequences whose lengths differ, by place, with the type of their items; whether there is one."""
-    for place, (one, another) in enumerate(zip(*forms[:2], strict=True)):
-        if _form(one) != _form(another):
-            items = [lists.item_type(h) for h in (one, another)]
-            stacks[place] = next((t for t in items if t is not None), None)
-    return bool(stacks)
+    """Note, by place, a form for results of different ones; whether there is such a result."""
+    for place, pair in enumerate(zip(*held[:2], strict=True)):
+        if form_of(pair[0]) != form_of(pair[1]):
+            common[place] = common_form(pair[0], pair[1], inner)
+    return bool(common)
 
 
-def _form(held: Held) -> int:
-    """How many tensors a value is made of; -1 for a tensor, -2 for a sequence of unknown length."""
-    if isinstance(held, StackedSequence):
-        return -2
-    return len(held.items) if isinstance(held, TensorSequence) else -1
-
-
-def _flattened(held: Sequence[Held]) -> list[Tensor]:
-    found: list[Tensor] = []
-    for value in held:
-        if isinstance(value, TensorSequence):
-            found += value.items
-        elif isinstance(value, StackedSequence):
-            found.append(value.items)
-        else:
-            found.append(tensor_in(value))
-    return found
-
-
-def _restored(forms: Sequence[Held], tensors: Sequence[Tensor]) -> list[Held]:
-    """Tensors as values of the same forms."""
+def _restored(
+    held: Sequence[Sequence[Held]],
+    forms: Sequence[Form],
+    tensors: Sequence[Tensor],
+    condition: Tensor,
+) -> list[Held]:
+    """Tensors as values of the forms."""
     rest = list(tensors)
     found: list[Held] = []
-    for value in forms:
-        if isinstance(value, TensorSequence):
-            count = len(value.items)
-            found.append(TensorSequence(tuple(rest[:count]), value.dtype))
-            del rest[:count]
-        elif isinstance(value, StackedSequence):
-            found.append(StackedSequence(rest.pop(0), value.decided_by))
-        else:
-            found.append(rest.pop(0))
+    for form, one, another in zip(forms, held[0], held[1], strict=True):
+        decided_by = (*_deciders(one), *_deciders(another), condition)
+        found.append(form.together(rest[: form.count], decided_by))
+        del rest[: form.count]
     return found
 
 
-def tensor_in(held: Held) -> Tensor:
-    """What control flow carries as a tensor.  Raises: UnsupportedError for anything else."""
-    if not isinstance(held, Tensor):
-        raise UnsupportedError(
-            "values of control flow that are no tensors are not supported where data decides"
-        )
-    return held
+def _deciders(held: Held) -> tuple[Tensor, ...]:
+    """The tensors that decide how long or whether a value is."""
+    is_decided = isinstance(held, StackedSequence | JoinedSequence | ChosenOptional)
+    return held.decided_by if is_decided else ()
 
 
 ROWS: Final[tuple[Row, ...]] = (row("If", _if),)

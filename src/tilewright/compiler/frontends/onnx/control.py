@@ -25,8 +25,15 @@ from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.branches import tensor_in, truth
+from tilewright.compiler.frontends.onnx.branches import truth
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.forms import (
+    Form,
+    Stack,
+    common_form,
+    form_of,
+    tensor_in,
+)
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.signature import described
 from tilewright.compiler.frontends.onnx.values import (
@@ -51,7 +58,7 @@ class _Loop:
     Attributes:
         trips: how many at most, where that is known; None: as long as the condition holds.
         running: the condition before the first trip; None: true.
-        items: which of the state are sequences, with the type of their items.
+        forms: what the state passes from trip to trip as.
     """
 
     call: Call
@@ -61,27 +68,23 @@ class _Loop:
     running: Tensor | None
     state: list[Held]
     rows: list[TensorType] = field(default_factory=list[TensorType])
-    items: dict[int, TensorType | None] = field(
-        default_factory=dict[int, TensorType | None]
-    )
+    forms: list[Form] = field(default_factory=list[Form])
     always: bool = False  # the body says true, whatever happens
 
     def as_tensors(self, held: Sequence[Held]) -> list[Tensor]:
-        """What is carried; sequences as stacks."""
-        return [
-            lists.stacked(self.call.maker, h, self.items[place])
-            if place in self.items
-            else tensor_in(h)
-            for place, h in enumerate(held)
-        ]
+        """What is carried."""
+        e = self.call.maker
+        pairs = zip(self.forms, held, strict=True)
+        return [t for form, value in pairs for t in form.apart(e, value)]
 
     def as_held(self, tensors: Sequence[Tensor]) -> list[Held]:
         """What the body sees of what is carried."""
         decides = tuple(t for t in (self.limit, self.running) if t is not None)
-        return [
-            StackedSequence(t, decides) if place in self.items else t
-            for place, t in enumerate(tensors)
-        ]
+        rest, found = list(tensors), list[Held]()
+        for form in self.forms:
+            found.append(form.together(rest[: form.count], decides))
+            del rest[: form.count]
+        return found
 
     @property
     def columns(self) -> int:
@@ -191,7 +194,7 @@ def _no_rows(it: _Loop) -> list[Tensor]:
     declared = [described(output.type) for output in outputs]
     rows = [t for t in declared if t is not None and t.is_static]
     if len(rows) < len(outputs):
-        _find_items(it)
+        _find_forms(it)
         _describe_rows(it, it.as_tensors(it.state))
         rows = it.rows
     return [it.call.maker.full(0, t.dtype, (0, *t.shape)) for t in rows]
@@ -199,7 +202,7 @@ def _no_rows(it: _Loop) -> list[Tensor]:
 
 def _as_loop(it: _Loop) -> list[Held]:
     """A loop of the program."""
-    _find_items(it)
+    _find_forms(it)
     state = it.as_tensors(it.state)
     if not it.columns:
         _, _, *carried = _run(it, state, None)
@@ -245,24 +248,48 @@ def _with_rows(
     return [*it.as_held(carried), *filled]
 
 
-def _find_items(it: _Loop) -> None:
-    """Which of the state are sequences; what their items are says the body, where they begin empty."""
-    for place, held in enumerate(it.state):
-        if isinstance(held, TensorSequence | StackedSequence):
-            it.items[place] = lists.item_type(held)
-    if all(t is not None for t in it.items.values()):
+def _find_forms(it: _Loop) -> None:
+    """How the state passes from trip to trip; what is no tensor a trip says, in a body that nobody keeps."""
+    it.forms = [_first_form(held) for held in it.state]
+    if all(isinstance(held, Tensor) for held in it.state):
         return
-    e, undo = it.call.maker, it.call.checkpoint()
-    flags = [TensorType(dtypes.i64, ()), TensorType(dtypes.bool_, ())]
-    own = [h.type for h in it.state if isinstance(h, Tensor)]
-    with e.region([*flags, *own]) as probe:
-        step, going, *carried = probe.inputs
-        given = [carried.pop(0) if isinstance(h, Tensor) else h for h in it.state]
-        _, *results = it.call.inline(it.body, [step, going, *given])
-        for place, item in it.items.items():
-            if item is None:
-                it.items[place] = lists.item_type(results[place])
+    undo = it.call.checkpoint()
+    try:
+        it.forms = _tried_forms(it)
+    except (UnsupportedError, SkipNodeError, ModelError):
+        # A body that takes items of what begins empty, for one: the types that are known may do.
+        if any(isinstance(form, Stack) and form.item is None for form in it.forms):
+            raise
     undo()
+
+
+def _first_form(held: Held) -> Form:
+    """The form of a sequence of any length that begins like this, and that of anything else."""
+    if isinstance(held, TensorSequence | StackedSequence):
+        return Stack(lists.item_type(held))
+    return form_of(held)
+
+
+def _tried_forms(it: _Loop) -> list[Form]:
+    e = it.call.maker
+    made: list[Held] = []
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        step, going, *carried = values
+        rest = list(carried)
+        given = [rest.pop(0) if isinstance(h, Tensor) else h for h in it.state]
+        again, *results = it.call.inline(it.body, [step, going, *given])
+        made[:] = results[: len(it.state)]
+        own = [m for h, m in zip(it.state, made, strict=True) if isinstance(h, Tensor)]
+        pairs = zip(own, carried, strict=True)
+        fresh = [m if isinstance(m, Tensor) else before for m, before in pairs]
+        return [step, e.reshape(tensor_in(again), ()), *fresh]
+
+    begin = [e.scalar(0, dtypes.i64), e.scalar(True, dtypes.bool_)]
+    begin += [h for h in it.state if isinstance(h, Tensor)]
+    tried = control.write_trip(e, begin, trip, it.call.checkpoint)
+    inner = tried.inner_sizes
+    return [common_form(h, m, inner) for h, m in zip(it.state, made, strict=True)]
 
 
 def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
@@ -274,8 +301,9 @@ def _describe_rows(it: _Loop, state: Sequence[Tensor]) -> None:
         again, *results = it.call.inline(it.body, [step, going, *it.as_held(carried)])
         flag = tensor_in(again)
         it.note_condition(flag, going)
-        it.rows = [tensor_in(r).type for r in results[len(state) :]]
-        return [step, e.reshape(flag, ()), *it.as_tensors(results[: len(state)])]
+        count = len(it.state)
+        it.rows = [tensor_in(r).type for r in results[count:]]
+        return [step, e.reshape(flag, ()), *it.as_tensors(results[:count])]
 
     begin = [e.scalar(0, dtypes.i64), e.scalar(True, dtypes.bool_), *state]
     tried = control.write_trip(e, begin, trip, it.call.checkpoint, is_certain=it.is_certain)
@@ -304,8 +332,8 @@ def _run(it: _Loop, state: Sequence[Tensor], stacks: int | None) -> list[Tensor]
             given = it.as_held(carried[:count])
             again, *results = it.call.inline(it.body, [step, going, *given])
         it.note_condition(tensor_in(again), going)
-        fresh = it.as_tensors(results[:count])
-        rows = [tensor_in(r) for r in results[count:]]
+        fresh = it.as_tensors(results[: len(it.state)])
+        rows = [tensor_in(r) for r in results[len(it.state) :]]
         if stacks:
             pairs = zip(carried[count:], rows, strict=True)
             fresh += [control.with_row(e, s, step, r) for s, r in pairs]

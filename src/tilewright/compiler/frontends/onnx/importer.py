@@ -70,8 +70,10 @@ from tilewright.compiler.frontends.onnx.tensors import (
     to_text,
 )
 from tilewright.compiler.frontends.onnx.values import (
+    ChosenOptional,
     Held,
     HostValue,
+    JoinedSequence,
     Operand,
     StackedSequence,
     Unknown,
@@ -249,7 +251,7 @@ class Importer:
             try:
                 found = self.border.expose(held, name, self._expose)
             except UnsupportedError as problem:
-                if isinstance(held, StackedSequence):
+                if isinstance(held, StackedSequence | JoinedSequence | ChosenOptional):
                     for decides in held.decided_by:
                         self.maker.need(decides)
                 self._problem(None, name, problem)

@@ -1,7 +1,7 @@
 """Rows for sequences and optionals, which exist while a model is imported and not in the graph.
 
-The items of a sequence of known length are ordinary tensors; where a call decides the length, they are one
-(`stacked_sequences`).
+The items of a sequence of known length are ordinary tensors; where a call decides the length, they are one or two
+(`stacked_sequences`, `joined_sequences`).
 
 Source: ONNX operator reference (Sequence*, SplitToSequence, ConcatFromSequence, Optional*).
 """
@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+import tilewright.compiler.frontends.onnx.joined_sequences as joints
 import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
@@ -20,11 +21,13 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import KNOWN, Call
+from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import (
+    ChosenOptional,
     Held,
+    JoinedSequence,
     Nothing,
     StackedSequence,
     TensorSequence,
@@ -90,9 +93,12 @@ def _chosen(call: Call, place: Tensor, first: int, items: Sequence[Tensor]) -> T
 
 def _insert(call: Call) -> Held:
     held = call.held(0)
-    if isinstance(held, StackedSequence):
+    if isinstance(held, StackedSequence | JoinedSequence):
         place = None if call.is_nothing(2) else call.tensor(2)
-        return lists.insert(call.maker, held, call.tensor(1), place)
+        given = call.tensor(1), place
+        if isinstance(held, JoinedSequence):
+            return joints.insert(call.maker, held, *given)
+        return lists.insert(call.maker, held, *given)
     items, x = list(call.sequence(0).items), call.tensor(1)
     count = len(items)
     # Behind the last item is a place, too.
@@ -117,8 +123,10 @@ def _inserted(call: Call, items: list[Tensor], x: Tensor, chosen: Tensor) -> lis
 
 def _erase(call: Call) -> Held:
     held = call.held(0)
-    if isinstance(held, StackedSequence):
+    if isinstance(held, StackedSequence | JoinedSequence):
         place = None if call.is_nothing(1) else call.tensor(1)
+        if isinstance(held, JoinedSequence):
+            return joints.erase(call.maker, held, place)
         return lists.erase(call.maker, held, place)
     items = list(call.sequence(0).items)
     if not items:
@@ -136,6 +144,8 @@ def _at(call: Call) -> Tensor:
     held = call.held(0)
     if isinstance(held, StackedSequence):
         return lists.at(call.maker, held, call.tensor(1))
+    if isinstance(held, JoinedSequence):
+        return joints.at(call.maker, held, call.tensor(1))
     items = call.sequence(0).items
     place = _item(call, 1, len(items))
     if isinstance(place, int):
@@ -155,6 +165,8 @@ def _length(call: Call) -> Tensor:
     held = call.held(0)
     if isinstance(held, StackedSequence):
         return lists.length(call.maker, held)
+    if isinstance(held, JoinedSequence):
+        return joints.length(call.maker, held)
     return call.maker.scalar(len(call.sequence(0).items), dtypes.i64)
 
 
@@ -163,6 +175,8 @@ def _concat(call: Call) -> Tensor:
     if isinstance(held, StackedSequence):
         axis, new_axis = call.integer("axis"), call.flag("new_axis")
         return lists.concat(call.maker, held, axis, new_axis=new_axis)
+    if isinstance(held, JoinedSequence):
+        return joints.concat(held, call.integer("axis"), new_axis=call.flag("new_axis"))
     e, items = call.maker, list(call.sequence(0).items)
     if not items:
         raise UnsupportedError("an empty sequence is not supported here")
@@ -178,12 +192,8 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     elif call.tensor(1).rank == 1:
         return call.sized(1, "the sizes")
     else:
-        if not call.is_known(1):
-            call.maker.need(call.tensor(1))
-            raise UnsupportedError("the number of pieces depends on data", hint=KNOWN)
         part = call.number(1, "the size")
-    if not isinstance(dim, int):
-        raise UnsupportedError("a sequence of dynamic length is not supported")
+    assert isinstance(dim, int), "the others are joined"
     if part < 1:
         raise ModelError(f"size of the pieces is {part}")
     return [min(part, dim - start) for start in range(0, dim, part)]
@@ -197,6 +207,13 @@ def _is_by_one(call: Call) -> bool:
     return is_one and call.number(1, "the size") == 1
 
 
+def _decides_count(call: Call, dim: Dim, sizes: Tensor) -> bool:
+    """Whether only a call knows how many pieces there are."""
+    if sizes.rank:
+        return not isinstance(sizes.shape[0], int)
+    return not isinstance(dim, int) or not call.is_known(1)
+
+
 def _split_to_sequence(call: Call) -> Held:
     e, x = call.maker, call.tensor(0)
     axis = call.axis(x.rank, 0)
@@ -204,6 +221,10 @@ def _split_to_sequence(call: Call) -> Held:
     if not isinstance(x.shape[axis], int) and _is_by_one(call):
         keeps = keepdims or not call.is_nothing(1)
         return lists.split(e, x, axis, keepdims=keeps)
+    sizes = None if call.is_nothing(1) else call.tensor(1)
+    if sizes is not None and _decides_count(call, x.shape[axis], sizes):
+        make = joints.pieces if sizes.rank else joints.even_pieces
+        return make(e, x, axis, sizes)
     pieces = split(e, x, axis, _split_sizes(call, x.shape[axis]))
     if call.is_nothing(1) and not keepdims:
         pieces = [e.squeeze(p, (axis,)) for p in pieces]
@@ -213,7 +234,7 @@ def _split_to_sequence(call: Call) -> Held:
 def _map(call: Call) -> list[Held | None]:
     """The body once per item; sequences advance together, tensors stay."""
     first, *others = call.inputs
-    if any(isinstance(held, StackedSequence) for held in call.inputs):
+    if any(isinstance(held, StackedSequence | JoinedSequence) for held in call.inputs):
         raise UnsupportedError("a sequence whose length depends on data is not mapped")
     if not isinstance(first, TensorSequence):
         raise ModelError("operand 1 is not a sequence")
@@ -243,6 +264,9 @@ def _optional(call: Call) -> Held:
 
 
 def _has_element(call: Call) -> Tensor:
+    held = call.held(0)
+    if isinstance(held, ChosenOptional):
+        return held.is_there
     return call.maker.constant(np.array(not call.is_nothing(0)))
 
 
@@ -250,6 +274,9 @@ def _get_element(call: Call) -> Held:
     held = call.held(0)
     if held is None or isinstance(held, Nothing):
         raise ModelError("the optional is empty")
+    if isinstance(held, ChosenOptional):
+        control.require(call.maker, held.is_there, 1, "there")
+        return held.value
     return held
 
 

@@ -71,7 +71,7 @@ def length(e: NodeMaker, held: StackedSequence) -> Tensor:
 
 def at(e: NodeMaker, held: StackedSequence, place: Tensor) -> Tensor:
     """The item at a place, counted from the end where it is negative; another is refused in the call."""
-    found = _place(e, place, length(e, held), 1)
+    found = place_among(e, place, length(e, held), 1)
     return e.op("gather", held.items, found, axis=0)
 
 
@@ -83,7 +83,7 @@ def insert(
     more = e.concat([items, _as_item(e, x, items)], 0)
     if place is not None:
         count = length(e, held)
-        found = _place(e, place, count, 0)
+        found = place_among(e, place, count, 0)
         numbers = e.iota((more.shape[0],), 0)
         one = e.scalar(1, dtypes.i64)
         before = e.op("less", numbers, found)
@@ -98,7 +98,7 @@ def erase(e: NodeMaker, held: StackedSequence, place: Tensor | None) -> StackedS
     """Without one item, the last where no place is given."""
     count = length(e, held)
     last = e.op("sub", count, e.scalar(1, dtypes.i64))
-    found = _place(e, last if place is None else place, count, 1)
+    found = place_among(e, last if place is None else place, count, 1)
     (left,) = control.read_sizes(e, e.reshape(last, (1,)), "items")
     numbers = e.iota((left,), 0)
     behind = e.cast(e.op("less_equal", found, numbers), dtypes.i64)
@@ -139,7 +139,7 @@ def _as_item(e: NodeMaker, x: Tensor, items: Tensor) -> Tensor:
     return e.unsqueeze(x, (0,))
 
 
-def _place(e: NodeMaker, place: Tensor, count: Tensor, behind: int) -> Tensor:
+def place_among(e: NodeMaker, place: Tensor, count: Tensor, behind: int) -> Tensor:
     """A position of an item, or up to `behind` = 0 behind the last; one that is none fails the call."""
     given = e.cast(e.reshape(place, ()), dtypes.i64)
     zero = e.scalar(0, dtypes.i64)

@@ -38,8 +38,42 @@ class StackedSequence:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class JoinedSequence:
+    """An ONNX sequence whose length, and the size of whose items along one axis, a call decides.
+
+    Attributes:
+        items: one after the other along that axis.
+        sizes: i64, how much of it each item has.
+        axis: of the items.
+        decided_by: the tensors that decide how many there are.
+    """
+
+    items: Tensor
+    sizes: Tensor
+    axis: int
+    decided_by: tuple[Tensor, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Nothing:
     """An ONNX optional without a value."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenOptional:
+    """An ONNX optional of which data decides whether it has a value.
+
+    Attributes:
+        is_there: a truth value, a scalar.
+        value: a tensor of some elements where it is not there.
+        decided_by: the tensors that decide it.
+    """
+
+    is_there: Tensor
+    value: Tensor
+    decided_by: tuple[Tensor, ...] = ()
 
 
 @final
@@ -66,5 +100,13 @@ class HostValue:
     constant: Array | None = None
 
 
-Held = Tensor | TensorSequence | StackedSequence | Nothing | HostValue
+Held = (
+    Tensor
+    | TensorSequence
+    | StackedSequence
+    | JoinedSequence
+    | Nothing
+    | ChosenOptional
+    | HostValue
+)
 Operand = Held | Unknown

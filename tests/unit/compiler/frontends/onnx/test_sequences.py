@@ -62,12 +62,13 @@ def test_a_compiled_model_says_which_position_is_none() -> None:
         model(*given[:3], np.array(5))
 
 
-def test_how_many_pieces_there_are_has_to_be_known() -> None:
+def test_data_may_say_how_many_pieces_there_are() -> None:
     text = "graph (float[6] x, int64 n) => (int64 y) { s = SplitToSequence (x, n) y = SequenceLength (s) }"
-    with pytest.raises(ModelError, match="number of pieces depends on data") as caught:
-        load(onnx_models.parse(text))
-    assert "input_values" in str(caught.value)
-    assert load(onnx_models.parse(text), input_values={"n": np.array(4)}).outputs
+    graph = load(onnx_models.parse(text))
+    for size, count in ((1, 6), (4, 2), (6, 1), (9, 1)):
+        assert evaluate(graph, [np.zeros(6, np.float32), np.array(size)])[0] == count
+    with pytest.raises(InputError, match="expected at least 1"):
+        evaluate(graph, [np.zeros(6, np.float32), np.array(0)])
 
 
 @pytest.mark.parametrize("op", ["SequenceAt", "SequenceErase"])
