@@ -120,7 +120,7 @@ def cut(e: NodeMaker, x: Tensor, axes: Sequence[int], by: Cuts) -> Tensor:
 def spread(e: NodeMaker, values: Tensor, axes: Tensor, rank: int, default: int) -> Tensor:
     """Values that belong to `axes` as one for each axis, `default` where none is given."""
     others = e.constant(np.full(rank, default, np.int64))
-    return e.op("scatter_elements", others, counted(e, axes, rank), values, axis=0)
+    return e.op("scatter_elements", others, axes, values, axis=0)
 
 
 def counted(e: NodeMaker, axes: Tensor, rank: int) -> Tensor:
@@ -146,7 +146,9 @@ def by_axes(
     found = {sum(1 << a for a in c): c for c in itertools.combinations(possible, count)}
     if len(found) > _MOST_CASES:
         raise UnsupportedError(f"the axes depend on data, in one of {len(found)} ways")
-    front = counted(e, e.reshape(axes, (count,)), rank)
-    bits = e.op("gather", e.constant(1 << np.arange(rank)), front, axis=0)
+    # Counts from the end itself, once; an axis that is none fails the call.
+    bits = e.op(
+        "gather", e.constant(1 << np.arange(rank)), e.reshape(axes, (count,)), axis=0
+    )
     code = e.op("reduce_sum", bits, axes=(0,), keepdims=False)
     return control.switch(e, code, list(found), lambda key: build(found[key]))

@@ -211,9 +211,14 @@ class Call:
 
     def one_size(self, index: int, subject: str, low: int = 0) -> Dim:
         """An integer operand of one element as a size, at least `low`."""
-        count = element_count(self.tensor(index).shape)
+        tensor = self.tensor(index)
+        count = element_count(tensor.shape)
         if isinstance(count, int) and count != 1:
             raise ModelError(f"{subject} has {count} elements, expected 1")
+        if not isinstance(count, int):
+            # Exporters declare the one element as a vector of any length.
+            one = self.maker.reshape(tensor, (1,))
+            self.inputs = [*self.inputs[:index], one, *self.inputs[index + 1 :]]
         (found,) = self.sized(index, subject, low)
         if isinstance(found, int) and found < low:
             raise ModelError(f"{subject} is {found}, expected at least {low}")

@@ -340,8 +340,12 @@ def _tensor_scatter(call: Call) -> Tensor:
     if start is not None:
         first = e.unsqueeze(e.cast(start, dtypes.i64), range(1, update.rank))
         place = e.op("add", place, first)
+    size = e.dim(cache.shape[axis])
     if mode == "circular":
-        place = e.op("mod", place, e.dim(cache.shape[axis]))
+        place = e.op("mod", place, size)
+    elif start is not None:
+        # A position is none that counts from the end: as one behind the cache it fails the call.
+        place = e.op("where", e.op("less", place, computed.whole(e, 0)), size, place)
     places = e.broadcast_to(place, update.shape)
     return e.op("scatter_elements", cache, places, update, axis=axis)
 

@@ -19,10 +19,12 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.signature import MAX_DIM
 from tilewright.compiler.frontends.onnx.tensors import (
     dtype_of,
     shape_of,
@@ -151,10 +153,14 @@ def _reshape_by_data(call: Call, x: Tensor, *, allow_zero: bool) -> Tensor:
     if not allow_zero:
         own = e.dims([x.shape[i] if i < x.rank else 0 for i in range(rank)])
         shape = e.op("where", e.op("equal", shape, zero), own, shape)
-    is_open = e.op("less", shape, zero)
+    open_size = e.scalar(-1, dtypes.i64)
+    is_open = e.op("equal", shape, open_size)
     given = e.op("where", is_open, one, shape)
     product = e.op("reduce_prod", given, axes=(0,), keepdims=True)
     rest = e.op("div", e.dim(element_count(x.shape)), e.op("max", product, one))
+    # Two that are open, as what is less than -1, are no sizes, and refused as such.
+    opens = e.op("reduce_sum", e.cast(is_open, dtypes.i64), axes=(0,), keepdims=True)
+    rest = e.op("where", e.op("less_equal", opens, one), rest, open_size)
     sizes = control.read_sizes(e, e.op("where", is_open, rest, shape), "shape")
     # The sizes that are open follow from the others; the rest is for the call to check.
     e.assume(element_count(sizes), element_count(x.shape))
@@ -228,18 +234,28 @@ def _expand_by_data(call: Call, x: Tensor) -> Tensor:
     own: list[Dim] = [1] * (rank - x.rank) + list(x.shape)
     wanted: list[Dim] = [1] * (rank - len(given)) + list(given)
     shape: list[Dim] = []
-    for size, target in zip(own, wanted, strict=True):
-        are_open = not isinstance(size, int) and not isinstance(target, int)
-        if are_open and size != target:
-            raise UnsupportedError(
-                f"size '{size}' may be 1 or not where data says how large",
-                hint=f"give '{size}' a number with input_shapes",
-            )
-        shape.append(target if size == 1 else size)
-        if size != 1 and not isinstance(target, int):
+    x = e.reshape(x, own)
+    for axis, (size, target) in enumerate(zip(own, wanted, strict=True)):
+        if not isinstance(size, int) and target not in (1, size):
+            x = _repeated(e, x, axis, target)
+            size = x.shape[axis]
+        elif size != 1 and not isinstance(target, int):
             # 1 or the size itself.
             e.assume((target - 1) * (target - size), 0)
-    return e.broadcast_to(e.reshape(x, own), shape)
+        shape.append(target if size == 1 else size)
+    return e.broadcast_to(x, shape)
+
+
+def _repeated(e: NodeMaker, x: Tensor, axis: int, target: Dim) -> Tensor:
+    """An axis whose size may be 1, in which case it becomes as long as `target`, which may be 1, too."""
+    size = e.dims((x.shape[axis],))
+    wanted, one = e.dims((target,)), e.scalar(1, dtypes.i64)
+    is_one = e.op("equal", size, one)
+    agrees = e.op("logical_or", e.op("equal", wanted, one), e.op("equal", wanted, size))
+    control.require(e, e.op("logical_or", is_one, agrees), 1, "fits")
+    (found,) = control.read_sizes(e, e.op("where", is_one, wanted, size), "size")
+    last = e.op("sub", size, one)
+    return e.op("gather", x, e.op("min", e.iota((found,), 0), last), axis=axis)
 
 
 def _range_by_data(call: Call) -> Tensor:
@@ -250,7 +266,10 @@ def _range_by_data(call: Call) -> Tensor:
     if dtype.is_float:
         steps = [e.cast(t, dtypes.f64) for t in (start, limit, delta)]
         ratio = e.op("div", e.op("sub", steps[1], steps[0]), steps[2])
-        count = e.cast(e.op("ceil", ratio), dtypes.i64)
+        # What is no number of elements, as behind a step of 0, is refused as a size.
+        is_count = e.op("less", e.op("abs", ratio), e.scalar(MAX_DIM, dtypes.f64))
+        fit = e.op("max", e.op("ceil", ratio), e.scalar(0, dtypes.f64))
+        count = e.cast(e.op("where", is_count, fit, e.scalar(-1, dtypes.f64)), dtypes.i64)
     else:
         first, last, step = (e.cast(t, dtypes.i64) for t in (start, limit, delta))
         zero, one = e.scalar(0, dtypes.i64), e.scalar(1, dtypes.i64)
@@ -259,7 +278,9 @@ def _range_by_data(call: Call) -> Tensor:
         span = e.op("max", e.op("where", forward, ahead, back), zero)
         stride = e.op("max", e.op("abs", step), one)
         count = e.op("div", e.op("add", span, e.op("sub", stride, one)), stride)
-    (length,) = control.read_sizes(e, e.op("max", count, e.scalar(0, dtypes.i64)), "length")
+        none = e.scalar(-1, dtypes.i64)
+        count = e.op("where", e.op("equal", step, zero), none, count)
+    (length,) = control.read_sizes(e, count, "length")
     index = e.cast(e.iota((length,), 0), dtype)
     return e.op("add", e.op("mul", index, delta), start)
 
