@@ -31,6 +31,7 @@ from tilewright.base.text import plural
 from tilewright.compiler.frontends.onnx import (
     ImportedModel,
     Items,
+    defaults_of,
     items_of,
     load_model,
     needed_inputs,
@@ -105,6 +106,7 @@ class PreparedModel(BackendRep):
         self._inputs: list[ValueInfoProto] = [
             v for v in model.graph.input if v.name not in held
         ]
+        self._defaults: frozenset[str] = defaults_of(model)
         self._by_structure: list[str] = [
             v.name for v in self._inputs if needs_items(v.type)
         ]
@@ -154,7 +156,8 @@ class PreparedModel(BackendRep):
         """The outputs for `inputs`, in order.
 
         Args:
-            inputs: a sequence, a mapping by name, or the one input: arrays, lists, dicts or None.
+            inputs: a sequence, a mapping by name, or the one input: arrays, lists, dicts or None; a mapping may
+                have other values for initializers that are inputs, too, for which the model is compiled again.
             kwargs: none are known.
 
         Raises: InputError for what does not fit; ModelError where a call needs what is not supported.
@@ -169,6 +172,7 @@ class PreparedModel(BackendRep):
                 for name in self._fixed
                 if np.asarray(given[name]).size <= _MOST_FIXED_ELEMENTS
             }
+            fixed |= {n: np.asarray(given[n]) for n in self._defaults & given.keys()}
             try:
                 return self._variant(items, fixed).run(given)
             except ModelError:
@@ -190,7 +194,9 @@ class PreparedModel(BackendRep):
 
     def _by_name(self, inputs: Any) -> dict[str, object]:
         names = [v.name for v in self._inputs]
-        if isinstance(inputs, Mapping) and set(cast("Any", inputs)) == set(names):
+        if isinstance(inputs, Mapping) and (
+            set(cast("Any", inputs)) - self._defaults == set(names)
+        ):
             return dict(cast("Mapping[str, object]", inputs))
         listed = list(cast("Any", inputs)) if isinstance(inputs, list | tuple) else [inputs]
         if len(listed) != len(names):

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import tilewright as tw
 import tilewright.onnx_backend as backend
 from tilewright.base.errors import InputError, ModelError, UserError
 
@@ -207,3 +208,24 @@ def test_devices_options_and_models_that_do_not_fit() -> None:
     assert backend.is_compatible(found)
     found.graph.node[0].op_type = "Vanish"
     assert not backend.is_compatible(found)
+
+
+@pytest.mark.parametrize("ir_version", [3, 10])
+def test_an_initializer_that_is_an_input_may_have_another_value(ir_version: int) -> None:
+    made = model(
+        "graph (float[2] x) => (float[2] y) <float[2] w = {2, 3}> { y = Mul(x, w) }"
+    )
+    made.graph.input.append(helper.make_tensor_value_info("w", F, [2]))
+    made.ir_version = ir_version
+    prepared = backend.prepare(made)
+    x, w = np.array([1, 2], np.float32), np.array([-1, 5], np.float32)
+    np.testing.assert_array_equal(prepared.run({"x": x})[0], [2, 6])
+    if ir_version == 3:
+        with pytest.raises(InputError, match="there is no input 'w'"):
+            prepared.run({"x": x, "w": w})
+        with pytest.raises(UserError, match="no input of the model"):
+            tw.compile(made, input_values={"w": w})
+        return
+    np.testing.assert_array_equal(prepared.run({"x": x, "w": w})[0], [-1, 10])
+    np.testing.assert_array_equal(prepared.run([x])[0], [2, 6])
+    np.testing.assert_array_equal(tw.compile(made, input_values={"w": w})(x), [-1, 10])

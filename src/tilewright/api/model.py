@@ -125,7 +125,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores of this process.
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
-        input_values: inputs that become constants, such as a shape that a model takes as data.
+        input_values: inputs that become constants, such as a shape that a model takes as data, or an initializer of ONNX that is an
+            input, too, which another value replaces.
         precision: `"bf16"` or `"f16"` rounds operands of matrix products and convolutions (`docs/numerics.md`), sums stay f32.
         check_indices: let calls fail (InputError) for indices out of range, else clamp; default: `TILEWRIGHT_CHECK_INDICES`, else yes.
         schedules: your own for kernels by name or pattern (`"matmul_*"`): a function that gets a kernel

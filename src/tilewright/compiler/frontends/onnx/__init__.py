@@ -36,6 +36,7 @@ from tilewright.compiler.frontends.onnx.load import (
 )
 from tilewright.compiler.frontends.onnx.model import (
     Source,
+    defaults_of,
     read_metadata,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "Source",
     "Status",
     "coverage",
+    "defaults_of",
     "expose",
     "items_of",
     "load",

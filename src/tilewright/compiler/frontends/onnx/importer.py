@@ -47,6 +47,7 @@ from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
     OLDEST_OPSET,
     OpenModel,
+    defaults_of,
     normal_domain,
     opset_versions,
 )
@@ -184,8 +185,8 @@ class Importer:
                 scope.names[name] = Unknown()
 
     def _inputs(self, proto: GraphProto, scope: Scope) -> None:
-        # Up to IR version 3 every initializer is listed as an input too; later that makes it a
-        # default that a caller could replace.  A compiled model keeps the default.
+        for name in defaults_of(self.model.proto) & self._input_values.keys():
+            del scope.names[name]
         inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
         dimensions = Dimensions(inputs, self._input_shapes, self._assumed)
         known = [text_of(v.name) for v in inputs]

@@ -138,6 +138,18 @@ def opset_versions(proto: ModelProto) -> dict[str, int]:
     return found
 
 
+def defaults_of(proto: ModelProto) -> frozenset[str]:
+    """The initializers that a caller may replace: those that are inputs, too.
+
+    Up to IR version 3 every initializer is listed as an input, and none may be.  A compiled model keeps what it has.
+    """
+    if proto.ir_version < 4:
+        return frozenset()
+    stored = [text_of(t.name) for t in proto.graph.initializer]
+    stored += [text_of(t.values.name) for t in proto.graph.sparse_initializer]
+    return frozenset(text_of(v.name) for v in proto.graph.input) & frozenset(stored)
+
+
 def normal_domain(domain: str) -> str:
     """The empty string for both spellings of ONNX's own domain."""
     return "" if domain == "ai.onnx" else domain

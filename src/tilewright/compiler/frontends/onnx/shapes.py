@@ -37,6 +37,9 @@ from tilewright.compiler.graph.contents import Contents, Ratio
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
+_MOST_STORED: Final = 1 << 24
+"""Elements of what is filled with one number; more are filled where they are needed, not before."""
+
 
 def constant_value(call: Call) -> Array:
     """The array a Constant node holds, whichever attribute carries it."""
@@ -87,7 +90,8 @@ def _constant_of_shape(call: Call) -> Tensor:
         # A view with strides of zero: costs nothing until someone needs the bytes.
         whole = tuple(int(d) for d in shape if isinstance(d, int))
         shape_of(whole)
-        return call.maker.constant(np.broadcast_to(scalar.reshape(()), whole))
+        if math.prod(whole) <= _MOST_STORED:
+            return call.maker.constant(np.broadcast_to(scalar.reshape(()), whole))
     return call.maker.broadcast_to(call.maker.constant(scalar.reshape(())), shape)
 
 

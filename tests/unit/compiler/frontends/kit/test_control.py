@@ -122,11 +122,6 @@ def test_branches_of_different_ranks_are_refused() -> None:
             "node 'y' (Loop)",
             "hint: give it one rank and type, or the number of trips as a constant",
         ),
-        (
-            "graph (float[N] x, int64[1] k) => (float[K] y) { y = Expand(x, k) }",
-            "node 'y' (Expand)",
-            "hint: give 'N' a number with input_shapes",
-        ),
     ],
 )
 def test_a_refusal_names_the_node_and_what_helps(text: str, node: str, remedy: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright
 from fakes import onnx_models
 from tilewright.base.errors import DeviceError, InputError, TilewrightError
 from tilewright.compiler.frontends.onnx import load
@@ -104,3 +105,14 @@ def test_a_count_is_one_number_whatever_its_vector_is_declared_as() -> None:
     np.testing.assert_array_equal(run(text, X, [2]), X[:, :-3:-1])
     with pytest.raises(InputError):
         run(text, X, [2, 2])
+
+
+@pytest.mark.parametrize(
+    "rest", ["y = ConstantOfShape(s)", "a = ConstantOfShape(s) y = ReduceSum(a)"]
+)
+def test_what_no_memory_holds_is_not_made_before_a_call(rest: str) -> None:
+    text = f"graph (float[1] x) => (float[N] y) <int64[2] s = {{1048576, 1048576}}> {{ {rest} }}"
+    model = tilewright.compile(onnx_models.parse(text), threads=1, jobs=1)
+    if "Reduce" not in rest:
+        with pytest.raises(DeviceError, match="no memory for 4398046511104 bytes"):
+            model(np.zeros(1, np.float32))
