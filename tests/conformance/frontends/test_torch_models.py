@@ -63,6 +63,15 @@ def test_named_sizes_are_decided_by_calls_and_their_ranges_hold() -> None:
         model(torch.randn(65, 16))
 
 
+def test_sizes_that_torch_finds_by_itself_may_be_one_and_none() -> None:
+    module, auto = perceptron(), torch.export.Dim.AUTO
+    model = tw.compile(
+        module, args=(torch.randn(5, 3, 16),), dynamic_shapes=({0: auto, 1: auto},)
+    )
+    for shape in ((1, 3, 16), (4, 1, 16), (1, 1, 16), (0, 2, 16), (7, 9, 16)):
+        agree(model, module, torch.randn(shape))
+
+
 class Counting(nn.Module):
     """Keeps a sum of what it saw; takes and gives structures."""
 

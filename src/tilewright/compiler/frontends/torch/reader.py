@@ -51,6 +51,19 @@ def sizes_of(nodes: Iterable[Any], ranges: Mapping[Any, Any]) -> Sizes:
     return Sizes(ranges, {})
 
 
+def _held_ranges(ranges: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The ranges that calls of an exported program are held to.
+
+    Torch traces a size of an input that nothing limits as at least 2, and lets calls have 0 and 1.
+    """
+    return {
+        symbol: type(bounds)(0, bounds.upper)
+        if bounds.lower == 2 and not str(symbol).startswith("u")
+        else bounds
+        for symbol, bounds in ranges.items()
+    }
+
+
 def _names(environment: Any) -> dict[str, str]:
     """Names of the user by symbol of torch."""
     given = getattr(environment, "source_name_to_debug_name", {})
@@ -71,7 +84,7 @@ def _text(name: Any) -> str:
 def read_exported(exported: Any, name: str) -> Program:
     """An exported program without side effects as data."""
     graph, signature = exported.graph, exported.graph_signature
-    sizes = sizes_of(graph.nodes, exported.range_constraints)
+    sizes = sizes_of(graph.nodes, _held_ranges(exported.range_constraints))
     reader = Reader(graph, sizes)
     mutated = {
         spec.target
