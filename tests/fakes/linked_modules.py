@@ -38,11 +38,11 @@ class LinkedModule(Module):
     def __init__(self, target: Target | None = None) -> None:
         super().__init__()
         self.target: Target = target or Target.host()
-        self.asked: list[tuple[str, Path | None]] = []
+        self.asked: list[LinkOptions] = []
 
     def link_files(self, options: LinkOptions) -> LinkFiles:
         name = options.name
-        self.asked.append((name, options.weights))
+        self.asked.append(options)
         return LinkFiles(
             name=name,
             arch=self.target.arch,

@@ -182,7 +182,7 @@ def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
             compiled.origin,
         ),
     )
-    return _to_link(host, code_files, target, has_model=True)
+    return _to_link(host, code_files, target, options, has_model=True)
 
 
 def kernel_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
@@ -202,13 +202,20 @@ def kernel_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
         symbol_prefix=options.symbol_prefix,
         texts=describe_library(name, code_files, targets, (), (), compiled.origin),
     )
-    return _to_link(host, code_files, compiled.parts[0].target, has_model=False)
+    target = compiled.parts[0].target
+    return _to_link(host, code_files, target, options, has_model=False)
 
 
 def _to_link(
-    host: HostSources, kernels: Mapping[str, bytes], target: Target, *, has_model: bool
+    host: HostSources,
+    kernels: Mapping[str, bytes],
+    target: Target,
+    options: LinkOptions,
+    *,
+    has_model: bool,
 ) -> LinkFiles:
     """The host side and the kernels, which are objects or sources."""
+    host = host.closed() if options.is_closed else host
     sources = {name: data for name, data in kernels.items() if name.endswith(".c")}
     assert not sources.keys() & host.files.keys(), "kernels and host side are files apart"
     objects = {name: data for name, data in kernels.items() if name not in sources}

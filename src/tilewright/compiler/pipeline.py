@@ -336,7 +336,9 @@ def make_requests(
     for group in groups:
         naive = group.naive
         by_user = trace_for(options.schedules, naive.name, replace(naive, name=KEY_NAME))
-        requests.append(KernelRequest(naive, target, options.threads, by_user))
+        requests.append(
+            KernelRequest(naive, target, options.threads, by_user, naive_text=group.text)
+        )
     return with_decisions(requests, options.store)
 
 

@@ -17,10 +17,12 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
 from tilewright.compiler.frontends.onnx import CoverageReport, Status
-from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import TensorType, Trait
-from tilewright.compiler.kernel.ir import Space
+from tilewright.compiler.kernel.ir import Kernel, Space
 from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.lowering import kernel_uses
+from tilewright.compiler.lowering.build_kernel import build_kernel
 from tilewright.compiler.lowering.kernel_uses import find_kernels, is_kernel
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.packaging.archive import make_artifact
@@ -80,6 +82,26 @@ def test_nodes_that_differ_in_constants_alone_share_a_kernel() -> None:
     dispatches = [step.target for step in plan.steps if step.kind == "dispatch"]
     assert len(dispatches) == 3 * len(set(dispatches))
     assert {record.name for record in compiled.kernels[0]} == set(dispatches)
+
+
+def test_a_kernel_is_built_once_for_nodes_that_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(dtypes.f32, (4, 8)))
+    for _ in range(5):
+        x = b.softmax(b.relu(x), axis=-1)
+    b.output("y", x)
+    built: list[str] = []
+
+    def build(node: Node, name: str) -> Kernel:
+        built.append(node.op)
+        return build_kernel(node, name)
+
+    monkeypatch.setattr(kernel_uses, "build_kernel", build)
+    groups = find_kernels(b.graph)
+    assert sorted(built) == ["relu", "softmax"]
+    assert [len(group.nodes) for group in groups] == [5, 5]
 
 
 def test_a_compilation_yields_a_part_and_kernels_per_target() -> None:

@@ -48,7 +48,7 @@ class KernelRequest:
     """A kernel that is wanted: its naive loops, for a target and a number of threads.
 
     `by_user` are the steps of a schedule of the user's; None leaves it to the rules, which take `decisions`, or what
-    the cost model likes best.
+    the cost model likes best.  `naive_text` is what the naive kernel prints, under any name, where somebody knows it.
     """
 
     naive: Kernel
@@ -56,6 +56,7 @@ class KernelRequest:
     threads: int
     by_user: UserTrace | None = None
     decisions: Decisions | None = None
+    naive_text: str = ""
 
     def schedule(self) -> Kernel:
         """The kernel with its loops tiled, fused and bound to a grid."""
@@ -76,7 +77,7 @@ class KernelRequest:
     def key(self) -> str:
         """Where the cache keeps the answer; kernels that differ in their name alone share it."""
         naive, target = self.naive, self.target
-        text = kernel_text(naive).removeprefix(f"kernel {naive.name}")
+        _, _, text = (self.naive_text or kernel_text(naive)).partition("(")
         found = {s.name: s for s in naive.dims}
         for parameter in naive.parameters:
             for dim in parameter.buffer.shape:

@@ -23,6 +23,18 @@ def fingerprint(graph: Graph, *, hashes: ArrayHashes | None = None) -> str:
     return digest.hexdigest()
 
 
+def node_fingerprint(node: Node, hashes: ArrayHashes) -> str:
+    """The same of one node: nodes of one hash differ in names, in where they come from, and in what they read.
+
+    Operands count by their types, symbols of sizes by their names.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    _feed_node(
+        digest, node, ["_" if v is None else str(v.type) for v in node.operands], hashes
+    )
+    return digest.hexdigest()
+
+
 def same(left: Graph, right: Graph) -> bool:
     """Whether the two graphs are equal but for names and locations."""
     return difference(left, right) is None
@@ -95,16 +107,22 @@ def _feed(digest: hashlib.blake2b, graph: Graph, hashes: ArrayHashes) -> None:
         digest.update(f"input {value.type};".encode())
     for node in graph.nodes:
         operands = ["_" if v is None else str(number.get(v)) for v in node.operands]
-        attributes = [
-            f"{name}={attribute_key(value, hashes)}"
-            for name, value in sorted(node.attributes.items())
-        ]
-        types = [str(v.type) for v in node.results]
-        digest.update(f"{node.op}{operands}{attributes}{types};".encode())
-        for region in node.regions:
-            digest.update(b"{")
-            _feed(digest, region, hashes)
-            digest.update(b"}")
+        _feed_node(digest, node, operands, hashes)
         for value in node.results:
             number[value] = len(number)
     digest.update(f"return {[number.get(v) for v in graph.outputs]}".encode())
+
+
+def _feed_node(
+    digest: hashlib.blake2b, node: Node, operands: list[str], hashes: ArrayHashes
+) -> None:
+    attributes = [
+        f"{name}={attribute_key(value, hashes)}"
+        for name, value in sorted(node.attributes.items())
+    ]
+    types = [str(v.type) for v in node.results]
+    digest.update(f"{node.op}{operands}{attributes}{types};".encode())
+    for region in node.regions:
+        digest.update(b"{")
+        _feed(digest, region, hashes)
+        digest.update(b"}")

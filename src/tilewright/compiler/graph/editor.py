@@ -15,6 +15,7 @@ belongs to it.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, cast, final
@@ -38,15 +39,21 @@ class Editor:
         self.graph: Graph = graph
         self.modified: bool = False
         self._unsorted: bool = False
-        self._order: dict[Node, int] = {}
-        self._next: dict[Node, Node] = {}
-        self._previous: dict[Node, Node] = {}
-        self._head: Node | None = None
-        self._tail: Node | None = None
+        nodes = graph.nodes
+        self._order: dict[Node, int] = {
+            node: place * _GAP for place, node in enumerate(nodes, 1)
+        }
+        if len(self._order) != len(nodes):
+            raise InternalError("a graph has a node twice", location=graph.name)
+        self._next: dict[Node, Node] = dict(itertools.pairwise(nodes))
+        self._previous: dict[Node, Node] = {
+            node: before for before, node in itertools.pairwise(nodes)
+        }
+        self._head: Node | None = nodes[0] if nodes else None
+        self._tail: Node | None = nodes[-1] if nodes else None
         # value -> node -> how many operands of the node are the value
         self._uses: dict[Value, dict[Node, int]] = {}
-        for node in graph.nodes:
-            self._link_after(self._tail, node)
+        for node in nodes:
             self._count(node)
 
     def __enter__(self) -> Editor:
@@ -112,6 +119,10 @@ class Editor:
     def is_output(self, value: Value) -> bool:
         """Whether the graph returns `value`."""
         return any(v is value for v in self.graph.outputs)
+
+    def is_used(self, value: Value) -> bool:
+        """Whether a node takes `value`, or the graph returns it."""
+        return bool(self._uses.get(value)) or self.is_output(value)
 
     # --- writing
 

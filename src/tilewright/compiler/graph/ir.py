@@ -104,7 +104,9 @@ class Node:
     @property
     def present_operands(self) -> tuple[Value, ...]:
         """The operands without the absent optional ones."""
-        return tuple(v for v in self.operands if v is not None)
+        if None not in self.operands:  # most often; asked for more often than anything else
+            return cast("tuple[Value, ...]", tuple(self.operands))
+        return tuple([v for v in self.operands if v is not None])
 
     @property
     def bound_sizes(self) -> tuple[Symbol, ...]:

@@ -53,7 +53,7 @@ class _Builder:
 
     def __init__(self, node: Node, name: str) -> None:
         self.node: Node = node
-        self.b: KernelBuilder = KernelBuilder(name, _symbols(node))
+        self.b: KernelBuilder = KernelBuilder(name, symbols_of(node))
         self.sources: dict[Value, Source] = {}
         self.operands: list[Buffer | None] = []
         self.results: list[Buffer] = []
@@ -164,7 +164,7 @@ def _same_bits(flat: Array) -> bool:
     return bool((raw == raw[0]).all())
 
 
-def _symbols(node: Node) -> list[Symbol]:
+def symbols_of(node: Node) -> list[Symbol]:
     """Every dimension symbol of the types and attributes of `node`, by name."""
     found: dict[str, Symbol] = {}
 

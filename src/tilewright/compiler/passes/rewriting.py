@@ -109,21 +109,17 @@ def apply_rewrites(
     """Apply `rewrites` in node order until a round changes nothing; counts by rewrite name."""
     counts: dict[str, int] = {}
     everywhere = tuple(rewrites.get("*", ()))
+    of_op = {op: (*own, *everywhere) for op, own in rewrites.items()}
     with Editor(graph) as edit:
         for _ in range(_MOST_ROUNDS):
             before = sum(counts.values())
             for node in edit.nodes():
-                if not node.results or not _is_used(edit, node):
-                    continue
-                candidates = (*rewrites.get(node.op, ()), *everywhere)
-                _try_rewrites(node, candidates, Emitter(edit, lookup, node), counts)
+                candidates = of_op.get(node.op, everywhere)
+                if candidates and any(map(edit.is_used, node.results)):
+                    _try_rewrites(node, candidates, Emitter(edit, lookup, node), counts)
             if sum(counts.values()) == before:
                 break
         return PassResult(edit.modified, counts)
-
-
-def _is_used(edit: Editor, node: Node) -> bool:
-    return any(edit.users(v) or edit.is_output(v) for v in node.results)
 
 
 def _try_rewrites(

@@ -38,6 +38,7 @@ from tilewright.runtime.library.factory_module import FactoryModule
 from tilewright.runtime.library.forms import (
     ARCHIVE,
     PROGRAMS,
+    SHARED,
     TEXTS,
     check_system,
 )
@@ -120,6 +121,8 @@ def _link_options(options: ExportOptions) -> LinkOptions:
         kernel_functions=options.kernel_functions,
         symbol_prefix=options.prefix,
         kernel_sources=options.path.suffix == ".c" and options.fcompile is None,
+        is_closed=options.form in (*SHARED.values(), *PROGRAMS)
+        and options.fcompile is None,
     )
 
 

@@ -68,6 +68,7 @@ class LinkOptions:
         kernel_functions: whether each kernel is a packed function, too.
         symbol_prefix: what the names of packed functions begin with, for a system library.
         kernel_sources: whether kernels are to be sources in C, not objects.
+        is_closed: whether what is linked is the end of it, so that no other linker sees the names inside.
     """
 
     name: str
@@ -75,6 +76,7 @@ class LinkOptions:
     kernel_functions: bool = False
     symbol_prefix: str = ""
     kernel_sources: bool = False
+    is_closed: bool = False
 
 
 class Linkable(Protocol):

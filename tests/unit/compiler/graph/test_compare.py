@@ -1,6 +1,12 @@
 from fakes import tiny_ops
-from tilewright.compiler.graph.compare import difference, fingerprint, same
+from tilewright.compiler.graph.compare import (
+    difference,
+    fingerprint,
+    node_fingerprint,
+    same,
+)
 from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.graph.text import ArrayHashes
 
 BASE = """graph @g<N: ..>(%x: f32[N, 2]) {
   %w: f32[2] = constant {value = f32[2] [1.0, 2.0]}
@@ -51,6 +57,18 @@ def test_regions_are_compared_inside():
     assert same(graph_of(text), graph_of(text))
     assert "region" in difference(graph_of(text), graph_of(other))
     assert fingerprint(graph_of(text)) != fingerprint(graph_of(other))
+
+
+def test_a_node_is_told_by_all_but_names_and_by_the_types_of_what_it_reads():
+    def print_of(text):
+        return node_fingerprint(graph_of(text).nodes[-1], ArrayHashes())
+
+    alike = [("%z", "%other"), ("[1.0, 2.0]", "[1.0, 2.5]"), ("add(%x, %w)", "neg(%x)")]
+    prints = {print_of(BASE.replace(old, new)) for old, new in alike}
+    assert prints == {print_of(BASE)}
+    others = [("count = 2", "count = 3"), ("N, 2", "N, 2, 1"), ("N", "M")]
+    prints |= {print_of(BASE.replace(old, new)) for old, new in others}
+    assert len(prints) == 1 + len(others)
 
 
 def test_nan_constants_are_equal_to_themselves():

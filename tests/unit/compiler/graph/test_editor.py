@@ -36,6 +36,22 @@ def test_uses_are_counted_with_outputs():
     assert not edit.modified
 
 
+def test_what_a_node_takes_or_the_graph_returns_is_used():
+    graph = chain()
+    edit = Editor(graph)
+    a, b, c = graph.nodes
+    assert all(edit.is_used(node.result) for node in (a, b, c))
+    graph.outputs[:] = [a.result]
+    assert not edit.is_used(c.result)
+
+
+def test_a_graph_with_a_node_twice_is_refused():
+    graph = chain()
+    graph.nodes.append(graph.nodes[0])
+    with pytest.raises(InternalError, match="twice"):
+        Editor(graph)
+
+
 def test_a_node_using_a_value_twice_is_no_sole_user():
     graph = parse_graph(
         "graph @g(%x: f32[2]) { %a: f32[2] = neg(%x) %b: f32[2] = add(%a, %a) return %b }",

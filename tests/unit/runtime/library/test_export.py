@@ -47,7 +47,18 @@ def test_names_begin_as_the_file_does_or_as_they_are_told(tmp_path: Path) -> Non
     module = LinkedModule()
     module.export_library(tmp_path / "libsmall-net.v2.a")
     module.export_library(tmp_path / "x.a", name="other")
-    assert [name for name, _ in module.asked] == ["small_net", "other"]
+    assert [options.name for options in module.asked] == ["small_net", "other"]
+
+
+def test_only_what_is_linked_again_has_a_core_under_names_of_its_own(
+    tmp_path: Path,
+) -> None:
+    module = LinkedModule()
+    for form in ("net.so", "net.a", "net.o", "net.tar"):
+        module.export_library(tmp_path / form)
+    module.export_library(tmp_path / "mine.so", fcompile=lambda path, files: None)
+    closed = [options.is_closed for options in module.asked]
+    assert closed == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("form", ["net.o", "net.a"])

@@ -6,6 +6,7 @@ Called by exports, which compile and link it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.arena import align
@@ -81,6 +82,13 @@ class HostSources:
     link_flags: tuple[str, ...]
     functions: Mapping[str, str]
     loader_symbols: tuple[str, ...] = ()
+
+    def closed(self) -> HostSources:
+        """The same for a file that is linked once and for all, where no other linker sees the core's names.
+
+        They need not be the library's, so the core's objects are those of every other such file.
+        """
+        return replace(self, files={**self.files, **core_files(None)})
 
 
 def make_host_sources(

@@ -15,6 +15,14 @@ from tilewright.compiler.packaging.library.sources import FLAGS
 STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
 
 
+def test_without_a_name_the_core_keeps_its_names() -> None:
+    named, plain = core_files("net"), core_files(None)
+    header = f"{FOLDER}/tw_names.h"
+    assert b"#define tw_pool_create net_tw_pool_create\n" in named[header]
+    assert plain[header].count(b"#define") == 1
+    assert {**named, header: b""} == {**plain, header: b""}
+
+
 @pytest.mark.slow
 def test_every_symbol_of_the_core_begins_with_the_models_name(tmp_path: Path) -> None:
     if shutil.which("nm") is None:
