@@ -89,7 +89,8 @@ def greedy(model: LanguageModel, tokens: Sequence[int], count: int) -> list[int]
 
 def compare_texts(options: argparse.Namespace) -> None:
     """Greedy texts of all prompts; where two part, by how much."""
-    model, exact = LanguageModel(options.model, context=1024), Exact(options.model)
+    model = LanguageModel(options.model, context=1024, precision=options.precision)
+    exact = Exact(options.model)
     peer = Peer(options.peer, options.model, 1)
     equal = explained = 0
     for prompt in PROMPTS[: options.prompts]:
@@ -141,7 +142,9 @@ def timed(
 def compare_speed(options: argparse.Namespace) -> None:
     """Prompts and tokens behind them, in turn."""
     for threads in options.threads:
-        model = LanguageModel(options.model, context=1024, threads=threads)
+        model = LanguageModel(
+            options.model, context=1024, threads=threads, precision=options.precision
+        )
         peer = Peer(options.peer, options.model, threads)
         for length in options.lengths:
             tokens = [
@@ -193,6 +196,7 @@ def main(arguments: Sequence[str]) -> None:
         "--clock", choices=("perf_counter", "process_time"), default="perf_counter",
         help="process_time: of the processor, for one thread on a machine that others use",
     )  # fmt: skip
+    parser.add_argument("--precision", choices=("f32", "i8"), default="f32", help="ours")
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--tokens", type=int, default=200)
     options = parser.parse_args(arguments)

@@ -78,6 +78,20 @@ MODEL_ROWS: Final = (
     ModelRow("int8", "minilm_l6_dynamic", "MiniLM dynamic int8", "peer", None),
     ModelRow("int8", "gpt2_decode_int4", "GPT-2 decode, weights int4", "peer", None),
     ModelRow("int8", "llama_decode_int4", "Llama-style decode, weights int4", "peer", None),
+    ModelRow(
+        "int8",
+        "gpt2_decode_int4_int8",
+        "GPT-2 decode, weights int4, activations int8",
+        "peer",
+        None,
+    ),
+    ModelRow(
+        "int8",
+        "llama_decode_int4_int8",
+        "Llama-style decode, weights int4, activations int8",
+        "peer",
+        None,
+    ),
     ModelRow("models", "resnet50", "ResNet-50", "peer", 0.85),
     ModelRow("models", "resnet18_odd", "ResNet-18, 203×251", "peer", 0.85),
     ModelRow("models", "regnet", "RegNetY-040", "peer", 0.85),
@@ -107,6 +121,18 @@ TWIN_ROWS: Final = (
     TwinRow("bert_base_qdq", "bert_base", "BERT-base int8", INT8_BAR),
     TwinRow("gpt2_decode_int4", "gpt2_decode", "GPT-2 decode, weights int4", 0.25),
     TwinRow("llama_decode_int4", "llama_decode", "Llama-style decode, weights int4", 0.25),
+    TwinRow(
+        "gpt2_decode_int4_int8",
+        "gpt2_decode",
+        "GPT-2 decode, weights int4, activations int8",
+        0.25,
+    ),
+    TwinRow(
+        "llama_decode_int4_int8",
+        "llama_decode",
+        "Llama-style decode, weights int4, activations int8",
+        0.25,
+    ),
 )
 ROUNDED_MODELS: Final = ("bert_base",)
 ROUNDED_BAR: Final = 0.60 if HOST.features & {"avx512bf16"} else None

@@ -37,6 +37,8 @@ from exact_products import with_unsigned_weights
 SAMPLES: Final = 2
 MODELS: Final = ("resnet50", "mobilenetv2", "bert_base", "minilm_l6")
 DECODERS: Final = ("gpt2_decode", "llama_decode")
+DECODER_FORMS: Final = {"int4": False, "int4_int8": True}
+"""By suffix: whether activations may be rounded to 8 bits where they meet weights of 4."""
 
 
 @final
@@ -121,13 +123,14 @@ def quantize(model: str, form: Form, folder: Path) -> str:
     return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
 
 
-def quantize_decoder(model: str, folder: Path) -> str:
+def quantize_decoder(model: str, suffix: str, folder: Path) -> str:
     """Write one decoder with weights of 4 bits, with its inputs and outputs; a line about it."""
-    target = folder / f"{model}_int4.onnx"
+    target = folder / f"{model}_{suffix}.onnx"
+    rounds = DECODER_FORMS[suffix]
     with np.load(folder / f"{model}.inputs.npz") as archive:
         inputs = {name: archive[name] for name in archive.files}
-    tilewright.quantize(folder / f"{model}.onnx", target)
-    _write_companions(folder, model, target, inputs, rounds_activations=False)
+    tilewright.quantize(folder / f"{model}.onnx", target, int8_activations=rounds)
+    _write_companions(folder, model, target, inputs, rounds_activations=rounds)
     return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
 
 
@@ -188,10 +191,11 @@ def main() -> int:
             if name in options.names or (not options.names and not is_made):
                 print(quantize(model, form, options.folder), flush=True)
     for model in DECODERS:
-        name = f"{model}_int4"
-        is_made = (options.folder / f"{name}.ref.npz").exists()
-        if name in options.names or (not options.names and not is_made):
-            print(quantize_decoder(model, options.folder), flush=True)
+        for suffix in DECODER_FORMS:
+            name = f"{model}_{suffix}"
+            is_made = (options.folder / f"{name}.ref.npz").exists()
+            if name in options.names or (not options.names and not is_made):
+                print(quantize_decoder(model, suffix, options.folder), flush=True)
     return 0
 
 

@@ -16,6 +16,7 @@ from tilewright.cli.display import err, example
 from tilewright.cli.language_options import (
     CONTEXT,
     MODEL,
+    PRECISION,
     THREADS,
     open_model,
     sampling_of,
@@ -63,6 +64,7 @@ class _Request:
         help="Take what was read from here, and leave it here (.safetensors).")  # fmt: skip
 @CONTEXT
 @THREADS
+@PRECISION
 @sampling_options
 def command(
     model: Path,
@@ -70,6 +72,7 @@ def command(
     chat: bool,
     context: int | None,
     threads: int | None,
+    precision: str,
     prompt_cache: Path | None,
     **options: object,
 ) -> None:
@@ -88,7 +91,7 @@ def command(
     if prompt is None and not chat:
         hint = f'tilewright generate {model} "Once upon a time"'
         raise UserError("no prompt given", hint=hint)
-    opened = open_model(model, context, threads)
+    opened = open_model(model, context, threads, precision)
     if prompt_cache is not None and prompt_cache.exists():
         opened.cache.load(prompt_cache)
     if prompt == "-":

@@ -24,6 +24,13 @@ CONTEXT: Final = option(
     metavar="N",
     help="Tokens that prompt and answer have room for; default: the model's, at most 8192.",
 )
+PRECISION: Final = option(
+    "--precision",
+    type=click.Choice(["f32", "i8"]),
+    default="f32",
+    show_default=True,
+    help="i8: round activations to 8 bits where they meet weights of 4 or 8 bits, as llama.cpp does; faster.",
+)
 _SAMPLING: Final = (
     option(
         "--temperature", type=NUMBER, default=0.8, show_default=True, metavar="X",
@@ -82,7 +89,9 @@ def sampling_of(options: Mapping[str, object]) -> Sampling:
     )
 
 
-def open_model(model: Path, context: int | None, threads: int | None) -> LanguageModel:
+def open_model(
+    model: Path, context: int | None, threads: int | None, precision: str
+) -> LanguageModel:
     """Compile a model, or find it compiled, with a line of progress on a terminal.
 
     Raises: as `LanguageModel`.
@@ -90,7 +99,17 @@ def open_model(model: Path, context: int | None, threads: int | None) -> Languag
     from tilewright.api.language.language_model import LanguageModel
 
     with phase_bar() as progress:
-        return LanguageModel(model, context=context, threads=threads, progress=progress)
+        return LanguageModel(
+            model, context=context, threads=threads, precision=precision, progress=progress
+        )
 
 
-__all__ = ["CONTEXT", "MODEL", "THREADS", "open_model", "sampling_of", "sampling_options"]
+__all__ = [
+    "CONTEXT",
+    "MODEL",
+    "PRECISION",
+    "THREADS",
+    "open_model",
+    "sampling_of",
+    "sampling_options",
+]

@@ -90,10 +90,11 @@ def compile_options(command: Command) -> Command:
         ),
         option(
             "--precision",
-            type=click.Choice(["f32", "bf16", "f16"]),
+            type=click.Choice(["f32", "bf16", "f16", "i8"]),
             default="f32",
             show_default=True,
-            help="Round the operands of matrix products and convolutions; sums and results stay f32.",
+            help="Round the operands of matrix products and convolutions; sums and results stay f32. "
+            "i8: rows that meet weights of 4 or 8 bits in blocks.",
             group=OptionGroup.CODE,
         ),
         option(

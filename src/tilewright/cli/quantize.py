@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     help="Zero is the middle of the range, or each block has a zero point.",
 )
 @option(
+    "--int8-activations",
+    is_flag=True,
+    help="Permit that activations are rounded to 8 bits where they meet these weights: faster, less exact.",
+)
+@option(
     "--include",
     multiple=True,
     metavar="PATTERN",
@@ -69,19 +74,20 @@ if TYPE_CHECKING:
     help="Products that keep their weights; may be repeated.",
 )
 @json_option(OptionGroup.PRINTING)
-def command(
+def command(  # noqa: PLR0913 - one for each option
     model: str,
     output: str,
     bits: str,
     block: str,
     symmetric: bool,
+    int8_activations: bool,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write MODEL (.onnx) with the weights of its products (MatMul, Gemm) in 4 or 8 bits.
 
-    Weights along the sum share a scale in blocks; activations stay floats.  The nodes written are MatMulNBits, which
+    Weights along the sum share a scale in blocks; activations stay floats, unless --int8-activations is given.  The nodes written are MatMulNBits, which
     onnxruntime reads, too.  What each product's weights changed by is listed.
     """
     from tilewright.api.quantize import quantize
@@ -93,6 +99,7 @@ def command(
             bits=int(bits),
             block=int(block),
             symmetric=symmetric,
+            int8_activations=int8_activations,
             include=include,
             exclude=exclude,
             progress=progress,

@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from tilewright.cli.display import err, example
-from tilewright.cli.language_options import CONTEXT, MODEL, THREADS, open_model
+from tilewright.cli.language_options import (
+    CONTEXT,
+    MODEL,
+    PRECISION,
+    THREADS,
+    open_model,
+)
 from tilewright.cli.option_groups import Verb, option
 
 
@@ -28,13 +34,19 @@ from tilewright.cli.option_groups import Verb, option
         help="The port; 0 takes one that is free.")  # fmt: skip
 @CONTEXT
 @THREADS
+@PRECISION
 def command(
-    model: Path, host: str, port: int, context: int | None, threads: int | None
+    model: Path,
+    host: str,
+    port: int,
+    context: int | None,
+    threads: int | None,
+    precision: str,
 ) -> None:
     """Serve a language model (.gguf) until Ctrl-C: /v1/models, /v1/completions, /v1/chat/completions."""
     from tilewright.api.language.server import Server
 
-    opened = open_model(model, context, threads)
+    opened = open_model(model, context, threads, precision)
     with Server(opened, host, port) as server:
         err.print(f"'{opened.name}' listens on http://{host}:{server.server_port}/v1")
         try:

@@ -31,7 +31,10 @@ EITHER_ZERO: Final = {"max", "min", "clip", "relu"}
 PRODUCTS: Final = {"reduce_prod", "cumprod", "pool_samples"}
 
 # Operands that are finite by their meaning: which of the products in a block zero times an infinite scale is, is nobody's to say.
-FINITE: Final = {"matmul_blocks": frozenset({2})}
+FINITE: Final = {
+    "matmul_blocks": frozenset({2}),
+    "matmul_byte_blocks": frozenset({1, 4}),
+}
 
 
 def is_alone(row: OpDecl) -> bool:

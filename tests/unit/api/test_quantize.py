@@ -42,6 +42,26 @@ def model() -> onnx.ModelProto:
     return proto
 
 
+@pytest.mark.parametrize("int8_activations", [False, True])
+def test_models_permit_that_activations_are_rounded_where_that_is_asked_for(
+    int8_activations: bool,
+) -> None:
+    found = tw.quantize(model(), block=16, int8_activations=int8_activations)
+    levels = [
+        [a.i for a in node.attribute if a.name == "accuracy_level"]
+        for node in found.model.graph.node
+        if node.op_type == "MatMulNBits"
+    ]
+    assert levels == [[4] if int8_activations else []] * 5
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(found.model.SerializeToString())
+    x = RNG.standard_normal((3, 50)).astype(np.float32)
+    (expected,) = session.run(None, {"x": x})
+    scale = np.abs(expected).max()
+    off = 2e-2 if int8_activations else 1e-5
+    np.testing.assert_allclose(tw.compile(found.model)(x), expected, atol=off * scale)
+
+
 @pytest.mark.parametrize(
     ("bits", "symmetric", "error"),
     [(4, True, 0.12), (4, False, 0.11), (8, True, 0.008), (8, False, 0.008)],

@@ -71,7 +71,7 @@ class Choices:
         self.values: Final[Mapping[str, Sequence[str]]] = {
             "opt_level": ("0", "1", "2"),
             "target": _targets(),
-            "precision": ("f32", "bf16", "f16"),
+            "precision": ("f32", "bf16", "f16", "i8"),
             "threads": tuple(
                 str(n) for n in range(1, max(usable_cores(), first.threads) + 1)
             ),

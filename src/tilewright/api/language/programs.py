@@ -63,6 +63,7 @@ def make_programs(
     key: str,
     *,
     threads: int | None = None,
+    precision: str = "f32",
     cache: bool = True,
     progress: Progress | bool | None = None,
 ) -> Programs:
@@ -72,6 +73,7 @@ def make_programs(
         path: the file.
         key: the digest of what it holds.
         threads: that a call may use.
+        precision: as for `compile`.
         cache: look for programs on disk and leave them there.
         progress: as for `compile`.
 
@@ -79,7 +81,7 @@ def make_programs(
     """
     store = _store() if cache and knobs.CACHE.get() else None
     if store is None:
-        models = (_compile(path, name, threads, progress) for name in _SHAPES)
+        models = (_compile(path, name, threads, precision, progress) for name in _SHAPES)
         return Programs(*(model.session for model in models))
     words = (
         VERSION,
@@ -87,6 +89,7 @@ def make_programs(
         key,
         str(Target.parse(knobs.TARGET.get())),
         str(threads or 0),
+        precision,
     )
     folder = store / CompilationCache.key(*words)
     found = _load(folder, threads)
@@ -96,7 +99,7 @@ def make_programs(
         made = Path(name) / "programs"
         made.mkdir()
         for own in _SHAPES:
-            model = _compile(path, own, threads, progress)
+            model = _compile(path, own, threads, precision, progress)
             model.save(made / own, sources=False, weights=made / _WEIGHTS)
             # What a compilation takes is several times its weights, and the next one takes as much.
             del model
@@ -114,14 +117,24 @@ def make_programs(
 
 
 def _compile(
-    path: Path, name: str, threads: int | None, progress: Progress | bool | None
+    path: Path,
+    name: str,
+    threads: int | None,
+    precision: str,
+    progress: Progress | bool | None,
 ) -> Model:
     # Imported here: what is found compiled starts in half the time without the compiler.
     with LATE_IMPORTS:
         from tilewright.api.model import compile as compile_model  # noqa: PLC0415
 
     shapes = _SHAPES[name]
-    return compile_model(path, input_shapes=shapes, threads=threads, progress=progress)
+    return compile_model(
+        path,
+        input_shapes=shapes,
+        threads=threads,
+        precision=precision,
+        progress=progress,
+    )
 
 
 def _load(folder: Path, threads: int | None) -> Programs | None:

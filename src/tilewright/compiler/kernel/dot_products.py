@@ -50,6 +50,8 @@ _PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
 _DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
 _EXTENDED: Final = INSTRUCTIONS["vpmaddwd_i8"]
 _DOT_OF_EXTENDED: Final = _without_total("dot_i16i8", _EXTENDED)
+_SMALL: Final = INSTRUCTIONS["vpmaddubsw"]
+_DOT_OF_SMALL: Final = _without_total("dot_u7i8", _SMALL)
 _SHORTS: Final = INSTRUCTIONS["vpmaddwd"]
 _DOT_OF_SHORTS: Final = _without_total("dot_i16", _SHORTS)
 ADDING: Final = {
@@ -58,6 +60,7 @@ ADDING: Final = {
     _DOT_OF_PAIRS.name: _PAIRS,
     _DOT_OF_EXTENDED.name: _EXTENDED,
     _DOT_OF_SHORTS.name: _SHORTS,
+    _DOT_OF_SMALL.name: _SMALL,
 }
 """By the name of a sum of products, the instruction that adds it to a total, word by word or part by part."""
 TILES: Final = {_DOT_OF_LONG.name: INSTRUCTIONS["usmmla"]}
@@ -74,6 +77,11 @@ def tile_side(row: Instruction) -> int:
 def dot_of_bytes() -> Function:
     """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
     return _DOT
+
+
+def dot_of_small_bytes() -> Function:
+    """The same of unsigned bytes of 7 bits: a highest bit is no part of them."""
+    return _DOT_OF_SMALL
 
 
 def dot_of_long_words() -> Function:

@@ -569,6 +569,7 @@ class Form:
         table: constants that it looks its results up in; it takes them before the packed operands.
         rounds: what is done to the packed operands before, once for every time that the instruction is
             applied; the results are added.
+        joins: where its results are 16-bit numbers, the intrinsic that adds the two of a word, each times one.
     """
 
     lanes: int
@@ -579,6 +580,7 @@ class Form:
     adds: bool = False
     table: tuple[float, ...] = ()
     rounds: tuple[tuple[Shifts, ...], ...] = ()
+    joins: str = ""
 
 
 @final

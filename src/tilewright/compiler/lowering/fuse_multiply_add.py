@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from tilewright.compiler.kernel.dot_products import ADDING, parts_of_words
+from tilewright.compiler.kernel.expressions import const
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
     Call,
+    Const,
     Expression,
     Fma,
     For,
@@ -28,7 +31,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import with_body
+from tilewright.compiler.kernel.rewrite import Rewriter, subexpressions, with_body
 
 
 def fuse_multiply_add(kernel: Kernel, *, floats: bool = True) -> Kernel:
@@ -45,9 +48,12 @@ def _statement(statement: Statement, floats: bool, *, reducing: bool) -> Stateme
         reduces = isinstance(statement, For) and statement.reduction
         inside = _body(statement.body, floats, reducing=reducing or reduces)
         return with_inner(statement, inside)
-    if isinstance(statement, Store) and (reducing or statement.buffer.dtype.is_integer):
-        return replace(statement, value=_fuse(statement, floats))
-    return statement
+    if not isinstance(statement, Store):
+        return statement
+    store = replace(statement, value=_with_sums_of_bytes(statement.value))
+    if reducing or store.buffer.dtype.is_integer:
+        return replace(store, value=_fuse(store, floats))
+    return store
 
 
 def _fuse(store: Store, floats: bool) -> Expression:
@@ -55,11 +61,8 @@ def _fuse(store: Store, floats: bool) -> Expression:
     if not isinstance(value, Binary) or value.op != "add":
         return value
     for total, product in ((value.left, value.right), (value.right, value.left)):
-        if isinstance(product, Call) and product.function.name in ADDING:
-            row = ADDING[product.function.name]
-            for words in parts_of_words(row, product.operands):
-                total = Intrinsic(row, (total, *words), value.lanes)
-            return total
+        if _is_product_of_words(product):
+            return _added(total, product)
         if not (floats and value.dtype.is_float):
             continue
         if not isinstance(product, Binary) or product.op != "mul":
@@ -70,6 +73,51 @@ def _fuse(store: Store, floats: bool) -> Expression:
             left, right = _summed(product.left), _summed(product.right)
             return Fma(left, right, total, value.dtype, value.lanes)
     return value
+
+
+def _is_product_of_words(value: Expression) -> TypeGuard[Call]:
+    return isinstance(value, Call) and value.function.name in ADDING
+
+
+def _added(total: Expression, product: Call) -> Expression:
+    """The instruction that adds a product of words to a total, once for every part of long words."""
+    row = ADDING[product.function.name]
+    for words in parts_of_words(row, product.operands):
+        total = Intrinsic(row, (total, *words), product.lanes)
+    return total
+
+
+def _with_sums_of_bytes(value: Expression) -> Expression:
+    """The same with integer products of words, wherever they stand, as instructions that add them up in turn."""
+    if not any(
+        _is_product_of_words(part) and part.dtype.is_integer
+        for part in subexpressions(value)
+    ):
+        return value
+    return Rewriter(expression=_in_turn).expression(value)
+
+
+def _in_turn(value: Expression) -> Expression:
+    if _is_product_of_words(value) and value.dtype.is_integer:
+        return _added(const(0, value.dtype, value.lanes), value)
+    if isinstance(value, Binary) and value.op == "add" and value.dtype.is_integer:
+        for total, chain in ((value.left, value.right), (value.right, value.left)):
+            if (image := _begun_with(total, chain)) is not None:
+                return image
+    return value
+
+
+def _begun_with(total: Expression, chain: Expression) -> Expression | None:
+    """What adds to `total` what `chain`, instructions that each add to the one before, adds to zero."""
+    links: list[Intrinsic] = []
+    while isinstance(chain, Intrinsic) and chain.instruction in ADDING.values():
+        links.append(chain)
+        chain = chain.operands[0]
+    if not links or not isinstance(chain, Const) or chain.value != 0:
+        return None
+    for link in reversed(links):
+        total = Intrinsic(link.instruction, (total, *link.operands[1:]), link.lanes)
+    return total
 
 
 def _summed(value: Expression) -> Expression:

@@ -7,6 +7,7 @@ Bytes that are read are those that are stored.  Called by the catalogue; `transf
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -17,9 +18,10 @@ from tilewright.base.dtypes import DType, f8e4m3fn, f8e5m2, f32, i32, u8
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
-from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.builder import KernelBuilder, Source
+from tilewright.compiler.kernel.dot_products import dot_of_bytes, dot_of_small_bytes
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
-from tilewright.compiler.kernel.ir import Expression, Intrinsic
+from tilewright.compiler.kernel.ir import Call, Expression, Intrinsic
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
     CONTRACTION,
@@ -34,7 +36,7 @@ from tilewright.compiler.ops.declaration import (
     operand,
     optional,
 )
-from tilewright.compiler.ops.shapes import check_same, need
+from tilewright.compiler.ops.shapes import check_same, element_count, need
 
 WORD_BITS: Final = 32
 _NIBBLE: Final = 4
@@ -244,4 +246,161 @@ matmul_blocks: Final = declare(
     source="onnxruntime MatMulNBits",
 )  # fmt: skip
 
-OPS: Final[tuple[OpDecl, ...]] = (matmul_blocks,)
+# --- with a left operand of bytes -------------------------------------------------------------
+
+_TOGETHER: Final = 32
+"""Numbers of a column whose sum is scaled once, as many as blocks usually have at least."""
+_LOW_HALVES: Final = 0x0F0F0F0F
+
+
+def words_together(words: int, bits: int) -> int:
+    """How many of the words of a block are one step of a sum."""
+    return math.gcd(words, _TOGETHER * bits // WORD_BITS)
+
+
+def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    a, factor, sums, w, scale, zero = (*(need(types, i) for i in range(5)), types[5])
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    if bits not in (_NIBBLE, _BYTE):
+        raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
+    if [x.rank for x in (a, factor, sums, w, scale)] != [2, 2, 2, 3, 3]:
+        raise ModelError(
+            f"expected [M, K/4], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
+        )
+    panels, count, panel = w.shape
+    blocks = scale.shape[1]
+    if not all(isinstance(n, int) for n in (panel, count, blocks)) or not blocks:
+        raise ModelError(f"words {w} and scales {scale} are not of known sizes")
+    count, blocks = cast("int", count), cast("int", blocks)
+    check_same(f"words of {a} and {w}", a.shape[1], count * _BYTE // bits)
+    check_same("panels of the words", panels, panel_count(columns, cast("int", panel)))
+    if (panels, panel) != (scale.shape[0], scale.shape[2]) or count % blocks:
+        raise ModelError(f"scales {scale} do not fit words {w}")
+    if zero is not None and zero.shape != scale.shape:
+        raise ModelError(f"zero points {zero} do not fit scales {scale}")
+    steps = count // words_together(count // blocks, bits)
+    for each in (factor, sums):
+        check_same(f"rows of {a} and {each}", a.shape[0], each.shape[0])
+        check_same(f"steps of {each}", each.shape[1], steps)
+    return (TensorType(f32, (a.shape[0], columns)),)
+
+
+def _numbers_in_turn(words: np.ndarray, bits: int) -> np.ndarray:
+    """[P, words, panel] as [P, K, panel] integers, in the order of the left operand's bytes."""
+    halves = [words]
+    if bits == _NIBBLE:
+        halves = [words & _LOW_HALVES, words >> _NIBBLE & _LOW_HALVES]
+    each = WORD_BITS // _BYTE
+    found = np.stack([np.ascontiguousarray(x).view(np.uint8) for x in halves], 2)
+    panels, count, panel = words.shape
+    found = found.reshape(panels, count, len(halves), panel, each).transpose(0, 1, 2, 4, 3)
+    return found.reshape(panels, count * len(halves) * each, panel).astype(np.int64)
+
+
+def _bytes_oracle(
+    a: np.ndarray,
+    factor: np.ndarray,
+    sums: np.ndarray,
+    w: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    *,
+    columns: tuple[int],
+    bits: int,
+) -> np.ndarray:
+    numbers = _numbers_in_turn(w, bits)
+    panels, depth, panel = numbers.shape
+    rows, steps = factor.shape
+    numbers = numbers.reshape(panels, steps, depth // steps, panel)
+    left = np.ascontiguousarray(a).view(np.int8).reshape(rows, steps, depth // steps)
+    products = np.einsum("msk,pskl->mpsl", left.astype(np.int64), numbers)
+    shift = np.full(scale.shape, middle(bits)) if zero is None else zero
+    per_step = [np.repeat(x, steps // scale.shape[1], 1) for x in (shift, scale)]
+    products -= sums[:, None, :, None].astype(np.int64) * per_step[0][None].astype(np.int64)
+    real = products * per_step[1][None].astype(np.float64) * factor[:, None, :, None]
+    return real.sum(2).reshape(rows, panels * panel)[:, : columns[0]].astype(np.float32)
+
+
+def _bytes_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    left, factor, sums, words, scale = (given(operands, i) for i in range(5))
+    zero, (result,) = maybe(operands, 5), results
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    panels, count, panel = words.shape
+    blocks = cast("int", scale.shape[1])
+    per_block = cast("int", count) // blocks
+    together = words_together(per_block, bits)
+    shape = (result.shape[0], panels, panel)
+    total = b.temporary(f32, shape, "acc")
+    with b.nest(shape, ("m", "p", "l")) as (m, p, lane):
+        place = (m, p, lane)
+        b.store(total, place, 0)
+        with b.reduce((blocks, per_block // together), ("k", "w")) as (block, within):
+            step = block * (per_block // together) + within
+            value: Expression | None = None
+            for number in range(together):
+                at = step * together + number
+                word = b.read(words, (p, at, lane))
+                for product in _products_of_word(b, word, left, m, at, bits):
+                    value = product if value is None else b.add(value, product)
+            assert value is not None, "a step has words"
+            shift: Expression = b.const(-middle(bits), i32)
+            if zero is not None:
+                shift = b.sub(b.const(0, i32), b.cast(b.read(zero, (p, block, lane)), i32))
+            value = b.add(value, b.mul(b.read(sums, (m, step)), shift))
+            both = b.mul(b.read(scale, (p, block, lane)), b.read(factor, (m, step)))
+            b.accumulate("add", total, place, b.mul(b.cast(value, f32), both))
+    with b.nest(shape, ("m", "p", "l")) as (m, p, lane):
+        column = p * cast("int", panel) + lane
+        with b.when(b.lt(b.index(column), b.index(columns))):
+            b.write(result, (m, column), b.load(total, (m, p, lane)))
+
+
+def _products_of_word(
+    b: KernelBuilder, word: Expression, left: Source, row: Dim, at: Dim, bits: int
+) -> list[Expression]:
+    """The products of the numbers in word `at` by the row's bytes, four at a time.
+
+    Numbers of 4 bits stand in the lower halves of bytes, and the next four in the upper ones.
+    """
+    if bits == _BYTE:
+        return [Call(dot_of_bytes(), (word, b.read(left, (row, at))))]
+    found: list[Expression] = []
+    for half in (0, 1):
+        numbers = b.and_(_moved(b, word, -_NIBBLE * half), _LOW_HALVES)
+        bytes_ = b.read(left, (row, at * 2 + half))
+        found.append(Call(dot_of_small_bytes(), (numbers, bytes_)))
+    return found
+
+
+matmul_byte_blocks: Final = declare(
+    name="matmul_byte_blocks",
+    summary="Matrix product of bytes, four to a word, with integers of `bits` in words, in panels (`pack_panels`), times the scale of their block, "
+    "around zero points, 2**(bits - 1) if there are none; sums of up to 32 products are multiplied by the row's `factor` for them, and `sums` are those of "
+    "the row's bytes; `columns` = N",
+    operands=(
+        operand("a", (i32,)), operand("factor", (f32,)), operand("sums", (i32,)),
+        operand("w", (i32,)), operand("scale", (f32,)), optional("zero_point", (u8,)),
+    ),
+    attributes=(attr("columns", "dims"), attr("bits", "int", 4)),
+    infer=_bytes_infer,
+    evaluate=_bytes_oracle,
+    body=_bytes_body,
+    traits=CONTRACTION,
+    work=lambda types, results, _: 8 * results[0].element_count * element_count(types[0].shape[-1:]),
+    cases=(
+        "i32[3,8]:words f32[3,2] i32[3,2]:index(300) i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
+        "i32[1,16]:index(127) f32[1,2] i32[1,2]:index(300) i32[2,8,8]:words f32[2,1,8]; columns=(16,)",
+        "i32[2,8]:words f32[2,2] i32[2,2]:index(300) i32[1,4,16]:words f32[1,2,16] u8[1,2,16]:count(16); columns=(9,)",
+        "i32[1,6]:words f32[1,3] i32[1,3]:index(300) i32[3,3,2]:words f32[3,3,2]; columns=(5,)",
+        "i32[2,16]:words f32[2,2] i32[2,2]:index(300) i32[2,16,4]:words f32[2,2,4]; columns=(7,) bits=8",
+        "i32[1,3]:words f32[1,1] i32[1,1]:index(300) i32[1,3,8]:words f32[1,1,8] u8[1,1,8]:count(255); columns=(8,) bits=8",
+        "i32[0,8]:words f32[0,1] i32[0,1] i32[2,4,4]:words f32[2,1,4]; columns=(7,)",
+    ),
+    source="onnxruntime MatMulNBits, accuracy_level 4",
+)  # fmt: skip
+
+OPS: Final[tuple[OpDecl, ...]] = (matmul_blocks, matmul_byte_blocks)

@@ -31,6 +31,7 @@ from tilewright.compiler.kernel.dot_products import (
     dot_of_long_words,
     dot_of_pairs,
     dot_of_shorts,
+    dot_of_small_bytes,
 )
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Function
@@ -145,6 +146,7 @@ WORD_PRODUCTS: Final = {
     "long_bytes": WordProduct(
         dtypes.u8, dtypes.i8, dtypes.i32, dot_of_long_words, left_bits=64
     ),
+    "small_bytes": WordProduct(dtypes.u8, dtypes.i8, dtypes.i32, dot_of_small_bytes),
     "extended": WordProduct(dtypes.i16, dtypes.i8, dtypes.i32, dot_of_extended_bytes),
     "shorts": WordProduct(dtypes.i16, dtypes.i16, dtypes.i32, dot_of_shorts),
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
@@ -254,7 +256,10 @@ def _matmul_sizes(
         yield from aligned_sizes(type_.shape[:-2], result.shape[:-2])
 
 
-def _matmul_oracle(a: np.ndarray, b: np.ndarray, *, dtype: DType | None) -> np.ndarray:
+def _matmul_oracle(
+    a: np.ndarray, b: np.ndarray, *, dtype: DType | None, rounds_to: DType | None
+) -> np.ndarray:
+    del rounds_to  # which is a permission
     total = np.matmul(widened(a, dtype), widened(b, dtype))
     return settled(total, a, dtype)
 
@@ -300,9 +305,10 @@ def copy_out(
 
 matmul: Final = declare(
     name="matmul",
-    summary="Matrix product of the last two axes, the others broadcast",
+    summary="Matrix product of the last two axes, the others broadcast; `rounds_to`: what rows of `a` may be rounded to, in the blocks that "
+    "weights `b` have scales for, where that is faster",
     operands=(operand("a", NUMERIC), operand("b", NUMERIC)),
-    attributes=(attr("dtype", "dtype", None),),
+    attributes=(attr("dtype", "dtype", None), attr("rounds_to", "dtype", None)),
     infer=_matmul_infer,
     evaluate=_matmul_oracle,
     body=_matmul_body,

@@ -56,6 +56,7 @@ _USUAL: Final = Core()
 _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "bytes": frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"}),
     "long_bytes": frozenset({"i8mm"}),
+    "small_bytes": frozenset({"ssse3", "avxvnni", "avx512vnni", "dotprod"}),
     "extended": frozenset({"sse2"}),
     "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),

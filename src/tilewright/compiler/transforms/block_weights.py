@@ -5,15 +5,21 @@ What is known is worked out here, once: where all zero points are the middle of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops.block_products import MANTISSAS, WORD_BITS, middle
+from tilewright.compiler.ops.block_products import (
+    MANTISSAS,
+    WORD_BITS,
+    middle,
+    words_together,
+)
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -24,6 +30,7 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
 )
 
+_STEPS: Final = 127
 _REAL: Final = (dtypes.f32, dtypes.f16, dtypes.bf16)
 
 
@@ -54,14 +61,21 @@ class BlockWeights:
 
     def words(self) -> Array:
         """[depth * bits / 32, N] words, the first number in the lowest bits."""
-        each = WORD_BITS // self.bits
+        return self._words(range(0, WORD_BITS, self.bits))
+
+    def words_in_halves(self) -> Array:
+        """The same of 4 bits with four numbers in the lower halves of bytes, and the next four in the upper ones."""
+        return self._words([8 * at + half for half in (0, 4) for at in range(4)])
+
+    def _words(self, places: Sequence[int]) -> Array:
+        """Words with the numbers in turn at these bits."""
         rows, columns = self.values.shape
         wide = np.zeros((self.depth, columns), np.uint32)
         wide[:rows] = self.values.astype(np.uint32) & np.uint32((1 << self.bits) - 1)
-        parts = wide.reshape(-1, each, columns)
+        parts = wide.reshape(-1, len(places), columns)
         found = np.zeros((parts.shape[0], columns), np.uint32)
-        for at in range(each):
-            found |= parts[:, at] << np.uint32(at * self.bits)
+        for at, place in enumerate(places):
+            found |= parts[:, at] << np.uint32(place)
         return found.view(np.int32)
 
 
@@ -81,6 +95,12 @@ def block_weights(value: Value) -> BlockWeights | None:
         return None
     parts = [x if x is None or not turned else x.T for x in (values, scale, zero)]
     return _settled(parts[0], parts[1], parts[2], number(node, "block_size"))
+
+
+def is_in_blocks(value: Value) -> bool:
+    """Whether a matrix is made of integers with a scale per block, known ones or not."""
+    node, _ = _dequantization(value)
+    return node is not None and bool(number(node, "block_size"))
 
 
 def _dequantization(value: Value) -> tuple[Node | None, bool]:
@@ -149,10 +169,11 @@ def _whole_words(block: int, scale: Array, bits: int) -> int:
 
 
 def packed_operands(
-    weights: BlockWeights, panel: int, emit: Emitter
+    weights: BlockWeights, panel: int, emit: Emitter, *, in_halves: bool = False
 ) -> tuple[Value, Value, Value | None]:
     """Words, scales and zero points in panels."""
-    parts = [weights.words(), weights.scale, weights.zero]
+    words = weights.words_in_halves() if in_halves else weights.words()
+    parts = [words, weights.scale, weights.zero]
     panels = [
         None
         if part is None
@@ -164,3 +185,34 @@ def packed_operands(
     assert panels[0] is not None, "there are words"
     assert panels[1] is not None, "there are scales"
     return panels[0], panels[1], panels[2]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RoundedRows:
+    """[M, K] rows as bytes with a sign, some at a time: [M, K / 4] words, and [M, steps] factors and sums of the bytes."""
+
+    words: Value
+    factor: Value
+    sums: Value
+
+
+def rounded_rows(left: Value, weights: BlockWeights, emit: Emitter) -> RoundedRows:
+    """Rows of f32, each 32 numbers of them (fewer where blocks are shorter) rounded to 127 steps on either side of zero.
+
+    A step is the largest magnitude of them over 127.  NaN and infinities make their factor what they are.
+    """
+    rows, depth = left.type.shape
+    each = WORD_BITS // weights.bits
+    together = each * words_together(weights.block // each, weights.bits)
+    shape = (rows, symbolic.floordiv(depth, together), together)
+    sizes = emit.op("abs", [emit.op("reshape", [left], {"shape": shape})])
+    last: dict[str, object] = {"axes": (-1,), "keepdims": False}
+    largest = emit.op("reduce_max", [sizes], last)
+    one = emit.constant(np.array(1 / _STEPS, np.float32))
+    factor = emit.op("mul", [largest, one])
+    where = {"axis": 1, "block_size": together, "dtype": dtypes.i8}
+    values = emit.op("quantize_linear", [left, factor], where)
+    numbers = emit.op("cast", [values], {"dtype": dtypes.i32})
+    sums = emit.op("reduce_sum", [emit.op("reshape", [numbers], {"shape": shape})], last)
+    return RoundedRows(emit.op("as_words", [values]), factor, sums)

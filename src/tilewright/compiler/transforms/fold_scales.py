@@ -183,7 +183,7 @@ def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
         if factor is None or not 1e-4 < abs(factor) < 1e4 or x.type != scaled.result.type:
             continue
         operands = [x if i == index else operand(node, i) for i in (0, 1)]
-        product = emit.op("matmul", operands)
+        product = emit.op("matmul", operands, node.attributes)
         return emit.op("mul", [product, emit.scalar(float(factor), product)])
     return None
 

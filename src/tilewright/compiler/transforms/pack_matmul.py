@@ -16,10 +16,19 @@ from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import WORD_BITS
-from tilewright.compiler.ops.contraction import WORD_PRODUCTS, WordProduct
+from tilewright.compiler.ops.contraction import (
+    BYTE_PRODUCTS,
+    WORD_PRODUCTS,
+    WordProduct,
+)
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
-from tilewright.compiler.transforms.block_weights import block_weights, packed_operands
+from tilewright.compiler.transforms.block_weights import (
+    BlockWeights,
+    block_weights,
+    packed_operands,
+    rounded_rows,
+)
 from tilewright.compiler.transforms.byte_words import (
     are_whole,
     as_they_lie,
@@ -41,6 +50,7 @@ from tilewright.compiler.transforms.matching import (
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
+_HALF_BYTE: Final = 4
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 
@@ -106,18 +116,30 @@ class PackMatmul(RewritePass):
         missing = weights.depth - depth
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
-        words, scale, zero = packed_operands(weights, panel, emit)
-        attributes = {
-            "columns": (columns,),
-            "bits": weights.bits,
-            "mantissa": weights.mantissa,
-        }
-        result = emit.op("matmul_blocks", [left, words, scale, zero], attributes)
+        attributes: dict[str, object] = {"columns": (columns,), "bits": weights.bits}
+        if node.attributes["rounds_to"] is dtypes.i8 and self._multiplies_bytes(weights):
+            in_halves = weights.bits == _HALF_BYTE
+            packed = packed_operands(weights, panel, emit, in_halves=in_halves)
+            found = rounded_rows(left, weights, emit)
+            parts = [found.words, found.factor, found.sums, *packed]
+            result = emit.op("matmul_byte_blocks", parts, attributes)
+        else:
+            packed = packed_operands(weights, panel, emit)
+            attributes["mantissa"] = weights.mantissa
+            result = emit.op("matmul_blocks", [left, *packed], attributes)
         return (
             result
             if a.type.dtype is f32
             else emit.op("cast", [result], {"dtype": a.type.dtype})
         )
+
+    def _multiplies_bytes(self, weights: BlockWeights) -> bool:
+        """Whether machines multiply such weights by bytes sooner than by floats."""
+        if weights.mantissa:
+            return False
+        if weights.bits == _HALF_BYTE:
+            return "small_bytes" in self.products
+        return not self.products.isdisjoint(BYTE_PRODUCTS)
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is a product of `a` and pack_panels(b)."""

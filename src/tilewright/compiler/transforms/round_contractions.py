@@ -1,7 +1,7 @@
-"""Operands of contractions rounded to 16 bits, because the user said that this is fine.
+"""Operands of contractions rounded to 16 or 8 bits, because the user said that this is fine.
 
-Half as much of weights lies in memory and is read, and machines that multiply pairs of bf16 take half the
-steps.  Sums and results stay f32.
+Of 16 bits half as much of weights lies in memory and is read, and machines that multiply pairs of bf16 take half the
+steps.  Rows of 8 bits meet weights that are integers in blocks anyway.  Sums and results stay f32.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, RewritePass
+from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.matching import operand, optional_operand
 
@@ -22,8 +23,9 @@ PRECISIONS: Final[Mapping[str, DType]] = {
     "f32": dtypes.f32,
     "bf16": dtypes.bf16,
     "f16": dtypes.f16,
+    "i8": dtypes.i8,
 }
-"""What operands of f32 contractions may be rounded to."""
+"""What operands of f32 contractions may be rounded to; to 8 bits, rows only, in the blocks of the weights."""
 
 
 @final
@@ -58,8 +60,34 @@ class RoundContractions(RewritePass):
         return emit.op(node.op, cut, {**node.attributes, "dtype": dtypes.f32})
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRows(RewritePass):
+    """Permit that rows are rounded to 8 bits where they meet weights in blocks.
+
+    Requires: weights in blocks not widened.  Ensures: types and values unchanged; back ends of machines that gain by it
+    round a row to 127 steps on each side of zero, block by block: by at most half of the largest magnitude over 127.
+    """
+
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
+
+    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
+        """One rewrite."""
+        return {"matmul": (permitted,)}
+
+
+def permitted(node: Node, emit: Emitter) -> Value | None:
+    """The same product with the permission."""
+    if node.attributes["rounds_to"] is not None or not is_in_blocks(operand(node, 1)):
+        return None
+    return emit.op(node.op, node.operands, {**node.attributes, "rounds_to": dtypes.i8})
+
+
 def rounding_passes(precision: str) -> tuple[GraphPass, ...]:
     """The passes for operands as exact as `precision` says; weights are rounded when compiling."""
     if precision == "f32":
         return ()
+    if precision == "i8":
+        return (RoundRows(),)
     return RoundContractions(precision=precision), FoldConstants(keep_blocks=True)

@@ -87,6 +87,30 @@ def test_sums_of_products_of_words_add_to_their_total(
     assert names == (wanted if fused_words else [])
 
 
+def test_sums_of_bytes_inside_of_a_value_add_up_in_turn():
+    """What is scaled afterwards: four products in a chain of one instruction each, and no other multiplication."""
+    b = KernelBuilder("scaled")
+    x, y = (b.parameter(name, dtypes.i32, (4,)) for name in "xy")
+    out = b.result("out", f32, (1,))
+    value = None
+    for k in range(4):
+        product = Call(dot_of_bytes(), (b.load(x, (k,)), b.load(y, (k,))))
+        value = product if value is None else b.add(value, product)
+    with b.loop(1, "i", reduction=True) as i:
+        scaled = b.mul(b.cast(b.add(value, 7), f32), 0.5)
+        b.store(out, (i,), b.add(b.load(out, (i,)), scaled))
+    plain = b.build()
+    kernel = fuse_multiply_add(plain)
+    found = list(expressions(kernel.body))
+    assert not any(isinstance(v, Call) for v in found)
+    assert sum(isinstance(v, Intrinsic) for v in found) == 4
+    arrays = [np.array([0x01FF0302, -5, 77, -(1 << 31)], np.int32)] * 2
+    results = [np.zeros(1, np.float32) for _ in range(2)]
+    for each, result in zip((plain, kernel), results, strict=True):
+        evaluate(each, [*arrays, result])
+    assert results[0][0] == results[1][0] != 0
+
+
 def test_targets_without_the_instruction_keep_two_operations():
     kernel = dot(reduction=True)
     assert fused(lower(kernel, Target.level("v2"))) == 0

@@ -166,3 +166,106 @@ def test_the_artifact_holds_four_bits(tmp_path) -> None:
     path = tmp_path / "m.vmfb"
     compiled(model).save(path)
     assert path.stat().st_size < 256 * 256 * 4 / 2
+
+
+def rounded_in_groups(x: np.ndarray, block: int) -> np.ndarray:
+    """Rows as they are where 127 steps to either side, 32 numbers at a time or fewer, are allowed."""
+    each = min(block, 32)
+    wide = np.zeros((x.shape[0], -(-x.shape[1] // block) * block), np.float32)
+    wide[:, : x.shape[1]] = x
+    groups = wide.reshape(x.shape[0], wide.shape[1] // each, each)
+    step = np.abs(groups).max(-1, keepdims=True) * np.float32(1 / 127)
+    with np.errstate(invalid="ignore"):
+        whole = np.nan_to_num(np.rint(groups / step))
+    return (whole.astype(np.float64) * step).reshape(wide.shape)[:, : x.shape[1]]
+
+
+def numbers_in_blocks(
+    stored: np.ndarray, scale: np.ndarray, zeros: np.ndarray | None, bits: int, depth: int
+) -> np.ndarray:
+    """[N, K] of MatMulNBits."""
+    columns, blocks, _ = stored.shape
+    values = stored.reshape(columns, blocks, -1)
+    shift = np.full((columns, blocks), 1 << (bits - 1))
+    if bits == 4:
+        values = np.stack([values & 15, values >> 4], -1).reshape(columns, blocks, -1)
+        if zeros is not None:
+            shift = np.stack([zeros & 15, zeros >> 4], -1).reshape(columns, -1)[:, :blocks]
+    elif zeros is not None:
+        shift = zeros
+    real = (values.astype(np.float64) - shift[..., None]) * scale[..., None]
+    return real.reshape(columns, -1)[:, :depth]
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "bits", "block", "target"),
+    [
+        (3, 129, 33, 4, 32, "host"),
+        (2, 70, 9, 8, 32, "host"),
+        pytest.param(1, 50, 5, 4, 16, "host", marks=pytest.mark.slow),
+        pytest.param(1, 900, 129, 4, 128, "host", marks=pytest.mark.slow),
+        pytest.param(19, 513, 77, 4, 64, "host", marks=pytest.mark.slow),
+        pytest.param(0, 32, 8, 4, 32, "host", marks=pytest.mark.slow),
+        pytest.param(5, 300, 65, 8, 128, "host", marks=pytest.mark.slow),
+        pytest.param(5, 300, 65, 4, 32, "x86_64-v2", marks=pytest.mark.slow),
+        pytest.param(5, 300, 65, 8, 32, "x86_64-v2", marks=pytest.mark.slow),
+        pytest.param(5, 300, 65, 4, 32, "c host", marks=pytest.mark.slow),
+        pytest.param(5, 300, 65, 8, 32, "c host", marks=pytest.mark.slow),
+    ],
+)
+def test_models_may_permit_that_rows_are_bytes(
+    rows: int, depth: int, columns: int, bits: int, block: int, target: str, *, zero: bool
+) -> None:
+    """`accuracy_level` 4: sums of whole numbers, exact ones."""
+    blocks = -(-depth // block)
+    zeros = some_bytes(columns, -(-blocks * bits // 8)) if zero else None
+    stored, scale = some_bytes(columns, blocks, block * bits // 8), floats(columns, blocks)
+    x = floats(rows, depth)
+    x[:1, :block] = 0  # of which a step is 0
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale, zeros], domain="com.microsoft",
+        constants=(1, 2, 3), K=depth, N=columns, bits=bits, block_size=block, accuracy_level=4,
+    )  # fmt: skip
+    program = compiled(model, target)
+    is_bytes = any("matmul_byte_blocks" in kernel.name for kernel in program.kernels)
+    assert is_bytes == (rows > 0)
+    weights = numbers_in_blocks(stored, scale, zeros, bits, depth)
+    expected = rounded_in_groups(x, block) @ weights.T
+    np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=1e-5 * bits**4)
+
+
+@pytest.mark.parametrize(("level", "precision"), [(0, "i8"), (4, "f32")])
+def test_users_may_permit_it_too(level: int, precision: str) -> None:
+    stored, scale, x = some_bytes(9, 2, 16), floats(9, 2), floats(2, 64)
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale], domain="com.microsoft", constants=(1, 2),
+        K=64, N=9, bits=4, block_size=32, accuracy_level=level,
+    )  # fmt: skip
+    program = tw.compile(model, precision=precision)
+    assert any("matmul_byte_blocks" in kernel.name for kernel in program.kernels)
+
+
+def test_what_is_not_finite_reaches_the_results_of_its_row() -> None:
+    stored, scale, x = some_bytes(5, 2, 16), floats(5, 2), floats(3, 64)
+    x[0, 3], x[1, 40] = np.nan, np.inf
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale], domain="com.microsoft", constants=(1, 2),
+        K=64, N=5, bits=4, block_size=32, accuracy_level=4,
+    )  # fmt: skip
+    found = tw.compile(model)(x)
+    assert np.isnan(found[0]).all()
+    assert not np.isfinite(found[1]).any()
+    assert np.isfinite(found[2]).all()
+
+
+@pytest.mark.parametrize("target", ["riscv64", "aarch64"])
+def test_machines_that_do_not_multiply_bytes_keep_floats(target: str) -> None:
+    """There is nothing to gain, so nothing is rounded."""
+    stored, scale, x = some_bytes(9, 2, 16), floats(9, 2), floats(2, 64)
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale], domain="com.microsoft", constants=(1, 2),
+        K=64, N=9, bits=4, block_size=32, accuracy_level=4,
+    )  # fmt: skip
+    program = compiled(model, target)
+    assert any("matmul_blocks" in kernel.name for kernel in program.kernels)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import i8
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -25,6 +26,8 @@ from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 _BITS: Final = (4, 8)
 _LEAST_BLOCK: Final = 16
+_BYTES_WILL_DO: Final = 4
+"""The `accuracy_level` of models whose rows may be rounded to 8 bits; others say that sums of f32 or 16 bits will do."""
 
 
 def _bits_and_block(call: Call) -> tuple[int, int]:
@@ -45,7 +48,7 @@ def _mat_mul_n_bits(call: Call) -> Tensor:
     e, a, stored = call.maker, call.tensor(0), call.tensor(1)
     bits, block = _bits_and_block(call)
     depth, columns = call.integer("K"), call.integer("N")
-    call.integer("accuracy_level", 0)  # how coarse sums may be: ours are those of f32
+    level = call.integer("accuracy_level", 0)
     if call.integer("weight_prepacked", 0):
         raise UnsupportedError("weights packed for a GPU")
     blocks = -(-depth // block)
@@ -58,7 +61,7 @@ def _mat_mul_n_bits(call: Call) -> Tensor:
     values = e.slice(values, 1, 0, depth)
     weights = _real_weights(call, values, (columns, blocks), bits, block)
     weights = e.cast(e.transpose(weights, (1, 0)), a.dtype)
-    result = matmul(e, a, weights)
+    result = matmul(e, a, weights, rounds_to=i8 if level == _BYTES_WILL_DO else None)
     bias = call.optional(5)
     return result if bias is None else e.op("add", result, bias)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -22,8 +23,10 @@ from tilewright.compiler.ops.shapes import element_count
 MAX_DETERMINANT: Final = 4
 
 
-def matmul(e: NodeMaker, left: Tensor, right: Tensor) -> Tensor:
-    """The numpy product, vectors included."""
+def matmul(
+    e: NodeMaker, left: Tensor, right: Tensor, *, rounds_to: DType | None = None
+) -> Tensor:
+    """The numpy product, vectors included; `rounds_to`: what rows on the left may be rounded to."""
     if left.rank == 0 or right.rank == 0:
         raise ModelError(f"cannot multiply {left.type} by {right.type}")
     row_vector, column_vector = left.rank == 1, right.rank == 1
@@ -31,7 +34,7 @@ def matmul(e: NodeMaker, left: Tensor, right: Tensor) -> Tensor:
         left = e.unsqueeze(left, (0,))
     if column_vector:
         right = e.unsqueeze(right, (1,))
-    result = e.op("matmul", left, right)
+    result = e.op("matmul", left, right, rounds_to=rounds_to)
     dropped = [-2] * row_vector + [-1] * column_vector
     return e.squeeze(result, dropped) if dropped else result
 

@@ -1,7 +1,7 @@
 """A model of floats becomes one whose products have weights of 4 or 8 bits in blocks.
 
 What is written are `MatMulNBits` nodes, which onnxruntime reads, too; everything else stays as it is.  Only what
-products multiply by is touched: activations stay floats.  Called by `api.quantize`.
+products multiply by is touched: activations stay floats, unless nodes are to permit that they are rounded.  Called by `api.quantize`.
 
 Source: onnxruntime's contrib operator MatMulNBits.
 """
@@ -39,12 +39,14 @@ class WeightFormat:
         bits: of a weight, 4 or 8.
         block: weights that share a scale, along the sum.
         symmetric: zero is the middle of the range; else each block has a zero point.
+        int8_activations: rows may be rounded to 8 bits where they meet the weights (`accuracy_level` 4).
         include, exclude: patterns (`fnmatch`) of names of nodes; no `include`: all.
     """
 
     bits: int = 4
     block: int = 32
     symmetric: bool = True
+    int8_activations: bool = False
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
@@ -323,6 +325,7 @@ def _replace(
             graph.initializer.append(numpy_helper.from_array(part, inputs[-1]))
     _write(graph, product, inputs, arrays.is_vector(product.bias, columns), {
         "K": depth, "N": columns, "bits": form.bits, "block_size": form.block,
+        **({"accuracy_level": 4} if form.int8_activations else {}),
     })  # fmt: skip
     wide = array.astype(np.float32)
     change = packed.real - wide

@@ -11,7 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.base.dtypes import DType, i8, i32, u8
-from tilewright.compiler.kernel.instructions.dot_products import dot, product_of_rows
+from tilewright.compiler.kernel.instructions.dot_products import (
+    SMALL,
+    dot,
+    dot_of_small,
+    product_of_rows,
+)
 from tilewright.compiler.kernel.ir import Form, Instruction
 
 
@@ -60,6 +65,21 @@ def _signed_dots() -> list[Form]:
     return forms
 
 
+def _small_bytes() -> Instruction:
+    """SDOT of unsigned bytes of 7 bits, which are signed bytes."""
+    parameters, body = dot_of_small(i32, u8, i8, 4)
+    forms: list[Form] = []
+    for lanes, q in ((4, "q"), (2, "")):
+        byte, word = f"int8x{4 * lanes}_t", f"int32x{lanes}_t"
+        small = f"vand{q}_s8(({byte})b, vdup{q}_n_s8({SMALL:#x}))"
+        forms.append(
+            Form(lanes=lanes, features=frozenset({"dotprod"}), unit="i8",
+                 llvm=f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8",
+                 c=f"vdot{q}_s32(({word})a, {small}, ({byte})c)", rounds=(((("and", SMALL),), ()),))
+        )  # fmt: skip
+    return Instruction(name="sdot_u7", parameters=parameters, body=body, forms=tuple(forms))
+
+
 def _tile(name: str, left: DType, right: DType) -> Instruction:
     """Two rows by two columns: 32 products, which are added to four sums."""
     parameters, body = product_of_rows(i32, left, right, 8)
@@ -77,6 +97,7 @@ INSTRUCTIONS: Final = (
     _row("sdot", i8, i8, "dotprod"),
     _row("udot", u8, u8, "dotprod"),
     _row("usdot", u8, i8, "i8mm"),
+    _small_bytes(),
     _tile("smmla", i8, i8),
     _tile("ummla", u8, u8),
     _tile("usmmla", u8, i8),

@@ -9,6 +9,8 @@ from tilewright.compiler.kernel.ir import Access, Body, Buffer, Expression
 
 Nest = tuple[tuple[Buffer, ...], Body]
 _LEAST_NORMAL = 2.0**-126
+SMALL = 127
+"""The largest unsigned byte of which two products with signed ones never saturate 16 bits."""
 
 
 def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
@@ -17,6 +19,15 @@ def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
     with b.reduce((count,), ["k"]) as (k,):
         x, y = b.cast(b.load(a, (k,)), total), b.cast(b.load(w, (k,)), total)
         b.accumulate("add", sum_, (), b.mul(x, y))
+    return (sum_, a, w), b.build().body
+
+
+def dot_of_small(total: DType, left: DType, right: DType, count: int) -> Nest:
+    """`total += (left[k] & 127) * right[k]`: a sum of two such products of bytes fits 16 bits with its sign."""
+    b, (sum_, a, w) = _parameters(total, left, right, count)
+    with b.reduce((count,), ["k"]) as (k,):
+        x, y = b.cast(b.load(a, (k,)), total), b.cast(b.load(w, (k,)), total)
+        b.accumulate("add", sum_, (), b.mul(b.and_(x, SMALL), y))
     return (sum_, a, w), b.build().body
 
 

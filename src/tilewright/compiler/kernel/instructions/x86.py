@@ -1,17 +1,23 @@
 """Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2; and numbers of 4 bits looked up in a register.
 
-None of them saturates: `vpmaddubsw`, which does, is not here, and no product of `vpdpbusd` leaves 32 bits.
+None of them saturates: `vpmaddubsw`, which may, is here for unsigned bytes of 7 bits alone, and no product of `vpdpbusd` leaves 32 bits.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of VPDPBUSD, VPDPWSSD,
-PMADDWD, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer's Manual, volume 4.
+PMADDUBSW, PMADDWD, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer's Manual, volume 4.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilewright.base.dtypes import bf16, f32, i8, i16, i32, u8
-from tilewright.compiler.kernel.instructions.dot_products import dot, dot_flushed
+from tilewright.compiler.kernel.instructions.dot_products import (
+    SMALL,
+    dot,
+    dot_flushed,
+    dot_of_small,
+)
 from tilewright.compiler.kernel.instructions.small_numbers import low_number
 from tilewright.compiler.kernel.ir import Form, Instruction
 
@@ -104,6 +110,43 @@ def _multiply_add_bytes() -> tuple[Form, ...]:
     return tuple(forms)
 
 
+_SMALL_BYTES: Final = {
+    512: ("avx512bw", "llvm.x86.avx512.pmaddubs.w.512"),
+    256: ("avx2", "llvm.x86.avx2.pmadd.ub.sw"),
+    128: ("ssse3", "llvm.x86.ssse3.pmadd.ub.sw.128"),
+}
+"""By the bits of a vector, the feature that has `pmaddubsw` for it and LLVM's name."""
+_CUT: Final = (((("and", SMALL),), ()),)
+"""What says that unsigned bytes are small ones: no instruction is left of it where they are known to be."""
+
+
+def _small_byte(bits: int) -> str:
+    whole = f"si{bits}" if bits < 512 else "epi32"
+    mask = SMALL * 0x01010101
+    return (
+        f"{_PREFIX[bits]}_and_{whole}((__m{bits}i)b, {_PREFIX[bits]}_set1_epi32({mask:#x}))"
+    )
+
+
+def _small_bytes() -> tuple[Form, ...]:
+    """Two sums of two products of bytes, which 16 bits hold, and `pmaddwd` by ones; with VNNI one instruction."""
+    forms = [
+        replace(form, rounds=_CUT, c=form.c.replace(f"(__m{bits}i)b", _small_byte(bits)))
+        for form in _vnni("vpdpbusd", "i8")
+        for bits in (form.lanes * 32,)
+    ]
+    for bits, (feature, llvm) in _SMALL_BYTES.items():
+        prefix, vector = _PREFIX[bits], f"__m{bits}i"
+        pairs = f"{prefix}_maddubs_epi16({_small_byte(bits)}, ({vector})c)"
+        sums = f"{prefix}_madd_epi16({pairs}, {prefix}_set1_epi16(1))"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset({feature}), unit="i8", llvm=llvm,
+                 c=f"{prefix}_add_epi32(({vector})a, {sums})", adds=True, rounds=_CUT,
+                 joins=_MULTIPLY_ADD[bits][1])
+        )  # fmt: skip
+    return tuple(forms)
+
+
 def _brain_floats() -> tuple[Form, ...]:
     forms: list[Form] = []
     for bits in _BITS:
@@ -133,6 +176,7 @@ def _instructions() -> tuple[Instruction, ...]:
     shorts, short_body = dot(i32, i16, i16, 2)
     pairs, pair_body = dot(i32, i16, i16, 2)
     mixed, mixed_body = dot(i32, i16, i8, 2)
+    small, small_body = dot_of_small(i32, u8, i8, 4)
     halves, half_body = dot(f32, bf16, bf16, 2)
     word, number = low_number()
     return (
@@ -140,6 +184,7 @@ def _instructions() -> tuple[Instruction, ...]:
                     forms=(*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())),
         Instruction(name="vpdpwssd", parameters=shorts, body=short_body, forms=_vnni("vpdpwssd", "i16")),
         Instruction(name="vpmaddwd", parameters=pairs, body=pair_body, forms=_multiply_add()),
+        Instruction(name="vpmaddubsw", parameters=small, body=small_body, forms=_small_bytes()),
         Instruction(name="vpmaddwd_i8", parameters=mixed, body=mixed_body, forms=_multiply_add_extended()),
         Instruction(
             name="vdpbf16ps", parameters=halves, body=dot_flushed(halves, 2), forms=_brain_floats(),

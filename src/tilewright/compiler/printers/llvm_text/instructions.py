@@ -41,9 +41,18 @@ def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
     for shifts in form.rounds or (((),) * len(packed),):
         given = [_shifted(a, x, steps) for x, steps in zip(packed, shifts, strict=True)]
         given = [*table, *given] if form.adds else [total, *table, *given]
-        result = a.writer.call(total.type, form.llvm, *given, speculate=False)
+        result = _result(a, form, given, total.type)
         total = a.binary(verb, total, result) if form.adds else result
     return total
+
+
+def _result(a: Arithmetic, form: Form, given: Sequence[Value], type_: str) -> Value:
+    """What the instruction computes, as words of a type."""
+    if not form.joins:
+        return a.writer.call(type_, form.llvm, *given, speculate=False)
+    pairs = vector("i16", form.lanes * _UNITS_PER_WORD["i16"])
+    sums = a.writer.call(pairs, form.llvm, *given, speculate=False)
+    return a.writer.call(type_, form.joins, sums, a.integer(sums, 1), speculate=False)
 
 
 def _elements(a: Arithmetic, form: Form, word: Value) -> Value:

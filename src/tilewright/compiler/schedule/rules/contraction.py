@@ -53,6 +53,8 @@ _LEAST_LINES: Final = 128
 _LEAST_BLOCK_LINES: Final = 16
 """Lines of a block that take longer to use than memory takes to bring one."""
 _MOST_HINTS: Final = 4
+_MOST_HINTS_OF_WORDS: Final = 16
+"""Of words, whose bytes are multiplied in as many instructions as lines of them are asked for."""
 
 
 def match_contraction(
@@ -332,7 +334,7 @@ class ContractionSite:
         if words and self._fetch_blocks(right, path, line):
             return
         step = max(1, -(-panel // trip_count(path)))
-        if step > line * _MOST_HINTS:
+        if step > line * (_MOST_HINTS_OF_WORDS if words else _MOST_HINTS):
             return  # hardly used, memory decides
         loop = path[-1].var.name
         if s.attempt(prefetch, right, loop, around.var.name, step, line):

@@ -181,8 +181,15 @@ def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
 def _factors_of_word(
     total: Expression, scale: Expression, step: For | None
 ) -> tuple[Load, Load] | None:
-    """What is multiplied where a step is the sum of some products, `total`, times a number of many steps."""
-    if not isinstance(scale, Load) or (step is not None and depends(scale, step.var.name)):
+    """What is multiplied where a step is the sum of some products, `total`, times a number of many steps.
+
+    Products of the bytes in words cannot be mistaken for that number, so it may be one of each step, or a product.
+    """
+    is_of_words = any(
+        isinstance(part, Call) and part.function.name in ADDING
+        for part in subexpressions(total)
+    )
+    if not is_of_words and not _is_of_many_steps(scale, step):
         return None
     if not isinstance(total, Binary) or total.op != "add":
         return None
@@ -199,6 +206,10 @@ def _factors_of_word(
         if isinstance(left, Load) and len({load.buffer for load in words}) == 1:
             return words[0], left
     return None
+
+
+def _is_of_many_steps(scale: Expression, step: For | None) -> bool:
+    return isinstance(scale, Load) and (step is None or not depends(scale, step.var.name))
 
 
 def _product(value: Expression) -> tuple[Expression, Expression] | None:

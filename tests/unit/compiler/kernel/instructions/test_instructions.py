@@ -20,12 +20,18 @@ N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("v2", "vpdpbusd vpmaddwd vpmaddwd_i8"),
-        ("v4", "vpdpbusd vpermps vpmaddwd vpmaddwd_i8"),
-        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpermps vpmaddwd vpmaddwd_i8"),
-        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddwd vpmaddwd_i8"),
-        ("aarch64 -mcpu=neoverse-n2", "sdot smmla udot ummla usdot usmmla"),
-        ("aarch64 -mcpu=neoverse-n1", "sdot udot usdot"),
+        ("v2", "vpdpbusd vpmaddubsw vpmaddwd vpmaddwd_i8"),
+        ("v4", "vpdpbusd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8"),
+        (
+            "x86_64 -mcpu=icelake-server",
+            "vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
+        ),
+        (
+            "x86_64 -mcpu=znver4",
+            "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
+        ),
+        ("aarch64 -mcpu=neoverse-n2", "sdot sdot_u7 smmla udot ummla usdot usmmla"),
+        ("aarch64 -mcpu=neoverse-n1", "sdot sdot_u7 udot usdot"),
         ("aarch64", ""),
         ("riscv64", ""),
     ],

@@ -29,6 +29,7 @@ NAMES = (
     "vpdpbusd",
     "vpdpwssd",
     "vpmaddwd_i8",
+    "vpmaddubsw",
     "smmla",
     "ummla",
     "usmmla",
