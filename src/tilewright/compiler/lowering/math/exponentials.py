@@ -2,92 +2,106 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.lowering.math.pieces import (
     Means,
     bounded,
     copy_sign,
+    exponent_bias,
     polynomial,
     power_of_two,
     scaled,
     split_exponent,
     table_of,
 )
+from tilewright.compiler.lowering.math.tables import Quotient
 
 E = expressions.Expressions
+
+_NOTHING_BESIDE_1: Final = 40.0
+"""e**-x of this x, of either type."""
 
 
 def exp(x: Expression, means: Means) -> Expression:
     """e**x."""
-    n, shifted, r = split_exponent(bounded(x, *table_of(x).exp_range))
-    return scaled(exp_near(r), n, shifted, means)
+    t = table_of(x)
+    n, shifted, r = split_exponent(bounded(x, *t.exp_range), 2 * exponent_bias(t))
+    return scaled(exp_near(r, means), n, shifted, means)
 
 
 def exp_nonpositive(x: Expression, means: Means) -> Expression:
     """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed."""
     t = table_of(x)
+    least = E.max(x, t.exp_range[0])
     if x.lanes * t.bits == means.scaled_bits:
-        n, shifted, r = split_exponent(E.max(x, t.exp_range[0]))
-        return scaled(exp_near(r), n, shifted, means)
-    return E.mul(_lifted_exp(x), 2.0**-t.lift)
+        n, shifted, r = split_exponent(least)
+        return scaled(exp_near(r, means), n, shifted, means)
+    _, shifted, r = split_exponent(least, exponent_bias(t) + t.lift)
+    return E.mul(E.mul(exp_near(r, means), power_of_two(shifted)), 2.0**-t.lift)
 
 
-def _lifted_exp(x: Expression) -> Expression:
-    """e**x * 2**lift of x <= 0, which is never denormal: one power of two scales it."""
-    t = table_of(x)
-    _, shifted, r = split_exponent(E.max(x, t.exp_range[0]), t.lift)
-    scale = power_of_two(shifted)
-    return E.fma(_above_one(r), scale, scale)
-
-
-def exp_near(r: Expression) -> Expression:
+def exp_near(r: Expression, means: Means) -> Expression:
     """e**r for |r| <= ln2/2."""
-    return E.add(_above_one(r), 1.0)
-
-
-def _above_one(r: Expression) -> Expression:
-    """e**r - 1 for |r| <= ln2/2, as exact as e**r needs it."""
-    return E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r)
+    if means.fma:
+        return polynomial(r, (1.0, 1.0, *table_of(r).exp))
+    # A product that is rounded on its own shall be small beside 1.
+    return E.add(E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r), 1.0)
 
 
 def sigmoid(x: Expression, _: Means) -> Expression:
-    """1 / (1 + e**-x), without overflow: e**-|x| <= 1.
+    """1 / (1 + e**-x), without overflow.
 
-    Both sides of the quotient are 2**lift too large, so only the quotient may be denormal.
+    Both sides of the quotient are 2**lift too small, so that e**-x is finite where the quotient is denormal; far
+    above 0 it is nothing beside 1.
     """
-    small = _lifted_exp(E.neg(E.abs(x)))
-    one = E.const(2.0 ** table_of(x).lift, x.dtype, x.lanes)
-    return E.div(E.select(E.ge(x, 0.0), one, small), E.add(one, small))
+    t = table_of(x)
+    _, shifted, r = split_exponent(
+        bounded(x, t.exp_range[0], _NOTHING_BESIDE_1), exponent_bias(t) - t.lift, sign=-1
+    )
+    turned = [(-1) ** power * c for power, c in enumerate((1.0, 1.0, *t.exp))]
+    one = E.const(2.0**-t.lift, x.dtype, x.lanes)
+    return E.div(one, E.fma(polynomial(r, tuple(turned)), power_of_two(shifted), one))
 
 
 def _expm1(x: Expression) -> Expression:
     """e**x - 1 without cancellation, for |x| below 40."""
-    _, shifted, r = split_exponent(x)
-    near = E.fma(E.mul(r, r), polynomial(r, table_of(x).expm1), r)
+    t = table_of(x)
+    _, shifted, r = split_exponent(x, exponent_bias(t))
+    near = E.fma(E.mul(r, r), polynomial(r, t.expm1), r)
     scale = power_of_two(shifted)
     return E.fma(scale, near, E.sub(scale, 1.0))
 
 
 def tanh(x: Expression, _: Means) -> Expression:
-    """(e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1."""
-    size = E.min(E.abs(x), table_of(x).tanh_end)
+    """In f32 a quotient of polynomials; in f64 (e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1."""
+    t = table_of(x)
+    if t.bits == 32:
+        return _odd_quotient(x, t.tanh_end, t.tanh)
+    size = E.min(E.abs(x), t.tanh_end)
     grown = _expm1(E.add(size, size))
     return copy_sign(E.div(grown, E.add(grown, 2.0)), x)
 
 
 def erf(x: Expression, means: Means) -> Expression:
-    """1 - e**-q of |x|, through e**-q - 1; in f64 near 0 a polynomial."""
-    del means
+    """In f32 a quotient of polynomials; in f64 near 0 a polynomial, else 1 - e**-q of |x|."""
     t = table_of(x)
-    size = E.abs(x)
-    inside = E.min(size, t.erf_end)
     if t.bits == 32:
-        q = E.fma(inside, polynomial(inside, t.erf_far), inside)
-        return copy_sign(_expm1(E.neg(q)), x)
+        return _odd_quotient(x, t.erf_end, t.erf)
+    size = E.abs(x)
     near = E.fma(x, polynomial(E.mul(x, x), t.erf_near), x)
-    q = polynomial(E.sub(inside, t.erf_center), t.erf_far)
-    _, shifted, r = split_exponent(E.neg(q))
-    vanishing = E.mul(exp_near(r), power_of_two(shifted))
+    q = polynomial(E.sub(E.min(size, t.erf_end), t.erf_center), t.erf_far)
+    _, shifted, r = split_exponent(E.neg(q), exponent_bias(t))
+    vanishing = E.mul(exp_near(r, means), power_of_two(shifted))
     far = copy_sign(E.sub(1.0, vanishing), x)
     return E.select(E.lt(size, t.erf_split), near, far)
+
+
+def _odd_quotient(x: Expression, end: float, quotient: Quotient) -> Expression:
+    """An odd function that grows to 1 at `end`, as x P(x**2) / Q(x**2); what is rounded may be beyond 1."""
+    inside = bounded(x, -end, end)
+    square = E.mul(inside, inside)
+    above, below = (polynomial(square, part) for part in quotient)
+    return bounded(E.div(E.mul(inside, above), below), -1.0, 1.0)

@@ -68,8 +68,9 @@ def bit_pattern(value: float, t: Table) -> int:
     return int(struct.unpack(kind, struct.pack(code, value))[0])
 
 
-def _bits_of_one(t: Table) -> int:
-    return ((1 << (t.bits - t.mantissa - 2)) - 1) << t.mantissa
+def exponent_bias(t: Table) -> int:
+    """What the exponent of 1 is in the bits of a float."""
+    return (1 << (t.bits - t.mantissa - 2)) - 1
 
 
 def bounded(x: Expression, low: float, high: float) -> Expression:
@@ -78,34 +79,38 @@ def bounded(x: Expression, low: float, high: float) -> Expression:
 
 
 def split_exponent(
-    x: Expression, lift: int = 0
+    x: Expression, lift: int = 0, *, sign: int = 1
 ) -> tuple[Expression, Expression, Expression]:
-    """`x = n ln2 + r`: n as a float, its sum with `lift` and the magic number, r."""
+    """`sign x = n ln2 + r`: n as a float, its sum with `lift` and the magic number, sign r.
+
+    With the bias of exponents in `lift`, the low bits of the sum are the exponent of 2**(n + lift - bias).
+    """
     t = table_of(x)
     magic = t.magic + lift
-    shifted = E.fma(x, LOG2_E, E.const(magic, x.dtype, x.lanes))
+    shifted = E.fma(x, sign * LOG2_E, E.const(magic, x.dtype, x.lanes))
     n = E.sub(shifted, magic)
-    r = E.fma(n, -t.ln2[0], x)
-    return n, shifted, E.fma(n, -t.ln2[1], r)
+    r = E.fma(n, -sign * t.ln2[0], x)
+    return n, shifted, E.fma(n, -sign * t.ln2[1], r)
 
 
 def power_of_two(shifted: Expression) -> Expression:
-    """2**n from the magic sum, for n of normal numbers."""
+    """2**n from a sum with the magic number and the bias, for n of normal numbers.
+
+    The shift leaves nothing of the magic number.
+    """
     t = table_of(shifted)
-    bits = E.shl(bits_of(shifted), t.mantissa)
-    return E.bitcast(E.add(bits, _bits_of_one(t)), t.dtype)
+    return E.bitcast(E.shl(bits_of(shifted), t.mantissa), t.dtype)
 
 
 def scaled(y: Expression, n: Expression, shifted: Expression, means: Means) -> Expression:
-    """`y * 2**n` with one rounding, for n of any finite result."""
+    """`y * 2**n` with one rounding, for n of any finite result; `shifted` has the bias twice, for two factors."""
     t = table_of(y)
     if y.lanes * t.bits == means.scaled_bits:
         return Binary("scale", y, n, y.dtype, y.lanes)
-    whole = E.sub(bits_of(shifted), bit_pattern(t.magic, t))
+    whole = bits_of(shifted)
     half = E.shr(whole, 1)
     for part in (half, E.sub(whole, half)):
-        factor = E.add(E.shl(part, t.mantissa), _bits_of_one(t))
-        y = E.mul(y, E.bitcast(factor, t.dtype))
+        y = E.mul(y, E.bitcast(E.shl(part, t.mantissa), t.dtype))
     return y
 
 

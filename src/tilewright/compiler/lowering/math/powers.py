@@ -15,6 +15,7 @@ from tilewright.compiler.lowering.math.pieces import (
     bits_of,
     bounded,
     copy_sign,
+    exponent_bias,
     polynomial,
     product_with_error,
     scaled,
@@ -125,8 +126,10 @@ def _power_f64(size: Expression, y: Expression, means: Means) -> Expression:
     small = E.lt(E.abs(product), 2000.0)
     keep = E.and_(E.and_(usual, small), E.not_(E.is_nan(error)))
     error = E.select(keep, error, 0.0)
-    n, shifted, r = split_exponent(bounded(product, *F64.exp_range))
-    return scaled(exp_near(E.add(r, error)), n, shifted, means)
+    n, shifted, r = split_exponent(
+        bounded(product, *F64.exp_range), 2 * exponent_bias(F64)
+    )
+    return scaled(exp_near(E.add(r, error), means), n, shifted, means)
 
 
 def _log_pair(x: Expression, means: Means) -> tuple[Expression, Expression]:

@@ -14,6 +14,8 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 
 Coefficients = tuple[float, ...]
+Quotient = tuple[Coefficients, Coefficients]
+"""P and Q of P / Q."""
 
 
 @final
@@ -29,10 +31,13 @@ class Table:
         lift: 2**lift times a denormal number is normal, and times 1 far from infinite.
         exp_range: beyond it exp is 0 or infinite.
         exp: (e**r - 1 - r) / r**2, |r| <= ln2/2, relative to e**r.
-        expm1: the same, relative to e**r - 1.
+        expm1: the same, relative to e**r - 1; none for f32.
         log: see `Math.log` of `expand_math`.
         tanh_end: from here on tanh is 1.
-        erf_near: erf(x) / x - 1 in x**2, up to `erf_split`; none for f32.
+        tanh: f32: tanh(x) / x in x**2, up to `tanh_end`.
+        erf_end: from here on erf is 1.
+        erf: f32: erf(x) / x in x**2, up to `erf_end`.
+        erf_near: f64: erf(x) / x - 1 in x**2, up to `erf_split`.
         erf_far: f64: -log(erfc(x)) in x - `erf_center`, from `erf_split` to `erf_end`.
         sin: (sin(r) - r) / r**3 in r**2, |r| <= pi/4.
         cos: (cos(r) - 1 + r**2/2) / r**4 in r**2.
@@ -47,17 +52,19 @@ class Table:
     lift: int
     exp_range: tuple[float, float]
     exp: Coefficients
-    expm1: Coefficients
     log: Coefficients
     least_normal: float
     tanh_end: float
-    erf_split: float
-    erf_center: float
     erf_end: float
-    erf_near: Coefficients
-    erf_far: Coefficients
     sin: Coefficients
     cos: Coefficients
+    tanh: Quotient = ((), ())
+    erf: Quotient = ((), ())
+    expm1: Coefficients = ()
+    erf_split: float = 0.0
+    erf_center: float = 0.0
+    erf_near: Coefficients = ()
+    erf_far: Coefficients = ()
 
 
 LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
@@ -84,27 +91,35 @@ F32: Final = Table(
         0.4999999403953552, 0.1666652262210846, 0.04166822507977486, 0.008367916569113731,
         0.0013817892177030444,
     ),
-    # 2**-28.9
-    expm1=(
-        0.5, 0.1666666567325592, 0.041666485369205475, 0.00833357498049736,
-        0.0013929810374975204, 0.00019722314027603716,
-    ),
     # of (log(1+f) - f + f**2/2) / f**3 for sqrt(1/2) <= 1+f <= sqrt(2), to 2**-26.8
     log=(
         0.3333333134651184, -0.2500082552433014, 0.20001263916492462, -0.16623090207576752,
         0.14200657606124878, -0.13164226710796356, 0.12770916521549225, -0.07627138495445251,
     ),
     least_normal=2.0**-126,
-    tanh_end=9.1,
-    erf_split=0.0,
-    erf_center=0.0,
-    erf_end=3.95,
-    erf_near=(),
-    # -log(erfc(t)) / t - 1 in t, 0 < t <= erf_end, 2**-24.7 of erf
-    erf_far=(
-        0.12837916612625122, 0.6366189122200012, 0.10278666764497757, -0.019189996644854546,
-        -0.00010294626554241404, 0.0016363832401111722, -0.0006416225805878639,
-        0.00013363437028601766, -1.530597910459619e-05, 7.556108698736352e-07,
+    tanh_end=9.02,
+    # 2**-25.5
+    tanh=(
+        (
+            1.0, 0.13379694521427155, 0.003494005650281906, 2.0583009245456196e-05,
+            1.3318410374552059e-08,
+        ),
+        (
+            1.0, 0.4671301543712616, 0.02587096206843853, 0.0003283045662101358,
+            7.761755114188418e-07,
+        ),
+    ),
+    erf_end=3.93,
+    # 2**-25.6
+    erf=(
+        (
+            1.1283791065216064, 0.1907803863286972, 0.05278976634144783, 0.0037794425152242184,
+            0.00028480167384259403, 2.041959760390455e-06,
+        ),
+        (
+            1.0, 0.5024074912071228, 0.11425601691007614, 0.014997107908129692,
+            0.0011651664972305298, 3.8003563531674445e-05,
+        ),
     ),
     # 2**-27.1
     sin=(-0.166666641831398, 0.008332603611052036, -0.00019562998204492033),

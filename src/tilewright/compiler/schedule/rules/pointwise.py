@@ -38,6 +38,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     fuse,
+    partition,
     reorder,
     specialize,
     split,
@@ -377,12 +378,31 @@ def vectorize_loop(
             s.attempt(unroll, lane) if extent <= 4 else None
             return (WHOLE,)
     width = lanes * factor
+    if at is None:
+        return _whole_then_rest(s, lane, lanes, width, machine)
     names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
     s.apply(split, lane, width, into=names)
     parts = s.parts(specialize, names[1], at)
     for part in parts:
         if part is WHOLE or machine.has_partial_vectors:
             lanes_of(s, part[names[1]], lanes)
+    return parts
+
+
+def _whole_then_rest(
+    s: Schedule, lane: str, lanes: int, width: int, machine: MachineModel
+) -> tuple[Piece, ...]:
+    """Vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
+    extent = find(s.kernel, lane).extent
+    parts = s.apply(partition, lane, symbolic.floordiv(extent, width) * width)
+    for part in parts:
+        name: str = part[lane]
+        if symbolic.is_multiple(find(s.kernel, name).extent, width):
+            names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
+            s.apply(split, name, width, into=names)
+            lanes_of(s, names[1], lanes)
+        elif machine.has_partial_vectors:
+            lanes_of(s, name, lanes)
     return parts
 
 

@@ -149,6 +149,14 @@ UNARY = {
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2.0),
     "sqrt": (np.sqrt, 0.5001),
 }
+QUOTIENTS = {"tanh": 6.0, "erf": 6.0}
+"""Functions that are quotients of polynomials in f32: up to 4e-7 where they are near 1, never beyond it."""
+
+
+def limit_of(op: str, dtype: DType) -> float:
+    """How many ulp a function may be off."""
+    single = QUOTIENTS.get(op) if dtype is dtypes.f32 else None
+    return UNARY[op][1] if single is None else single
 
 
 def arguments(op: str, x: np.ndarray) -> np.ndarray:
@@ -160,7 +168,7 @@ def arguments(op: str, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
 def test_a_function_is_accurate_everywhere(op, dtype, target):
-    reference, limit = UNARY[op]
+    reference, limit = UNARY[op][0], limit_of(op, dtype)
     x = arguments(op, samples(dtype, 7))
     with np.errstate(all="ignore"):
         want = reference(x.astype(Wide))
@@ -168,12 +176,13 @@ def test_a_function_is_accurate_everywhere(op, dtype, target):
         got = np.zeros_like(x)
         function(op, dtype, lanes, 1, target)([x, got])
         check(got, want, dtype, limit, x)
+        assert op not in QUOTIENTS or np.nanmax(np.abs(got)) == 1
 
 
 @pytest.mark.parametrize("op", UNARY)
 def test_f32_functions_hold_at_every_exponent(op):
     """One value per sign, exponent and leading bits: 2**15 of all 2**32 patterns, evenly."""
-    reference, limit = UNARY[op]
+    reference, limit = UNARY[op][0], limit_of(op, dtypes.f32)
     bits = (np.arange(COUNT, dtype=np.uint64) << np.uint64(17)) + np.uint64(0x1234)
     x = arguments(op, bits.astype(np.uint32).view(np.float32))
     with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.ir import If, LoopKind
 from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -101,3 +101,18 @@ def test_a_nest_that_writes_nothing_stays_as_it_is() -> None:
 """)
     changed = schedule(kernel, MachineModel.of(Target.level("v3")))
     assert_same(kernel, changed, dims={"n": 5})
+
+
+@pytest.mark.parametrize("size", ["200", "n"])
+def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
+    dims = ", *, n: 0.." if size == "n" else ""
+    kernel = parse_kernel(f"""kernel k(read in0: f32[{size}], write out0: f32[{size}]{dims}):
+    for i in range({size}):
+        out0[i] = exp(in0[i])
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    whole, rest = (x for x in loops(changed.body) if x.extent == 8)
+    assert not any(isinstance(s, If) for s in whole.body)
+    assert all(isinstance(s, If) for s in rest.body) == (size == "n")
+    for count in (0, 1, 15, 16, 17, 40):
+        assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
