@@ -40,7 +40,8 @@ def exp_nonpositive(x: Expression, means: Means) -> Expression:
         n, shifted, r = split_exponent(least)
         return scaled(exp_near(r, means), n, shifted, means)
     _, shifted, r = split_exponent(least, exponent_bias(t) + t.lift)
-    return E.mul(E.mul(exp_near(r, means), power_of_two(shifted)), 2.0**-t.lift)
+    scale = power_of_two(shifted)
+    return E.mul(E.fma(_above_one(r), scale, scale), 2.0**-t.lift)
 
 
 def exp_near(r: Expression, means: Means) -> Expression:
@@ -48,7 +49,12 @@ def exp_near(r: Expression, means: Means) -> Expression:
     if means.fma:
         return polynomial(r, (1.0, 1.0, *table_of(r).exp))
     # A product that is rounded on its own shall be small beside 1.
-    return E.add(E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r), 1.0)
+    return E.add(_above_one(r), 1.0)
+
+
+def _above_one(r: Expression) -> Expression:
+    """e**r - 1 for |r| <= ln2/2, as exact as e**r needs it."""
+    return E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r)
 
 
 def sigmoid(x: Expression, _: Means) -> Expression:

@@ -126,9 +126,7 @@ def _power_f64(size: Expression, y: Expression, means: Means) -> Expression:
     small = E.lt(E.abs(product), 2000.0)
     keep = E.and_(E.and_(usual, small), E.not_(E.is_nan(error)))
     error = E.select(keep, error, 0.0)
-    n, shifted, r = split_exponent(
-        bounded(product, *F64.exp_range), 2 * exponent_bias(F64)
-    )
+    n, shifted, r = split_exponent(bounded(product, *F64.exp_range), 2 * exponent_bias(F64))
     return scaled(exp_near(E.add(r, error), means), n, shifted, means)
 
 

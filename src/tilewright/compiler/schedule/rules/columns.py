@@ -57,6 +57,8 @@ from tilewright.compiler.schedule.tree import find
 _WINDOW_LIMIT: Final = 50
 _NEIGHBOURS: Final = 4
 _MOST_VECTORS: Final = 4
+_CHEAP: Final = 8
+"""Operations in all of passes that mostly wait."""
 _LONG_SUM: Final = 4096
 """Terms beyond which one running sum loses digits: each addition rounds what is there already."""
 _SUBTOTAL: Final = 512
@@ -69,7 +71,7 @@ class Columns(Choices):
 
     Attributes:
         rows: neighbouring results that are computed together; 0: each by itself.
-        vectors: side by side along the lanes.
+        vectors: side by side along the lanes; of several passes, in one go through all of them.
         places: all vectors of some neighbours before the next ones, not all neighbours of some vectors: memory in order.
         work: iterations of the outer loops in one workgroup.
     """
@@ -132,7 +134,10 @@ class ColumnsSite:
             "work", lambda c: powers_around(self._size(c)), self._size
         )
         if not simple:
-            return ChoiceSpace(Columns(), (size,))
+            wide: Choice[Columns] = Choice(
+                "vectors", lambda _: (1, 2, 4, 8), lambda _: self._vectors_of_passes()
+            )
+            return ChoiceSpace(Columns(), (wide, size))
         return ChoiceSpace(
             Columns(),
             (
@@ -170,6 +175,17 @@ class ColumnsSite:
 
     def _vectors(self) -> int:
         return min(2 if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+
+    def _vectors_of_passes(self) -> int:
+        """Cheap passes wait for one sum after the other, and read whole lines: as many side by side as registers hold."""
+        kept = {
+            w.buffer for w in stores(self.inner.body) if w.buffer.space is not Space.DEVICE
+        }
+        if body_cost(self.inner.body) > _CHEAP or any(buffer.shape for buffer in kept):
+            return 1
+        room = 3 * self.machine.vector_registers // 4 // max(1, len(kept))
+        fits = min(room, estimate(self.inner.extent) // self.lanes)
+        return next(n for n in (8, 4, 2, 1) if n <= max(1, fits))
 
     def _comes_from_far(self) -> bool:
         """Whether what the windows read is several times what the second level cache holds.
@@ -236,19 +252,36 @@ class ColumnsSite:
     def _several_passes(self, chosen: Columns, grid: Grid) -> None:
         """Whole passes in lanes: every private value becomes a vector."""
         s, lane = self.s, self.names[-1]
+        width = self.lanes * chosen.vectors
         pair = (s.fresh(f"{lane}_t"), s.fresh("channel"))
-        s.apply(split, lane, self.lanes, into=pair)
+        s.apply(split, lane, width, into=pair)
         grid.commit(blocks_of(s, [*self.names[:-1], pair[0]], chosen.work))
         for part in s.parts(specialize, pair[1]):
             name = part[pair[1]]
-            extent = find(s.kernel, name).extent
-            if isinstance(extent, int):
-                s.apply(expand, name)
-                if s.attempt(vectorize, name):
-                    _write_out(s, name, short_axis(self.machine))
-                elif extent <= 4:
-                    s.attempt(unroll, name)
-        s.note(f"columns: passes in {self.lanes} lanes along '{lane}'")
+            if find(s.kernel, name).extent == width or chosen.vectors == 1:
+                self._in_lanes(name)
+            else:
+                self._rest_in_lanes(name)
+        s.note(f"columns: passes in {width} lanes along '{lane}'")
+
+    def _in_lanes(self, name: str) -> None:
+        """Lanes of a whole loop, if its length is known."""
+        s, extent = self.s, find(self.s.kernel, name).extent
+        if not isinstance(extent, int):
+            return
+        s.apply(expand, name)
+        if s.attempt(vectorize, name):
+            _write_out(s, name, short_axis(self.machine))
+        elif extent <= 4:
+            s.attempt(unroll, name)
+
+    def _rest_in_lanes(self, name: str) -> None:
+        """What is left over of several vectors: single ones, and what is left over of these."""
+        s = self.s
+        pair = (s.fresh(f"{name}_t"), s.fresh(f"{name}_n"))
+        s.apply(split, name, self.lanes, into=pair)
+        for part in s.parts(specialize, pair[1]):
+            self._in_lanes(part[pair[1]])
 
 
 def _window(inner: For) -> int:

@@ -157,3 +157,21 @@ def test_places_of_a_large_image_are_read_in_order(size: int, far: bool) -> None
     vectors = next(name for name in order if name.startswith("c_t"))
     places = next(name for name in order if name.startswith("ow_t"))
     assert (order.index(places) < order.index(vectors)) == far
+
+
+@pytest.mark.parametrize("columns", [24, 32, 64, 101])
+def test_cheap_passes_over_columns_have_several_vectors(columns: int) -> None:
+    """Each addition waits for the one before, and a line of memory has more than one vector."""
+    kernel = op_kernel("cumsum", [(37, columns)], (37, columns), {"axis": 0})
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert_same(kernel, changed)
+    vectors = [x.extent for x in loops(changed.body) if x.kind is LoopKind.VECTOR]
+    assert max(vectors) == {24: 16, 32: 32, 64: 64, 101: 64}[columns]
+    assert sum(vectors) == {24: 16 + 8, 32: 32, 64: 64, 101: 64 + 8 + 5}[columns]
+
+
+def test_passes_of_many_steps_keep_to_one_vector() -> None:
+    kernel = op_kernel("softmax", [(9, 64)], (9, 64), {"axis": 0})
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert_same(kernel, changed)
+    assert {x.extent for x in loops(changed.body) if x.kind is LoopKind.VECTOR} == {8}
