@@ -57,12 +57,13 @@ def _above_one(r: Expression) -> Expression:
     return E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r)
 
 
-def sigmoid(x: Expression, _: Means) -> Expression:
+def sigmoid(x: Expression, means: Means) -> Expression:
     """1 / (1 + e**-x), without overflow.
 
     Both sides of the quotient are 2**lift too small, so that e**-x is finite where the quotient is denormal; far
     above 0 it is nothing beside 1.
     """
+    del means
     t = table_of(x)
     _, shifted, r = split_exponent(
         bounded(x, t.exp_range[0], _NOTHING_BESIDE_1), exponent_bias(t) - t.lift, sign=-1
