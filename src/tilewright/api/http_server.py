@@ -1,19 +1,21 @@
 """What the servers of this house share: how many may be connected, for how long, and what becomes of what fails.
 
 A connection is a thread.  Whoever opens many, or sends a letter a minute, is one of at most `CONNECTIONS`, and has
-`IDLE_SECONDS` for the head of a request; who comes on top is told to come back.  Headers that two readers would
+`IDLE_SECONDS` for the head of a request; who comes on top is told to come back.  What all of them send together has a
+limit, too: heads are short, and bodies share `SHARED_BYTES` beyond what each may have.  Headers that two readers would
 understand in two ways are refused, for a proxy may be the other one.  What fails while a request is answered, whatever
 it is, is an answer as well, or else ends the connection.
 
 Not here: what is answered.  Called by the server of language models and by the explorer's.
 
 Source: RFC 9112, sections 2.2 (bare CR), 5.1 (no space before a colon) and 5.2 (folding); RFC 9110, sections 10.2.3
-(Retry-After) and 15.6.4 (503).
+(Retry-After) and 15.6.4 (503); RFC 6585, section 5 (431).
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import socket
 import socketserver
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.log import Log
@@ -34,9 +36,41 @@ CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 60
 RETRY_SECONDS: Final = 5
 """Until whoever was turned away may ask again."""
+HEAD_BYTES: Final = 1 << 17
+"""Of the head of a request, request line and all."""
+OWN_BYTES: Final = 1 << 20
+"""Of the body of a request, which every connection may send."""
+SHARED_BYTES: Final = 64 << 20
+"""Of what bodies have beyond that, all connections together."""
+_PIECE_BYTES: Final = 1 << 18
 _BODY_BYTES_PER_SECOND: Final = 1 << 16  # at least
 _FULL_SECONDS: Final = 0.05  # that nobody is accepted where the system has no room
 _NO_MEMORY: Final = "there is not enough memory for this"
+
+
+class BusyError(Exception):
+    """Others send so much that there is no room for more."""
+
+
+@final
+class _Room:
+    """Bytes that connections share.  Thread-safe."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left: int = size_bytes
+        self._lock: Final[threading.Lock] = threading.Lock()
+
+    def take(self, count: int) -> bool:
+        """Have so many, if they are left."""
+        with self._lock:
+            is_there = count <= self._left
+            self._left -= count if is_there else 0
+        return is_there
+
+    def give_back(self, count: int) -> None:
+        """Leave so many to others."""
+        with self._lock:
+            self._left += count
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -60,6 +94,7 @@ class HttpServer(ThreadingHTTPServer):
         self._free: Final[threading.BoundedSemaphore] = threading.BoundedSemaphore(
             CONNECTIONS
         )
+        self.room: Final[_Room] = _Room(SHARED_BYTES)
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -132,6 +167,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     server_version = f"tilewright/{VERSION}"
     timeout = IDLE_SECONDS
     _has_begun: bool = False
+    _taken: int = 0  # of what connections share
 
     def setup(self) -> None:
         """Read what comes with a time for all of it, not for each piece."""
@@ -149,7 +185,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         """Answer a request whose head comes in time."""
         self._source.until = time.monotonic() + IDLE_SECONDS
-        self._lines.is_plain = True
+        self._lines.begin_head()
         super().handle_one_request()
 
     def parse_request(self) -> bool:
@@ -163,12 +199,32 @@ class HttpHandler(BaseHTTPRequestHandler):
             return False
         return True
 
-    def read_body(self, length: int) -> bytes:
-        """Up to so many bytes behind the head.  Raises: TimeoutError."""
+    def read_body(self, length: int) -> bytearray:
+        """Up to so many bytes behind the head.
+
+        What comes is counted as it comes, for lengths are only said, until the request is answered.
+
+        Raises: TimeoutError; BusyError for one longer than `OWN_BYTES` where others have sent all that there is room for.
+        """
         self._source.until = (
             time.monotonic() + IDLE_SECONDS + length / _BODY_BYTES_PER_SECOND
         )
-        return self.rfile.read(length)
+        body = bytearray()
+        while len(body) < length:
+            wanted = min(length - len(body), _PIECE_BYTES)
+            self._take_room(len(body) + wanted - OWN_BYTES - self._taken)
+            piece = self.rfile.read(wanted)
+            body += piece
+            if len(piece) < wanted:
+                break
+        return body
+
+    def _take_room(self, count: int) -> None:
+        if count <= 0:
+            return
+        if not self._http_server.room.take(count):
+            raise BusyError("others send too much at the moment")
+        self._taken += count
 
     def do_GET(self) -> None:
         """Answer a request for something that is there."""
@@ -208,6 +264,9 @@ class HttpHandler(BaseHTTPRequestHandler):
             problem = reason_of(error)
         else:
             return
+        finally:
+            self._http_server.room.give_back(self._taken)
+            self._taken = 0
         # From here on what the answer held is let go.
         self._log.warning("%s: %s", self.address_string(), problem)
         if self._has_begun:
@@ -229,8 +288,12 @@ class HttpHandler(BaseHTTPRequestHandler):
 
     @property
     def _log(self) -> Log:
+        return self._http_server.log
+
+    @property
+    def _http_server(self) -> HttpServer:
         assert isinstance(self.server, HttpServer), "made by it"
-        return self.server.log
+        return self.server
 
 
 def reason_of(error: Exception) -> str:
@@ -268,10 +331,19 @@ class _Lines(io.BufferedReader):
     """Lines of a head, and whether each ends where it says so."""
 
     is_plain: bool = True
+    _head_bytes: int = 0
+
+    def begin_head(self) -> None:
+        """From here on lines are those of another head."""
+        self.is_plain = True
+        self._head_bytes = 0
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """A line with its end."""
+        """A line with its end.  Raises: LineTooLong, as for a line, where the whole head is too long."""
         line = super().readline(size)
+        self._head_bytes += len(line)
+        if self._head_bytes > HEAD_BYTES:
+            raise http.client.LineTooLong("head")
         if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") or b"\0" in line:
             self.is_plain = False
         return line

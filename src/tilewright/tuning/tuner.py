@@ -233,7 +233,12 @@ def make_tuned(
     store: TuningStore,
 ) -> Tuned:
     """A kernel with what the store knows of it, as far as that is still understood."""
-    search = KernelSearch(space, store.tried(request.key), seed=0)
+    tried = {
+        text: ratio
+        for text, ratio in store.tried(request.key).items()
+        if _is_point(space, text)
+    }
+    search = KernelSearch(space, tried, seed=0)
     tuned = Tuned(request, uses, open_work, space, search)
     found = store.findings([request.key]).get(request.key)
     point = None if found is None else _known_point(space, found)
@@ -247,12 +252,24 @@ def make_tuned(
 def _known_point(space: KernelSpace, found: Finding) -> Decisions | None:
     """What a store says is best, if it is a point of the space."""
     try:
-        point = Decisions.parse(found.decisions)
-        pairs = zip(space.nests, point.nests, strict=True)
-        return Decisions(tuple(nest.check(chosen) for nest, chosen in pairs))
+        return _point_of(space, found.decisions)
     except (ScheduleError, ValueError) as error:
         _LOG.warning("kernel '%s': what was found is not used: %s", found.kernel, error)
         return None
+
+
+def _is_point(space: KernelSpace, text: str) -> bool:
+    """Whether a search may walk on from what a store says was tried."""
+    try:
+        return str(_point_of(space, text)) == text
+    except (ScheduleError, ValueError):
+        return False
+
+
+def _point_of(space: KernelSpace, text: str) -> Decisions:
+    """The point that a text names.  Raises: ScheduleError, ValueError for one that the space does not have."""
+    pairs = zip(space.nests, Decisions.parse(text).nests, strict=True)
+    return Decisions(tuple(nest.check(chosen) for nest, chosen in pairs))
 
 
 Slowdown = Callable[[Mapping[str, Decisions], Mapping[str, Decisions]], Comparison]

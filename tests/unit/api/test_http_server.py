@@ -13,7 +13,7 @@ from http import HTTPStatus
 import pytest
 
 from tilewright.api import http_server
-from tilewright.api.http_server import HttpHandler, HttpServer
+from tilewright.api.http_server import BusyError, HttpHandler, HttpServer
 from tilewright.base.errors import UserError
 from tilewright.base.log import Log
 
@@ -28,6 +28,8 @@ class Handler(HttpHandler):
 
     def get(self) -> None:
         Handler.work(self)
+
+    post = get
 
     def answer_failure(self, problem: str) -> None:
         self.close_connection = True
@@ -191,3 +193,59 @@ def test_it_listens_on_addresses_of_version_6() -> None:
             assert made.server_port > 0
     except UserError as error:
         assert "cannot assign" in str(error).lower() or "not supported" in str(error)  # noqa: PT017 - a machine without it
+
+
+def post(length: int, *, sent: int | None = None) -> bytes:
+    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    return head.encode() + b"x" * (length if sent is None else sent)
+
+
+def count_body(handler: HttpHandler) -> None:
+    assert isinstance(handler, Handler)
+    handler.close_connection = True
+    try:
+        body = handler.read_body(int(handler.headers["Content-Length"]))
+    except BusyError as problem:
+        handler.tell(HTTPStatus.SERVICE_UNAVAILABLE, str(problem))
+    else:
+        handler.tell(HTTPStatus.OK, f"{len(body)} bytes")
+
+
+def test_long_bodies_share_what_there_is_room_for_and_short_ones_need_none(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "work", staticmethod(count_body))
+    monkeypatch.setattr(http_server, "OWN_BYTES", 1000)
+    monkeypatch.setattr(http_server, "_PIECE_BYTES", 100)
+    assert server.room.take(http_server.SHARED_BYTES - 500)
+    with connect(server) as slow:
+        slow.sendall(post(1450, sent=1350))  # and no more for now: 400 of the room
+        deadline = time.monotonic() + 20
+        while server.room.take(101):
+            server.room.give_back(101)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert exchange(server, post(1300)).split()[1] == b"503"
+        assert exchange(server, post(1000)).endswith(b"1000 bytes")
+        slow.sendall(b"x" * 100)
+        assert slow.recv(4096).split()[1] == b"200"
+    for _ in range(2):  # what one had is the next one's
+        assert exchange(server, post(1500)).endswith(b"1500 bytes")
+    assert exchange(server, post(1501)).split()[1] == b"503"
+    assert server.room.take(500)
+
+
+def test_a_length_that_is_only_said_takes_no_room(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "work", staticmethod(count_body))
+    with connect(server) as silent:
+        silent.sendall(post(1 << 40, sent=10))
+        assert exchange(server, post(http_server.OWN_BYTES + 1)).split()[1] == b"200"
+
+
+def test_a_head_of_many_long_lines_is_refused(server: HttpServer) -> None:
+    lines = b"".join(b"X-%d: %s\r\n" % (at, b"a" * 4000) for at in range(60))
+    answer = exchange(server, REQUEST[:-2] + lines + b"\r\n")
+    assert answer.split()[1] == b"431"
+    assert exchange(server, REQUEST[:-2] + lines[:100_000] + b"\r\n\r\n").split()[1] == b"200"

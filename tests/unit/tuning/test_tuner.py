@@ -140,6 +140,19 @@ def test_a_second_run_tries_nothing_again(store: TuningStore) -> None:
     assert after.finding is not None
 
 
+def test_what_a_store_says_was_tried_and_is_no_point_is_passed_over(
+    store: TuningStore,
+) -> None:
+    request, space = first_request()
+    start, near = str(space.best()), str(next(space.neighbours(space.best())))
+    strange = ("nonsense", "", f"{start}; {start}", near.replace("unroll=", "unroll=9"))
+    store.note_tried(request.key, {near: 0.5, **dict.fromkeys(strange, 0.1)})
+    tuner, kernel = run(Bench(fast_where_unrolled), store, 0.02)
+    assert kernel.search.tried[near] == 0.5
+    assert not kernel.search.tried.keys() & set(strange)
+    assert tuner.tried_now > 0
+
+
 def test_an_interrupt_keeps_what_was_tried(store: TuningStore) -> None:
     count = 0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
 from tilewright.api.language.chat import Message
@@ -42,6 +42,7 @@ class Request:
         prompts: texts or tokens to go on with.
         messages: the turns.
         tools: that the assistant may call, as clients describe them.
+        takes_tools: whether there are any.
         count: texts that are wanted for each prompt.
         tokens: of each text, at most.
         likely: most likely tokens that are wanted with each token; None: not even its own probability.
@@ -51,6 +52,7 @@ class Request:
     prompts: tuple[str | Sequence[int], ...]
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, object]]
+    takes_tools: bool
     count: int
     tokens: int
     sampling: Sampling
@@ -59,8 +61,12 @@ class Request:
     stream: bool
     wants_usage: bool
 
+    def without_input(self) -> Request:
+        """What its answers depend on: not what is read before, which may be large."""
+        return replace(self, prompts=(), messages=(), tools=())
 
-def read_request(body: bytes, *, is_chat: bool) -> Request:
+
+def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
     """A request as clients send it.  Raises: UserError naming the field that is wrong."""
     try:
         found = json.loads(body)
@@ -75,11 +81,13 @@ def read_request(body: bytes, *, is_chat: bool) -> Request:
     options = fields.get("stream_options")
     wanted = cast("Mapping[str, object]", options) if isinstance(options, dict) else {}
     prompts = () if is_chat else _prompts(fields.get("prompt"))
+    tools = _tools(fields, is_chat)
     return Request(
         is_chat=is_chat,
         prompts=prompts,
         messages=_messages(fields.get("messages")) if is_chat else (),
-        tools=_tools(fields, is_chat),
+        tools=tools,
+        takes_tools=bool(tools),
         count=_count(fields, len(prompts) or 1),
         tokens=_tokens(fields),
         sampling=_sampling(fields),

@@ -24,14 +24,16 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, final
 from urllib.parse import unquote
 
 from tilewright.api.http_server import (
+    OWN_BYTES,
     RETRY_SECONDS,
+    BusyError,
     HttpHandler,
     HttpServer,
     reason_of,
@@ -86,6 +88,7 @@ class Server(HttpServer):
         self.readers: Final[threading.BoundedSemaphore] = threading.BoundedSemaphore(
             _READERS
         )
+        self.large_reader: Final[threading.BoundedSemaphore] = threading.BoundedSemaphore()
         is_open = host in ("0.0.0.0", "::", "")
         self.hosts: Final[frozenset[str] | None] = (
             None if is_open else frozenset((*_LOCAL, host.lower()))
@@ -161,7 +164,8 @@ class _Handler(HttpHandler):
         if body is None:
             return
         try:
-            read = self._read(lambda: read_request(body, is_chat=kind == "chat"))
+            read = self._read(body, is_chat=kind == "chat")
+            del body  # while others have their turn
             if read is not None:
                 # From here on nothing is wrong with the request.
                 self._speak(*read)
@@ -177,7 +181,7 @@ class _Handler(HttpHandler):
         self._refuse(HTTPStatus.FORBIDDEN, told)
         return False
 
-    def _body(self) -> bytes | None:
+    def _body(self) -> bytearray | None:
         """The whole request, if it says once how long it is and is not too long."""
         lengths = set(self.headers.get_all("Content-Length", ()))
         length = lengths.pop() if len(lengths) == 1 else ""
@@ -192,7 +196,13 @@ class _Handler(HttpHandler):
         if len(digits) > _LIMIT_DIGITS or int(digits) > LIMIT_BYTES:
             message = f"requests have a length of at most {LIMIT_BYTES} bytes"
             return self._refuse_body(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        body = self.read_body(int(digits))
+        try:
+            body = self.read_body(int(digits))
+        except BusyError as problem:
+            self.close_connection = True
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, error(str(problem), _FAILED))
+            self._linger()
+            return None
         if len(body) < int(digits):
             message = f"the request ended before its {digits} bytes"
             return self._refuse_body(HTTPStatus.BAD_REQUEST, message)
@@ -206,18 +216,21 @@ class _Handler(HttpHandler):
     # --- texts
 
     def _read(
-        self, request: Callable[[], Request]
+        self, body: bytearray, *, is_chat: bool
     ) -> tuple[Request, Sequence[Text]] | None:
         """A request and what is to be said; None where too many are being read, which is answered."""
-        if not self._server.readers.acquire(timeout=_READ_SECONDS):
-            told = error("too many requests are being read", _FAILED)
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, told)
-            return None
-        try:
-            found = request()
-            return found, self._texts(found)
-        finally:
-            self._server.readers.release()
+        server = self._server
+        # What is long may take thirty times its length while it is read.
+        large = [server.large_reader] if len(body) > OWN_BYTES else []
+        with contextlib.ExitStack() as seats:
+            for seat in (*large, server.readers):
+                if not seat.acquire(timeout=_READ_SECONDS):
+                    told = error("too many requests are being read", _FAILED)
+                    self._send(HTTPStatus.SERVICE_UNAVAILABLE, told)
+                    return None
+                seats.callback(seat.release)
+            found = read_request(body, is_chat=is_chat)
+            return found.without_input(), self._texts(found)
 
     def _texts(self, request: Request) -> Sequence[Text]:
         """What is to be said, of which nothing is made yet: `count` texts for each prompt."""
@@ -273,7 +286,7 @@ class _Handler(HttpHandler):
         probe = b"HTTP/1.1 100 Continue\r\n\r\n"
         if self._is_alone(probe):
             return None  # and so the prompt is not read
-        reader = ToolReader() if answers.request.tools else None
+        reader = ToolReader() if answers.request.takes_tools else None
         parts: list[str] = []
         for part in text:
             if self._is_alone(probe):
@@ -339,7 +352,7 @@ class _Handler(HttpHandler):
         probe = b":\n\n"
         if self._is_alone(probe):
             return False  # and so the prompt is not read
-        reader = ToolReader() if answers.request.tools else None
+        reader = ToolReader() if answers.request.takes_tools else None
         length = sent = 0
         for part in text:
             if self._is_alone(probe):

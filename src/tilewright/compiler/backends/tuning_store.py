@@ -5,7 +5,8 @@ is believed that another machine or another state of the rules measured.  What i
 taken as a point of the kernel's space, of which every one computes the same.  Not here: what to try (`tuning`).
 
 Reading never fails a compilation: a file that is none, is locked or has another layout is passed over, with a line
-in the log.  Writing says what is wrong.  Any number of processes may do both.
+in the log.  Writing says what is wrong, before anything is measured.  Any number of processes may do both.  A file whose
+tables were not made here, word for word, is none: it could have others compute whatever a schema can.
 
 Source: SQLite, "Defense Against The Dark Arts" (https://sqlite.org/security.html) for files of strangers.
 """
@@ -13,6 +14,8 @@ Source: SQLite, "Defense Against The Dark Arts" (https://sqlite.org/security.htm
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import time
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.input_file import is_stream
 from tilewright.base.log import Log
 from tilewright.compiler.schedule.rules import Decisions
 
@@ -33,6 +37,9 @@ _NAME: Final = "tuning.sqlite"
 _LAYOUT: Final = 1
 """Of the tables; a file of another layout is not read."""
 _LONGEST: Final = 1 << 14
+_MOST_BYTES: Final = 1 << 20
+"""Of a value or a row: nothing that was written here comes near it."""
+_LOCKED: Final = "begin immediate"
 _READ_WAIT_S: Final = 2.0
 _WRITE_WAIT_S: Final = 30.0
 _TABLES: Final = f"""
@@ -88,9 +95,9 @@ class TuningStore:
 
     def decisions(self, keys: Iterable[str]) -> dict[str, Decisions]:
         """What was found for each of the keys, as far as it is understood; nothing where there is no file."""
-        if not self.path.exists():
-            return {}
         try:
+            if not self.path.exists():
+                return {}
             with self._opened("mode=ro", _READ_WAIT_S) as base:
                 rows = _select(base, "checked = 1", keys)
         except (UserError, OSError) as error:
@@ -118,7 +125,11 @@ class TuningStore:
         """Every point that was tried, and its time over that of the cost model's.  Raises: UserError."""
         with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
             rows = base.execute("select decisions, ratio from tried where key = ?", (key,))
-            return {str(text): float(ratio) for text, ratio in rows}
+            return {
+                text: ratio
+                for text, ratio in rows
+                if isinstance(text, str) and len(text) <= _LONGEST and _is_time(ratio)
+            }
 
     def note_tried(self, key: str, ratios: Mapping[str, float]) -> None:
         """Keep what was tried.  Raises: UserError where nothing can be written."""
@@ -157,6 +168,8 @@ class TuningStore:
             import sqlite3  # noqa: PLC0415 - most compilations have no store
 
         try:
+            if is_stream(self.path):  # of which the mere opening may wait for ever
+                raise UserError("is a device or a pipe", location=self.path)
             if mode != "mode=ro":
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             uri = f"{self.path.absolute().as_uri()}?{mode}"
@@ -168,10 +181,14 @@ class TuningStore:
                 ) as base,
                 base,
             ):
+                base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
                 base.execute("pragma trusted_schema = off")
+                base.execute("pragma cell_size_check = on")
                 self._check_layout(base, writes=mode != "mode=ro")
+                if mode != "mode=ro":
+                    base.execute(_LOCKED)  # what cannot be written is said now
                 yield base
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise UserError(
                 f"cannot be used as a store of tuned decisions: {error}",
                 location=self.path,
@@ -180,17 +197,36 @@ class TuningStore:
 
     def _check_layout(self, base: sqlite3.Connection, *, writes: bool) -> None:
         (layout,) = base.execute("pragma user_version").fetchone()
-        kinds = [kind for (kind,) in base.execute("select type from sqlite_schema")]
-        if writes and layout == 0 and not kinds:
+        schema = _schema_of(base)
+        if writes and layout == 0 and not schema:
             base.executescript(_TABLES)
-        elif set(kinds) - {"table", "index"}:  # a view may compute for ever
-            raise UserError("is no store of tuned decisions", location=self.path)
         elif layout != _LAYOUT:
             raise UserError(
                 f"is a store of layout {layout}, expected {_LAYOUT}",
                 location=self.path,
                 hint="delete it, or name another file: --store",
             )
+        elif schema != _own_schema():
+            raise UserError("is no store of tuned decisions", location=self.path)
+
+
+def _schema_of(base: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
+    """Everything that a file declares."""
+    return frozenset(base.execute("select type, name, tbl_name, sql from sqlite_schema"))
+
+
+@functools.cache
+def _own_schema() -> frozenset[tuple[str, ...]]:
+    import sqlite3  # noqa: PLC0415 - as above
+
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.executescript(_TABLES)
+        return _schema_of(base)
+
+
+def _is_time(value: object) -> bool:
+    """Whether a value can be a time, or one over another."""
+    return isinstance(value, float) and math.isfinite(value) and value > 0
 
 
 def _select(
@@ -204,7 +240,8 @@ def _select(
         if row is None:
             continue
         kernel, decisions, before, after, checked = row
-        times = isinstance(before, float) and isinstance(after, float)
-        if times and isinstance(decisions, str) and len(decisions) <= _LONGEST:
-            found[key] = Finding(str(kernel), decisions, before, after, bool(checked))
+        times = _is_time(before) and _is_time(after)
+        texts = isinstance(kernel, str) and isinstance(decisions, str)
+        if times and texts and len(decisions) <= _LONGEST:
+            found[key] = Finding(kernel, decisions, before, after, bool(checked))
     return found

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fakes.language_models import speaking_form
+from tilewright.api.http_server import OWN_BYTES, SHARED_BYTES
 from tilewright.api.language.language_model import LanguageModel, Text
 from tilewright.api.language.sampling import GREEDY
 from tilewright.api.language.server import Server
@@ -389,6 +390,17 @@ def test_who_sends_too_much_is_told_so(server: Server) -> None:
     connection.request("POST", "/v1/completions", b"x" * ((16 << 20) + 1))
     assert connection.getresponse().status == 413
     connection.close()
+
+
+def test_who_sends_much_while_others_do_is_asked_to_come_back(server: Server) -> None:
+    data = {"prompt": "the", "max_tokens": 1, "user": "x" * (OWN_BYTES + 1)}
+    assert _ask(server, "/v1/completions", data)[0] == 200
+    assert server.room.take(SHARED_BYTES)
+    status, text = _ask(server, "/v1/completions", data)
+    server.room.give_back(SHARED_BYTES)
+    assert status == 503
+    assert json.loads(text)["error"]["type"] == "server_error"
+    assert _ask(server, "/v1/completions", data)[0] == 200
 
 
 def test_the_head_of_an_answer_has_no_body(server: Server) -> None:
