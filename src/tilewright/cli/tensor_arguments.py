@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from io import BytesIO
-from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.output_file import open_output
 from tilewright.base.text import did_you_mean
+from tilewright.formats.numpy_files import NumpyFileError, read_npz
 from tilewright.formats.tensor_text import Array, TensorReader, write_outputs
 
 _ARCHIVE: Final = ".npz"
@@ -106,22 +105,12 @@ def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
 def _load(value: str) -> dict[str, Array]:
     path = value[1:]
     try:
-        with (
-            Path(path).open("rb") as file,
-            cast(
-                "np.lib.npyio.NpzFile",
-                # What comes through a pipe has no end to begin at.
-                np.load(
-                    file if file.seekable() else BytesIO(file.read()), allow_pickle=False
-                ),
-            ) as archive,
-        ):
-            return {key: archive[key] for key in archive.files}
+        return read_npz(path)
     except OSError as error:
         raise InputError(
             f"cannot read '{path}': {error.strerror or error}", location=f"'{value}'"
         ) from error
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except NumpyFileError as error:
         raise InputError(f"not a .npz file: {error}", location=f"'{value}'") from error
 
 

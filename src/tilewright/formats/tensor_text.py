@@ -18,8 +18,7 @@ import re
 from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, cast, final
+from typing import Final, cast, final
 
 import numpy as np
 
@@ -27,10 +26,9 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.output_file import check_output, is_regular_output, open_output
+from tilewright.formats.numpy_files import Array, NumpyFileError, read_npy
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-
-_TYPE: Final = re.compile(r"^((?:\d+x)*)([a-z][a-z0-9]*)$")
+_TYPE: Final = re.compile(r"^((?:[0-9]{1,99}x)*)([a-z][a-z0-9]*)$")
 _ALIASES: Final = {
     "si8": "i8", "si16": "i16", "si32": "i32", "si64": "i64",
     "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64", "i1": "bool",
@@ -93,14 +91,11 @@ class TensorReader:
 
     def _read_npy(self, value: str) -> list[Array]:
         file = self._open(value, value[0], value[1:])
-        # numpy asks files for their position, which pipes have none of.
-        source = file if file.seekable() else SimpleNamespace(read=file.read)
         arrays: list[Array] = []
-        read_array = cast("Any", np.lib.format.read_array)
         try:
             while not arrays or (value[0] == "*" and _has_more(file)):
-                arrays.append(cast("Array", read_array(source, allow_pickle=False)))
-        except (ValueError, EOFError, OSError, MemoryError) as error:
+                arrays.append(read_npy(file))
+        except (NumpyFileError, OSError) as error:
             hint = "numpy.save writes one" if value.endswith(".npz") else None
             raise InputError(
                 f"not a .npy file: {error}", location=f"'{value}'", hint=hint

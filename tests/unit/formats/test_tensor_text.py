@@ -97,6 +97,7 @@ def test_values_come_back_in_the_order_they_were_given() -> None:
         ("99999999999", "not a tensor"),
         ("99999999999999xf64", "bad value"),
         ("9999999999999999999999xf64", "bad value"),
+        ("9" * 5000 + "xf64", "not a tensor"),
         ("@missing.npy", "cannot read 'missing.npy': No such file or directory"),
         ("x=@missing.npy", "hint: write 2x3xf32=1 2 3 4 5 6"),
         ("4xf32=@missing.bin", "cannot read 'missing.bin'"),

@@ -15,6 +15,8 @@ from tilewright.api.language.vocabulary import Vocabulary
 from tilewright.base.errors import ModelError
 
 _CACHED_WORDS: Final = 1 << 16
+_CACHED_LENGTH: Final = 64
+"""Words that come again are short; what is long may be a whole prompt of somebody who sends many."""
 _WHOLE_WORDS: Final = ("llama-bpe", "llama-v3", "llama3")
 """Rules whose vocabularies take a word that they have as it is, before any merge."""
 
@@ -61,7 +63,7 @@ class BytePairs:
             known = self._cache.get(part)
             if known is None:
                 known = tuple(self._word(part))
-                if len(self._cache) < _CACHED_WORDS:
+                if len(part) <= _CACHED_LENGTH and len(self._cache) < _CACHED_WORDS:
                     self._cache[part] = known
             found.extend(known)
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, cast, final
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
     if not tokens:
         raise ModelError("has no tokenizer", location=file.location)
     kind, split = keys.text("model"), keys.text("pre")
-    types = keys.numbers("token_type", len(tokens)) or [int(TokenType.NORMAL)] * len(tokens)
+    types = keys.kinds("token_type", len(tokens)) or [int(TokenType.NORMAL)] * len(tokens)
     named = (keys.token(f"{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
     ends = {token for token in named if token is not None}
     ends |= {
@@ -100,7 +100,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
         kind=kind,
         split=split,
         tokens=tokens,
-        types=[int(t) for t in types],
+        types=types,
         scores=keys.numbers("scores", len(tokens)),
         merges=keys.texts("merges"),
         bos=keys.token("bos_token_id", len(tokens)),
@@ -153,6 +153,12 @@ class _Keys:
         if not isinstance(found, np.ndarray) or found.size != count:
             raise self._wrong(key, f"a list of {count} numbers")
         return found.tolist()
+
+    def kinds(self, key: str, count: int) -> list[int]:
+        found = self._find(key)
+        if isinstance(found, np.ndarray) and found.dtype.kind not in "iu":
+            raise self._wrong(key, f"a list of {count} whole numbers")
+        return cast("list[int]", self.numbers(key, count))
 
     def flag(self, key: str, default: bool) -> bool:
         found = self._find(key)

@@ -42,6 +42,13 @@ _EFFORT: Final = (
 )
 
 
+_OF_NO_ENTRY: Final = (
+    zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    TilewrightError,
+)  # fmt: skip
+"""What the reading of an entry raises that is whole, and not one of these."""
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class KernelRequest:
@@ -176,7 +183,7 @@ def recall(request: KernelRequest, cache: CompilationCache) -> KernelRecord | No
         members = cast("dict[str, Any]", json.loads(zlib.decompress(payload)))
         code = cache.get(members["object"]) if members["object"] else b""
         return None if code is None else _decode(members, request, code)
-    except (zlib.error, ValueError, LookupError, TypeError, TilewrightError):
+    except _OF_NO_ENTRY:
         return None
 
 

@@ -39,7 +39,12 @@ def read_arrays(data: Buffer, location: str = "parameters") -> dict[str, npt.NDA
                 hint="known are files of TVM (save_param_dict) and .safetensors",
             )
         raw = np.frombuffer(index.bytes_of(entry), dtype.numpy)
-        found[name] = raw.reshape(entry.shape)
+        try:
+            found[name] = raw.reshape(entry.shape)
+        except (ValueError, OverflowError) as error:  # of extents beside one of 0
+            raise ArchiveError(
+                f"has extents that no array has: {list(entry.shape)}", location=where
+            ) from error
     return found
 
 

@@ -82,10 +82,10 @@ def _entry(view: ByteView, name: str, fields: object, base: int) -> StoredEntry:
     bits = _BITS.get(dtype)
     if bits is None:
         raise ArchiveError(f"unknown dtype '{dtype}'", location=where)
-    length = offsets[1] - offsets[0]
-    if length * 8 != math.prod(shape) * bits:
+    length, expected = offsets[1] - offsets[0], math.prod(shape) * bits
+    if length * 8 != expected:
         raise ArchiveError(
-            f"{length} bytes for {dtype}{list(shape)}, expected {math.prod(shape) * bits / 8:g}",
+            f"{length} bytes for {dtype}{list(shape)}, expected {-(-expected // 8)}",
             location=where,
         )
     return StoredEntry(name, base + offsets[0], length, dtype, shape)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.language_models import Form, byte_tokens
+from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.base.errors import InputError, ModelError
 from tilewright.formats.gguf import read_gguf
@@ -184,6 +186,10 @@ WRONG = {
         _metadata("gpt2", ["a", "b"], token_type=[1]),
         "'tokenizer.ggml.token_type' is not a list of 2",
     ),
+    "types of no kind": (
+        _metadata("gpt2", ["a", "b"], token_type=[math.nan, math.inf]),
+        "'tokenizer.ggml.token_type' is not a list of 2 whole numbers",
+    ),
     "tokens": (
         _metadata("gpt2", ["a"]) | {"tokenizer.ggml.tokens": 3},
         "is not a list of texts",
@@ -208,3 +214,13 @@ def test_tokens_out_of_range_are_errors() -> None:
 def test_tokens_that_files_name_but_do_not_have_are_none() -> None:
     tokenizer = _of({**byte_tokens(), "tokenizer.ggml.eos_token_id": 99999})
     assert tokenizer.vocabulary.ends == {0}  # by its text
+
+
+def test_what_is_kept_of_texts_is_bounded() -> None:
+    """Words of a megabyte that each request has another of would be kept for ever."""
+    tokenizer = _of(byte_tokens())
+    for at in range(20):
+        assert len(tokenizer.encode(f"the {chr(ord('a') + at)}" + "x" * 1000)) > 1000
+    kind = tokenizer._kind
+    assert isinstance(kind, BytePairs)
+    assert set(kind._cache) == {"the"}

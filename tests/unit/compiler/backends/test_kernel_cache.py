@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -294,3 +296,26 @@ def test_the_folder_stays_below_its_limit(tmp_path: Path) -> None:
     archive = tmp_path / "after.vmfb"
     parts = compiled_with(small, dynamic(1)).parts
     assert save_archive(parts, make_artifact(parts), archive) == archive.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"signature": None},
+        {"signature": {"parameters": [], "dims": [], "grid": [1, 2, 3]}},
+        {"export": [1]},
+        {"object": ["no", "key"]},
+    ],
+)
+def test_an_entry_of_another_form_is_a_miss(
+    cache: CompilationCache, changed: dict[str, object]
+) -> None:
+    (record, *_) = compiled_with(cache, mlp()).kernels[0]
+    key = record.request.key
+    payload = cache.get(key)
+    assert payload is not None
+    members = json.loads(zlib.decompress(payload)) | changed
+    cache.put(key, zlib.compress(json.dumps(members).encode()))
+    assert recall(record.request, cache) is None
+    cache.put(key, zlib.compress(b"[" * 100_000))
+    assert recall(record.request, cache) is None

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilewright.base import dtypes
-from tilewright.base.errors import UserError
-from tilewright.formats.parameters import StoredEntry, read_parameters, write_safetensors
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.formats.parameters import (
+    StoredEntry,
+    read_arrays,
+    read_parameters,
+    write_safetensors,
+)
 
 ARRAYS = {
     "odd": np.arange(5, dtype=np.int8),
@@ -60,3 +66,17 @@ def test_the_package_itself_reads_it() -> None:
 def test_a_type_without_a_name_is_refused() -> None:
     with pytest.raises(UserError, match="'x' is of type i4"):
         write_safetensors(io.BytesIO(), {"x": np.zeros(2, dtypes.i4.numpy)})
+
+
+def test_a_size_that_no_number_of_a_machine_is_gets_said() -> None:
+    table = {"a": {"dtype": "F32", "shape": [1 << 63] * 60, "data_offsets": [0, 4]}}
+    text = json.dumps(table).encode()
+    with pytest.raises(ArchiveError, match="4 bytes for F32"):
+        read_parameters(len(text).to_bytes(8, "little") + text + bytes(4))
+
+
+def test_extents_beyond_what_an_array_has_are_refused_though_there_are_no_bytes() -> None:
+    table = {"a": {"dtype": "F32", "shape": [1 << 63, 0], "data_offsets": [0, 0]}}
+    text = json.dumps(table).encode()
+    with pytest.raises(ArchiveError, match="parameter 'a'"):
+        read_arrays(len(text).to_bytes(8, "little") + text)

@@ -1,0 +1,67 @@
+"""Arrays in files of numpy (`.npy`, `.npz`), which strangers may have written.
+
+numpy evaluates the head of an array as a Python literal, after some repairs, and leaves the rest to the readers of zip
+files: what is wrong with a file shows as almost any exception.  Here it is one.  Objects are never unpickled.
+Called by the command line's readers of inputs.
+
+Source: NEP 1 (the format .npy); numpy.lib.npyio for archives.
+"""
+
+from __future__ import annotations
+
+import lzma
+import struct
+import tokenize
+import zipfile
+import zlib
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO, Final, cast
+
+import numpy as np
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+_RAISED: Final = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError,
+    ValueError, lzma.LZMAError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""By numpy and the standard library; among them RecursionError and NotImplementedError."""
+
+
+class NumpyFileError(Exception):
+    """A file is none of numpy's, damaged, or of a kind that is not read."""
+
+
+def read_npy(file: BinaryIO) -> Array:
+    """The next array of a file that is open, or a pipe.
+
+    Raises: NumpyFileError; OSError where the system refuses.
+    """
+    # numpy asks files for their position, which pipes have none of.
+    source = file if file.seekable() else SimpleNamespace(read=file.read)
+    read_array = cast("Any", np.lib.format.read_array)
+    try:
+        return cast("Array", read_array(source, allow_pickle=False))
+    except _RAISED as error:
+        raise _refused(error) from error
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """All arrays of an archive, by name.  Raises: as `read_npy`."""
+    with Path(path).open("rb") as file:
+        # What comes through a pipe has no end to begin at.
+        source = file if file.seekable() else BytesIO(file.read())
+        try:
+            with cast(
+                "np.lib.npyio.NpzFile", np.load(source, allow_pickle=False)
+            ) as archive:
+                return {key: archive[key] for key in archive.files}
+        except _RAISED as error:
+            raise _refused(error) from error
+
+
+def _refused(error: Exception) -> NumpyFileError:
+    lines = str(error).splitlines()
+    return NumpyFileError(lines[0][:200] if lines else type(error).__name__)

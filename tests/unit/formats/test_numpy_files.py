@@ -1,0 +1,115 @@
+"""Whatever a file of numpy holds, it is read or refused in words."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.formats.numpy_files import NumpyFileError, read_npy, read_npz
+
+ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def npy(head: str) -> bytes:
+    text = f"{head}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(96)
+
+
+def described(descr: str, shape: str = "(2, 3)") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
+
+
+def saved(array: np.ndarray = ARRAY) -> bytes:
+    file = BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def archive(data: bytes) -> bytes:
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("x.npy", data)
+    return file.getvalue()
+
+
+def test_arrays_come_back(tmp_path: Path) -> None:
+    np.testing.assert_array_equal(read_npy(BytesIO(saved())), ARRAY)
+    np.savez_compressed(tmp_path / "a.npz", a=ARRAY, b=ARRAY[0])
+    found = read_npz(tmp_path / "a.npz")
+    np.testing.assert_array_equal(found["b"], ARRAY[0])
+    assert list(found) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "{'descr': '<f4', (",
+        "'''",
+        "\t\n  x\n y",
+        "(" * 3000,
+        "-" * 9000 + "1",
+        "{1L: 2L",
+        described("'|O'"),
+        described("''"),
+        described("'<f4'", "(99999999999999999999,)"),
+        described("'<f4'", "(9223372036854775807,)"),
+        described("'<f4'", "(-1,)"),
+        described("('<f4', (1 << 40,))"),
+        described("[('a', '<f4', (10000000000000,))]"),
+        described("'<M8[99999999999999s]'"),
+        described("{'names': ['a'], 'formats': ['<f4'], 'offsets': [-5]}"),
+    ],
+)
+def test_a_head_that_is_none_is_refused_in_words(head: str) -> None:
+    with pytest.raises(NumpyFileError, match=r"."):
+        read_npy(BytesIO(npy(head)))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (6, 1),  # encrypted
+        (6, 32),  # patched data
+        (8, 99),  # a way to compress that there is not
+        (-22 - 46 - 5 + 6, 250),  # a version that comes later
+    ],
+)
+def test_an_archive_of_a_kind_that_is_not_read_is_refused_in_words(
+    tmp_path: Path, place: int, value: int
+) -> None:
+    data = bytearray(archive(saved()))
+    central = len(data) - 22 - 46 - len("x.npy")
+    for at in (place, central + 2 + place) if place >= 0 else (place,):
+        data[at] = value
+    (tmp_path / "a.npz").write_bytes(data)
+    with pytest.raises(NumpyFileError, match=r"."):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    whole = {"npy": saved(), "npz": archive(saved())}
+    refused = 0
+    for number in range(600):
+        kind = ("npy", "npz")[number % 2]
+        data = bytearray(whole[kind])
+        for _ in range(chance.randint(1, 4)):
+            # The description is at the beginning; in archives, at the end as well.
+            near = min(len(data), 140)
+            at = chance.randrange(near) * chance.choice((1, -1) if kind == "npz" else (1,))
+            data[at] = chance.choice((chance.randrange(256), *b"0123456789(),'{}[]<"))
+        try:
+            if kind == "npy":
+                read_npy(BytesIO(data))
+            else:
+                (tmp_path / "a.npz").write_bytes(data)
+                read_npz(tmp_path / "a.npz")
+        except (NumpyFileError, OSError):  # of an archive that places its arrays before itself
+            refused += 1
+    assert refused > 300
