@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,11 @@ _SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
 _REVISION: Final = 1
 """Counts what of the graph changes while the version stays."""
 _KEPT_MODELS: Final = 4
+_FIRST_CACHE: Final = 3
+"""Inputs before the keys and values: tokens, where they stand, and places that are read."""
+_UNFINISHED: Final = ".new-"
+_STALE_SECONDS: Final = 6 * 3600.0
+"""Longer than any model takes to compile."""
 
 
 @final
@@ -95,7 +101,7 @@ def make_programs(
     found = _load(folder, threads)
     if found is not None:
         return found
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=store) as name:
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=store) as name:
         made = Path(name) / "programs"
         made.mkdir()
         for own in _SHAPES:
@@ -104,9 +110,7 @@ def make_programs(
             # What a compilation takes is several times its weights, and the next one takes as much.
             del model
             native.give_back_freed_memory()
-        # Another process may have been faster: then its files are as good.
-        with contextlib.suppress(OSError):
-            made.rename(folder)
+        _place(made, folder)
     _trim(store)
     found = _load(folder, threads)
     if found is None:
@@ -137,6 +141,15 @@ def _compile(
     )
 
 
+def _place(made: Path, folder: Path) -> None:
+    """Give a folder its name.  Another process may have been faster: then its files are as good."""
+    if not folder.is_dir():
+        with contextlib.suppress(OSError):  # there is nothing, as a rule
+            folder.unlink()
+    with contextlib.suppress(OSError):
+        made.rename(folder)
+
+
 def _load(folder: Path, threads: int | None) -> Programs | None:
     """What lies in a folder; nothing if it is not whole."""
     if not folder.is_dir():
@@ -144,11 +157,30 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
     try:
         found = [load(folder / name, threads=threads) for name in _SHAPES]
     except TilewrightError:
-        shutil.rmtree(folder, ignore_errors=True)
+        found = []
+    if not _belong_together(found):
+        _remove(folder)
         return None
     with contextlib.suppress(OSError):
         os.utime(folder)
     return Programs(*found)
+
+
+def _belong_together(found: Sequence[Session]) -> bool:
+    """Whether programs are of one language model: they take its tokens, and the same keys and values."""
+    if len(found) != len(_SHAPES):
+        return False
+    read, following = ([spec.name for spec in each.inputs] for each in found)
+    return read == following and len(read) > _FIRST_CACHE
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder; of one that is a link, the link."""
+    if folder.is_symlink():
+        with contextlib.suppress(OSError):
+            folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _store() -> Path | None:
@@ -160,11 +192,21 @@ def _store() -> Path | None:
 
 
 def _trim(store: Path) -> None:
-    """Remove those that were used longest ago."""
+    """Remove those that were used longest ago, and what processes left that were killed."""
     with contextlib.suppress(OSError):
-        folders = [f for f in store.iterdir() if f.is_dir() and not f.name.startswith(".")]
-        for folder in sorted(folders, key=lambda f: -f.stat().st_mtime)[_KEPT_MODELS:]:
-            shutil.rmtree(folder, ignore_errors=True)
+        folders = [f for f in store.iterdir() if f.is_dir()]
+        whole = [f for f in folders if not f.name.startswith(".")]
+        for folder in sorted(whole, key=lambda f: -f.stat().st_mtime)[_KEPT_MODELS:]:
+            _remove(folder)
+        oldest = time.time() - _STALE_SECONDS
+        for folder in folders:
+            if folder.name.startswith(_UNFINISHED) and _changed(folder) < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _changed(folder: Path) -> float:
+    """When something in a folder changed last."""
+    return max(f.stat().st_mtime for f in (folder, *folder.rglob("*")))
 
 
 def digest_of(file: GgufFile, path: Path) -> str:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 import tilewright as tw
 from fakes.language_models import Reference, speaking_form
+from fakes.small_models import mlp
 from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY, Sampling
@@ -251,6 +254,39 @@ def test_compiled_programs_are_found_again(
         lambda *a, **k: pytest.fail("compiled again"),
     )
     assert tw.generate(path, "the", tokens=5, sampling=GREEDY) == first
+
+
+@pytest.mark.parametrize("damage", ["file", "link to nowhere", "pipe", "cut", "foreign"])
+def test_what_is_no_program_in_the_cache_is_replaced(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    first = LanguageModel(path).generate("the", tokens=3, sampling=GREEDY)
+    (folder,) = [f for store in tmp_path.glob("models*") for f in store.iterdir()]
+    if damage == "cut":
+        (folder / "next.vmfb").write_bytes((folder / "next.vmfb").read_bytes()[:-100])
+    elif damage == "foreign":
+        for name in ("read.vmfb", "next.vmfb"):
+            tw.compile(mlp()).save(folder / name)
+    else:
+        shutil.rmtree(folder)
+    if damage == "file":
+        folder.write_text("in the way")
+    elif damage == "pipe":
+        os.mkfifo(folder)
+    elif damage == "link to nowhere":
+        folder.symlink_to("nowhere")
+    left = folder.with_name(".new-killed")
+    left.mkdir()
+    (left / "weights.irpa").write_bytes(b"")
+    for place in (left / "weights.irpa", left):
+        os.utime(place, (0, 0))
+    fresh = folder.with_name(".new-running")
+    fresh.mkdir()
+    assert LanguageModel(path).generate("the", tokens=3, sampling=GREEDY) == first
+    assert (folder / "next.vmfb").is_file()
+    assert not left.exists()
+    assert fresh.exists()
 
 
 def test_a_token_without_numbers_is_an_error_of_the_model(tmp_path: Path) -> None:
