@@ -248,4 +248,6 @@ def test_a_head_of_many_long_lines_is_refused(server: HttpServer) -> None:
     lines = b"".join(b"X-%d: %s\r\n" % (at, b"a" * 4000) for at in range(60))
     answer = exchange(server, REQUEST[:-2] + lines + b"\r\n")
     assert answer.split()[1] == b"431"
-    assert exchange(server, REQUEST[:-2] + lines[:100_000] + b"\r\n\r\n").split()[1] == b"200"
+    assert (
+        exchange(server, REQUEST[:-2] + lines[:100_000] + b"\r\n\r\n").split()[1] == b"200"
+    )

@@ -110,6 +110,6 @@ def test_changed_files_are_read_or_refused(tmp_path: Path) -> None:
             else:
                 (tmp_path / "a.npz").write_bytes(data)
                 read_npz(tmp_path / "a.npz")
-        except (NumpyFileError, OSError):  # of an archive that places its arrays before itself
+        except (NumpyFileError, OSError):  # an archive may place arrays before itself
             refused += 1
     assert refused > 300
