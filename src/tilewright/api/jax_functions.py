@@ -19,6 +19,10 @@ from tilewright.compiler.frontends.stablehlo.exported import Exported
 from tilewright.runtime.plan_executor import Array
 
 _HINT: Final = "python -m pip install jax"
+_GENERATORS: Final = {
+    "key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg",
+}  # fmt: skip
+"""What generators of random numbers are called, by the types of their keys."""
 
 
 def from_jax(
@@ -89,26 +93,41 @@ class JaxFunction:
 
 
 def _parts(leaf: Any) -> list[Array]:
-    """An argument as the model takes it: complex numbers are two arrays."""
+    """An argument as the model takes it: complex numbers are two arrays, keys are their words."""
+    if _is_key(getattr(leaf, "dtype", None)):
+        leaf = _jax("jax.random").key_data(leaf)
     array = cast("Any", np.asarray(leaf))
     if array.dtype.kind != "c":
         return [array]
     return [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)]
 
 
+def _is_key(dtype: Any) -> bool:
+    """Whether a type is that of keys of random numbers, which numpy has not."""
+    return str(dtype).startswith("key<")
+
+
 def _joined(results: Sequence[Array], types: Sequence[Any]) -> list[Any]:
     """The results of the model as arrays of JAX."""
     rest, found = list(results), list[Any]()
     for type_ in types:
-        is_complex = np.dtype(type_.dtype).kind == "c"
+        is_key = _is_key(type_.dtype)
+        is_complex = not is_key and np.dtype(type_.dtype).kind == "c"
         if len(rest) < 1 + is_complex:
             raise ModelError(f"gives fewer results than the {len(types)} of the function")
         result: Any = np.asarray(rest.pop(0))
         if is_complex:
             parts = (result, np.asarray(rest.pop(0)))
             result = np.stack(parts, -1).view(type_.dtype)[..., 0]
-        found.append(_of_jax(result))
+        array = _of_jax(result)
+        found.append(_keys(array, str(type_.dtype)) if is_key else array)
     return found
+
+
+def _keys(words: Any, type_: str) -> Any:
+    if type_ not in _GENERATORS:
+        raise ModelError(f"keys of type {type_} are not supported")
+    return _jax("jax.random").wrap_key_data(words, impl=_GENERATORS[type_])
 
 
 def _of_jax(array: Array) -> Any:

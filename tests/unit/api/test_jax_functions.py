@@ -278,3 +278,28 @@ def test_an_equinox_network_gives_what_equinox_gives() -> None:
     np.testing.assert_allclose(
         tw.from_jax(function, x)(x), function(x), rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_random_numbers_are_arguments_and_results(kind: str) -> None:
+    jax = pytest.importorskip("jax")
+
+    def function(key: Any) -> tuple[Any, Any]:
+        first, second = jax.random.split(key)
+        return first, jax.random.uniform(second, (3,))
+
+    key = jax.random.key(3, impl=kind)
+    found, numbers = tw.from_jax(function, key)(key)
+    expected, wanted = jax.jit(function)(key)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(*map(jax.random.key_data, (found, expected)))
+    np.testing.assert_allclose(numbers, wanted, rtol=1e-6)
+
+
+def test_a_function_that_places_its_values_runs_on_one_machine() -> None:
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("a",))
+    place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a"))
+    x = np.arange(6, dtype=np.float32)
+    found = tw.from_jax(lambda x: jax.lax.with_sharding_constraint(x * 2, place), x)(x)
+    np.testing.assert_array_equal(found, x * 2)

@@ -190,3 +190,17 @@ def test_filters_that_see_some_channels_alone_are_exact(
         strides=[2, 1],
         group=groups,
     )
+
+
+@pytest.mark.parametrize("name", ["i8", "u8", "i16", "u16", "u32", "i64", "u64"])
+def test_sums_of_any_type_wrap_in_it(name):
+    graph = run(
+        P,
+        f"graph @g(%a: i8[3, 50], %b: i8[50, 2]) {{"
+        f" %c: i8[] = constant {{value = i8[] splat 100}} %d: i8[3, 50] = mul(%a, %c)"
+        f" %v: {name}[3, 50] = cast(%d) {{dtype = {name}}}"
+        f" %w: {name}[50, 2] = cast(%b) {{dtype = {name}}}"
+        f" %y: {name}[3, 2] = matmul(%v, %w) return %y }}",
+    )
+    is_wide = name in ("u16", "u32", "u64")  # of a negative number these are large
+    assert str(products(graph)[0]) == (f"{name}[3, 50]" if is_wide else "f32[3, 50]")

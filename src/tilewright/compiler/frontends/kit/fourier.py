@@ -1,60 +1,180 @@
-"""Discrete Fourier transforms along an axis, as products with the matrix of the transform.
+"""Discrete Fourier transforms along an axis, as products with matrices of transforms.
 
-A product of parts in f64; who asks rounds it.  Called by the rows of front ends.
+Short ones are one product.  A longer one of `a * b` elements is a transform of `a`, a turn of every element and
+a transform of `b`; one whose length has no factors is a convolution, which transforms of another length make.
+Products are in f64; who asks rounds them.  Called by the rows of front ends.
+
+Source: Cooley and Tukey, "An Algorithm for the Machine Calculation of Complex Fourier Series", 1965; Bluestein,
+"A Linear Filtering Approach to the Computation of Discrete Fourier Transform", 1970.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
-# A transform is a product with its matrix, which the artifact holds.
-MAX_LENGTH: Final = 2048
+Parts = tuple[Tensor, Tensor | None]
+"""Both parts of numbers; None: they are real."""
+Pair = tuple[Tensor, Tensor]
+
+_DIRECT: Final = 64
+"""Elements up to which one product costs less than two shorter ones and a turn between them."""
+_DIRECT_PRIME: Final = 512
+"""The same where the length has no factors."""
 
 
-def matrix(rows: int, columns: int, sign: int) -> Any:
-    """The factors of a transform (sign -1) or of an inverse one, whose sums are divided by their length.
-
-    Angles are reduced before they are multiplied by a turn.
-
-    Raises: UnsupportedError for more elements than `MAX_LENGTH`.
-    """
-    if rows > MAX_LENGTH:
-        raise UnsupportedError(f"a transform of {rows} elements is not supported")
-    turns = np.outer(np.arange(rows), np.arange(columns)) % rows
-    angles = turns * (2 * np.pi / rows)
-    scale = 1 / rows if sign > 0 else 1.0
-    return scale * (np.cos(angles) + sign * 1j * np.sin(angles))
+def transform(
+    e: NodeMaker, parts: Parts, axis: int, size: int, sign: int, scale: float = 1.0
+) -> Pair:
+    """The transform (sign -1) or the inverse one (sign 1) of `size` elements, times `scale`."""
+    factor = _factor(size)
+    if size <= _DIRECT or (factor == 1 and size <= _DIRECT_PRIME):
+        return _along(e, parts, axis, scale * _matrix(size, size, sign))
+    if factor == 1:
+        return _by_convolution(e, parts, axis, size, sign, scale)
+    return _by_factors(e, parts, axis, (factor, size // factor), sign, scale)
 
 
-def from_half(size: int) -> Any:
-    """The real result of half a spectrum: what is left out is the conjugate of what is there."""
-    found = matrix(size, size, 1)[: size // 2 + 1]
+def of_real(e: NodeMaker, x: Tensor, axis: int, size: int, count: int) -> Pair:
+    """The first `count` elements of the transform of real numbers."""
+    if size <= _DIRECT:
+        return _along(e, (x, None), axis, _matrix(size, count, -1))
+    real, imaginary = transform(e, (x, None), axis, size, -1)
+    return e.slice(real, axis, 0, count), e.slice(imaginary, axis, 0, count)
+
+
+def to_real(e: NodeMaker, half: Pair, axis: int, size: int, scale: float = 1.0) -> Tensor:
+    """The inverse transform of a spectrum of which the first half is there; the rest is its conjugate."""
+    if size <= _DIRECT:
+        return _along(e, half, axis, scale * _from_half(size))[0]
+    return transform(e, _whole(e, half, axis, size), axis, size, 1, scale)[0]
+
+
+def _factor(size: int) -> int:
+    """The largest divisor up to the root; 1: there is none."""
+    return next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
+
+
+def _angles(turns: Any, size: int) -> Any:
+    """What so many steps of a circle of `size` steps are; whole turns are taken off before they are rounded."""
+    return (turns % size) * (2 * np.pi / size)
+
+
+def _matrix(rows: int, columns: int, sign: int) -> Any:
+    angles = _angles(np.outer(np.arange(rows), np.arange(columns)), rows)
+    return np.cos(angles) + sign * 1j * np.sin(angles)
+
+
+def _from_half(size: int) -> Any:
+    """The factors of elements that stand for their conjugates, too, but for those that are their own."""
     weights = np.full((size // 2 + 1, 1), 2.0)
     weights[0] = 1.0
     if size % 2 == 0:
         weights[-1] = 1.0
-    return weights * found
+    return weights * _matrix(size, size, 1)[: size // 2 + 1]
 
 
-def along(
-    e: NodeMaker, pair: tuple[Tensor, Tensor], axis: int, factors: Any
-) -> tuple[Tensor, Tensor]:
+def _whole(e: NodeMaker, half: Pair, axis: int, size: int) -> Pair:
+    """A spectrum of real numbers; elements that are their own conjugates have no imaginary part."""
+    mirrored = np.arange((size - 1) // 2, 0, -1)
+    own = np.ones((size // 2 + 1, *[1] * (half[0].rank - 1 - axis)))
+    own[[0, *([-1] if size % 2 == 0 else [])]] = 0.0
+    imaginary = e.op("mul", half[1], e.constant(own))
+    back = e.constant(mirrored)
+    parts = (half[0], imaginary)
+    real, turned = (e.op("gather", x, back, axis=axis) for x in parts)
+    return (
+        e.concat([half[0], real], axis),
+        e.concat([imaginary, e.op("neg", turned)], axis),
+    )
+
+
+def _each(parts: Parts, function: Callable[[Tensor], Tensor]) -> Parts:
+    real, imaginary = parts
+    return function(real), None if imaginary is None else function(imaginary)
+
+
+def _product(e: NodeMaker, op: str, parts: Parts, factors: Pair) -> Pair:
+    """The product of complex numbers by an op that multiplies."""
+    (x, y), (cosine, sine) = parts, factors
+    if y is None:
+        return e.op(op, x, cosine), e.op(op, x, sine)
+    return (
+        e.op("sub", e.op(op, x, cosine), e.op(op, y, sine)),
+        e.op("add", e.op(op, x, sine), e.op(op, y, cosine)),
+    )
+
+
+def _along(e: NodeMaker, parts: Parts, axis: int, factors: Any) -> Pair:
     """The product of one axis with a matrix."""
-    order = [i for i in range(pair[0].rank) if i != axis]
+    if parts[0].rank == 1:
+        lifted = _each(parts, lambda x: e.unsqueeze(x, (0,)))
+        real, imaginary = _along(e, lifted, 1, factors)
+        return e.squeeze(real, (0,)), e.squeeze(imaginary, (0,))
+    order = [i for i in range(parts[0].rank) if i != axis]
     order.append(axis)
     back = sorted(range(len(order)), key=lambda i: order[i])
-    re, im = (e.transpose(x, order) for x in pair)
+    turned = _each(parts, lambda x: e.transpose(x, order))
     cosine, sine = (
         e.constant(np.ascontiguousarray(part)) for part in (factors.real, factors.imag)
     )
-    found = (
-        e.op("sub", e.op("matmul", re, cosine), e.op("matmul", im, sine)),
-        e.op("add", e.op("matmul", re, sine), e.op("matmul", im, cosine)),
-    )
+    found = _product(e, "matmul", turned, (cosine, sine))
     return e.transpose(found[0], back), e.transpose(found[1], back)
+
+
+def _by_factors(
+    e: NodeMaker, parts: Parts, axis: int, sizes: tuple[int, int], sign: int, scale: float
+) -> Pair:
+    """Elements `b n + m` are a grid; place `k` of a column and `l` of a row is element `k + a l`."""
+    a, b = sizes
+    shape = parts[0].shape
+    grid = (*shape[:axis], a, b, *shape[axis + 1 :])
+    columns = transform(e, _each(parts, lambda x: e.reshape(x, grid)), axis, a, sign)
+    angles = _angles(np.outer(np.arange(a), np.arange(b)), a * b)
+    behind = [1] * (len(shape) - 1 - axis)
+    turns = tuple(
+        e.constant(x.reshape(a, b, *behind))
+        for x in (np.cos(angles), sign * np.sin(angles))
+    )
+    turned = _product(e, "mul", columns, (turns[0], turns[1]))
+    rows = transform(e, turned, axis + 1, b, sign, scale)
+    order = [*range(len(grid))]
+    order[axis : axis + 2] = axis + 1, axis
+    first, second = (e.reshape(e.transpose(x, order), shape) for x in rows)
+    return first, second
+
+
+def _by_convolution(
+    e: NodeMaker, parts: Parts, axis: int, size: int, sign: int, scale: float
+) -> Pair:
+    """As twice `n k` is the sum of both squares without that of their difference."""
+    steps = np.arange(size, dtype=np.int64) ** 2
+    chirp = np.exp(sign * 1j * _angles(steps, 2 * size))
+    length = 1 << (2 * size - 2).bit_length()
+    answer = np.zeros(length, np.complex128)
+    answer[:size] = chirp.conj()
+    answer[length - size + 1 :] = chirp.conj()[:0:-1]
+    behind = [1] * (parts[0].rank - 1 - axis)
+
+    def times(given: Parts, factors: Any) -> Pair:
+        pair = (
+            e.constant(np.ascontiguousarray(x).reshape(-1, *behind))
+            for x in (factors.real, factors.imag)
+        )
+        return _product(e, "mul", given, (next(pair), next(pair)))
+
+    def padded(x: Tensor) -> Tensor:
+        missing = (*x.shape[:axis], length - size, *x.shape[axis + 1 :])
+        return e.concat([x, e.full(0, dtypes.f64, missing)], axis)
+
+    given = _each(times(parts, chirp), padded)
+    spectrum = times(transform(e, given, axis, length, -1), np.fft.fft(answer))
+    found = transform(e, spectrum, axis, length, 1, scale / length)
+    return times(_each(found, lambda x: e.slice(x, axis, 0, size)), chirp)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo.assembled import module_of
 from tilewright.compiler.frontends.stablehlo.bytecode_cursor import ByteCursor
 from tilewright.compiler.frontends.stablehlo.bytecode_file import (
     MAGIC,
@@ -29,13 +30,10 @@ from tilewright.compiler.frontends.stablehlo.operation_parser import MAX_OPERATI
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attributes,
     Block,
-    Function,
-    FunctionType,
     Module,
     Operation,
     Place,
     Region,
-    TypeAttribute,
     Value,
 )
 from tilewright.compiler.frontends.stablehlo.vhlo_attributes import Constants
@@ -58,7 +56,7 @@ def read_artifact(data: bytes, file: str) -> tuple[Module, ...]:
     sections = read_file(data, file)
     reader = _Reader(sections, Constants(sections))
     operations = reader.top()
-    found = [reader.module(operation) for operation in operations]
+    found = [module_of(operation, file) for operation in operations]
     if not found:
         raise ModelError("holds no module", location=file)
     return tuple(found)
@@ -94,48 +92,11 @@ class _Reader:
         self._count: int = 0
         self._depth: int = 0
 
-    # --- the module
-
     def top(self) -> list[Operation]:
         """The operations at the top, which are modules."""
         body = self.file.body
         assert body is not None, "a file without operations is refused"
         return self._block(body, _Values(), [0]).operations
-
-    def module(self, operation: Operation) -> Module:
-        """A module and its functions."""
-        if operation.name != "builtin.module" or not operation.regions:
-            raise ModelError(
-                f"holds '{operation.name}', expected a module",
-                location=str(operation.place),
-            )
-        functions: dict[str, Function] = {}
-        for block in operation.regions[0].blocks:
-            for inner in block.operations:
-                found = self._function(inner)
-                if found.name in functions:
-                    raise ModelError(f"function '@{found.name}' is defined twice")
-                functions[found.name] = found
-        name = operation.attributes.get("sym_name")
-        return Module(
-            name if isinstance(name, str) else "", functions, operation.attributes
-        )
-
-    def _function(self, operation: Operation) -> Function:
-        name = operation.attributes.get("sym_name")
-        type_ = operation.attributes.get("function_type")
-        known = isinstance(type_, TypeAttribute) and isinstance(type_.type, FunctionType)
-        if operation.name != "func.func" or not isinstance(name, str) or not known:
-            raise ModelError(f"module holds '{operation.name}', expected functions")
-        assert isinstance(type_, TypeAttribute), "checked before"
-        assert isinstance(type_.type, FunctionType), "checked before"
-        blocks = operation.regions[0].blocks if operation.regions else ()
-        if len(blocks) > 1:
-            raise ModelError(f"function '@{name}' has several blocks")
-        body = blocks[0] if blocks else None
-        if body is not None and [v.type for v in body.arguments] != list(type_.type.inputs):
-            raise ModelError(f"the body of '@{name}' does not fit its type")
-        return Function(name, type_.type, body, operation.place, operation.attributes)
 
     # --- blocks
 

@@ -277,6 +277,28 @@ def _element(parser: OperationParser, parts: Parts) -> None:
     parser.signature(parts)
 
 
+def _sharded(parser: OperationParser, parts: Parts) -> None:
+    """`sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : type`: where a value shall lie."""
+    parts.operands.append(parser.value())
+    parser.cursor.skip_balanced()
+    if parser.cursor.at("{"):
+        parts.attributes |= parser.attributes.dictionary()
+    parser.signature(parts)
+
+
+def _noted(parser: OperationParser, parts: Parts) -> None:
+    """`sdy.propagation_barrier %a allowed_direction=NONE : type`."""
+    parts.operands.append(parser.value())
+    parser.items(parts)
+    parser.signature(parts)
+
+
+def _group(parser: OperationParser, parts: Parts) -> None:
+    """`sdy.sharding_group %a group_id=1 : type`, without a result."""
+    _noted(parser, parts)
+    parts.types = ()
+
+
 _CHECKS: Final = (
     "expect_eq", "expect_eq_const", "expect_almost_eq", "expect_almost_eq_const",
     "expect_close", "expect_serialized_eq",
@@ -290,6 +312,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "func.return": _terminator,
     "interpreter.print": _check,
     "return": _terminator,
+    "sdy.propagation_barrier": _noted,
+    "sdy.reshard": _sharded,
+    "sdy.sharding_constraint": _sharded,
+    "sdy.sharding_group": _group,
     "stablehlo.constant": _constant,
     "stablehlo.convolution": _convolution,
     "stablehlo.dot_general": _dot_general,

@@ -9,6 +9,7 @@ Source: MLIR Language Reference, "Operations"; the assembly formats of StableHLO
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
@@ -31,6 +32,7 @@ from tilewright.compiler.frontends.stablehlo.type_parser import TypeParser
 # A file with more is hostile, or not written for people.
 MAX_OPERATIONS: Final = 2_000_000
 MAX_RESULTS: Final = 1 << 16
+_LOCATION: Final = re.compile(r"loc\s*\(")
 
 
 @final
@@ -260,10 +262,7 @@ class OperationParser:
     def items(self, parts: Parts) -> None:
         """Operands and attributes, with or without a name, and commas between."""
         cursor = self.cursor
-        while cursor.kind in ("value", "word", "symbol", "string") or cursor.word in (
-            "[",
-            "(",
-        ):
+        while _at_item(cursor):
             self._item(parts)
             if not cursor.accept(",") and not _begins_item(cursor):
                 break
@@ -312,6 +311,13 @@ class OperationParser:
         """Step over `loc(…)`."""
         if self.cursor.accept("loc"):
             self.cursor.skip_balanced()
+
+
+def _at_item(cursor: Cursor) -> bool:
+    """Whether an operand or an attribute is next; `loc(…)` is neither."""
+    if cursor.kind == "word":
+        return _LOCATION.match(cursor.text, cursor.start) is None
+    return cursor.kind in ("value", "symbol", "string") or cursor.word in ("[", "(")
 
 
 def _begins_item(cursor: Cursor) -> bool:

@@ -12,6 +12,11 @@ import re
 from collections.abc import Sequence
 from typing import Final, final
 
+from tilewright.compiler.frontends.stablehlo.assembled import (
+    NOTES,
+    function_of,
+    module_of,
+)
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor
 from tilewright.compiler.frontends.stablehlo.forms import FORMS, NAMES, POSITIONAL
 from tilewright.compiler.frontends.stablehlo.operation_parser import OperationParser
@@ -29,6 +34,7 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 
 _SECTION: Final = re.compile(r"^//[ \t]*-----[^\n]*$", re.MULTILINE)
 _PRIVATE: Final = ("public", "private", "nested")
+_GENERIC_MODULE: Final = '"builtin.module"'
 
 
 def parse(text: str, file: str = "<text>") -> tuple[Module, ...]:
@@ -61,7 +67,7 @@ class _Parser:
         found: list[Module] = []
         place, loose = self.cursor.place, dict[str, Function]()
         while self.cursor.kind != "end":
-            if self.cursor.at("module") or self.cursor.at("builtin.module"):
+            if self._at_module():
                 found.append(self._module())
             elif not self._alias():
                 self._function(loose)
@@ -84,10 +90,16 @@ class _Parser:
             )
         return True
 
+    def _at_module(self) -> bool:
+        return self.cursor.word in ("module", "builtin.module", _GENERIC_MODULE)
+
     def _module(self) -> Module:
-        """`module @name attributes {…} {…}`."""
+        """`module @name attributes {…} {…}`, or its generic form."""
         cursor = self.cursor
         place = cursor.place
+        if cursor.kind == "string":
+            self.operations.scope = Scope()
+            return module_of(self.operations.operation(), cursor.file)
         cursor.advance()
         name = ""
         if cursor.kind == "symbol":
@@ -98,23 +110,42 @@ class _Parser:
         cursor.expect("{")
         functions: dict[str, Function] = {}
         while not cursor.accept("}"):
-            if cursor.at("module") or cursor.at("builtin.module"):
+            if self._at_module():
                 raise cursor.error("modules inside of modules are not read")
-            self._function(functions)
+            if not self._note():
+                self._function(functions)
         self.operations.location()
         return Module(name, functions, attributes, place)
 
+    def _note(self) -> bool:
+        """Step over `sdy.mesh @name = <…> {…}`."""
+        cursor = self.cursor
+        if cursor.word not in NOTES:
+            return False
+        cursor.advance()
+        self.operations.attributes.symbol()
+        cursor.expect("=")
+        cursor.skip_balanced()
+        if cursor.at("{"):
+            self.operations.attributes.dictionary()
+        self.operations.location()
+        return True
+
     def _function(self, functions: dict[str, Function]) -> None:
-        """`func.func public @name(%a: type) -> type attributes {…} {…}`."""
+        """`func.func public @name(%a: type) -> type attributes {…} {…}`, or its generic form."""
         cursor = self.cursor
         place = cursor.place
+        if cursor.kind == "string":
+            self.operations.scope = Scope()
+            operation = self.operations.operation()
+            if operation.name not in NOTES:
+                self._define(functions, function_of(operation, cursor.file))
+            return
         if not (cursor.accept("func.func") or cursor.accept("func")):
             raise cursor.unexpected("'func.func'", ("func.func", "module"))
         if cursor.word in _PRIVATE:
             cursor.advance()
         name = self.operations.attributes.symbol().name
-        if name in functions:
-            raise cursor.error(f"function '@{name}' is defined twice", place)
         self.operations.scope = Scope()
         values, types, argument_attributes = self._arguments()
         results, result_attributes = self._results() if cursor.accept("->") else ((), ())
@@ -125,7 +156,7 @@ class _Parser:
         if cursor.at("{"):
             body = self._body(values)
         self.operations.location()
-        functions[name] = Function(
+        found = Function(
             name,
             FunctionType(types, results),
             body,
@@ -134,6 +165,13 @@ class _Parser:
             argument_attributes,
             result_attributes,
         )
+        self._define(functions, found)
+
+    def _define(self, functions: dict[str, Function], function: Function) -> None:
+        if function.name in functions:
+            text = f"function '@{function.name}' is defined twice"
+            raise self.cursor.error(text, function.place)
+        functions[function.name] = function
 
     def _body(self, values: Sequence[Value]) -> Block:
         place = self.cursor.place

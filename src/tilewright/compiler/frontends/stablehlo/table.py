@@ -31,6 +31,7 @@ from tilewright.compiler.frontends.stablehlo.random_bits import ROWS as RANDOM_B
 from tilewright.compiler.frontends.stablehlo.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.scattering import ROWS as SCATTERING
+from tilewright.compiler.frontends.stablehlo.sharding import ROWS as SHARDING
 from tilewright.compiler.frontends.stablehlo.sorting import ROWS as SORTING
 from tilewright.compiler.frontends.stablehlo.special_functions import (
     ROWS as SPECIAL_FUNCTIONS,
@@ -56,6 +57,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     QUANTIZED,
     RANDOM_BITS,
     SCATTERING,
+    SHARDING,
     SORTING,
     SPECIAL_FUNCTIONS,
     TRANSFORMS,

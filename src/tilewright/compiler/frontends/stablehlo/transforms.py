@@ -53,27 +53,24 @@ def _nothing(call: Call, kind: str) -> Held:
 
 def _transformed(
     call: Call, held: Held, kind: str, length: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
+) -> list[Tensor]:
     """Axis by axis, in f64; the one of real numbers is the first of a transform, the last of an inverse."""
     e = call.maker
     x, y = (held.real, held.imaginary) if isinstance(held, Complex) else (real(held), None)
-    re = e.cast(x, dtypes.f64)
-    im = e.full(0, dtypes.f64, re.shape) if y is None else e.cast(y, dtypes.f64)
-    last, sign = max(x.rank - 1, 1), 1 if kind in ("IFFT", "IRFFT") else -1
-    plain = [last - len(length) + 1 + i for i in range(len(length))]
+    re, im = e.cast(x, dtypes.f64), None if y is None else e.cast(y, dtypes.f64)
+    last, sign = x.rank - 1, 1 if kind in ("IFFT", "IRFFT") else -1
+    plain = list(enumerate(length, x.rank - len(length)))
     if kind in ("RFFT", "IRFFT"):
         plain.pop()
-    pair = (re, im) if x.rank > 1 else (e.unsqueeze(re, (0,)), e.unsqueeze(im, (0,)))
-    if kind == "RFFT":
-        pair = fourier.along(
-            e, pair, last, fourier.matrix(length[-1], length[-1] // 2 + 1, sign)
-        )
-    for axis in plain:
-        size = length[axis - last - 1]
-        pair = fourier.along(e, pair, axis, fourier.matrix(size, size, sign))
+    size = length[-1]
+    if im is None:
+        re, im = fourier.of_real(e, re, last, size, size // 2 + 1)
+    for axis, n in plain:
+        scale = 1 / n if sign > 0 else 1.0
+        re, im = fourier.transform(e, (re, im), axis, n, sign, scale)
     if kind == "IRFFT":
-        pair = fourier.along(e, pair, last, fourier.from_half(length[-1]))
-    return pair
+        return [fourier.to_real(e, (re, im), last, size, 1 / size)]
+    return [re, im]
 
 
 ROWS: Final[tuple[Row, ...]] = (row("fft", _fft),)

@@ -46,6 +46,12 @@ _SCALARS: Final = {
     32: "ui2", 33: "none", 34: "tf32", 35: "f8E4M3", 36: "f8E3M4", 37: "f4E2M1FN",
     38: "f6E2M3FN", 39: "f6E3M2FN", 40: "f8E8M0FNU",
 }  # fmt: skip
+_BUILTIN_SCALARS: Final = {
+    1: "index", 3: "bf16", 4: "f16", 5: "f32", 6: "f64", 22: "f8E5M2", 23: "f8E4M3", 24: "f8E4M3FN",
+    25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4", 29: "f4E2M1FN",
+    32: "f8E8M0FNU",
+}  # fmt: skip
+_UNSIGNED: Final = 2
 _WORDS: Final = {
     3: ("EQ", "NE", "GE", "GT", "LE", "LT"),
     4: ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"),
@@ -126,6 +132,9 @@ class Constants:
             1: self._complex, 8: self._function, 20: self._ranked, 21: self._with_encoding,
             22: lambda _: DialectType("stablehlo.token"), 23: self._tuple, 24: self._quantized,
             25: lambda c: TensorType(self.element(c), None), 30: self._per_axis,
+        }  # fmt: skip
+        self._builtin_types: dict[int, Callable[[ByteCursor], Type]] = {
+            9: self._complex, 13: self._ranked, 14: self._with_encoding,
         }  # fmt: skip
 
     # --- by number
@@ -275,6 +284,8 @@ class Constants:
     # --- types
 
     def _read_type(self, entry: Entry, cursor: ByteCursor) -> Type:
+        if entry.dialect == "builtin":
+            return self._builtin_type(entry, cursor)
         if entry.dialect != "vhlo" or not entry.is_coded:
             return DialectType(entry.dialect)
         code = cursor.number()
@@ -283,6 +294,19 @@ class Constants:
         if code not in self._types_by_code:
             raise cursor.error(f"type of code {code} is unknown")
         return self._types_by_code[code](cursor)
+
+    def _builtin_type(self, entry: Entry, cursor: ByteCursor) -> Type:
+        """A type of MLIR's own, as operations of other dialects have it."""
+        if not entry.is_coded:
+            return DialectType("builtin")
+        code = cursor.number()
+        if code == 0:
+            width, kind = divmod(cursor.number(), 4)
+            return ScalarType(f"{'u' if kind == _UNSIGNED else ''}i{width}")
+        if code in _BUILTIN_SCALARS:
+            return ScalarType(_BUILTIN_SCALARS[code])
+        found = self._builtin_types.get(code)
+        return DialectType("builtin") if found is None else found(cursor)
 
     def _complex(self, cursor: ByteCursor) -> Type:
         return ComplexType(self.scalar(cursor))

@@ -273,24 +273,6 @@ def _length(shape: Sequence[Dim], axis: int) -> int:
     return size
 
 
-def _lifted(call: Call, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """A product with a matrix wants two axes."""
-    if pair[0].rank > 1:
-        return pair
-    real, imaginary = (call.maker.unsqueeze(part, (0,)) for part in pair)
-    return real, imaginary
-
-
-def _along(
-    call: Call, pair: tuple[Tensor, Tensor], axis: int, factors: object
-) -> tuple[Tensor, Tensor]:
-    if pair[0].rank > 1:
-        return fourier.along(call.maker, pair, axis, factors)
-    found = fourier.along(call.maker, _lifted(call, pair), axis + 1, factors)
-    real, imaginary = (call.maker.squeeze(part, (0,)) for part in found)
-    return real, imaginary
-
-
 def _transform(call: Call) -> Complex:
     """Of complex numbers, axis by axis."""
     pair = _wide_parts(call)
@@ -299,21 +281,21 @@ def _transform(call: Call) -> Complex:
     for axis in _axes(call, call.shape()):
         size = _length(call.shape(), axis)
         lengths.append(size)
-        factors = fourier.matrix(size, size, sign) * (size if sign > 0 else 1)
-        pair = _along(call, pair, axis, factors)
+        pair = fourier.transform(call.maker, pair, axis, size, sign)
     return Complex(*_scaled(call, pair, lengths))
 
 
 def _of_real(call: Call) -> Complex:
     """Of real numbers; the last axis may end in the middle, behind which all is mirrored."""
-    pair = _wide_parts(call)
-    shape = pair[0].shape
-    onesided = call.flag("onesided")
+    e, (x, _) = call.maker, _wide_parts(call)
+    shape = x.shape
     axes = _axes(call, shape)
     lengths = [_length(shape, axis) for axis in axes]
-    for axis, size in zip(reversed(axes), reversed(lengths), strict=True):
-        columns = size // 2 + 1 if onesided and axis == axes[-1] else size
-        pair = _along(call, pair, axis, fourier.matrix(size, columns, -1))
+    *rest, (last, size) = zip(axes, lengths, strict=True)
+    count = size // 2 + 1 if call.flag("onesided") else size
+    pair = fourier.of_real(e, x, last, size, count)
+    for axis, n in reversed(rest):
+        pair = fourier.transform(e, pair, axis, n, -1)
     return Complex(*_scaled(call, pair, lengths))
 
 
@@ -324,13 +306,13 @@ def _to_real(call: Call) -> Tensor:
     call.argument("last_dim_size")
     lengths = [_length(shape, axis) for axis in axes]
     for axis, size in zip(axes[:-1], lengths[:-1], strict=True):
-        pair = _along(call, pair, axis, fourier.matrix(size, size, 1) * size)
+        pair = fourier.transform(call.maker, pair, axis, size, 1)
     size, last = lengths[-1], axes[-1]
     wanted = size // 2 + 1
     if pair[0].shape[last] != wanted:
         raise ModelError(f"{pair[0].shape[last]} elements are no half of {size}")
-    pair = _along(call, pair, last, fourier.from_half(size) * size)
-    return _scaled(call, pair, lengths)[0]
+    found = fourier.to_real(call.maker, pair, last, size)
+    return _scaled(call, (found, found), lengths)[0]
 
 
 def _eigenvalues(call: Call) -> Sequence[Complex]:

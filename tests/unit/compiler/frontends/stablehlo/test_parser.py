@@ -1,9 +1,12 @@
 """Texts of modules as trees, and what is said of those that are none."""
 
+import re
+
 import numpy as np
 import pytest
 
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.stablehlo import load
 from tilewright.compiler.frontends.stablehlo.parser import parse
 from tilewright.compiler.frontends.stablehlo.tree import (
     Dense,
@@ -13,8 +16,10 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     Module,
     Number,
     Operation,
+    ScalarType,
     TensorType,
 )
+from tilewright.compiler.graph.evaluator import evaluate
 
 
 def only(text: str) -> Module:
@@ -212,3 +217,71 @@ def test_a_cut_text_says_so() -> None:
 def test_hostile_texts_are_refused(text: str) -> None:
     with pytest.raises(ModelError):
         parse(text)
+
+
+GENERIC = """
+#loc1 = loc("x")
+"builtin.module"() <{sym_name = "jit_f"}> ({
+  "sdy.mesh"() <{mesh = #sdy.mesh<["a"=1]>, sym_name = "mesh"}> {a.b = 1 : i32} : () -> ()
+  "func.func"() <{arg_attrs = [{}], function_type = (tensor<2xf32>) -> tensor<2xf32>, sym_name = "f"}> ({
+  ^bb0(%arg0: tensor<2xf32> loc("x")):
+    %0 = "stablehlo.add"(%arg0, %arg0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32> loc(#loc1)
+    "func.return"(%0) : (tensor<2xf32>) -> () loc(#loc1)
+  }) : () -> () loc(#loc1)
+  "func.func"() <{function_type = (tensor<2xf32>) -> tensor<2xf32>, sym_name = "main"}> ({
+  ^bb0(%arg0: tensor<2xf32>):
+    %0 = "func.call"(%arg0) <{callee = @f}> : (tensor<2xf32>) -> tensor<2xf32>
+    "func.return"(%0) : (tensor<2xf32>) -> ()
+  }) : () -> ()
+}) {mhlo.num_partitions = 1 : i32} : () -> () loc(#loc1)
+"""
+
+
+def test_a_module_in_generic_form_is_the_one_in_pretty_form() -> None:
+    module = only(GENERIC)
+    assert (module.name, list(module.functions)) == ("jit_f", ["f", "main"])
+    assert module.attributes["mhlo.num_partitions"] == Number(1, ScalarType("i32"))
+    assert [o.name for o in module.operations()] == [
+        "stablehlo.add", "func.return", "func.call", "func.return",
+    ]  # fmt: skip
+    (found,) = evaluate(load(GENERIC.encode()).graph, [np.float32([1, 2])])
+    np.testing.assert_array_equal(found, [2, 4])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            'sym_name = "main"',
+            'sym_name = "f"',
+            "case.mlir:10:3: function '@f' is defined twice",
+        ),
+        ("(tensor<2xf32>) -> tensor<2xf32>, sym", "() -> (), sym", "does not fit its type"),
+        ('"func.func"', '"stablehlo.func"', "expected functions"),
+        ("^bb0(%arg0: tensor<2xf32>):", "^bb0(%arg1: tensor<2xf32>):", "not defined"),
+    ],
+)
+def test_a_damaged_generic_module_is_refused(before: str, after: str, message: str) -> None:
+    with pytest.raises(ModelError, match=re.escape(message)):
+        only(GENERIC.replace(before, after))
+
+
+def test_a_place_after_an_operation_without_operands_is_stepped_over() -> None:
+    found = only("module {\nfunc.func @main() {\nreturn loc(#loc6)\n} loc(#loc)\n}")
+    assert [o.name for o in found.operations()] == ["return"]
+
+
+def test_notes_about_machines_change_nothing() -> None:
+    text = """module {
+      sdy.mesh @mesh = <["a"=1, "b"=1]> {stablehlo.mesh = {axes = [{name = "a", size = 1 : i64}]}} loc(#loc)
+      func.func @main(%a: tensor<2x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {?}]>}) -> tensor<2x3xf32> {
+        sdy.sharding_group %a group_id=0 : tensor<2x3xf32>
+        %0 = sdy.sharding_constraint %a <@mesh, [{"a"}, {"b", ?}]> : tensor<2x3xf32>
+        %1 = sdy.reshard %0 <@mesh, [{"b":(1)1}, {}]> : tensor<2x3xf32> loc(#loc)
+        %2 = sdy.propagation_barrier %1 allowed_direction=FORWARD : tensor<2x3xf32>
+        return %2 : tensor<2x3xf32>
+      }
+    }"""
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (found,) = evaluate(load(text.encode()).graph, [given])
+    np.testing.assert_array_equal(found, given)
