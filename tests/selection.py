@@ -23,18 +23,27 @@ _MARKERS_OF_A_FILE = re.compile(
 def leave_to_the_night(items: Sequence[pytest.Item]) -> None:
     """Mark what is for the slow run, and what of it only for the nightly one.
 
-    ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run.
+    ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run, ``thinned(n)`` in the fast
+    one, and the others in the slow one.
     """
     seen: Counter[str] = Counter()
     for item in items:
-        sampled = item.get_closest_marker("sampled")
-        if sampled is not None:
-            test = item.nodeid.partition("[")[0]
-            if seen[test] % sampled.args[0]:
-                item.add_marker(pytest.mark.nightly)
-            seen[test] += 1
+        thinned, sampled = (
+            item.get_closest_marker(name) for name in ("thinned", "sampled")
+        )
+        if thinned is not None and not _is_in_turn(item, thinned, seen):
+            item.add_marker(pytest.mark.slow)
+        if sampled is not None and not _is_in_turn(item, sampled, seen):
+            item.add_marker(pytest.mark.nightly)
         if sampled is not None or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+
+
+def _is_in_turn(item: pytest.Item, every: pytest.Mark, seen: Counter[str]) -> bool:
+    """Whether a case of a test is one of those that come first or stay a whole step behind the last one."""
+    key = f"{every.name} {item.nodeid.partition('[')[0]}"
+    seen[key] += 1
+    return (seen[key] - 1) % every.args[0] == 0
 
 
 @functools.cache

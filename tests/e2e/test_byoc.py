@@ -163,6 +163,7 @@ def test_a_kind_without_loader_is_named(engine: Any, tmp_path: Path) -> None:
         byoc.register_module_kind("test_dense", load_dense)
 
 
+@pytest.mark.slow
 def test_another_process_with_the_loader_runs_the_file(
     expected: np.ndarray, tmp_path: Path
 ) -> None:
@@ -184,6 +185,7 @@ def test_another_process_with_the_loader_runs_the_file(
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "call",
     ["tw.load(path, engine='plan')(x)", "tw.load(path, engine='vm')(x)",

@@ -238,6 +238,7 @@ gc.collect()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is mapped")
 def test_results_outlive_the_library(library: Path) -> None:
     done = subprocess.run(

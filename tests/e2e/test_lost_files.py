@@ -102,6 +102,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thinned(2)
 @needs_core
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.slow)])

@@ -80,6 +80,7 @@ def test_many_shapes_take_little_more_memory_than_the_largest(
     assert most <= 1.25 * largest
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_process_grows_by_the_largest_shape_only(path: Path, engine: str) -> None:

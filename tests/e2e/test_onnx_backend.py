@@ -43,6 +43,7 @@ def imported(kind: str) -> list[str]:
     return [name for name in onnx_suite.names(kind) if excluded(name) is None]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", imported("node")[::SAMPLE_STRIDE])
 def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)

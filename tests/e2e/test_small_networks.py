@@ -114,6 +114,7 @@ def compare(
             np.testing.assert_array_equal(got, want, err_msg=f"output {position}")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("name", "dtype"), everything())
 def test_a_network_computes_the_same_in_every_type(
     name: str, dtype: str, tmp_path: Path
@@ -156,6 +157,7 @@ def test_one_compilation_of_a_network_serves_every_size(
         check(model, compiled, inputs_of(model, sizes), FROM_EVALUATOR[dtype])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_are_exact_and_wrap_as_onnxruntime_wraps_them(
     dtype: str, tmp_path: Path

@@ -308,6 +308,7 @@ FULL = pytest.param(8, 20_000, 3000, marks=pytest.mark.slow, id="full")
 CALL_COUNTS = [pytest.param(8, 200, 120, id="short"), FULL]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("threads", "calls", "seconds"), CALL_COUNTS)
 @pytest.mark.parametrize("sharing", ["shared", "separate"])
 @pytest.mark.parametrize("engine", ENGINES)
@@ -375,6 +376,7 @@ def test_a_killed_code_generator_is_replaced(folder: Path) -> None:
     assert output.splitlines() == ["compiled (5, 7)", "again (5, 7)"]
 
 
+@pytest.mark.slow
 def test_code_generators_that_keep_dying_are_an_error_not_a_hang(folder: Path) -> None:
     output = finish(start(COMPILE, folder / "small.onnx", "often"))
     assert output.startswith("refused kernel '")

@@ -126,6 +126,7 @@ def test_a_model_with_damaged_weights_beside_it_is_refused_or_runs(
     assert kinds == {"refused", "ran"}
 
 
+@pytest.mark.slow
 def test_the_worker_tells_a_crash_and_goes_on(worker: CaseWorker, tmp_path: Path) -> None:
     """The judge is judged: what dies is seen, and the next case has a process again."""
     path = tmp_path / "model.onnx"

@@ -8,6 +8,7 @@ from fuzz.format_mutations import FORMATS, run, run_one
 from fuzz.harness import counts_of
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutated_files_are_refused_or_read(name: str) -> None:
     counts = counts_of(run(name, "default", 0, 1000))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from selection import is_left_out, markers_of_file, markers_of_test, refused_markers
+from selection import (
+    is_left_out,
+    leave_to_the_night,
+    markers_of_file,
+    markers_of_test,
+    refused_markers,
+)
 
 FAST, SLOW = "not slow and not needs_torch", "(slow or needs_torch) and not nightly"
 
@@ -68,3 +74,41 @@ def test_the_markers_of_a_test_are_known_before_its_cases() -> None:
 
     assert set(markers_of_test(marked)) == {"sampled", "parametrize"}
     assert markers_of_test(object()) == []
+
+
+class _Case:
+    """What is asked of a case of a test."""
+
+    def __init__(self, name: str, mark: pytest.MarkDecorator) -> None:
+        self.nodeid = name
+        self.marks = [mark.mark]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.mark)
+
+
+@pytest.mark.parametrize(
+    ("mark", "kept", "slow", "nightly"),
+    [
+        (pytest.mark.thinned(3), "0 3 6", "1 2 4 5", ""),
+        (pytest.mark.sampled(3), "", "0 1 2 3 4 5 6", "1 2 4 5"),
+        (pytest.mark.nightly, "", "0 1 2 3 4 5 6", "0 1 2 3 4 5 6"),
+        (pytest.mark.usefixtures, "0 1 2 3 4 5 6", "", ""),
+    ],
+)
+def test_every_case_is_in_one_run_at_least(
+    mark: pytest.MarkDecorator, kept: str, slow: str, nightly: str
+) -> None:
+    cases = [_Case(f"file::test[{n}]", mark) for n in range(7)]
+    leave_to_the_night(cases)
+
+    def with_marker(name: str) -> str:
+        return " ".join(str(n) for n, x in enumerate(cases) if x.get_closest_marker(name))
+
+    assert with_marker("slow") == slow
+    assert with_marker("nightly") == nightly
+    fast = [str(n) for n, x in enumerate(cases) if not x.get_closest_marker("slow")]
+    assert " ".join(fast) == kept

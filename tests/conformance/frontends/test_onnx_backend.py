@@ -120,6 +120,7 @@ def check_or_excluded(kind: str, name: str) -> None:
 SAMPLE = onnx_suite.names("node")[::SAMPLE_STRIDE]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
     check_or_excluded("node", name)
@@ -146,6 +147,7 @@ def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
         onnx_suite.assert_close(actual, expected, case.rtol, case.atol)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
 def test_a_light_model_imports_and_has_kernels_throughout(path: Path) -> None:
     graph = load(path)

@@ -75,6 +75,7 @@ def verdict(kind: str, name: str) -> str:
     return "" if failure is not None else f"passes now, but is excluded: {excluded}"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("kind", "name"), NAMES[::STRIDE])
 def test_a_few_cases_of_the_suite_pass(kind: str, name: str) -> None:
     assert verdict(kind, name) == ""

@@ -109,6 +109,7 @@ def values(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return generator.standard_normal(shape, np.float32).astype(dtype.numpy)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=lambda t: t.name)
 def test_reductions_of_every_type(group: Group, dtype: DType) -> None:
     count, ranks = 37, 3
@@ -221,6 +222,7 @@ def test_commands_before_and_after_keep_their_order(group: Group) -> None:
         np.testing.assert_array_equal(got, [own, own, 0, 90, 90, 90, own, own])
 
 
+@pytest.mark.thinned(3)
 def test_ranks_on_threads_meet_many_times(group: Group) -> None:
     wrong: list[tuple[int, int]] = []
 

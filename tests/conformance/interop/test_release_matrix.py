@@ -49,6 +49,7 @@ PACKED = sorted(
 OLDEST = RELEASES[0]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "group",
     [

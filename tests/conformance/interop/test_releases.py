@@ -57,6 +57,7 @@ def test_a_perceptron_for_llvm_cpu(release: str, tmp_path: Path) -> None:
     check(release, "llvm-cpu mlp", archive, [array("x.npy")], array(f"{release}.npy"))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
     ("program", "inputs", "output"),

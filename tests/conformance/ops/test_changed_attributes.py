@@ -38,6 +38,7 @@ def case_per_text(row: OpDecl) -> Iterator[cases.Case]:
             yield case
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("row", by_op(catalogue.all_ops()))
 def test_a_changed_attribute_is_refused_or_computed(row: OpDecl) -> None:
     for case in case_per_text(row):

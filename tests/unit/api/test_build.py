@@ -231,6 +231,7 @@ def test_a_graph_of_another_model_or_level_is_refused(factory: Factory) -> None:
     create(json.dumps(changed), factory.lib, tw.cpu(0))
 
 
+@pytest.mark.slow
 def test_a_function_that_takes_path_and_files_alone_links_too(
     factory: Factory, tmp_path: Path
 ) -> None:

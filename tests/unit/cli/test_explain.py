@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from fakes.command_line import tilewright
 
 
@@ -18,6 +20,7 @@ def test_every_kernel_has_a_reason_and_the_call_its_sum(mlp_onnx: Path) -> None:
     assert any("→" in line for line in rest)
 
 
+@pytest.mark.slow
 def test_json_has_the_findings_of_an_artifact(mlp_vmfb: Path) -> None:
     done = tilewright("explain", mlp_vmfb, "--calls=1", "--json")
     assert done.code == 0, done.err
@@ -27,6 +30,7 @@ def test_json_has_the_findings_of_an_artifact(mlp_vmfb: Path) -> None:
     assert all(row["reason"] and row["time_ns"] > 0 for row in found["findings"])
 
 
+@pytest.mark.slow
 def test_sizes_and_the_number_of_kernels_are_those_asked_for(dynamic_onnx: Path) -> None:
     done = tilewright("explain", dynamic_onnx, "--dim=batch=3", "--calls=1", "--kernels=1")
     assert done.code == 0, done.err

@@ -72,6 +72,7 @@ def test_a_process_that_ends_costs_one_sample(start: Start) -> None:
     assert tally.failures[0] == "crashed: the process ended at sample 1: exit code 3"
 
 
+@pytest.mark.slow
 def test_a_sample_that_hangs_costs_one_sample(start: Start) -> None:
     tally = swept(start("right hangs right"), Limits(patience=0.5))
     assert (tally.right, tally.slow) == (2, 1)
@@ -86,6 +87,7 @@ def test_what_was_tried_is_not_tried_again(start: Start) -> None:
     assert swept(worker, Limits(), tally).right == 3
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_late_is_asked_anew(start: Start) -> None:
     worker = start("hangs")
     request = {"first": 0, "most": 0}

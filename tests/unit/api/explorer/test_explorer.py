@@ -35,6 +35,7 @@ def test_the_first_page_is_the_report_with_a_form(explorer: Explorer) -> None:
     assert "Kernels" in page
 
 
+@pytest.mark.slow
 def test_choices_are_compared_with_each_other(explorer: Explorer) -> None:
     explorer.page("")
     page = explorer.page("opt_level=0&dim.batch=5")
@@ -45,6 +46,7 @@ def test_choices_are_compared_with_each_other(explorer: Explorer) -> None:
     assert "1.00 ×" in page
 
 
+@pytest.mark.slow
 def test_a_choice_that_cannot_be_is_a_page_with_the_reason(explorer: Explorer) -> None:
     with mock.patch.object(
         explorer_module, "compile", side_effect=TargetError("no <such> code")
@@ -56,6 +58,7 @@ def test_a_choice_that_cannot_be_is_a_page_with_the_reason(explorer: Explorer) -
     assert "This cannot be" not in explorer.page("opt_level=1")
 
 
+@pytest.mark.slow
 def test_of_an_artifact_sizes_can_be_chosen(explorer: Explorer, model: Path) -> None:
     path = model.with_suffix(".vmfb")
     tw.compile(model, threads=1).save(path)

@@ -41,6 +41,7 @@ def ask(
     return found
 
 
+@pytest.mark.slow
 def test_the_address_shows_the_page(server: ExplorerServer) -> None:
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
     status, kind, page = ask(server, "/?dim.batch=4")

@@ -52,6 +52,7 @@ class Elements(HTMLParser):
         return [attributes for _, attributes in self.found if attributes.get("id") == name]
 
 
+@pytest.mark.slow
 def test_commands_that_are_proposed_name_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_ops_on_the_host_are_steps_too() -> None:
     assert Elements(str(report)).all("g", "o-host")
 
 
+@pytest.mark.slow
 def test_limits_make_roofs(report: tw.Report) -> None:
     assert not Elements(str(report)).all("line", "cache")
     page = Elements(str(tw.report(mlp(), calls=1, limits=True)))

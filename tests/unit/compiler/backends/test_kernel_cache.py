@@ -78,6 +78,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
 MODELS = pytest.mark.parametrize("graph", [dynamic, mlp, scale_and_shift])
 
 
+@pytest.mark.thinned(3)
 @MODELS
 def test_a_hit_makes_nothing_and_the_archive_has_the_same_bytes(
     graph: Callable[[], Graph],
@@ -97,6 +98,7 @@ def test_a_hit_makes_nothing_and_the_archive_has_the_same_bytes(
     assert archive_of(warm, tmp_path / "warm.vmfb") == without
 
 
+@pytest.mark.thinned(3)
 @MODELS
 def test_levels_made_again_are_those_that_the_first_compilation_had(
     graph: Callable[[], Graph],
@@ -287,6 +289,7 @@ def test_two_processes_compile_into_one_cache(tmp_path: Path) -> None:
     assert parts[0].image in paths[0].read_bytes()
 
 
+@pytest.mark.slow
 def test_the_folder_stays_below_its_limit(tmp_path: Path) -> None:
     small = CompilationCache(folder=tmp_path, limit_bytes=20_000)
     for lower in range(1, 5):

@@ -96,6 +96,7 @@ def test_integers_keep_their_low_bits_and_floats_saturate(small: DType) -> None:
     check(x, f32, small, want.astype(small.numpy))
 
 
+@pytest.mark.thinned(4)
 @needs_x86
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("small", [*FLOATS, *PARTS], ids=str)

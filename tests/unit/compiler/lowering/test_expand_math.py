@@ -100,6 +100,7 @@ def agree(got: np.ndarray, want: np.ndarray, dtype: DType) -> None:
     np.testing.assert_allclose(*wide, rtol=limit, atol=limit * 1e-3)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", UNARY)

@@ -14,6 +14,7 @@ def lined_up(array: np.ndarray, rank: int) -> np.ndarray:
     return array.reshape((*([1] * (rank - array.ndim)), *array.shape))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_op_on_reversed_axes_gives_reversed_axes(row):
     layout = row.schema.layout

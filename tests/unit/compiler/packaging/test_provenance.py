@@ -179,6 +179,7 @@ def test_digests_of_arrays_see_type_shape_and_elements() -> None:
     assert len({digest_of_array(a) for a in arrays}) == len(arrays)
 
 
+@pytest.mark.slow
 def test_an_exported_library_has_both_as_texts(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")

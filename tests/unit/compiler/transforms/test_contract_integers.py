@@ -161,6 +161,7 @@ def test_zero_points_stand_in_the_border_of_an_image(zero):
     ours_and_exact("ConvInteger", operands, exact, pads=[1, 1, 1, 1])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("channels", "filters", "groups", "size"),
     [(17, 17, 17, (5, 7)), (4, 8, 4, (1, 1)), (6, 9, 3, (6, 5)), (35, 35, 35, (9, 1))],

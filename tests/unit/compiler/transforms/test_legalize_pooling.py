@@ -95,6 +95,7 @@ ODD = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("op", "include"),
     [

@@ -228,6 +228,7 @@ def test_other_passes_leave_a_subgraph_alone() -> None:
     assert shape_of(graph) == ["ext[relu relu]", "neg"]
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(graphs(most_steps=16), st.data())
 def test_any_graph_in_parts_computes_what_it_computed(

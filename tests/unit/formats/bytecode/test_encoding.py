@@ -30,6 +30,7 @@ def test_what_is_encoded_is_decoded(instructions: list[Instruction]) -> None:
     assert encode_function(decoded) == code
 
 
+@pytest.mark.thinned(4)
 @settings(max_examples=5)
 @given(st.data())
 @pytest.mark.parametrize("opcode", OPCODES, ids=lambda opcode: opcode.name)

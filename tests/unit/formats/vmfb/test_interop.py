@@ -35,6 +35,7 @@ def test_iree_runs_a_module_with_our_kernel_bytecode_and_archive(
     assert "7xf32=11 12 13 14 15 16 17" in shown
 
 
+@pytest.mark.slow
 def test_iree_reads_from_our_archives_what_its_own_say(
     iree_tool: Tool, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def test_every_form_of_kernels_alone_loads(
     np.testing.assert_allclose(run_graph(factory, lib), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_tvm_ffi_calls_them_and_hears_what_is_wrong(folder: Path) -> None:
     softmax = tvm_ffi.load_module(str(folder / "kernels.so"))["softmax"]
     x, y = X[:, :7].copy(), np.zeros((5, 7), np.float32)

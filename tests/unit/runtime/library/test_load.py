@@ -348,6 +348,7 @@ def test_a_library_goes_with_its_last_function_when_it_is_asked_to(tmp_path: Pat
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("suffix", [".o", ".a", ".tar"])
 def test_weights_beside_objects_are_found(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,7 @@ def test_values_of_every_type_are_read_and_printed_as_run_does(program: Path) ->
     assert done.stdout == tilewright("run", program.with_suffix(".vmfb"), *words).out
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("limit", [0, 1, 3, 5])
 def test_long_results_are_cut_where_run_cuts_them(program: Path, limit: int) -> None:
     words = [f"--input={value}" for value in VALUES.values()]
@@ -176,6 +177,7 @@ def with_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "net"
 
 
+@pytest.mark.slow
 def test_a_pipe_instead_of_weights_is_refused_and_not_waited_for(
     with_weights: Path, tmp_path: Path
 ) -> None:

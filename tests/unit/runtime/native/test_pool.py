@@ -329,6 +329,7 @@ assert os.waitpid(children[0], 0)[1] == 0
     finish(run_script(script))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("module", "pool"),
     [("native", "None"), ("native", "native.Pool(2)"), ("fallback", "None")],
@@ -359,6 +360,7 @@ small.run(None, [])
     assert finish(process) == "interrupted\n"  # a run that is not cut says "finished"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("module", "pool"),
     [("native", "None"), ("native", "native.Pool(2)"), ("fallback", "None")],

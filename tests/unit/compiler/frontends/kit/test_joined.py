@@ -30,6 +30,7 @@ def attention(q: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True) @ keys
 
 
+@pytest.mark.slow
 def test_a_cache_may_begin_with_no_key() -> None:
     assert lowest(STEP) == {"B": 1, "S": 1, "P": 0}
     model = tw.compile(onnx_models.parse(STEP), threads=1, jobs=1)

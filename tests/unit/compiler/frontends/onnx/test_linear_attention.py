@@ -33,6 +33,7 @@ def operands(
     ]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
 @pytest.mark.parametrize(
     "heads", [(1, 1), (4, 2), pytest.param((2, 2), marks=pytest.mark.slow), (2, 4)]

@@ -93,6 +93,7 @@ def samples(dtype: DType) -> np.ndarray:
     return rng.integers(info.min, info.max, COUNT, dtype.numpy, endpoint=True)
 
 
+@pytest.mark.thinned(4)
 @needs_cc
 @needs_x86
 @pytest.mark.parametrize("lanes", [1, 8, 7])

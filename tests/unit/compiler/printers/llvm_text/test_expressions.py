@@ -133,6 +133,7 @@ def test_logical_not_agrees():
     check_all({"not": unary("not", dtypes.bool_)}, [dtypes.bool_], 8)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 3, 16])
 @pytest.mark.parametrize("dtype", dtypes.NUMERIC, ids=str)
 def test_arithmetic_of_two_operands_agrees(dtype, lanes):
@@ -167,6 +168,7 @@ def test_integer_powers_wrap_and_truncate(dtype):
     check_all({"pow": binary("pow", dtype)}, [dtype, dtype], 4, arrays=arrays)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("dtype", dtypes.ANY, ids=str)
 def test_comparisons_agree(dtype, lanes):
@@ -180,6 +182,7 @@ def test_comparisons_agree(dtype, lanes):
     check_all(outputs, [dtype, dtype], lanes, arrays=arrays)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("source", dtypes.ANY, ids=str)
 def test_casts_agree(source, lanes):
@@ -206,6 +209,7 @@ def test_bits_read_as_another_type_agree(source, target, lanes):
     check_all(outputs, [target], lanes, arrays=arrays)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("half", [dtypes.f16, dtypes.bf16], ids=str)
 def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
@@ -467,6 +471,7 @@ def test_a_word_is_as_many_narrow_lanes(lanes):
     np.testing.assert_array_equal(arrays[1], arrays[0].view(np.uint8))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 4, 16, 32])
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
 def test_instructions_agree_with_their_meaning(row, lanes):

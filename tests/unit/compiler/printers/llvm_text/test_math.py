@@ -164,6 +164,7 @@ def arguments(op: str, x: np.ndarray) -> np.ndarray:
     return -np.abs(x) if op == "exp_nonpositive" else x
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)

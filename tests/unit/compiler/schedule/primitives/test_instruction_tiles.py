@@ -66,6 +66,7 @@ def expected(arrays: list[np.ndarray]) -> np.ndarray:
     return (y + total).astype(np.int32)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [2, 4, 16])
 @pytest.mark.parametrize("vectors", [2, 3])
 @pytest.mark.parametrize("rows", [2, 3, 6])

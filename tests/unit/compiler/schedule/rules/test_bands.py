@@ -87,6 +87,7 @@ def decided(kernel: Kernel) -> str:
     return note.removeprefix("decided: ")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("shape", "rows"),
     [
@@ -110,6 +111,7 @@ def test_bands_compute_what_the_whole_does(
     assert_same(kernel, changed, exact=False)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("activation", ["", "relu", "silu", "exp"])
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("has_bias", [False, True])

@@ -79,6 +79,7 @@ def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
 # --- rows side by side -------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("count", [1, 15, 16, 37])
 @pytest.mark.parametrize("length", [2, 3, 8])
 @pytest.mark.parametrize("machine", [V4, MachineModel.of(Target.level("v3"))], ids=str)

@@ -89,6 +89,7 @@ def test_sums_are_written_out_unless_much_would_wait_for_registers(
     assert_same(kernel, changed)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("rows", [1, 2, 13, 14, 29])
 @pytest.mark.parametrize("columns", [5, 32, 40, 64])
 def test_a_fused_product_becomes_register_tiles(rows: int, columns: int) -> None:
@@ -343,6 +344,7 @@ def words(rows: int, block: int, panel: int = 64) -> Kernel:
     return b.build()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("rows", "block", "hint"),
     [
@@ -359,6 +361,7 @@ def test_words_for_one_row_are_fetched_a_block_ahead(rows, block, hint) -> None:
     assert_same(naive, done)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V3, V2], ids=str)
 def test_numbers_of_words_are_multiplied_in_turn_for_one_row(machine: MachineModel) -> None:
     naive = words(1, 32)
@@ -422,6 +425,7 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
     np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize("filters", [1, 2, 9])
 @pytest.mark.parametrize("places", [40, 193, 300])
@@ -531,6 +535,7 @@ def test_axes_whose_numbers_decide_a_value_stay_two_loops() -> None:
     assert_same(kernel, done)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("length", [2, 40])
 @pytest.mark.parametrize("op", ["relu", "hard_swish", "softplus", "elu"])
 def test_chains_of_values_that_are_read_more_than_once_grow_by_their_length(

@@ -161,6 +161,7 @@ def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str
         assert again.complaints == [], f"call {nth}"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", [name for name in NAMES if gives_back(name)])
 def test_what_cannot_be_given_back_disturbs_nobody(standin: StandIn, name: str) -> None:
     for options in OPTIONS:
