@@ -72,6 +72,47 @@ def test_sizes_that_torch_finds_by_itself_may_be_one_and_none() -> None:
         agree(model, module, torch.randn(shape))
 
 
+class Framing(nn.Module):
+    """As codecs of sound do it: what a convolution is padded by follows from numbers that are buffers."""
+
+    def __init__(self, written: str = "") -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(2, 3, 7, stride=2)
+        self.stride = nn.Buffer(torch.tensor(2), persistent=False)
+        self.overlap = nn.Buffer(torch.tensor(5), persistent=False)
+        self.register_buffer("scale", torch.tensor(0.5), persistent=False)
+        self.register_buffer("kept", torch.tensor(3))
+        self.register_buffer("counted", torch.tensor(3), persistent=False)
+        self.written: str = written
+
+    def forward(self, x: Any) -> Any:
+        if self.written:
+            getattr(self, self.written).add_(1)
+        if self.written == "counted":
+            return x + self.counted
+        frames = torch.ceil((x.shape[-1] - 2) / self.stride + 1).to(torch.int64) - 1
+        padding = (self.overlap, frames * self.stride + 2 - x.shape[-1])
+        padded = functional.pad(x, padding, mode="reflect")
+        return self.convolution(padded * self.scale) + self.kept
+
+
+@pytest.mark.parametrize("written", ["", "kept", "counted"])
+def test_numbers_that_are_buffers_decide_sizes_unless_a_call_writes_to_them(
+    written: str,
+) -> None:
+    module, reference = Framing(written).eval(), Framing(written).eval()
+    reference.load_state_dict(module.state_dict())
+    buffers = list(module.named_buffers())
+    x = torch.randn(1, 2, 33)
+    model = tw.compile(module, args=(x,))
+    assert type(module) is Framing
+    assert [(n, id(b)) for n, b in module.named_buffers()] == [
+        (n, id(b)) for n, b in buffers
+    ]
+    for _ in range(3):
+        agree(model, reference, x)
+
+
 class Counting(nn.Module):
     """Keeps a sum of what it saw; takes and gives structures."""
 

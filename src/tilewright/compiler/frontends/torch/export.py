@@ -18,6 +18,7 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.hoist import hoisted
+from tilewright.compiler.frontends.torch.known_numbers import known_numbers
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
 
@@ -70,13 +71,23 @@ def export(captured: Captured) -> Any:
             hint="call module.eval() first, or export it yourself and compile the program",
         )
     try:
-        exported = _with_caches(captured)
+        exported = _with_numbers(captured)
         # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
         # that a write to one is a write to the other.
         return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
         message = f"torch cannot export it: {_first_lines(error)}"
         raise ModelError(message, location=name) from error
+
+
+def _with_numbers(captured: Captured) -> Any:
+    """With the numbers that modules keep as buffers known, unless that does not go or the module writes to them."""
+    with known_numbers(captured.model) as known, contextlib.suppress(Exception):
+        if not known.is_empty:
+            exported = _with_caches(captured)
+            if not known.were_written():
+                return exported
+    return _with_caches(captured)
 
 
 def _with_caches(captured: Captured) -> Any:
