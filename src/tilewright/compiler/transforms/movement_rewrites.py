@@ -259,9 +259,19 @@ def pad_of_pad(node: Node, emit: Emitter) -> Value | None:
         return None
     if _pad_value(inner) is None or _pad_value(inner) != _pad_value(node):
         return None
-    pads = [a + b for a, b in zip(dims(inner, "pads"), dims(node, "pads"), strict=True)]
+    pairs = [*zip(dims(inner, "pads"), dims(node, "pads"), strict=True)]
+    if not all(_adds_up(first, then) for first, then in pairs):
+        return None
+    pads = [first + then for first, then in pairs]
     operands = [operand(inner), *inner.operands[1:]]
     return emit.op("pad", operands, {**inner.attributes, "pads": tuple(pads)})
+
+
+def _adds_up(first: Dim, then: Dim) -> bool:
+    """Whether two amounts on one side are one: a border where something was cropped does not bring it back."""
+    if is_at_least(first, 0):
+        return is_at_least(then, 0) or is_at_least(first + then, 0)
+    return is_at_least(0, first) and is_at_least(0, then)
 
 
 def _pad_value(node: Node) -> float | None:

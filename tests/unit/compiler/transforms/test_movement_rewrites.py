@@ -258,6 +258,31 @@ def test_pads_of_nothing_vanish_and_pads_add_up():
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "total", "sizes"),
+    [
+        ("[0, -1, 0, 0]", "[0, 1, 0, 0]", None, (3, 4)),
+        ("[0, 0, 0, -1]", "[0, 0, 0, 2]", None, (3, 5)),
+        ("[0, 2, 0, 0]", "[0, -3, 0, 1]", None, (6, 4)),
+        ("[0, 2, 0, 0]", "[0, -1, 0, 1]", "[0, 1, 0, 1]", (6, 6)),
+        ("[0, -1, 0, -1]", "[0, 0, 0, -1]", "[0, -1, 0, -2]", (2, 1)),
+    ],
+)
+def test_a_border_does_not_bring_back_what_was_cropped(first, then, total, sizes):
+    x = "%x: f32[N, 4]"
+    before = body(
+        x,
+        f"%a: f32[N, {sizes[0]}] = pad(%x) {{pads = {first}}}",
+        f"%b: f32[N, {sizes[1]}] = pad(%a) {{pads = {then}}}",
+        result="%b",
+    )
+    if total is None:
+        assert_stays(S, before)
+        return
+    after = body(x, f"%b: f32[N, {sizes[1]}] = pad(%x) {{pads = {total}}}", result="%b")
+    assert_becomes(S, before, after)
+
+
 @pytest.mark.parametrize(("index", "start"), [("2", "2"), ("-1", "(N - 1)")])
 def test_a_gather_at_one_known_place_is_a_slice(index, start):
     x = "%x: f32[4, N]"
