@@ -23,12 +23,22 @@ from tilewright.api.model import compile as compile_model
 from tilewright.api.torch_views import Views, views_of
 from tilewright.api.tune import tune
 from tilewright.base.errors import TilewrightError, UserError
-from tilewright.base.symbolic import Expr
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.torch import load_program
 from tilewright.compiler.frontends.torch.export import decompositions
+from tilewright.compiler.frontends.torch.flexible_attention import (
+    take_flexible_attention_apart,
+)
+from tilewright.compiler.frontends.torch.hoist import all_graphs
 from tilewright.compiler.frontends.torch.load import import_program
-from tilewright.compiler.frontends.torch.program import Output, Program, Ref, Role
+from tilewright.compiler.frontends.torch.program import (
+    Output,
+    Program,
+    Ref,
+    Role,
+    computed_number,
+    is_computed,
+)
 from tilewright.compiler.frontends.torch.reader import read_traced
 from tilewright.compiler.graph.schema import Array
 
@@ -114,6 +124,7 @@ def _compile(
 def _compiled(
     graph_module: Any, real: tuple[Any, ...], options: Mapping[str, Any]
 ) -> Boxed:
+    take_flexible_attention_apart(all_graphs(graph_module))
     views = views_of(graph_module)
     if views is not None and len(views.places) == len(_returned(graph_module)):
         return _boxed(graph_module.forward)  # nothing is computed
@@ -270,12 +281,13 @@ class _Graph:
     def _results(self, made: Any) -> list[Any]:
         found: list[Any] = []
         for output, order in zip(self._program.outputs, self._orders, strict=True):
-            if isinstance(output.value, Expr):
-                found.append(int(next(made)))
-            elif isinstance(output.value, Ref):
-                found.append(_laid_out(border.to_tensor(next(made)), order))
-            else:
+            if not is_computed(output.value):
                 found.append(output.value)
+                continue
+            array = next(made)
+            number = computed_number(output.value, array)
+            tensor = None if number is not None else border.to_tensor(array)
+            found.append(number if tensor is None else _laid_out(tensor, order))
         return found
 
 

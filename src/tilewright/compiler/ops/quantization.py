@@ -116,10 +116,12 @@ def _quantize_oracle(
     axis: int,
     block_size: int,
     dtype: DType | None,
+    reciprocal: bool,
 ) -> np.ndarray:
     target = dtypes.from_numpy(zero.dtype) if zero is not None else dtype or u8
-    factor = _spread(scale, x, axis, block_size)
-    ratio = x.astype(np.float32) / factor.astype(np.float32)
+    factor = _spread(scale, x, axis, block_size).astype(np.float32)
+    wide = x.astype(np.float32)
+    ratio = wide * (np.float32(1) / factor) if reciprocal else wide / factor
     value = _plain(ratio) if target.is_float else _plain(np.rint(ratio))
     if zero is not None:
         value = value + _plain(_spread(zero, x, axis, block_size))
@@ -165,8 +167,12 @@ def _emit_quantize(
     (result,) = results
     where = (cast("int", attributes["axis"]), cast("int", attributes["block_size"]))
     with b.nest(result.shape) as indices:
-        factor = b.read(scale, _place(scale.shape, indices, *where))
-        value = b.div(b.cast(b.read(x, indices), f32), b.cast(factor, f32))
+        factor = b.cast(b.read(scale, _place(scale.shape, indices, *where)), f32)
+        value = b.cast(b.read(x, indices), f32)
+        if attributes["reciprocal"]:
+            value = b.mul(value, b.div(b.const(1, f32), factor))
+        else:
+            value = b.div(value, factor)
         value = value if result.dtype.is_float else b.round(value)
         if zero is not None:
             shift = b.read(zero, _place(zero.shape, indices, *where))
@@ -201,12 +207,15 @@ def _quantize_native(types: Types, attributes: Attributes) -> bool:
 
 quantize_linear: Final = declare(
     name="quantize_linear",
-    summary="round(x / scale) + zero_point, half to even, saturated to the stored type",
+    summary="round(x / scale) + zero_point, half to even, saturated to the stored type; "
+    "`reciprocal`: x * (1 / scale)",
     operands=(
         operand("x", (*_REAL, i32)), operand("scale", (*_REAL, i32)),
         optional("zero_point", _STORED),
     ),
-    attributes=(*_ATTRIBUTES, attr("dtype", "dtype", None)),
+    attributes=(
+        *_ATTRIBUTES, attr("dtype", "dtype", None), attr("reciprocal", "bool", False),
+    ),
     infer=_quantize_infer,
     evaluate=_quantize_oracle,
     body=Body(_emit_quantize, _quantize_native),
@@ -224,8 +233,10 @@ quantize_linear: Final = declare(
         "f32[3,8] f32[3,2]:positive i4[3,2]:index(5); axis=1 block_size=4",
         "f32[3,7] f32[]:=0.25 f8e4m3fn[]:=0",
         "f32[3,7] f32[3]:positive f8e5m2[3]:=0; axis=0",
+        "f32[3,7] f32[]:=0.07 u8[]:=128; reciprocal=True",
+        "f32[2,5,3] f32[5]:positive i8[5]:index(5); axis=1 reciprocal=True",
     ),
-    source="ONNX QuantizeLinear, opset 25",
+    source="ONNX QuantizeLinear, opset 25; reciprocal: torch.ao.quantization",
 )  # fmt: skip
 
 dequantize_linear: Final = declare(

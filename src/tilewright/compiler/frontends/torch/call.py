@@ -32,6 +32,13 @@ from tilewright.compiler.graph.schema import TensorType
 Number = bool | int | float
 
 
+def _type_of(number: Number) -> DType:
+    """The type of a number as torch has one beside tensors."""
+    if isinstance(number, bool):
+        return dtypes.bool_
+    return dtypes.i64 if isinstance(number, int) else dtypes.f64
+
+
 @final
 class Call:
     """One operator.
@@ -114,6 +121,8 @@ class Call:
         found = self.argument(name)
         if found is None:
             return None
+        if isinstance(found, bool | int | float):
+            return self.maker.scalar(found, _type_of(found))  # as vectorized programs have
         if not isinstance(found, Ref):
             raise ModelError(f"argument '{name}' is no tensor")
         return self._find(found)

@@ -16,13 +16,12 @@ import numpy as np
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base.errors import InputError
-from tilewright.base.symbolic import Expr
 from tilewright.compiler.frontends.torch.program import (
-    Argument,
     Output,
     Program,
-    Ref,
     Role,
+    computed_number,
+    is_computed,
 )
 from tilewright.compiler.graph.schema import Array
 
@@ -127,7 +126,7 @@ class Calling:
         kept: list[Array] = []
         at = iter(results)
         for output in self._outputs:
-            if not _is_output(output.value):
+            if not is_computed(output.value):
                 continue
             if output.state:
                 self._states[output.state] = next(at)
@@ -138,14 +137,15 @@ class Calling:
     @staticmethod
     def _result(output: Output, made: Iterator[Array], is_torch: bool) -> object:
         value = output.value
-        if not _is_output(value):
+        if not is_computed(value):
             return value
         if output.is_complex:
             whole = border.of_parts(next(made), next(made))
             return whole if is_torch else whole.numpy()
         array = next(made)
-        if isinstance(value, Expr):
-            return int(array)
+        number = computed_number(value, array)
+        if number is not None:
+            return number
         return border.to_tensor(array) if is_torch else array
 
     def _flatten(
@@ -194,10 +194,6 @@ def _are_tensors(arguments: Sequence[object]) -> bool:
         isinstance(value, np.ndarray) or border.is_instance(value, "Tensor")
         for value in arguments
     )
-
-
-def _is_output(value: Argument) -> bool:
-    return isinstance(value, Ref | Expr)
 
 
 def _arrays(leaf: object, is_complex: bool) -> list[Array]:

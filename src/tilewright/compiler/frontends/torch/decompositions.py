@@ -17,6 +17,8 @@ from typing import Any, Final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.decomposed_counts import OWN as COUNTS
 from tilewright.compiler.frontends.torch.decomposed_equations import OWN as EQUATIONS
+from tilewright.compiler.frontends.torch.decomposed_quantization import OWN as QUANTIZATION
+from tilewright.compiler.frontends.torch.decomposed_signals import OWN as SIGNALS
 
 # Torch's tensors have no types that we see.
 Held = Any
@@ -36,13 +38,12 @@ def _norms(gap: Held, p: float) -> Held:
     return _torch().linalg.vector_norm(gap, p, -1)
 
 
-def _distances(x: Held, y: Held, p: float, compute_mode: int | None = None) -> Held:
+def distances(x: Held, y: Held, p: float, compute_mode: int | None = None) -> Held:
+    """Of each row from each; nothing is asked of sizes that calls or data decide."""
     del compute_mode
-    torch = _torch()
-    shape = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    shape = (*shape, x.shape[-2], y.shape[-2])
-    if 0 in shape or x.shape[-1] == 0:
-        return x.new_zeros(shape)
+    if any(isinstance(size, int) and size == 0 for size in (*x.shape, *y.shape)):
+        batches = _torch().broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return x.new_zeros((*batches, x.shape[-2], y.shape[-2]))
     return _norms(x.unsqueeze(-2) - y.unsqueeze(-3), p)
 
 
@@ -363,7 +364,8 @@ def _in_chunks(
 _OWN: Final[dict[str, Decomposition]] = {
     **COUNTS,
     **EQUATIONS,
-    "_cdist_forward": _distances,
+    **SIGNALS,
+    "_cdist_forward": distances,
     "_embedding_bag": _embedding_bags,
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _quantized_if_enabled,
     "fake_quantize_per_channel_affine_cachemask": _quantized_by_channel,
@@ -396,6 +398,13 @@ def own() -> dict[Any, Decomposition]:
     found = {_overload(torch.ops.aten, name): build for name, build in _OWN.items()}
     for name, build in _OF_NETWORKS.items():
         found[_overload(torch.ops.torch_nn, name)] = build
+    return {operator: build for operator, build in found.items() if operator is not None}
+
+
+def of_quantization() -> dict[Any, Decomposition]:
+    """Those of operators of quantized programs, where they are loaded: who has such a program has loaded them."""
+    library = _torch().ops.quantized_decomposed
+    found = {_overload(library, name): build for name, build in QUANTIZATION.items()}
     return {operator: build for operator, build in found.items() if operator is not None}
 
 

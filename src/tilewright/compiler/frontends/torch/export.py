@@ -196,7 +196,7 @@ def _stands(node: Any) -> bool:
 
 def decompositions(*, keep_batch_norm: bool = True) -> dict[Any, Callable[..., Any]]:
     """How torch takes apart what has no row here."""
-    return dict(_decompositions(keep_batch_norm))
+    return dict(_decompositions(keep_batch_norm)) | own.of_quantization()
 
 
 @functools.cache

@@ -330,7 +330,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("lgamma special_gammaln prims::lgamma", in_double(_lgamma)),
     row("angle", _angle),
     row("abs", _abs),
-    row("neg", _neg),
+    row("neg _neg_view", _neg),
     row("ceil", _of_numbers("ceil", of_integers="self")),
     row("floor", _of_numbers("floor", of_integers="self")),
     row("round round.decimals", _round),

@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.flexible_attention import (
+    has_flexible_attention,
+    take_flexible_attention_apart,
+)
 
 _NAME: Final = "hoisted_constant"
 Tensors = dict[int, Any]
@@ -24,11 +28,14 @@ Tensors = dict[int, Any]
 
 
 def hoisted(exported: Any) -> Any:
-    """The program with its constants outside of branches and loops; itself where none are inside."""
-    inside = _all_graphs(exported.graph_module)[1:]
-    if not any(_constants(body) for body in inside):
+    """The program with attention taken apart that runs graphs, and its constants outside of all graphs but the outermost; itself where nothing is to do."""
+    graphs = all_graphs(exported.graph_module)
+    attends = has_flexible_attention(graphs)
+    if not attends and not any(_constants(body) for body in graphs[1:]):
         return exported
     module = copy.deepcopy(exported.graph_module)
+    if attends:
+        take_flexible_attention_apart(all_graphs(module))
     signature = copy.deepcopy(exported.graph_signature)
     constants = dict(exported.constants)
     _hoist(module, signature, constants)
@@ -48,7 +55,7 @@ def hoisted(exported: Any) -> Any:
 # --- what is there ------------------------------------------------------------------------------
 
 
-def _all_graphs(module: Any) -> list[Any]:
+def all_graphs(module: Any) -> list[Any]:
     """A graph, and those that operators in it run, each once."""
     found: Tensors = {}
     waiting = [module]
@@ -146,7 +153,7 @@ def _pass_on(graphs: Sequence[Any], groups: dict[int, _Group]) -> bool:
 
 def _hoist(module: Any, signature: Any, constants: dict[str, Any]) -> None:
     """Let all constants be inputs of the outermost graph, which hands them on."""
-    graphs = _all_graphs(module)
+    graphs = all_graphs(module)
     groups, mode = _groups(graphs), _mode(graphs)
     operators = [(graph, list(_runs(graph))) for graph in graphs]
     given = {

@@ -37,6 +37,7 @@ from tilewright.compiler.frontends.torch.formulas import (
     bind_number,
     bind_rounded,
     condition_of,
+    number_of,
 )
 from tilewright.compiler.frontends.torch.input_sizes import InputSizes
 from tilewright.compiler.frontends.torch.program import (
@@ -230,7 +231,9 @@ class Importer:
         if isinstance(value, Opaque):
             raise UnsupportedError(value.text)
         if isinstance(value, Formula):
-            raise UnsupportedError("numbers that follow from sizes are no outputs")
+            return number_of(self.maker, value)
+        if isinstance(value, Relation):
+            return condition_of(self.maker, value)
         # What is known without a call is no output; it stands in the calling convention.
         raise SkipNodeError("a constant")
 
@@ -362,8 +365,6 @@ class Importer:
     def _result(self, value: Argument) -> Whole | None:
         if value is None:
             return None
-        if isinstance(value, Relation):
-            return condition_of(self.maker, value)
         if isinstance(value, bool):
             return self.maker.scalar(value, bool_)
         if isinstance(value, int):

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
@@ -201,8 +201,11 @@ def _in_order(e: NodeMaker, mask: Tensor, values: Tensor, rest: Sequence[Dim]) -
     flat = e.cast(e.reshape(mask, (element_count(mask.shape),)), dtypes.i64)
     one = e.scalar(1, dtypes.i64)
     order = e.op("sub", e.op("cumsum", flat, axis=0), one)
-    order = control.inside(e, order, count)
+    order = control.inside(e, order, symbolic.maximum(count, 1))
     rows = e.broadcast_to(e.reshape(values, values.shape[-len(rest) - 1 :]), (count, *rest))
+    if (symbolic.bounds(count)[0] or 0) < 1:
+        # Where no place is true there is none of them, and still a row has to be read.
+        rows = e.concat([rows, e.full(0, rows.dtype, (1, *rest))], 0)
     return e.reshape(e.op("gather", rows, order, axis=0), (*mask.shape, *rest))
 
 

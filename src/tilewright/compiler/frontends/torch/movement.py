@@ -244,19 +244,22 @@ def _repeat_interleave(call: Call) -> Tensor:
     return e.reshape(e.broadcast_to(wide, shape), call.shape())
 
 
-def border(call: Call, mode: str, amounts: Sequence[int]) -> Tensor:
+def border(call: Call, mode: str, amounts: Sequence[Dim]) -> Tensor:
     """A border; torch counts pairs from the last axis, negative ones crop."""
     e, x = call.maker, call.tensor()
-    begin, end = [0] * x.rank, [0] * x.rank
+    begin: list[Dim] = [0] * x.rank
+    end: list[Dim] = [0] * x.rank
     for index in range(len(amounts) // 2):
         axis = x.rank - 1 - index
         begin[axis], end[axis] = amounts[2 * index], amounts[2 * index + 1]
-    if mode == "wrap":
-        x = _cropped(e, x, begin, end)
     value = None
     if mode == "constant":
         value = call.operand("value", x.dtype) if call.has("value") else None
-    if not any(begin) and not any(end):
+    else:
+        _check_reach(e, x, mode, begin, end)
+    if mode == "wrap":
+        x = _cropped(e, x, begin, end)
+    if all(amount == 0 for amount in (*begin, *end)):
         return x
     if any(size == 0 for size in x.shape) and mode == "constant":
         number = e.scalar(0, x.dtype) if value is None else value
@@ -269,16 +272,31 @@ def border(call: Call, mode: str, amounts: Sequence[int]) -> Tensor:
     return e.op("pad", x, value, pads=(*begin, *end), mode=mode)
 
 
-def _cropped(e: NodeMaker, x: Tensor, begin: list[int], end: list[int]) -> Tensor:
+def _check_reach(
+    e: NodeMaker, x: Tensor, mode: str, begin: Sequence[Dim], end: Sequence[Dim]
+) -> None:
+    """Have a call fail whose border needs more than there is, as torch's does; known sizes it has looked at."""
+    for size, *amounts in zip(x.shape, begin, end, strict=True):
+        room = {"edge": None, "reflect": size - 1, "wrap": size}[mode]
+        for amount in amounts:
+            if room is None or (isinstance(amount, int) and isinstance(room, int)):
+                continue
+            low, spare = symbolic.bounds(amount)[1], symbolic.bounds(room - amount)[0]
+            if (low is None or low > 0) and (spare is None or spare < 0):
+                e.assume(symbolic.minimum(amount, room), amount)
+
+
+def _cropped(e: NodeMaker, x: Tensor, begin: list[Dim], end: list[Dim]) -> Tensor:
     """What is left where amounts are negative, which are done with: torch repeats that, not what was cropped."""
     for axis, amounts in enumerate(zip(begin, end, strict=True)):
-        crop, behind = (max(-amount, 0) for amount in amounts)
-        if not crop and not behind:
+        crop, behind = (symbolic.maximum(-amount, 0) for amount in amounts)
+        if crop == 0 and behind == 0:
             continue
         left = x.shape[axis] - crop - behind
-        if isinstance(left, int) and left < max(amounts):
+        most = symbolic.maximum(*amounts)
+        if isinstance(left, int) and isinstance(most, int) and left < most:
             raise UnsupportedError(
-                f"a border of {max(amounts)} around {max(left, 0)} that are left"
+                f"a border of {most} around {max(left, 0)} that are left"
             )
         x = e.slice(x, axis, crop, left)
         begin[axis], end[axis] = begin[axis] + crop, end[axis] + behind
@@ -296,11 +314,11 @@ def _pad(call: Call) -> Tensor:
         raise UnsupportedError(f"padding mode '{mode}' is not supported")
     if mode != "constant":
         call.argument("value")
-    return border(call, _MODES[mode], call.integers("pad"))
+    return border(call, _MODES[mode], call.sizes("pad"))
 
 
 def _border(mode: str, name: str) -> Build:
-    return lambda call: border(call, mode, call.integers(name))
+    return lambda call: border(call, mode, call.sizes(name))
 
 
 def _triangle(*, upper: bool) -> Build:

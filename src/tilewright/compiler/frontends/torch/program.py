@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import final
 
 from tilewright.base.dtypes import DType
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.schema import Array, TensorType
 
 
@@ -112,6 +112,23 @@ Argument = (
     | None
     | Sequence["Argument"]
 )
+
+
+Number = int | float | bool
+
+
+def computed_number(value: Argument, element: Array) -> Number | None:
+    """The number of Python that stands among results where a call computed `element`; None: it is a tensor."""
+    if isinstance(value, Expr):
+        return int(element)
+    if isinstance(value, Formula):
+        return float(element)
+    return bool(element) if isinstance(value, Relation) else None
+
+
+def is_computed(value: Argument) -> bool:
+    """Whether a result is computed by calls, not known without one."""
+    return isinstance(value, Ref | Expr | Formula | Relation)
 
 
 class Role(enum.Enum):

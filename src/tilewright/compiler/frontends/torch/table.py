@@ -24,6 +24,7 @@ from tilewright.compiler.frontends.torch.linear_algebra import ROWS as LINEAR_AL
 from tilewright.compiler.frontends.torch.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.torch.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.torch.pooling import ROWS as POOLING
+from tilewright.compiler.frontends.torch.quantization import ROWS as QUANTIZATION
 from tilewright.compiler.frontends.torch.random_numbers import ROWS as RANDOM_NUMBERS
 from tilewright.compiler.frontends.torch.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.torch.reduction import ROWS as REDUCTION
@@ -45,6 +46,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     MOVEMENT,
     NORMALIZATION,
     POOLING,
+    QUANTIZATION,
     RANDOM_NUMBERS,
     RECURRENT,
     REDUCTION,

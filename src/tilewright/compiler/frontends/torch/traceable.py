@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.decompositions import distances
 
 # Torch's tensors have no types that we see.
 Held = Any
@@ -91,6 +92,14 @@ def _narrowed(input: Held, dim: int, start: Held, length: int) -> Held:
     return input.index_select(dim, places)
 
 
+def _distances(x1: Held, x2: Held, p: float = 2.0, compute_mode: str | None = None) -> Held:
+    """Torch computes many rows in another way, and so wants to know how many there are."""
+    del compute_mode
+    if not x1.is_floating_point() or x1.dtype != x2.dtype or p < 0:
+        return NotImplemented
+    return distances(x1, x2, p)
+
+
 def _gaussian_loss(
     input: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Held:  # fmt: skip
@@ -119,6 +128,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     """By what modules call: functions and methods."""
     torch = _torch()
     return {
+        torch.cdist: _distances,
         torch.combinations: _combinations,
         torch.corrcoef: _correlation,
         torch.cov: _covariance,

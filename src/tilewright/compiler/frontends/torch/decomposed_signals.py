@@ -1,0 +1,115 @@
+"""Windows and frequencies of signals, taken apart into numbers of a row.
+
+Written in operators that have rows; they run under torch's tracing.  Called by `decompositions`.
+
+Source: `torch.signal.windows`, `torch.fft`, reference pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import tilewright.compiler.frontends.torch.border as border
+
+# Torch's tensors have no types that we see.
+Held = Any
+
+
+def _torch() -> Any:
+    return border.load()
+
+
+def _in_type(numbers: Held, dtype: Held) -> Held:
+    return numbers.to(dtype or _torch().get_default_dtype())
+
+
+def _steps(length: int, *, periodic: bool) -> Held:
+    """Places from 0 to 1, which is one place more where a window is periodic."""
+    places = _torch().arange(length, dtype=_torch().float64)
+    # A window of one place has no last one that is another.
+    return places / _torch().sym_max(length if periodic else length - 1, 1)
+
+
+def _cosines(length: int, periodic: bool, factors: tuple[float, ...], dtype: Held) -> Held:
+    if isinstance(length, int) and length <= 1:
+        return _torch().ones(length, dtype=dtype or _torch().get_default_dtype())
+    angle = _steps(length, periodic=periodic) * (2 * math.pi)
+    found = factors[0] - factors[1] * angle.cos()
+    if len(factors) > 2:
+        found = found + factors[2] * (2 * angle).cos()
+    return _in_type(found, dtype)
+
+
+def _hann(
+    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+) -> Held:
+    return _cosines(window_length, periodic, (0.5, 0.5), dtype)
+
+
+def _hamming(
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+    dtype: Held = None, **_: Held,
+) -> Held:  # fmt: skip
+    return _cosines(window_length, periodic, (alpha, beta), dtype)
+
+
+def _blackman(
+    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+) -> Held:
+    return _cosines(window_length, periodic, (0.42, 0.5, 0.08), dtype)
+
+
+def _bartlett(
+    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+) -> Held:
+    if isinstance(window_length, int) and window_length <= 1:
+        return _cosines(window_length, periodic, (1.0, 0.0), dtype)
+    place = _steps(window_length, periodic=periodic)
+    return _in_type(1 - (2 * place - 1).abs(), dtype)
+
+
+def _kaiser(
+    window_length: int, periodic: bool = True, beta: float = 12.0, *,
+    dtype: Held = None, **_: Held,
+) -> Held:  # fmt: skip
+    if isinstance(window_length, int) and window_length <= 1:
+        return _cosines(window_length, periodic, (1.0, 0.0), dtype)
+    torch = _torch()
+    place = 2 * _steps(window_length, periodic=periodic) - 1
+    at_middle = torch.special.i0(torch.full((), beta, dtype=torch.float64))
+    inside = (1 - place * place).clamp(min=0).sqrt()
+    return _in_type(torch.special.i0(beta * inside) / at_middle, dtype)
+
+
+def _frequencies(n: int, d: float = 1.0, *, dtype: Held = None, **_: Held) -> Held:
+    torch = _torch()
+    place = torch.arange(n)
+    place = torch.where(place < (n + 1) // 2, place, place - n)
+    return _in_type(place.to(torch.float64) / (n * d), dtype)
+
+
+def _half_of_frequencies(n: int, d: float = 1.0, *, dtype: Held = None, **_: Held) -> Held:
+    places = _torch().arange(n // 2 + 1, dtype=_torch().float64)
+    return _in_type(places / (n * d), dtype)
+
+
+def _overloads(
+    name: str, build: Callable[..., Any], *more: str
+) -> dict[str, Callable[..., Any]]:
+    return dict.fromkeys((name, *(f"{name}.{overload}" for overload in more)), build)
+
+
+OWN: Final[dict[str, Callable[..., Any]]] = {
+    **_overloads("bartlett_window", _bartlett, "periodic"),
+    **_overloads("blackman_window", _blackman, "periodic"),
+    **_overloads("fft_fftfreq", _frequencies),
+    **_overloads("fft_rfftfreq", _half_of_frequencies),
+    **_overloads(
+        "hamming_window", _hamming, "periodic", "periodic_alpha", "periodic_alpha_beta"
+    ),
+    **_overloads("hann_window", _hann, "periodic"),
+    **_overloads("kaiser_window", _kaiser, "periodic", "beta"),
+}
+"""By the names of overloads."""

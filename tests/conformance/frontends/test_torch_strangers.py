@@ -1,0 +1,260 @@
+"""Programs of other people's kinds: borders of any size, attention by functions, distances, numbers among results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.graph.evaluator import evaluate
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+functional = nn.functional
+Dim = torch.export.Dim
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+def module_of(function: Callable[..., Any]) -> Any:
+    """A module whose `forward` is a function of so many tensors."""
+    name = function.__code__.co_varnames[: function.__code__.co_argcount]
+    scope: dict[str, Any] = {"function": function}
+    given = ", ".join(name)
+    exec(f"def forward(self, {given}):\n    return function({given})", scope)
+    return type("Function", (nn.Module,), {"forward": scope["forward"]})().eval()
+
+
+def same(function: Any, calls: list[tuple[Any, ...]], dynamic: Any = None) -> None:
+    """Each call of a module or a function, traced with the arguments of the first."""
+    module = function if isinstance(function, nn.Module) else module_of(function)
+    made = load(Captured(module, args=calls[0], dynamic_shapes=dynamic))
+    assert made.calling is not None
+
+    def run(arrays: Any) -> Any:
+        return evaluate(made.graph, [np.array(array, order="C") for array in arrays])
+
+    for call in calls:
+        found = torch.utils._pytree.tree_leaves(made.calling(run, call, {}))
+        wanted = torch.utils._pytree.tree_leaves(module(*call))
+        for ours, theirs in zip(found, wanted, strict=True):
+            if isinstance(theirs, torch.Tensor):
+                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            else:
+                assert type(ours) is type(theirs)
+                assert ours == theirs
+
+
+# --- borders ------------------------------------------------------------------------------------
+
+
+def surrounded(x: Any, y: Any) -> Any:
+    """A border as large as another axis, in every mode, and of other types."""
+    amounts = (y.shape[0], 1, 2, y.shape[0] - 1)
+    modes = [
+        functional.pad(x, amounts, mode) for mode in ("reflect", "replicate", "circular")
+    ]
+    flags = functional.pad(x > 0, amounts, value=True)
+    return (
+        *modes,
+        functional.pad(x, amounts, value=-2.0),
+        flags,
+        functional.pad(y, (0, x.shape[3])),
+    )
+
+
+def test_a_border_is_as_large_as_a_size_that_calls_decide() -> None:
+    calls = [
+        (torch.randn(2, 3, h, w), torch.randn(p))
+        for h, w, p in ((9, 11, 5), (17, 7, 4), (9, 31, 7))
+    ]
+    same(surrounded, calls, (dict.fromkeys((2, 3), Dim.AUTO), {0: Dim.AUTO}))
+
+
+def to_multiples(x: Any) -> Any:
+    return functional.pad(x, (0, (8 - x.shape[2] % 8) % 8)) * 2
+
+
+def test_a_border_fills_up_to_a_multiple() -> None:
+    calls = [(torch.randn(2, 3, size),) for size in (7, 9, 16, 1)]
+    same(to_multiples, calls, ({2: Dim("n", min=1, max=64)},))
+
+
+def as_long_as(x: Any, y: Any) -> Any:
+    return functional.pad(x, (0, y.shape[1] - x.shape[1]), value=-1.0)
+
+
+def test_what_has_to_be_as_long_as_something_else_is_filled_or_cropped() -> None:
+    calls = [(torch.randn(2, x), torch.randn(1, y)) for x, y in ((7, 12), (9, 9), (12, 3))]
+    same(as_long_as, calls, ({1: Dim("l", min=2, max=64)}, {1: Dim("m", min=2, max=64)}))
+
+
+def counted(x: Any, n: Any) -> Any:
+    count = n.item()
+    torch._check(count >= 0)
+    torch._check(count < 100)
+    return functional.pad(x, (count, 1))
+
+
+def test_a_border_is_as_large_as_the_data_says() -> None:
+    same(counted, [(torch.randn(3, 8), torch.tensor(n)) for n in (3, 0, 17)])
+
+
+def test_a_border_does_not_bring_back_what_was_cropped() -> None:
+    def there_and_back(x: Any) -> Any:
+        return functional.pad(functional.pad(x, (-2, 0, 0, -1)), (2, 1, 0, 1))
+
+    x, module = torch.randn(3, 5), module_of(there_and_back)
+    torch.testing.assert_close(tw.compile(module, args=(x,))(x), module(x))
+
+
+def test_a_border_that_needs_more_than_there_is_fails_the_call() -> None:
+    def turned(x: Any, n: Any) -> Any:
+        count = n.item()
+        torch._check(count >= 0)
+        torch._check(count < x.shape[1])
+        return functional.pad(x, (count, 0), mode="reflect")
+
+    x, module = torch.randn(3, 5), module_of(turned)
+    model = tw.compile(module, args=(x, torch.tensor(2)))
+    for count in (0, 4):
+        torch.testing.assert_close(
+            model(x, torch.tensor(count)), module(x, torch.tensor(count))
+        )
+    with pytest.raises(tw.InputError):
+        model(x, torch.tensor(5))
+
+
+# --- attention by functions ---------------------------------------------------------------------
+
+flexible = pytest.importorskip("torch.nn.attention.flex_attention")
+
+
+class Flexible(nn.Module):
+    def __init__(self, score: Any = None, mask: Any = None, **options: Any) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.tensor([0.5, 0.25, 0.125, 0.0625]))
+        self.score, self.options = score, options
+        self.blocks = None
+        if mask is not None:
+            self.blocks = flexible.create_block_mask(mask, None, None, 20, 33, device="cpu")
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        def linear(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return score + self.slopes[h] * (j - i)
+
+        score = linear if self.score == "slopes" else self.score
+        attend = flexible.flex_attention
+        return attend(q, k, v, score_mod=score, block_mask=self.blocks, **self.options)
+
+
+def heads() -> tuple[Any, ...]:
+    shapes = ((2, 4, 20, 16), (2, 2, 33, 16), (2, 2, 33, 8))
+    return tuple(torch.randn(shape) for shape in shapes)
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+def capped(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+    return torch.tanh(score / 5) * 5
+
+
+FORMS: dict[str, Any] = {
+    "plain": lambda: Flexible(enable_gqa=True, scale=0.3),
+    "causal": lambda: Flexible(mask=causal, enable_gqa=True),
+    "capped": lambda: Flexible(score=capped, enable_gqa=True),
+    "slopes": lambda: Flexible(score="slopes", mask=causal, enable_gqa=True),
+    "rows of nothing": lambda: Flexible(mask=lambda b, h, i, j: i > j + 3, enable_gqa=True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_by_functions_of_scores_and_places(form: str) -> None:
+    same(FORMS[form]().eval(), [heads(), heads()])
+
+
+def test_attention_by_functions_is_compiled_whole_for_torch() -> None:
+    module, given = FORMS["slopes"]().eval(), heads()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        found = torch.compile(module, backend="tilewright")(*given)
+    torch.testing.assert_close(found, module(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_plain_masks_of_places_leave_attention_whole() -> None:
+    graph = load(Captured(FORMS["causal"]().eval(), args=heads())).graph
+    assert any(node.op == "attention" for node in graph.nodes)
+
+
+# --- distances, views, numbers ------------------------------------------------------------------
+
+
+def test_distances_of_as_many_rows_as_a_call_or_the_data_says() -> None:
+    def apart(x: Any, y: Any) -> Any:
+        return [torch.cdist(x, y, p=p) for p in (2.0, 1.0, 0.5, 0.0, float("inf"))]
+
+    calls = [(torch.randn(n, 3), torch.randn(m, 3)) for n, m in ((5, 4), (7, 9), (2, 1))]
+    same(apart, calls, ({0: Dim("n")}, {0: Dim("m")}))
+
+    def nearest(x: Any, chosen: Any) -> Any:
+        return torch.cdist(x[chosen.nonzero()[:, 0]], x).sum(0)
+
+    x = torch.randn(5, 3)
+    same(nearest, [(x, torch.tensor(flags)) for flags in ([1, 0, 1, 1, 0], [0] * 5)])
+
+
+def test_the_parts_of_what_is_conjugated() -> None:
+    def parts(x: Any) -> Any:
+        whole = torch.fft.fft(x).conj()
+        return whole.imag, whole.real, whole.imag.abs() + 1
+
+    same(parts, [(torch.randn(3, 8),)])
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 8])
+def test_windows_and_frequencies(length: int) -> None:
+    def windows(x: Any) -> Any:
+        makers = (
+            torch.hann_window, torch.hamming_window, torch.blackman_window, torch.bartlett_window,
+            torch.kaiser_window,
+        )  # fmt: skip
+        found = [make(length, periodic) for make in makers for periodic in (True, False)]
+        found.append(torch.hamming_window(length, True, 0.6, 0.3, dtype=torch.float64))
+        frequencies = (torch.fft.fftfreq(length + 1, 0.5), torch.fft.rfftfreq(length + 1))
+        return *found, *frequencies, x
+
+    same(windows, [(torch.zeros(1),)])
+
+
+def test_elements_are_written_where_a_mask_may_be_true_nowhere() -> None:
+    def written(x: Any, mask: Any) -> Any:
+        found = x.clone()
+        found[mask] += x[mask] * 2
+        return found, x.masked_scatter(mask[:, None].expand(6, 4), x)
+
+    calls = [
+        (torch.randn(6, 4), torch.tensor(flags))
+        for flags in ([True, False] * 3, [False] * 6)
+    ]
+    same(written, calls)
+
+
+def test_numbers_and_truths_of_sizes_are_results() -> None:
+    def numbers(x: Any, chosen: Any) -> Any:
+        kept = x[chosen]
+        count, size = kept.shape[0], x.shape[0]
+        return kept.sum(), count, count > 2, size * 0.5, size, 3, "words", None
+
+    calls = [
+        (torch.randn(len(flags)), torch.tensor(flags))
+        for flags in ([True, False, True, True], [False] * 5, [True, True])
+    ]
+    same(numbers, calls, ({0: Dim("n")}, {0: Dim("n")}))
