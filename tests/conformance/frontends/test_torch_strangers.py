@@ -219,6 +219,14 @@ def test_the_parts_of_what_is_conjugated() -> None:
     same(parts, [(torch.randn(3, 8),)])
 
 
+def test_axes_of_their_own_have_names_that_no_user_gave() -> None:
+    def folded(x: Any, y: Any) -> Any:
+        return x.unflatten(0, (-1, 8)).sum(1), y * 2
+
+    calls = [(torch.randn(8 * h, 4), torch.randn(n)) for h, n in ((3, 5), (2, 7), (4, 2))]
+    same(folded, calls, ({0: 8 * Dim("h", max=9)}, {0: Dim("x_0")}))
+
+
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 8])
 def test_windows_and_frequencies(length: int) -> None:
     def windows(x: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
@@ -17,6 +17,7 @@ import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
+from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.hoist import hoisted
 from tilewright.compiler.frontends.torch.known_numbers import known_numbers
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
@@ -101,15 +102,22 @@ def _with_caches(captured: Captured) -> Any:
 
 
 def _in_one_of_two_ways(captured: Captured) -> Any:
-    """Without dynamo; with it where sizes that calls decide meet guards that it need not make."""
+    """Without dynamo; with it where sizes that calls decide meet guards that it need not make, else as a function of its tensors."""
     try:
         return _traced(captured, strict=False)
     except Exception:
-        if captured.dynamic_shapes is None:
-            raise
         with contextlib.suppress(Exception):
+            if captured.dynamic_shapes is None:
+                return _traced(_as_function(captured), strict=False)
             return _traced(captured, strict=True)
         raise
+
+
+def _as_function(captured: Captured) -> Captured:
+    args = captured.args or ()
+    given = (args,) if border.is_instance(args, "Tensor") else args
+    model = differentiated(captured.model, given, captured.kwargs or {})
+    return replace(captured, model=model)
 
 
 def _traced(captured: Captured, *, strict: bool) -> Any:

@@ -30,6 +30,7 @@ class InputSizes:
     def __init__(self, shapes: Mapping[str, Sequence[Dim]]) -> None:
         bare = {name for shape in shapes.values() for dim in shape for name in _bare(dim)}
         self._known: set[str] = bare  # names of sizes that something says already
+        taken = {s.name for shape in shapes.values() for dim in shape for s in symbolic.symbols(dim)}
         self._own: dict[tuple[str, int], Dim] = {}
         self._solved: dict[Dim, Dim] = {}
         for name, shape in shapes.items():
@@ -37,7 +38,7 @@ class InputSizes:
                 unknown = [s for s in symbolic.symbols(dim) if s.name not in bare]
                 if len(unknown) == 1 and (found := _line(dim, unknown[0])) is not None:
                     factor, rest = found
-                    own = _symbol(f"{name}_{axis}", dim)
+                    own = _symbol(_free(f"{name}_{axis}", taken), dim)
                     self._own[name, axis] = own
                     size = symbolic.floordiv(own - rest, factor)
                     self._solved[Expr.of_atom(unknown[0])] = size
@@ -80,6 +81,14 @@ def _line(dim: Dim, symbol: Symbol) -> tuple[int, Dim] | None:
     if found is None or not isinstance(found[0], int) or found[0] < 1:
         return None
     return found[0], found[1]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name that no size has, also none that a user gave; it is taken from here on."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _symbol(name: str, dim: Dim) -> Dim:
