@@ -17,6 +17,7 @@ from typing import Any, Final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.decomposed_counts import OWN as COUNTS
 from tilewright.compiler.frontends.torch.decomposed_equations import OWN as EQUATIONS
+from tilewright.compiler.frontends.torch.decomposed_gradients import OWN as GRADIENTS
 from tilewright.compiler.frontends.torch.decomposed_quantization import OWN as QUANTIZATION
 from tilewright.compiler.frontends.torch.decomposed_signals import OWN as SIGNALS
 
@@ -364,6 +365,7 @@ def _in_chunks(
 _OWN: Final[dict[str, Decomposition]] = {
     **COUNTS,
     **EQUATIONS,
+    **GRADIENTS,
     **SIGNALS,
     "_cdist_forward": distances,
     "_embedding_bag": _embedding_bags,

@@ -18,9 +18,7 @@ import tilewright.compiler.frontends.torch.border as border
 Held = Any
 
 
-def differentiated(
-    model: Any, args: Sequence[object], kwargs: Mapping[str, object]
-) -> Any:
+def differentiated(model: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
     """A module of the same parameters, buffers and calls, of operators.
 
     Raises: what torch raises where it cannot be traced; TypeError where it keeps values in attributes.

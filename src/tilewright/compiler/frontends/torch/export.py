@@ -104,13 +104,27 @@ def _with_caches(captured: Captured) -> Any:
 def _in_one_of_two_ways(captured: Captured) -> Any:
     """Without dynamo; with it where sizes that calls decide meet guards that it need not make, else as a function of its tensors."""
     try:
-        return _traced(captured, strict=False)
+        found = _traced(captured, strict=False)
+        if not _differentiates(found):
+            return found
+        raise NotImplementedError("torch.func in a program")
     except Exception:
         with contextlib.suppress(Exception):
             if captured.dynamic_shapes is None:
                 return _traced(_as_function(captured), strict=False)
             return _traced(captured, strict=True)
         raise
+
+
+def _differentiates(exported: Any) -> bool:
+    """Whether tensors in it are those of a transform, which have no elements outside of it."""
+    for tensor in exported.constants.values():
+        if border.is_instance(tensor, "Tensor"):
+            try:
+                tensor.data_ptr()
+            except RuntimeError:
+                return True
+    return False
 
 
 def _as_function(captured: Captured) -> Captured:

@@ -30,7 +30,12 @@ class InputSizes:
     def __init__(self, shapes: Mapping[str, Sequence[Dim]]) -> None:
         bare = {name for shape in shapes.values() for dim in shape for name in _bare(dim)}
         self._known: set[str] = bare  # names of sizes that something says already
-        taken = {s.name for shape in shapes.values() for dim in shape for s in symbolic.symbols(dim)}
+        taken = {
+            s.name
+            for shape in shapes.values()
+            for dim in shape
+            for s in symbolic.symbols(dim)
+        }
         self._own: dict[tuple[str, int], Dim] = {}
         self._solved: dict[Dim, Dim] = {}
         for name, shape in shapes.items():

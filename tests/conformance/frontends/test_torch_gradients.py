@@ -1,0 +1,176 @@
+"""Programs that differentiate (`torch.func`), exported and under `torch.compile`, against eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.graph.evaluator import evaluate
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+f = nn.functional
+func = torch.func
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+def same(module: Any, *args: Any) -> None:
+    made = load(Captured(module.eval(), args=args))
+    assert made.calling is not None
+
+    def run(arrays: Any) -> Any:
+        return evaluate(made.graph, [np.array(array, order="C") for array in arrays])
+
+    found, wanted = made.calling(run, args, {}), module(*args)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Gradient(nn.Module):
+    """Of a function of one tensor, squared and summed, that another tensor is given to."""
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return func.grad(lambda x: self.function(x, y).pow(2).sum())(x)
+
+
+def image(x: Any) -> Any:
+    return x[None, None]
+
+
+def conv(groups: int = 1, **options: Any) -> Callable[[Any, Any], Any]:
+    def function(x: Any, y: Any) -> Any:
+        channels = x.reshape(1, 4, 3, 4)
+        return f.conv2d(channels, y.reshape(4, 12)[:, : 4 // groups * 3].reshape(4, -1, 3, 1),
+                        groups=groups, **options)  # fmt: skip
+
+    return function
+
+
+def filters(x: Any, y: Any) -> Any:
+    moved = f.conv_transpose2d(y.reshape(2, 4, 2, 3), x.reshape(4, 2, 3, 2), stride=(2, 3))
+    kept = f.conv2d(
+        y.reshape(2, 4, 2, 3), x.reshape(6, 2, 2, 2), groups=2, padding=1, stride=2
+    )
+    return torch.cat(
+        [moved.flatten(), kept.flatten(), f.conv1d(y, x[:5, :6, None]).flatten()]
+    )
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "adaptive average": lambda x, y: f.adaptive_avg_pool2d(image(x), (3, 5)),
+    "adaptive average of volumes": lambda x, y: f.adaptive_avg_pool3d(
+        x.reshape(1, 1, 3, 4, 4), (2, 3, 3)
+    ),
+    "adaptive largest": lambda x, y: f.adaptive_max_pool2d(image(x), (2, 3)),
+    "average": lambda x, y: f.avg_pool2d(image(x), 3, 2, 1, ceil_mode=True),
+    "average inside": lambda x, y: f.avg_pool2d(image(x), 3, 2, 1, count_include_pad=False),
+    "average by a divisor": lambda x, y: f.avg_pool2d(image(x), (2, 3), divisor_override=5),
+    "average of volumes": lambda x, y: f.avg_pool3d(x.reshape(1, 1, 3, 4, 4), 2, 1, 1),
+    "largest": lambda x, y: f.max_pool2d(image(x), 2, 1),
+    "largest of volumes": lambda x, y: f.max_pool3d(x.reshape(1, 1, 3, 4, 4), 2, 1),
+    "convolution": conv(padding=1, stride=2),
+    "convolution in groups": conv(groups=2, padding=(0, 2)),
+    "filters": filters,
+    "attention": lambda x, y: f.scaled_dot_product_attention(image(x), image(y), image(y)),
+    "causal attention": lambda x, y: f.scaled_dot_product_attention(
+        image(y), image(x), image(x), is_causal=True
+    ),
+    "nearest": lambda x, y: f.interpolate(image(x), size=(9, 5)),
+    "nearest exact": lambda x, y: f.interpolate(image(x), scale_factor=1.7, mode="nearest-exact"),
+    "linear": lambda x, y: f.interpolate(x[None], size=11, mode="linear"),
+    "bilinear": lambda x, y: f.interpolate(image(x), scale_factor=1.7, mode="bilinear"),
+    "aligned": lambda x, y: f.interpolate(
+        image(x), size=(9, 5), mode="bilinear", align_corners=True
+    ),
+    "bicubic": lambda x, y: f.interpolate(image(x), scale_factor=2, mode="bicubic"),
+    "repeated border": lambda x, y: f.pad(image(x), (2, 0, 1, 3), mode="replicate"),
+    "reflected border": lambda x, y: f.pad(image(x), (2, 0, 1, 3), mode="reflect"),
+    "shrunk": lambda x, y: f.softshrink(x, 0.3),
+    "distances": torch.cdist,
+    "distances of one": lambda x, y: torch.cdist(x, y, p=1.0),
+    "normalized": lambda x, y: f.layer_norm(x, (8,), y[0], y[1]) * f.group_norm(x, 2),
+    "activations": lambda x, y: f.gelu(x) * f.silu(x) * f.mish(x) + f.hardswish(x) * f.elu(x),
+    "losses": lambda x, y: f.cross_entropy(x, y.argmax(1)) + f.huber_loss(x, y),
+    "written": lambda x, y: y.masked_scatter(y > 0, x),
+    "sorted": lambda x, y: x.sort(1)[0] * y + x.cumprod(1),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_gradient_in_a_program(name: str) -> None:
+    same(Gradient(FUNCTIONS[name]), torch.randn(6, 8), torch.randn(6, 8))
+
+
+class Learner(nn.Module):
+    """A step of gradient descent on its own parameters before it answers, and how often it did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def forward(self, x: Any, y: Any) -> Any:
+        held = dict(self.inner.named_parameters())
+
+        def loss(parameters: Any) -> Any:
+            return f.mse_loss(func.functional_call(self.inner, parameters, (x,)), y)
+
+        slopes = func.grad(loss)(held)
+        held = {name: value - 0.1 * slopes[name] for name, value in held.items()}
+        return func.functional_call(self.inner, held, (x,)), slopes
+
+
+def test_a_module_learns_while_it_runs() -> None:
+    same(Learner(), torch.randn(3, 4), torch.randn(3, 2))
+
+
+class Derivatives(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+    def forward(self, x: Any) -> Any:
+        value, along = func.jvp(self.inner, (x,), (torch.ones_like(x),))
+        back = func.vjp(self.inner, x)[1](value)
+        curvature = func.hessian(lambda x: self.inner(x).pow(2).sum())(x[0])
+        return along, back, func.vmap(func.jacrev(self.inner))(x), curvature
+
+
+def test_derivatives_of_every_kind() -> None:
+    same(Derivatives(), torch.randn(3, 4))
+
+
+class Counted(nn.Module):
+    """A buffer written in place, and one that is another afterwards, beside a gradient of a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 2))
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.last = x.mean(0)
+        slope = func.grad(lambda w: (x @ w.t().contiguous().t()).tanh().sum())(self.weight)
+        return slope * self.calls, self.last * 1
+
+
+def test_buffers_of_a_module_that_differentiates_are_states() -> None:
+    module = Counted().eval()
+    made = load(Captured(module, args=(torch.randn(3, 4),)))
+    assert made.calling is not None
+    run = lambda arrays: evaluate(made.graph, [np.array(a, order="C") for a in arrays])  # noqa: E731
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(made.calling(run, (x,), {}), module(x))
