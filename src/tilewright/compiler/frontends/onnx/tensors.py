@@ -247,13 +247,14 @@ def _unpack(packed: NDArray[np.uint8], dtype: DType, shape: tuple[int, ...]) -> 
     """One element per byte from several per byte, the lowest bits first."""
     mask = (1 << dtype.bits) - 1
     parts = [(packed >> shift) & mask for shift in range(0, 8, dtype.bits)]
-    values = np.stack(parts, axis=-1).reshape(-1)[: math.prod(shape)].reshape(shape)
+    values = np.stack(parts, axis=-1).reshape(-1)[: math.prod(shape)]
     if dtype.is_float:
-        return values.view(dtype.numpy)
+        return values.view(dtype.numpy).reshape(shape)
     if dtype.is_signed:
         sign = 1 << (dtype.bits - 1)
         values = (values.astype(np.int8) ^ sign) - sign
-    return values.astype(dtype.numpy)
+    # Last: what numpy computes of an array without axes is none.
+    return values.astype(dtype.numpy).reshape(shape)
 
 
 def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Array:

@@ -30,7 +30,7 @@ def external(path: str, shape: list[int], **entries: str) -> TensorProto:
     "dtype",
     [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int16, np.uint16, np.int32,
      np.uint32, np.int64, np.uint64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
-     ml_dtypes.float8_e5m2, ml_dtypes.int4, ml_dtypes.uint4],
+     ml_dtypes.float8_e5m2, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2],
 )  # fmt: skip
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (2, 3)])
 @pytest.mark.parametrize("raw", [True, False])
@@ -46,6 +46,7 @@ def test_every_storage_of_every_type_reads_back(
         values = flat if code in (1, 10, 11, 16, 17, 19) else flat.astype(np.int64)
         tensor = helper.make_tensor("t", code, shape, values.tolist())
     result = to_array(tensor, HERE)
+    assert isinstance(result, np.ndarray)
     assert result.dtype == np.dtype(dtype)
     assert result.shape == shape
     np.testing.assert_array_equal(result.astype(np.float32), array.astype(np.float32))
