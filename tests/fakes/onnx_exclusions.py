@@ -84,7 +84,6 @@ CONTRIBUTED = {
     "SparsePagedAttention": GPU,
     "SparseToDenseMatMul": "its operand is a sparse tensor, which the graph has not",
     "SpeculativePrefixCommit": GPU,
-    "Tokenizer": "splits strings into tokens: work of the host in front of a model",
     "VarlenNGramHashMapping": RARE,
     "WhisperBeamSearch": SEARCH,
     "WordConvEmbedding": RARE,

@@ -221,7 +221,7 @@ def _ngram_oracle(
     for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         for begin in range(start, end, length):
             table[tuple(pool[begin : begin + length])] = next(order)
-    rows = x.reshape(-1, x.shape[-1]) if x.ndim == 2 else x[None]
+    rows = x if x.ndim == 2 else x[None]
     result = np.zeros((len(rows), width), np.float32)
     for counts, row in zip(result, rows.tolist(), strict=True):
         for length in range(lengths[0], lengths[1] + 1):
@@ -251,6 +251,7 @@ ngram_counts: Final = declare(
         f"[2,6]:=1,2,3,1,2,1,3,3 ; {_POOL} lengths=(1,2) skips=1 width=4",
         "[4]:=1 ; pool=(1,1) starts=(0,0) places=(0,) lengths=(2,2) width=1",
         "[0,3] ; pool=(1,) starts=(0,) places=(0,) lengths=(1,1) width=2",
+        "[2,0] ; pool=(1,) starts=(0,) places=(0,) lengths=(1,1) width=2",
     ),
     source="ONNX TfIdfVectorizer, opset 9",
 )  # fmt: skip

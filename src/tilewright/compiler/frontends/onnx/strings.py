@@ -1,15 +1,16 @@
 """Rows for strings, which the host computes: before the compiled part of a model, or after it.
 
 `TEXT_ROWS` are taken where an operand is text (or another value of the host), whatever the operator
-means for numbers.  Regular expressions are Python's, which know all of RE2 that matters here.
+means for numbers.
 
-Source: ONNX operator reference (String*, RegexFullMatch, Cast, Equal, TfIdfVectorizer).
+Source: ONNX operator reference (String*, RegexFullMatch, Cast, Equal, TfIdfVectorizer); RE2's syntax of regular expressions.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -44,6 +45,48 @@ def each(function: Callable[[str], Any], x: Values, dtype: Any = object) -> Valu
     return found.reshape(x.shape)
 
 
+_ASCII_CLASSES: Final = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t\n\v\f\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+_OF_RE2: Final = re.compile(r"\\.|\[:(\w+):\]|.", re.DOTALL)
+
+
+def regular_expression(pattern: str) -> re.Pattern[str]:
+    r"""One of RE2 as one of Python: its classes (`\w`, `[[:alpha:]]`) are of ASCII, `\z` ends a text.
+
+    Raises: ModelError for what is none; UnsupportedError for classes of Unicode.
+    """
+
+    def written(match: re.Match[str]) -> str:
+        token, name = match.group(), match.group(1)
+        if token in (r"\p", r"\P"):
+            raise UnsupportedError(
+                f"pattern '{pattern}' has a class of Unicode's characters",
+                hint="write its characters, as in [a-zA-Z]",
+            )
+        if token == r"\z":
+            return r"\Z"
+        return _ASCII_CLASSES.get(name, token) if name else token
+
+    try:
+        return re.compile(_OF_RE2.sub(written, pattern), re.ASCII)
+    except re.error as error:
+        raise ModelError(f"pattern '{pattern}' is not a regular expression") from error
+
+
 def _concat_text(call: Call) -> Result:
     shape = broadcast_shapes(call.shape(0), call.shape(1))
     return call.on_host(lambda x, y: (np.asarray(x + y, object),), [shape])
@@ -56,11 +99,7 @@ def _equal_text(call: Call) -> Result:
 
 
 def _full_match(call: Call) -> Result:
-    pattern = call.string("pattern", "")
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ModelError(f"pattern '{pattern}' is not a regular expression") from error
+    compiled = regular_expression(call.string("pattern", ""))
 
     def match(x: Values) -> Sequence[object]:
         return (each(lambda text: compiled.fullmatch(text) is not None, x, np.bool_),)
@@ -90,9 +129,10 @@ def _split_text(call: Call) -> Result:
 def _normalize_text(call: Call) -> Result:
     action = call.choice("case_change_action", "NONE", ("NONE", "LOWER", "UPPER"))
     exact = call.flag("is_case_sensitive")
-    call.attributes.string("locale")
+    is_plain = call.string("locale", "en_US") in ("C", "POSIX")
     stopwords = call.attributes.strings("stopwords") or ()
     change: Callable[[str], str] = {"LOWER": str.lower, "UPPER": str.upper}.get(action, str)
+    change = partial(_of_ascii, change) if is_plain else change
     dropped = set(stopwords) if exact else {w.lower() for w in stopwords}
 
     def normalize(x: Values) -> Sequence[object]:
@@ -104,7 +144,20 @@ def _normalize_text(call: Call) -> Result:
         found[:] = [change(word) for word in kept] or [""]
         return (found.reshape((*x.shape[:-1], found.size)),)
 
-    return call.on_host(normalize, [None])
+    return call.on_host(normalize, [_words(call, dropped)])
+
+
+def _of_ascii(change: Callable[[str], str], text: str) -> str:
+    """Another case for letters of ASCII alone, as locales without a language have it."""
+    return "".join(change(letter) if letter.isascii() else letter for letter in text)
+
+
+def _words(call: Call, dropped: Collection[str]) -> tuple[Dim, ...]:
+    """The shape of words of which some are dropped; where all are, one is left that is empty."""
+    shape = call.shape(0)
+    is_kept = not dropped and shape[-1] != 0
+    last = shape[-1] if is_kept else control.fresh_symbol(call.maker, "words", 1)
+    return (*shape[:-1], last)
 
 
 def _number(text: str, dtype: DType) -> object:
@@ -198,7 +251,8 @@ def _flatten_text(call: Call) -> Result:
         sizes[place >= axis] = sizes[place >= axis] * dim
 
     def flatten(x: Values) -> Sequence[object]:
-        return (x.reshape(int(np.prod(x.shape[:axis])), -1),)
+        sides = (x.shape[:axis], x.shape[axis:])
+        return (x.reshape([math.prod(side) for side in sides]),)
 
     return call.on_host(flatten, [tuple(sizes)])
 

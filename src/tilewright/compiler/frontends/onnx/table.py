@@ -45,6 +45,7 @@ from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 from tilewright.compiler.frontends.onnx.sparse_attention import ROWS as SPARSE_ATTENTION
 from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
 from tilewright.compiler.frontends.onnx.support_vectors import ROWS as SUPPORT_VECTORS
+from tilewright.compiler.frontends.onnx.tokenizer import TEXT_ROWS as TOKENIZER
 from tilewright.compiler.frontends.onnx.training import ROWS as TRAINING
 from tilewright.compiler.frontends.onnx.trees import ROWS as TREES
 
@@ -108,7 +109,7 @@ _ROWS: Final = index(_FAMILIES)
 
 
 # What an op means where an operand is text or a map.
-_TEXT_ROWS: Final = index((TEXT_ROWS, CLASSICAL_TEXT))
+_TEXT_ROWS: Final = index((TEXT_ROWS, CLASSICAL_TEXT, TOKENIZER))
 
 
 def find(domain: str, name: str, opset: int, *, of_text: bool = False) -> Row | None:

@@ -77,11 +77,35 @@ def test_words_are_dropped_and_changed() -> None:
         run("StringNormalizer", [words.reshape(2, 2)])
 
 
+@pytest.mark.parametrize(("locale", "expected"), [("C", "aÜn"), ("en_US", "aün")])
+def test_a_locale_says_which_letters_have_cases(locale: str, expected: str) -> None:
+    (found,) = run(
+        "StringNormalizer", [text("AÜN")], case_change_action="LOWER", locale=locale
+    )
+    assert np.asarray(found).tolist() == [expected]
+
+
 def test_a_pattern_has_to_match_all_of_a_string() -> None:
     (found,) = run("RegexFullMatch", [text("ab", "abc", "")], pattern="a?b?")
     assert found.tolist() == [True, False, True]
     with pytest.raises(ModelError, match="is not a regular expression"):
         run("RegexFullMatch", [text("a")], pattern="(")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words", "expected"),
+    [
+        (r"\w+", ["abc_1", "é", ""], [True, False, False]),
+        (r"\d", ["3", "\u0663"], [True, False]),
+        ("[[:alpha:][:digit:]]+", ["aZ9", "a:"], [True, False]),
+        (r"a\z", ["a", "a\n"], [True, False]),
+    ],
+)
+def test_classes_of_patterns_are_those_of_ascii(
+    pattern: str, words: list[str], expected: list[bool]
+) -> None:
+    (found,) = run("RegexFullMatch", [text(*words)], pattern=pattern)
+    assert np.asarray(found).tolist() == expected
 
 
 def test_strings_become_numbers_and_numbers_strings() -> None:
