@@ -417,8 +417,7 @@ static int bind_arena(tw_call_t* call) {
         .size_bytes = bound->arena_bytes, .use = TW_MEMORY_ARENA, .ends_with_call = 1};
     tw_refusal_t refusal;
     if (tw_heap_lease(call->model->heap, &request, &call->lease, &refusal) != TW_STATUS_OK) {
-      return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory: a call needs %zu bytes for intermediate tensors",
-                          bound->arena_bytes);
+      return tw_error_no_memory_for(bound->arena_bytes, " for intermediate tensors");
     }
     memory = call->lease.base;
   }

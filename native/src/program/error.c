@@ -49,6 +49,13 @@ int tw_error_set(int status, const char* format, ...) {
 
 int tw_error_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
 
+int tw_error_no_memory_for(size_t size_bytes, const char* what) {
+  return tw_error_set(TW_MODEL_NO_MEMORY,
+                      "no memory for %zu bytes%s: the system gives no more"
+                      "\nhint: hold fewer arrays, or raise the limit of memory of this process",
+                      size_bytes, what);
+}
+
 const char* tw_error_text(void) {
   const char* text = thread_text(0);
   return text != NULL ? text : "no error, or no memory for its text";

@@ -10,6 +10,12 @@ __attribute__((format(printf, 2, 3))) int tw_error_set(int status, const char* f
 // The same for memory that the system does not give.
 int tw_error_no_memory(void);
 
+// The same, with how much and what for: " for intermediate tensors".
+int tw_error_no_memory_for(size_t size_bytes, const char* what);
+
+// What helps where a device has no more memory. The words of `runtime/native/memory_report.py`.
+#define TW_HINT_MORE "give the device more with ?memory="
+
 // Text that is made piece by piece; what does not fit is cut.
 typedef struct tw_text_t {
   char text[512];

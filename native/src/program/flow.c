@@ -173,14 +173,14 @@ static int place_output(tw_flow_call_t* flow, uint32_t index, int64_t size_bytes
 
 // ---- memory -----------------------------------------------------------------------------------------
 
-static int fail_no_memory(int64_t size_bytes, const tw_refusal_t* refusal) {
-  if (refusal->capacity_bytes == 0) {
-    return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory: a call needs %" PRId64 " bytes for intermediate tensors",
-                        size_bytes);
-  }
+// The words of `runtime/native/memory_report.py`.
+static int fail_no_memory(const tw_lease_request_t* request, const tw_refusal_t* refusal) {
+  const char* what = request->use == TW_MEMORY_ARENA ? " for intermediate tensors" : "";
+  if (refusal->capacity_bytes == 0) return tw_error_no_memory_for(request->size_bytes, what);
   return tw_error_set(TW_MODEL_NO_MEMORY,
-                      "out of memory: a call needs %" PRId64 " bytes for intermediate tensors: %zu of %zu bytes are in use",
-                      size_bytes, refusal->in_use_bytes, refusal->capacity_bytes);
+                      "no room for %zu bytes%s: %zu of %zu are in use"
+                      "\nhint: " TW_HINT_MORE ", run fewer calls at the same time, or hold fewer buffers",
+                      request->size_bytes, what, refusal->in_use_bytes, refusal->capacity_bytes);
 }
 
 static int lease(tw_flow_call_t* flow, uint32_t index, int64_t size_bytes, tw_memory_use_t use) {
@@ -193,7 +193,7 @@ static int lease(tw_flow_call_t* flow, uint32_t index, int64_t size_bytes, tw_me
   const tw_status_t status = tw_heap_lease(flow->shared->heap, &request, out_lease, &refusal);
   if (status == TW_STATUS_OK) return TW_MODEL_OK;
   out_lease->base = NULL;
-  return fail_no_memory(size_bytes, &refusal);
+  return fail_no_memory(&request, &refusal);
 }
 
 static void give_back(const tw_flow_call_t* flow, tw_lease_t* held) {

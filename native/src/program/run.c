@@ -43,6 +43,19 @@ static int poll(void* context) {
   return run->runner->poll(run->runner->context);
 }
 
+// The words of `runtime/native/kernel_error.py`.
+static int fail_scratch(const char* name, const tw_failure_t* failure) {
+  const tw_refusal_t* refusal = &failure->refusal;
+  tw_text_t text = {.length = 0};
+  tw_text_add(&text, "kernel '%s': no memory for %u bytes of workgroup memory", name, failure->scratch_bytes);
+  if (refusal->capacity_bytes != 0) {
+    tw_text_add(&text, ": %zu of %zu bytes are in use", refusal->in_use_bytes, refusal->capacity_bytes);
+  }
+  return tw_error_set(TW_MODEL_NO_MEMORY, "%s\nhint: every thread that runs kernels needs as much: use fewer threads, "
+                                          "or %s", text.text,
+                      refusal->capacity_bytes != 0 ? TW_HINT_MORE : "raise the limit of memory of this process");
+}
+
 static int fail_run(const run_t* run, tw_status_t status, const tw_failure_t* failure) {
   const tw_bound_t* bound = run->bound;
   const char* name = "";
@@ -55,10 +68,9 @@ static int fail_run(const run_t* run, tw_status_t status, const tw_failure_t* fa
     case TW_STATUS_INTERRUPTED:
       return tw_error_set(TW_MODEL_INTERRUPTED, "the call was interrupted");
     case TW_STATUS_KERNEL_FAILED:
-      return tw_error_set(TW_MODEL_FAILED, "kernel '%s': returned %d", name, failure->code);
+      return tw_error_set(TW_MODEL_FAILED, "kernel '%s': the kernel returned %d", name, failure->code);
     case TW_STATUS_NO_SCRATCH:
-      return tw_error_set(TW_MODEL_NO_MEMORY, "kernel '%s': no %u bytes of workgroup memory for each thread", name,
-                          failure->scratch_bytes);
+      return fail_scratch(name, failure);
     case TW_STATUS_FORKED:
       return tw_error_set(TW_MODEL_FAILED, "the process was forked during the call, and this is the child");
     case TW_STATUS_NO_MEMORY:

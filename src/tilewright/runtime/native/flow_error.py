@@ -16,6 +16,7 @@ from tilewright.runtime.native.model_status import ModelStatus
 INCONSISTENT: Final = "the program does not fit itself: "
 """How the text begins where a plan is at fault.  MIRROR PROGRAM ERRORS: `native/src/program/bound.c`."""
 
+_HINT: Final = "\nhint: "
 _PLACE: Final = re.compile(r"(\w+ '.*?'): ")
 
 
@@ -33,12 +34,13 @@ def raise_flow_error(status: int, text: str) -> NoReturn:
 def _error(status: int, text: str) -> TilewrightError:
     if text.startswith(INCONSISTENT):
         return ArchiveError(text.removeprefix(INCONSISTENT), location="plan")
-    location, problem = _split(text)
+    location, told = _split(text)
+    problem, _, hint = told.partition(_HINT)
     if status == ModelStatus.BAD_INPUT:
-        return InputError(problem, location=location)
-    if status == ModelStatus.NO_MEMORY:
-        return failure(StatusCode.RESOURCE_EXHAUSTED, problem, location=location, hint=MORE)
-    return failure(StatusCode.ABORTED, problem, location=location)
+        return InputError(problem, location=location, hint=hint or None)
+    is_memory = status == ModelStatus.NO_MEMORY
+    code = StatusCode.RESOURCE_EXHAUSTED if is_memory else StatusCode.ABORTED
+    return failure(code, problem, location=location, hint=hint or (MORE if is_memory else None))
 
 
 def _split(text: str) -> tuple[str | None, str]:

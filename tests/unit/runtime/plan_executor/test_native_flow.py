@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from fakes.plans import block_plan, flow_plan
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, DeviceError, InputError
 from tilewright.formats.plan import Plan, SizeRange
 from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.runtime import native
+from tilewright.runtime.native.flow_error import raise_flow_error
+from tilewright.runtime.native.model_status import ModelStatus
 from tilewright.runtime.plan_executor import flow
 from tilewright.runtime.plan_executor.executor import PlanExecutor
 from tilewright.runtime.plan_executor.native_flow import native_flow
@@ -282,3 +285,46 @@ def test_numbers_beyond_the_core_are_left_to_python() -> None:
         resources = Resources(given, None, (), None, None)
         made = native_flow(resources, FlowLayout(given), native.Heap())
         assert (made is not None) == is_native
+
+
+def test_both_walks_say_in_the_same_words_that_there_is_no_memory(
+    model: tw.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(tmp_path / "grow.vmfb")
+
+    def refused() -> tuple[str, str | None]:
+        session = tw.load(tmp_path / "grow.vmfb", device="local-task://?memory=8K")
+        with pytest.raises(DeviceError, match="are in use") as caught:
+            session(np.array(400), np.ones((2, 3), np.float32))
+        words, _, _ = caught.value.message.partition(" are in use")
+        return re.sub(r"\d+", "%", words), caught.value.hint
+
+    in_core = refused()
+    monkeypatch.setattr(flow, "native_flow", lambda *_: None)
+    assert in_core == refused()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (ModelStatus.FAILED, native.KernelError(3, "add", 7)),
+        (ModelStatus.NO_MEMORY, native.KernelError(3, "add", 0, 4096)),
+        (ModelStatus.NO_MEMORY, native.KernelError(3, "add", 0, 4096, 10, 4100)),
+    ],
+)
+def test_a_kernel_that_fails_is_told_alike_by_both_walks(
+    status: int, error: native.KernelError
+) -> None:
+    """The texts of the core, as its source has them."""
+    expected, text = error.for_user, f"kernel 'add': {error.reason}"
+    source = (Path(__file__).parents[4] / "native/src/program/run.c").read_text()
+    forms = re.sub(r"%(?:zu|[ud])", "%", source).replace("'%s'", "'add'")
+    before, _, after = re.sub(r"\d+", "%", text).partition(": % of")
+    assert before in forms
+    assert after in forms
+    if expected.hint:
+        text += f"\nhint: {expected.hint}"
+    with pytest.raises(DeviceError) as caught:
+        raise_flow_error(status, text)
+    assert str(caught.value) == str(expected)
+    assert caught.value.hint == expected.hint
