@@ -28,6 +28,7 @@ struct tw_flow_call_t {
   tw_bound_t* now;         // sizes as they are now
   void** memory;           // of each storage that has memory of its own
   int64_t* output_bytes;   // of each output that has its memory; -1
+  int64_t* output_shapes;  // of each output TW_RANK_LIMIT extents, those that it was placed with; -1
   tw_lease_t* leases;      // arenas by group, then as many as there are blocks
   uint64_t* lease_bytes;   // of each lease: what was asked for
   uint32_t* block_leases;  // of each storage: its lease
@@ -54,6 +55,7 @@ static void free_parts(tw_flow_call_t* flow) {
   tw_bound_destroy(flow->now);
   free(flow->memory);
   free(flow->output_bytes);
+  free(flow->output_shapes);
   free(flow->leases);
   free(flow->lease_bytes);
   free(flow->block_leases);
@@ -70,6 +72,7 @@ static int allocate_parts(tw_flow_call_t* flow, const tw_program_t* program) {
   const size_t leases = table->group_count + storages;
   flow->memory = calloc(storages, sizeof(*flow->memory));
   flow->output_bytes = calloc((size_t)program->output_count + 1, sizeof(*flow->output_bytes));
+  flow->output_shapes = calloc((size_t)program->output_count + 1, TW_RANK_LIMIT * sizeof(*flow->output_shapes));
   flow->leases = calloc(leases, sizeof(*flow->leases));
   flow->lease_bytes = calloc(leases, sizeof(*flow->lease_bytes));
   flow->block_leases = calloc(storages, sizeof(*flow->block_leases));
@@ -77,15 +80,18 @@ static int allocate_parts(tw_flow_call_t* flow, const tw_program_t* program) {
   flow->placed = calloc((size_t)list_room(table) + 1, sizeof(*flow->placed));
   flow->has_arena = calloc((size_t)table->group_count + 1, sizeof(*flow->has_arena));
   flow->used = calloc((size_t)table->stretch_count + 1, sizeof(*flow->used));
-  return flow->memory != NULL && flow->output_bytes != NULL && flow->leases != NULL && flow->lease_bytes != NULL &&
-         flow->block_leases != NULL && flow->free_leases != NULL && flow->placed != NULL && flow->has_arena != NULL &&
+  return flow->memory != NULL && flow->output_bytes != NULL && flow->output_shapes != NULL && flow->leases != NULL &&
+         flow->lease_bytes != NULL && flow->block_leases != NULL && flow->free_leases != NULL && flow->placed != NULL && flow->has_arena != NULL &&
          flow->used != NULL;
 }
 
 // Constants have their memory, blocks and outputs none.
 static void fill_parts(tw_flow_call_t* flow) {
   const tw_program_t* program = flow->shared->program;
-  for (uint32_t i = 0; i < program->output_count; ++i) flow->output_bytes[i] = -1;
+  for (uint32_t i = 0; i < program->output_count; ++i) {
+    flow->output_bytes[i] = -1;
+    flow->output_shapes[(size_t)i * TW_RANK_LIMIT] = -1;
+  }
   for (uint32_t i = 0; i < program->storage_count; ++i) {
     const tw_storage_t* storage = &program->storages[i];
     flow->block_leases[i] = NONE;
@@ -155,6 +161,14 @@ int64_t tw_flow_slot_bytes(const tw_flow_call_t* flow, uint32_t slot) {
   return size == TW_NO_SIZE ? -1 : size;
 }
 
+// Whether an output that has its memory was placed with this shape, or with none: then with this one from now on.
+static int has_shape(const tw_flow_call_t* flow, uint32_t index, const int64_t* shape) {
+  int64_t* known = flow->output_shapes + (size_t)index * TW_RANK_LIMIT;
+  const size_t shape_bytes = flow->now->program->outputs[index].rank * sizeof(*shape);
+  if (known[0] < 0) memcpy(known, shape, shape_bytes);
+  return memcmp(known, shape, shape_bytes) == 0;
+}
+
 // Memory for an output whose shape is known now.
 static int place_output(tw_flow_call_t* flow, uint32_t index, int64_t size_bytes) {
   const tw_program_t* program = flow->now->program;
@@ -162,7 +176,8 @@ static int place_output(tw_flow_call_t* flow, uint32_t index, int64_t size_bytes
   if (size_bytes < 0 || !tw_bound_shape(flow->now, &program->outputs[index], shape)) {
     return tw_bound_fail_too_large(flow->now);
   }
-  if (flow->output_bytes[index] == size_bytes) return TW_MODEL_OK;
+  const int is_same = has_shape(flow, index, shape) && flow->output_bytes[index] == size_bytes;
+  if (is_same) return TW_MODEL_OK;
   if (flow->output_bytes[index] >= 0) return tw_bound_fail_inconsistent("an output has two sizes");
   void* data = NULL;
   const tw_flow_caller_t* caller = flow->caller;

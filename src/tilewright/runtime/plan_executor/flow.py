@@ -68,6 +68,7 @@ class Call:
         is_done: whether there is nothing to compute.
         outputs: the results, by position.
         times: where to note each step with its times.
+        types: of the outputs that were placed, by position.
         version: counts up whenever sizes or memory changed.
         sizes: counts up whenever sizes changed.
         settled: by step that reads sizes, `sizes` behind it and what it read, when it ran last.
@@ -89,6 +90,7 @@ class Call:
         "sizes",
         "storages",
         "times",
+        "types",
         "version",
         "views",
     )
@@ -106,6 +108,7 @@ class Call:
         self.sizes: int = 0
         self.settled: dict[int, tuple[int, list[int]]] = {}
         self.is_done: bool = False
+        self.types: dict[int, TensorType] = {}
         self.storages: dict[int, Any] = {}
         self.arenas: dict[int, Any] = {}
         self.placed: dict[int, tuple[int, ...]] = {}
@@ -389,6 +392,8 @@ class FlowRunner:
     ) -> None:
         name, entry = self.plan.outputs[place]
         type_ = steps.type_of(self.plan.entries[entry])
+        if call.types.setdefault(place, type_) != type_:
+            raise ArchiveError("an output has two sizes", location="plan")
         result = result_for(self._heap, type_, call.outputs[place], name)
         call.outputs[place] = result
         call.storages[storage] = as_bits(result, type_[0])
@@ -429,7 +434,7 @@ class FlowRunner:
         table = self.bytes_of(call, step.arguments[1])
         row = self.plan.entries[step.arguments[2]]
         size = self.number(call, row.size_bytes)
-        count = len(table) // size
+        count = len(table) // max(size, 1)
         place = min(max(place + count if place < 0 else place, 0), count - 1)
         call.storages[row.storage] = table[place * size : (place + 1) * size]
         call.version += 1

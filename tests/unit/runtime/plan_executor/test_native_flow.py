@@ -18,8 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from fakes.plans import block_plan, flow_plan
+from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, DeviceError, InputError
-from tilewright.formats.plan import Plan, SizeRange
+from tilewright.base.symbolic import symbol
+from tilewright.formats.plan import Entry, Plan, SizeRange, Step, Storage
 from tilewright.formats.plan.flow_layout import FlowLayout
 from tilewright.runtime import native
 from tilewright.runtime.native.flow_error import raise_flow_error
@@ -328,3 +330,46 @@ def test_a_kernel_that_fails_is_told_alike_by_both_walks(
         raise_flow_error(status, text)
     assert str(caught.value) == str(expected)
     assert caught.value.hint == expected.hint
+
+
+@pytest.mark.parametrize("walk", ["core", "python"])
+@pytest.mark.parametrize("second", [(2, 3), (3, 2), (1, 3)])
+def test_an_output_that_is_placed_twice_has_one_shape(
+    monkeypatch: pytest.MonkeyPatch, walk: str, second: tuple[int, int]
+) -> None:
+    """As many bytes are not enough: the array was made for the first shape."""
+    rows, columns = symbol("K", 0, 3), symbol("M", 0, 3)
+    size = (SizeRange("K", 0, 3), SizeRange("M", 0, 3))
+    storages = (
+        Storage("input", 24),
+        Storage("output", 4 * rows * columns),
+        Storage("block", 24, name="first"),
+        Storage("block", 24, name="second"),
+        Storage("block", 4 * rows * columns, name="now"),
+    )
+    entries = (
+        Entry(0, dtypes.f32, (3, 2)),
+        Entry(1, dtypes.f32, (rows, columns)),
+        Entry(2, dtypes.f32, (3, 2)),
+        Entry(3, dtypes.f32, (3, 2)),
+        Entry(4, dtypes.f32, (rows, columns)),
+    )
+    steps = tuple(
+        step
+        for entry, dims in ((2, (2, 3)), (3, second))
+        for step in (
+            Step("allocate", "allocate", "", (entry,), 1),
+            Step("copy", "copy", "", (0, entry), 1),
+            Step("rebind", "rebind", "", (entry, 4), 1, dims=dims, sizes=size),
+            Step("copy", "copy", "", (4, 1), 1),
+        )
+    )
+    plan = Plan("twice", (("x", 0),), (("y", 1),), (), storages, entries, steps)
+    if walk == "python":
+        monkeypatch.setattr(flow, "native_flow", lambda *_: None)
+    executor = PlanExecutor(plan, None, [])
+    if second == (2, 3):
+        np.testing.assert_array_equal(executor(X)[0], X.reshape(2, 3))
+        return
+    with pytest.raises(ArchiveError, match="an output has two sizes"):
+        executor(X)
