@@ -96,6 +96,14 @@ static void test_a_packed_call_checks_what_strangers_hand_it(void) {
   x.byte_offset = 8;
   shape[0] = 2;
   CHECK(call_main(&packed, &x, &y, &result) == -1 && says("input 'x': has no data"));
+  // Axes, but no extents; and fewer axes than none.
+  x = tensor_of(data, NULL);
+  CHECK(call_main(&packed, &x, &y, &result) == -1 && says("input 'x': has no shape"));
+  x = tensor_of(data, shape);
+  y = tensor_of(made, NULL);
+  CHECK(call_main(&packed, &x, &y, &result) == -1 && says("output 'y': has no shape"));
+  x.rank = -1;
+  CHECK(call_main(&packed, &x, NULL, &result) == -1 && strcmp(raised_kind, "ValueError") == 0);
   close_packed(&packed);
 }
 

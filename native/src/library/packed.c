@@ -151,6 +151,9 @@ static int read_tensor(const tw_program_t* program, uint32_t slot, const tw_any_
     return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is on a device of type %d, expected the CPU's memory",
                         role_of(program, slot), name_of(program, slot), tensor->device_type);
   }
+  if (tensor->rank > 0 && tensor->shape == NULL) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no shape", role_of(program, slot), name_of(program, slot));
+  }
   if (!is_dense(tensor)) {
     return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is not contiguous, expected a dense tensor in row-major order",
                         role_of(program, slot), name_of(program, slot));
@@ -258,7 +261,7 @@ static inline int take_expected(tw_call_t* call, uint32_t slot, const tw_any_t* 
   if (call->late != NULL) return 0;
   const tw_expected_t* row = &call->bound->expected[slot];
   const dl_tensor_t* tensor = tensor_of(value);
-  if (tensor == NULL || !is_reachable(tensor)) return 0;
+  if (tensor == NULL || tensor->shape == NULL || !is_reachable(tensor)) return 0;
   if (tensor->rank != row->rank || tensor->type_code != row->type_code || tensor->type_bits != row->type_bits ||
       tensor->type_lanes != 1) {
     return 0;
