@@ -40,7 +40,9 @@ def _error(status: int, text: str) -> TilewrightError:
         return InputError(problem, location=location, hint=hint or None)
     is_memory = status == ModelStatus.NO_MEMORY
     code = StatusCode.RESOURCE_EXHAUSTED if is_memory else StatusCode.ABORTED
-    return failure(code, problem, location=location, hint=hint or (MORE if is_memory else None))
+    return failure(
+        code, problem, location=location, hint=hint or (MORE if is_memory else None)
+    )
 
 
 def _split(text: str) -> tuple[str | None, str]:
