@@ -124,7 +124,8 @@ def _admitted_anyway(
     """Whether a load that the guard keeps out of some iterations happens in another, at the same place.
 
     The guard admits the first iteration of the loops that it tests, and nothing else about the load
-    depends on them: where it may be in the first iteration, it may be in all.
+    depends on them, or on more than loops and sizes of the call: where it may be in the first iteration,
+    it may be in all.
     """
     tested = {s.name for s in expression_symbols(guard.condition)}
     extents = {loop.var.name: loop.extent for loop in inside}
@@ -136,7 +137,8 @@ def _admitted_anyway(
         return False
     used = {s.name for index in access.indices for s in symbolic.symbols(index)}
     of_loops = {s.name for extent in extents.values() for s in symbolic.symbols(extent)}
-    if not used <= extents.keys() or tested & (used | of_loops):
+    sizes = {symbol.name for symbol in kernel.dims}
+    if not used <= extents.keys() | sizes or tested & (used | of_loops):
         return False
     path = path_to(kernel.body, guard) or ()
     others = [s.condition for s in path if isinstance(s, If) and s is not guard]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, product, row_sums
-from tilewright.base import dtypes
-from tilewright.base.symbolic import Dim
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Buffer, Kernel
 from tilewright.compiler.kernel.rewrite import as_index, loops
@@ -252,6 +252,35 @@ def test_drop_guards_frees_loads_that_another_iteration_does_too(columns: int) -
     assert body_text(kernel).count(f"< {columns}") == 3
     assert body_text(changed).count(f"< {columns}") == 1
     assert_same(kernel, changed)
+
+
+def images_with_padded_columns(columns: int) -> Kernel:
+    """Tiles of 4 columns of rows of images, whose number and height a call knows."""
+    n, h = symbol("n", 1), symbol("h", 1)
+    b = KernelBuilder("k")
+    a, w = b.parameter("a", f32, (n, h + 4)), b.parameter("w", f32, (5, 8))
+    y = b.result("y", f32, (n * h, columns))
+    with b.nest((n * h, columns), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            row = b.load(a, (symbolic.floordiv(i, h), symbolic.mod(i, h) + k))
+            b.accumulate("add", y, (i, j), b.mul(row, b.load(w, (k, j))))
+    kernel = split(cache_write(b.build(), "y", "j", "t"), "i", 18, "tight", ("ib", "in"))
+    return fission(split(kernel, "j", 4), "j_o", 2)
+
+
+@pytest.mark.parametrize("columns", [5, 7])
+def test_drop_guards_frees_loads_at_places_that_sizes_of_a_call_decide(
+    columns: int,
+) -> None:
+    kernel = images_with_padded_columns(columns)
+    changed = kernel
+    for name in (s.var.name for s in loops(kernel.body) if s.var.name.startswith("j_o")):
+        changed = drop_guards(changed, name)
+    assert body_text(kernel).count(f"< {columns}") == 3
+    assert body_text(changed).count(f"< {columns}") == 1
+    for n, h in ((1, 1), (3, 7), (2, 19)):
+        assert_same(kernel, changed, dims={"n": n, "h": h})
 
 
 def test_drop_guards_keeps_a_guard_when_somebody_reads_without_it() -> None:
