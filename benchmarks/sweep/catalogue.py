@@ -93,7 +93,6 @@ WITHOUT_CASE: Final = {
     "NhwcConv (com.microsoft)": PARTS,
     "NhwcFusedConv (com.microsoft)": PARTS,
     "NhwcMaxPool (com.microsoft)": PARTS,
-    "NonMaxSuppression": "boxes one after the other: what it takes is what they are",
     "Optional": FOLDED,
     "OptionalGetElement": FOLDED,
     "OptionalHasElement": FOLDED,

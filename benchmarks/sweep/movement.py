@@ -434,6 +434,16 @@ def samplings() -> Iterator[Case]:
         pooled_shape=[7, 7],
         spatial_scale=0.25,
     )
+    for boxes, kinds, least in ((1000, 4, 0.3), (8400, 8, 0.9)):
+        yield single(
+            f"pick/nms {boxes} boxes, {kinds} kinds above {least}",
+            "NonMaxSuppression",
+            x(1, boxes, 4, low=0, high=300),
+            x(1, kinds, boxes, low=0, high=1),
+            ints(50),
+            scalar(0.5),
+            scalar(least),
+        )
     yield single(
         "resize/affine_grid",
         "AffineGrid",

@@ -37,6 +37,7 @@ from tilewright.compiler.ops import (
     rows,
     scatter,
     selection,
+    suppression,
     vision,
     winograd,
 )
@@ -66,6 +67,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "linear_transforms": linear_transforms.OPS,
     "linear_algebra": linear_algebra.OPS,
     "complex_linear_algebra": complex_linear_algebra.OPS,
+    "suppression": suppression.OPS,
     "vision": vision.OPS,
     "classical": classical.OPS,
     "control": control.OPS,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, cast, final
+from typing import Any, Final, cast
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import FLOATS, NUMERIC, f32, i64
+from tilewright.base.dtypes import FLOATS, NUMERIC, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
@@ -23,7 +22,6 @@ from tilewright.compiler.ops.bodies import (
     Results,
     copy_nest,
     given,
-    maybe,
     picking_nest,
     wrapped_index,
 )
@@ -180,172 +178,6 @@ pool_samples: Final = declare(
         "f32[1,5,6,3] [0] [0,2] [0,4]; samples=2",
     ),
     source="ONNX RoiAlign, opset 22; the positions are computed outside",
-)  # fmt: skip
-
-# --- non-maximum suppression -----------------------------------------------------------------
-
-
-def _suppress_sizes(
-    types: Types, result: TensorType, _: Attributes
-) -> list[tuple[Dim, Dim]]:
-    boxes, order = need(types, 0), need(types, 2)
-    pairs = zip(boxes.shape, (result.shape[0], result.shape[2], 4), strict=True)
-    return [*pairs, *zip(order.shape, result.shape, strict=True)]
-
-
-def _suppress_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
-    boxes, scores, order = (need(types, i) for i in range(3))
-    if not boxes.rank == scores.rank == order.rank == 3:
-        raise ModelError(f"boxes {boxes} with scores {scores} in order {order}")
-    check_same(f"sides of {boxes}", boxes.shape[2], 4)
-    check_same(f"images of {boxes}", boxes.shape[0], scores.shape[0])
-    check_same(f"boxes of {scores}", scores.shape[2], boxes.shape[1])
-    for size, wanted in zip(order.shape, scores.shape, strict=True):
-        check_same(f"the order {order}", size, wanted)
-    return (TensorType(dtypes.bool_, scores.shape),)
-
-
-def _corners(boxes: np.ndarray, *, center: bool) -> np.ndarray:
-    """Boxes as (low y, low x, high y, high x)."""
-    if center:
-        x, y, width, height = boxes.T
-        return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], 1)
-    low, high = (
-        np.minimum(boxes[:, :2], boxes[:, 2:]),
-        np.maximum(boxes[:, :2], boxes[:, 2:]),
-    )
-    return np.concatenate([low, high], 1)
-
-
-def _overlaps(box: np.ndarray, others: np.ndarray, threshold: float) -> bool:
-    """Whether intersection over union with one of `others` exceeds a threshold."""
-    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    shared = np.prod(high - low, 1)
-    areas = np.prod(others[:, 2:] - others[:, :2], 1)
-    own = np.prod(box[2:] - box[:2])
-    union = own + areas - shared
-    valid = (high > low).all(1) & (own > 0) & (areas > 0) & (union > 0)
-    return bool((valid & (shared / np.where(valid, union, 1) > threshold)).any())
-
-
-def _suppress_oracle(
-    boxes: np.ndarray, scores: np.ndarray, order: np.ndarray, most: np.ndarray,
-    iou: np.ndarray, least: np.ndarray | None, *, center_point_box: bool,
-) -> np.ndarray:  # fmt: skip
-    kept = np.zeros(scores.shape, np.bool_)
-    for image, kind in np.ndindex(*scores.shape[:2]):
-        corners = _corners(boxes[image], center=center_point_box)
-        chosen: list[int] = []
-        for rank, candidate in enumerate(order[image, kind]):
-            low = least is not None and not scores[image, kind, rank] > least
-            if len(chosen) >= most or low:
-                continue
-            if not _overlaps(corners[candidate], corners[chosen], float(iou)):
-                chosen.append(int(candidate))
-                kept[image, kind, rank] = True
-    return kept
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """The sides and the area of a box."""
-
-    low: tuple[Expression, Expression]
-    high: tuple[Expression, Expression]
-    area: Expression
-
-
-def _box(b: KernelBuilder, values: Sequence[Expression], *, center: bool) -> _Box:
-    if center:
-        half = [b.div(size, 2) for size in values[2:]]
-        sides = [
-            (b.sub(middle, size), b.add(middle, size))
-            for middle, size in zip(values[:2], half, strict=True)
-        ]
-    else:
-        sides = [
-            (b.min(one, other), b.max(one, other))
-            for one, other in zip(values[:2], values[2:], strict=True)
-        ]
-    (y, bottom), (x, right) = sides
-    return _Box((y, x), (bottom, right), b.mul(b.sub(bottom, y), b.sub(right, x)))
-
-
-def _clash(b: KernelBuilder, one: _Box, other: _Box, threshold: Expression) -> Expression:
-    low = [b.max(p, q) for p, q in zip(one.low, other.low, strict=True)]
-    high = [b.min(p, q) for p, q in zip(one.high, other.high, strict=True)]
-    shared = b.mul(b.sub(high[0], low[0]), b.sub(high[1], low[1]))
-    union = b.sub(b.add(one.area, other.area), shared)
-    valid = b.and_(b.gt(high[0], low[0]), b.gt(high[1], low[1]))
-    for area in (one.area, other.area, union):
-        valid = b.and_(valid, b.gt(area, 0))
-    return b.and_(valid, b.gt(b.div(shared, union), threshold))
-
-
-def _suppress_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    """Box after box from the best on, each against those that were chosen before."""
-    boxes, scores, order, most, iou = (given(operands, i) for i in range(5))
-    least, center = maybe(operands, 5), bool(attributes["center_point_box"])
-    (kept,) = results
-    lines, size = scores.shape[:2], scores.shape[2]
-    chosen = b.temporary(i64, scores.shape, "chosen")
-    count, free = (b.temporary(i64, lines, name) for name in ("count", "free"))
-
-    def box_at(image: Dim, place: Expression) -> _Box:
-        # Nothing foreign is read, whatever the order holds.
-        inside = b.as_index(b.min(b.max(place, 0), b.index(size - 1)))
-        values = [b.read(boxes, (image, inside, side)) for side in range(4)]
-        return _box(b, values, center=center)
-
-    with picking_nest(b, lines, (size,), ("image", "kind")) as line:
-        b.store(count, line, 0)
-        with b.loop(size, "rank") as rank:
-            at = (*line, rank)
-            may = b.lt(b.load(count, line), b.load(most, ()))
-            if least is not None:
-                may = b.and_(may, b.gt(b.read(scores, at), b.read(least, ())))
-            place = b.load(order, at)
-            b.store(free, line, b.cast(may, i64))
-            with (
-                b.when(b.ne(b.load(free, line), 0)),
-                b.loop(b.as_index(b.load(count, line)), "before") as before,
-                b.when(b.ne(b.load(free, line), 0)),
-            ):
-                better = box_at(line[0], b.load(chosen, (*line, before)))
-                clash = _clash(b, box_at(line[0], place), better, b.read(iou, ()))
-                b.store(free, line, b.cast(b.not_(clash), i64))
-            is_free = b.load(free, line)
-            b.store(kept, at, b.ne(is_free, 0))
-            with b.when(b.ne(is_free, 0)):
-                b.store(chosen, (*line, b.as_index(b.load(count, line))), place)
-                b.store(count, line, b.add(b.load(count, line), 1))
-
-
-non_max_suppression: Final = declare(
-    name="non_max_suppression",
-    summary="Which boxes, from the best score to the worst, overlap no better one that is taken",
-    operands=(
-        operand("boxes", (f32,)), operand("scores", (f32,)), operand("order", (i64,)),
-        operand("most", (i64,)), operand("iou_threshold", (f32,)), optional("score_threshold", (f32,)),
-    ),
-    attributes=(attr("center_point_box", "bool", default=False),),
-    infer=_suppress_infer,
-    evaluate=_suppress_oracle,
-    body=_suppress_body,
-    equal_sizes=_suppress_sizes,
-    cases=(
-        "[2,7,4]:unit [2,3,7]:=0.9,0.8,0.7,0.6,0.5,0.4,0.3 [2,3,7]:=0,2,1,3,6,5,4 []:=3 []:=0.2 []:=0.35",
-        "[1,9,4]:unit [1,1,9]:=0.9,0.5 [1,1,9]:=0,1,2,3,8,7,6,5,4 []:=9 []:=0.1; center_point_box=True",
-        "[1,5,4]:=0,0,1,1,1,1,0,0,0,0,0,5,nan,0,1,1,0,0,inf,1 [1,1,5]:=nan,1,1,0 [1,1,5]:=0,1,2,3,4 []:=5 []:=0.5",
-        "[1,1,4] [1,2,1] [1,2,1]:=0 []:=0 []:=0.5",
-        "[1,1,4] [1,2,1] [1,2,1]:=0 []:=1 []:=0.5 []:=-inf",
-        "[1,0,4] [1,2,0] [1,2,0] []:=1 []:=0.5",
-        "[0,3,4] [0,2,3] [0,2,3] []:=1 []:=0.5",
-    ),
-    source="ONNX NonMaxSuppression, opset 11, of scores in order",
 )  # fmt: skip
 
 # --- col2im ----------------------------------------------------------------------------------
@@ -532,4 +364,4 @@ deform_conv: Final = declare(
     source="ONNX DeformConv, opset 22",
 )  # fmt: skip
 
-OPS: Final[tuple[OpDecl, ...]] = (pool_samples, non_max_suppression, col2im, deform_conv)
+OPS: Final[tuple[OpDecl, ...]] = (pool_samples, col2im, deform_conv)

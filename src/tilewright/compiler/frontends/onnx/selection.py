@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.distinct import distinct
@@ -34,21 +34,25 @@ def _non_max_suppression(call: Call) -> Tensor:
     e, boxes, scores = call.maker, call.tensor(0), call.tensor(1)
     most = call.optional(2)
     most = computed.whole(e, 0) if most is None else e.reshape(most, ())
-    ranked, order = e.ops("top_k", scores, k=(scores.shape[-1],), axis=-1)
-    taken = e.op(
+    size = scores.shape[-1]
+    # Exporters write how many are wanted; so many are looked for in what comes out.
+    room = size if most.array is None else symbolic.minimum(size, max(0, int(most.array)))
+    picked = e.op(
         "non_max_suppression",
         boxes,
-        ranked,
-        order,
+        scores,
         e.cast(most, dtypes.i64),
         _scalar_operand(call, 3, 0.0),
         _scalar_operand(call, 4, None),
+        room=(room,),
         center_point_box=call.flag("center_point_box"),
     )
-    count = element_count(scores.shape)
-    places = computed.true_places(e, e.reshape(taken, (count,)), "boxes")
-    chosen = e.op("gather", e.reshape(order, (count,)), places, axis=0)
-    images_and_kinds = e.slice(computed.unraveled(e, places, scores.shape), 0, 0, 2)
+    shape = picked.shape
+    picked = e.reshape(picked, (element_count(shape),))
+    is_one = e.op("greater_equal", picked, computed.whole(e, 0))
+    places = computed.true_places(e, is_one, "boxes")
+    chosen = e.op("gather", picked, places, axis=0)
+    images_and_kinds = e.slice(computed.unraveled(e, places, shape), 0, 0, 2)
     return e.transpose(e.concat([images_and_kinds, e.unsqueeze(chosen, (0,))], 0), (1, 0))
 
 
