@@ -385,6 +385,20 @@ def resizes() -> Iterator[Case]:
     )
 
 
+def suppressions() -> Iterator[Case]:
+    """Yield choices of boxes that do not overlap."""
+    for boxes, kinds, least in ((1000, 4, 0.3), (8400, 8, 0.9)):
+        yield single(
+            f"pick/nms {boxes} boxes, {kinds} kinds above {least}",
+            "NonMaxSuppression",
+            x(1, boxes, 4, low=0, high=300),
+            x(1, kinds, boxes, low=0, high=1),
+            ints(50),
+            scalar(0.5),
+            scalar(least),
+        )
+
+
 def samplings() -> Iterator[Case]:
     """Yield images read at computed places."""
     for mode in ("linear", "nearest", "cubic"):
@@ -434,16 +448,6 @@ def samplings() -> Iterator[Case]:
         pooled_shape=[7, 7],
         spatial_scale=0.25,
     )
-    for boxes, kinds, least in ((1000, 4, 0.3), (8400, 8, 0.9)):
-        yield single(
-            f"pick/nms {boxes} boxes, {kinds} kinds above {least}",
-            "NonMaxSuppression",
-            x(1, boxes, 4, low=0, high=300),
-            x(1, kinds, boxes, low=0, high=1),
-            ints(50),
-            scalar(0.5),
-            scalar(least),
-        )
     yield single(
         "resize/affine_grid",
         "AffineGrid",
@@ -496,4 +500,5 @@ def cases() -> Iterator[Case]:
     yield from sorts()
     yield from resizes()
     yield from samplings()
+    yield from suppressions()
     yield from makers()
