@@ -144,6 +144,7 @@ WITHOUT_CASE: Final = {
     "StringSplit": HOST,
     "SwiGLU (com.microsoft)": PARTS,
     "TfIdfVectorizer": "counted on the host: no kernel",
+    "Tokenizer (com.microsoft)": HOST,
     "TorchEmbedding (com.microsoft)": PARTS,
     "TransposeMatMul (com.microsoft)": PARTS,
     "Trilu (com.microsoft)": TWIN,
