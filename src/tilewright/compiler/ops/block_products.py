@@ -40,6 +40,8 @@ from tilewright.compiler.ops.shapes import check_same, element_count, need
 
 WORD_BITS: Final = 32
 _NIBBLE: Final = 4
+_MANY_ROWS: Final = 8
+"""Rows from which numbers of weights are made once for all of them, not once for those of a tile."""
 _BYTE: Final = 8
 _MANTISSA_BITS: Final = 23
 _EXPONENT_BIAS: Final = 127
@@ -131,6 +133,9 @@ def _body(
     blocks = scale.shape[1]
     steps = symbolic.floordiv(count, blocks)
     *batch_shape, rows, _ = result.shape
+    if not (mantissa or batch_shape) and panels != 1 and makes_numbers_once(rows):
+        _body_of_many(b, attributes, operands, results)
+        return
     names = (*(f"b{i}" for i in range(len(batch_shape))), "m", "p", "l")
     shape = (*batch_shape, rows, panels, panel)
     total = b.temporary(f32, shape, "acc")
@@ -159,6 +164,49 @@ def _body(
         column = p * cast("int", panel) + lane
         with b.when(b.lt(b.index(column), b.index(columns))):
             b.write(result, (*outer, column), b.load(total, indices))
+
+
+def makes_numbers_once(rows: Dim) -> bool:
+    """Whether so many rows are worth writing numbers of weights down, instead of making them for each tile of rows.
+
+    A single row is not, so neither is a number of rows that only a call knows.
+    """
+    return isinstance(rows, int) and rows >= _MANY_ROWS
+
+
+def _body_of_many(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """The numbers of all weights first, and then an ordinary product."""
+    left, words, scale = (given(operands, i) for i in range(3))
+    zero, (result,) = maybe(operands, 3), results
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    panels, count, panel = words.shape
+    each = WORD_BITS // bits
+    depth = count * each
+    block = symbolic.floordiv(depth, scale.shape[1])
+    numbers = b.temporary(f32, (panels, depth, panel), "numbers")
+    with b.nest((panels, depth, panel), ("p", "k", "l")) as (p, k, lane):
+        word = b.read(words, (p, k // each, lane))
+        place = b.cast(b.index((k % each) * bits), i32)
+        number = b.and_(b.binary("shr", word, place), (1 << bits) - 1)
+        shift: Expression = b.const(middle(bits), i32)
+        if zero is not None:
+            shift = b.cast(b.read(zero, (p, k // block, lane)), i32)
+        real = b.cast(b.sub(number, shift), f32)
+        b.store(numbers, (p, k, lane), b.mul(real, b.read(scale, (p, k // block, lane))))
+    shape = (result.shape[0], panels, panel)
+    total = b.temporary(f32, shape, "acc")
+    with b.nest(shape, ("m", "q", "l")) as (m, q, lane):
+        b.store(total, (m, q, lane), 0)
+        with b.reduce((depth,), ("k",)) as (k,):
+            product = b.mul(b.read(left, (m, k)), b.load(numbers, (q, k, lane)))
+            b.accumulate("add", total, (m, q, lane), product)
+    with b.nest(shape, ("m", "q", "l")) as (m, q, lane):
+        column = q * cast("int", panel) + lane
+        with b.when(b.lt(b.index(column), b.index(columns))):
+            b.write(result, (m, column), b.load(total, (m, q, lane)))
 
 
 def _numbers(
@@ -240,6 +288,8 @@ matmul_blocks: Final = declare(
         "f32[2,32]:index(4) i32[3,8,2]:words f32[3,2,2]:index(3); columns=(5,) bits=8",
         "f32[1,32]:index(4) i32[1,8,4]:words f32[1,1,4] u8[1,1,4]:count(255); columns=(1,) bits=8",
         "f32[0,32] i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
+        "f32[9,64]:index(4) i32[3,8,8]:words f32[3,2,8]:index(3) u8[3,2,8]:count(16); columns=(19,)",
+        "f32[8,32]:index(4) i32[2,8,4]:words f32[2,1,4]:index(3); columns=(8,) bits=8",
         "f32[2,8]:index(4) i32[2,2,4]:count(127) f32[2,1,4]; columns=(7,) bits=8 mantissa=3",
         "f32[1,8]:index(4) i32[1,2,8]:count(124) f32[1,2,8]; columns=(8,) bits=8 mantissa=2",
     ),

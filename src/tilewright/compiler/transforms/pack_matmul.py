@@ -15,7 +15,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.block_products import WORD_BITS
+from tilewright.compiler.ops.block_products import WORD_BITS, makes_numbers_once
 from tilewright.compiler.ops.contraction import (
     BYTE_PRODUCTS,
     WORD_PRODUCTS,
@@ -106,10 +106,16 @@ class PackMatmul(RewritePass):
             return flatten_rows(node, emit)
         rows, depth, columns = a.type.shape[0], *b.type.shape
         each = WORD_BITS // weights.bits
+        permits_bytes = node.attributes[
+            "rounds_to"
+        ] is dtypes.i8 and self._multiplies_bytes(weights)
         # Memory decides, so panels are those of one row wherever it is not said how many there are: a prompt and
         # the words behind it read the same weights.
         known = rows if isinstance(rows, int) else 1
-        panel = self.choose_panel((known,), columns, weights.depth // each, f32, each)
+        steps, products = weights.depth // each, each
+        if makes_numbers_once(known) and not permits_bytes:
+            steps, products = weights.depth, 1
+        panel = self.choose_panel((known,), columns, steps, f32, products)
         if not panel:
             return None
         left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a
@@ -117,7 +123,7 @@ class PackMatmul(RewritePass):
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
         attributes: dict[str, object] = {"columns": (columns,), "bits": weights.bits}
-        if node.attributes["rounds_to"] is dtypes.i8 and self._multiplies_bytes(weights):
+        if permits_bytes:
             in_halves = weights.bits == _HALF_BYTE
             packed = packed_operands(weights, panel, emit, in_halves=in_halves)
             found = rounded_rows(left, weights, emit)

@@ -33,10 +33,16 @@ from tilewright.compiler.schedule.rules.attention_streams import (
     KeyStreams,
     match_key_streams,
 )
-from tilewright.compiler.schedule.rules.bands import Bands, match_bands
+from tilewright.compiler.schedule.rules.bands import Bands, BandsSite, match_bands
 from tilewright.compiler.schedule.rules.columns import Columns, match_columns
 from tilewright.compiler.schedule.rules.contraction import match_contraction
 from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
+from tilewright.compiler.schedule.rules.panels import (
+    Panels,
+    PanelsSite,
+    made_panels,
+    match_panels,
+)
 from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointwise
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
@@ -65,6 +71,7 @@ __all__ = [
     "winograd_tile",
 ]
 
+PairSite = BandsSite | PanelsSite
 Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
@@ -78,7 +85,11 @@ _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (Sharing, match_generic),
 )
 """What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
-_KINDS: Final = {kind.rule: kind for kind in (Bands, *(kind for kind, _ in _RULES))}
+_PAIRS: Final[
+    tuple[tuple[type[Choices], Callable[[Schedule, MachineModel], PairSite | None]], ...]
+] = ((Bands, match_bands), (Panels, match_panels))
+"""What joins two nests of a kernel, before any nest is scheduled."""
+_KINDS: Final = {kind.rule: kind for kind, _ in (*_PAIRS, *_RULES)}
 """What can be decided, by the word in front."""
 
 
@@ -189,8 +200,9 @@ class _Run:
     def finish(self) -> Kernel:
         """Schedule every nest: those in bands first, or the largest, which the grid is made of."""
         s = self.s
-        prepare(s)
-        order = self._bands()
+        made = made_panels(s.kernel)
+        prepare(s, () if made is None else (made.between.name,))
+        order = self._pairs()
         main = None if order else largest_nest(s.kernel)
         if main is not None:
             names = [nest.var.name for nest in top_nests(s.kernel)]
@@ -203,28 +215,28 @@ class _Run:
             )
         return self._concluded(kernel_verdict(found))
 
-    def _bands(self) -> list[str]:
-        """Cut two sums in a row into bands; the nests that are left to be scheduled, those in bands first."""
+    def _pairs(self) -> list[str]:
+        """Join two nests of which one works for the other; the nests that are left to be scheduled, those two first."""
         s, before = self.s, self.s.kernel
         wanted = None if self.decisions is None else next(iter(self.decisions.nests), None)
-        if self.decisions is not None and not isinstance(wanted, Bands):
-            return []
-        try:
-            site = match_bands(s, self.machine)
-            if site is not None:
-                space = site.space()
-                point = space.best() if wanted is None else space.check(wanted)
-                names = site.apply(point, Grid(s))
-                self.chosen.append(point)
-                self.spaces.append(space)
-                return names
-        except UserError as error:
-            if wanted is not None:
-                raise
-            before = replace(
-                before, notes=(*before.notes, f"{Bands.rule} do not apply: {error.message}")
-            )
-        s.kernel = before
+        for kind, match in _PAIRS:
+            if self.decisions is not None and type(wanted) is not kind:
+                continue
+            try:
+                site = match(s, self.machine)
+                if site is not None:
+                    space = site.space()
+                    point = space.best() if wanted is None else space.check(wanted)
+                    names = site.apply(point, Grid(s))
+                    self.chosen.append(point)
+                    self.spaces.append(space)
+                    return names
+            except UserError as error:
+                if wanted is not None:
+                    raise
+                word = f"{kind.rule} do not apply: {error.message}"
+                before = replace(before, notes=(*before.notes, word))
+            s.kernel = before
         return []
 
     def _is_there(self, nest: str) -> bool:

@@ -6,6 +6,7 @@ registers.  Target-independent; the same for every class of kernel.  Called firs
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -46,7 +47,7 @@ WRITTEN_LIMIT: Final = 1024
 A value that is read twice by what is read twice grows with a power of two; beyond the limit it stays
 in a temporary of its own, which becomes a register.
 """
-_INVARIANT_COST: Final = 4
+INVARIANT_COST: Final = 4
 """Operations that are as well done again in loops where they do not change, or after a sum of products.
 
 In a temporary they would stand between the sum and what is done with it, which then could not be joined.
@@ -55,12 +56,12 @@ WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
 
-def prepare(s: Schedule) -> None:
-    """Bring the kernel down to few nests."""
+def prepare(s: Schedule, kept: Collection[str] = ()) -> None:
+    """Bring the kernel down to few nests; temporaries that are `kept` are made once."""
     inline_temporaries(s, only_cheap=True)
     join_consumers(s)
     if len(_parts(s.kernel)) > 1:
-        inline_temporaries(s, only_cheap=False)
+        inline_temporaries(s, only_cheap=False, kept=kept)
         join_consumers(s)
     for nest in top_nests(s.kernel):
         # Several sums of products in a row become tiles of their own.
@@ -79,9 +80,13 @@ def _temporaries(kernel: Kernel) -> list[Buffer]:
     return [b for b in kernel.locals if b.space is Space.DEVICE and b in used]
 
 
-def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
+def inline_temporaries(
+    s: Schedule, *, only_cheap: bool, kept: Collection[str] = ()
+) -> None:
     """Inline what is defined element by element and not expensive to compute again."""
     for buffer in _temporaries(s.kernel):
+        if buffer.name in kept:
+            continue
         if (not only_cheap or _cheap(s.kernel, buffer)) and not _swells(s.kernel, buffer):
             s.attempt(inline, buffer.name)
 
@@ -101,12 +106,12 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
     summed = any(loop.reduction for around, _ in found for loop in around)
     if summed and _is_made_of_sums(kernel, store):
         return False
-    if effort == 0 or (producer is store and effort <= _INVARIANT_COST):
+    if effort == 0 or (producer is store and effort <= INVARIANT_COST):
         return True
     if len(found) != 1:
         return False
     around, load = found[0]
-    if effort <= _INVARIANT_COST and _has_sum_of_products(kernel) and not summed:
+    if effort <= INVARIANT_COST and _has_sum_of_products(kernel) and not summed:
         return True
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
 

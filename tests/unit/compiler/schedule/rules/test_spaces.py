@@ -150,6 +150,7 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "row of open columns": lambda: op_kernel("matmul", [(1, 5), (5, N)], (1, N)),
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of words": lambda: blocks(3, 9, 8),
+    "product of many rows of words": lambda: blocks(11, 19, 8, zero=True),
     "row times words": lambda: blocks(1, 35, 16, zero=True),
     "product of long words": lambda: long_words(13, 37, 12),
     "product of long words and open rows": lambda: long_words(M, 20, 8),
