@@ -13,7 +13,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.outcome import Outcome, Verdict
@@ -33,13 +33,12 @@ from tilewright.compiler.schedule.rules.attention_streams import (
     KeyStreams,
     match_key_streams,
 )
-from tilewright.compiler.schedule.rules.bands import Bands, BandsSite, match_bands
+from tilewright.compiler.schedule.rules.bands import Bands, match_bands
 from tilewright.compiler.schedule.rules.columns import Columns, match_columns
 from tilewright.compiler.schedule.rules.contraction import match_contraction
 from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
 from tilewright.compiler.schedule.rules.panels import (
     Panels,
-    PanelsSite,
     made_panels,
     match_panels,
 )
@@ -71,10 +70,23 @@ __all__ = [
     "winograd_tile",
 ]
 
-PairSite = BandsSite | PanelsSite
+
+class PairSite(Protocol):
+    """Two nests that may be joined, before either is scheduled."""
+
+    def space(self) -> ChoiceSpace[Any]:
+        """All that may be chosen for them."""
+        ...
+
+    def apply(self, chosen: Any, grid: Grid) -> list[str]:
+        """Join them; the outermost loops of both afterwards, then the nests beside them."""
+        ...
+
+
 Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
+PairMatcher = Callable[[Schedule, MachineModel], PairSite | None]
 _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (KeyStreams, match_key_streams),
     (RowTiles, match_attention),
@@ -85,9 +97,10 @@ _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (Sharing, match_generic),
 )
 """What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
-_PAIRS: Final[
-    tuple[tuple[type[Choices], Callable[[Schedule, MachineModel], PairSite | None]], ...]
-] = ((Bands, match_bands), (Panels, match_panels))
+_PAIRS: Final[tuple[tuple[type[Choices], PairMatcher], ...]] = (
+    (Bands, match_bands),
+    (Panels, match_panels),
+)
 """What joins two nests of a kernel, before any nest is scheduled."""
 _KINDS: Final = {kind.rule: kind for kind, _ in (*_PAIRS, *_RULES)}
 """What can be decided, by the word in front."""
@@ -179,6 +192,13 @@ def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Matcher]]:
     return [row for row in _RULES if wanted is None or row[0] is type(wanted)]
 
 
+def _pairs_for(
+    wanted: Choices | None, *, decided: bool
+) -> list[tuple[type[Choices], PairMatcher]]:
+    """What may join two nests: all, or what was decided on."""
+    return [row for row in _PAIRS if not decided or row[0] is type(wanted)]
+
+
 @final
 class _Run:
     """One kernel on its way through the rules."""
@@ -219,9 +239,7 @@ class _Run:
         """Join two nests of which one works for the other; the nests that are left to be scheduled, those two first."""
         s, before = self.s, self.s.kernel
         wanted = None if self.decisions is None else next(iter(self.decisions.nests), None)
-        for kind, match in _PAIRS:
-            if self.decisions is not None and type(wanted) is not kind:
-                continue
+        for kind, match in _pairs_for(wanted, decided=self.decisions is not None):
             try:
                 site = match(s, self.machine)
                 if site is not None:
