@@ -109,7 +109,7 @@ PICKS = {
     "gather_nd": ([ROWS, PAIR], {}),
     "scatter_elements": ([ROWS, ONE_EACH, ONE_EACH], {}),
     "scatter_nd": ([ROWS, PAIR, TWO], {}),
-    "pool_samples": ([(N, 2, 2, 3), (1,), (1, 2), (1, 2)], {}),
+    "pool_samples": ([(N, 2, 2, 3), (1,), (1, 2, 1), (1, 2, 1)], {}),
     "top_k": ([ROWS], {"k": (2,), "axis": 0}),
     "max_unpool": ([(1, 3), (1, 3)], {"shape": (N, 3)}),
 }

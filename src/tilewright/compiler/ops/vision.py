@@ -73,26 +73,25 @@ def _bilinear(plane: np.ndarray, y: np.ndarray, x: np.ndarray) -> list[np.ndarra
 
 def _samples_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, images, ys, xs = (need(types, i) for i in range(4))
-    each = cast("int", attributes["samples"])
-    if x.rank != 4 or images.rank != 1 or ys.rank != 2 or xs.rank != 2 or each < 1:
+    del attributes
+    if x.rank != 4 or images.rank != 1 or ys.rank != 3 or xs.rank != 3:
         raise ModelError(f"pool_samples of {x} at rows {ys} and columns {xs}")
     for places in (ys, xs):
         check_same(f"regions of {places}", places.shape[0], images.shape[0])
-        if isinstance(places.shape[1], int) and places.shape[1] % each:
-            raise ModelError(f"pool_samples of {each} at {places}")
-    shape = [symbolic.floordiv(places.shape[1], each) for places in (ys, xs)]
-    return (x.with_shape((images.shape[0], *shape, x.shape[-1])),)
+        if places.shape[2] == 0:
+            raise ModelError(f"pool_samples of no samples at {places}")
+    shape = (images.shape[0], ys.shape[1], xs.shape[1], x.shape[-1])
+    return (x.with_shape(shape),)
 
 
 def _samples_oracle(
-    x: np.ndarray, images: np.ndarray, ys: np.ndarray, xs: np.ndarray, *, samples: int, mode: str
+    x: np.ndarray, images: np.ndarray, ys: np.ndarray, xs: np.ndarray, *, mode: str
 ) -> np.ndarray:  # fmt: skip
     planes = np.moveaxis(x.astype(np.float64), -1, 1)
-    rows, columns = ys.shape[1] // samples, xs.shape[1] // samples
-    result = np.zeros((images.size, rows, columns, x.shape[-1]))
+    result = np.zeros((images.size, ys.shape[1], xs.shape[1], x.shape[-1]))
     for number, row, column in np.ndindex(*result.shape[:3]):
         picked = (
-            places[number, at * samples : (at + 1) * samples].astype(np.float64)
+            places[number, at].astype(np.float64)
             for places, at in ((ys, row), (xs, column))
         )
         y, z = (grid.ravel() for grid in np.meshgrid(*picked, indexing="ij"))
@@ -127,19 +126,16 @@ def _samples_body(
     """All channels of a sample take the same places and weights: they are the lanes."""
     x, images, ys, xs = (given(operands, i) for i in range(4))
     (result,) = results
-    each, op = cast("int", attributes["samples"]), "add"
-    if attributes["mode"] == "max":
-        op = "max"
+    op = "max" if attributes["mode"] == "max" else "add"
+    samples = (ys.shape[2], xs.shape[2])
     total = b.temporary(compute_dtype(x.dtype), result.shape, "total")
     with picking_nest(b, result.shape, x.shape[:3], ("r", "h", "w", "c")) as place:
         region, row, column, channel = place
         image = wrapped_index(b, b.load(images, (region,)), x.shape[0])
         b.store(total, place, numerics.identity(op, total.dtype))
-        with b.reduce((each, each), ("y", "x")) as (y, z):
-            rows, in_rows = _taps(b, b.read(ys, (region, row * each + y)), x.shape[1])
-            columns, in_columns = _taps(
-                b, b.read(xs, (region, column * each + z)), x.shape[2]
-            )
+        with b.reduce(samples, ("y", "x")) as (y, z):
+            rows, in_rows = _taps(b, b.read(ys, (region, row, y)), x.shape[1])
+            columns, in_columns = _taps(b, b.read(xs, (region, column, z)), x.shape[2])
             inside = b.and_(in_rows, in_columns)
             parts: list[Expression] = []
             for (i, above), (j, beside) in itertools.product(rows, columns):
@@ -150,7 +146,8 @@ def _samples_body(
                 joined = b.binary(op, joined, part)
             b.accumulate(op, total, place, joined)
         value = b.load(total, place)
-        b.write(result, place, value if op == "max" else b.div(value, each * each))
+        count = b.cast(b.index(samples[0] * samples[1]), value.dtype)
+        b.write(result, place, value if op == "max" else b.div(value, count))
 
 
 def _images(types: Types, _: Attributes) -> tuple[IndexRange, ...]:
@@ -160,22 +157,23 @@ def _images(types: Types, _: Attributes) -> tuple[IndexRange, ...]:
 
 pool_samples: Final = declare(
     name="pool_samples",
-    summary="Bilinear samples of x[image] at rows times columns, `samples` by `samples` of them pooled",
+    summary="Bilinear samples of x[image] at rows[r, h, :] times columns[r, w, :], pooled",
     operands=(
         operand("x", FLOATS), operand("images", (i64,)), operand("rows", FLOATS, like="x"),
         operand("columns", FLOATS, like="x"),
     ),
-    attributes=(attr("samples", "int", 1), attr("mode", "string", "avg")),
+    attributes=(attr("mode", "string", "avg"),),
     infer=_samples_infer,
     evaluate=_samples_oracle,
     body=_samples_body,
     indices=_images,
     cases=(
-        "[2,6,5,35] [3]:=0,1,1 [3,4]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75,6,7 [3,6]; samples=2",
-        "[2,6,5,35] [3]:=0,1,1 [3,4]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75 [3,6]; samples=2 mode=max",
-        "f32[1,5,6,3] [2]:=0 [2,1]:=1.5,9 [2,3]",
-        "f32[1,1,1,1] [1]:=0 [1,3]:=0.5 [1,3]:=-0.5; samples=3",
-        "f32[1,5,6,3] [0] [0,2] [0,4]; samples=2",
+        "[2,6,5,35] [3]:=0,1,1 [3,2,2]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75,6,7 [3,3,2]",
+        "[2,6,5,35] [3]:=0,1,1 [3,2,2]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75 [3,3,2]; mode=max",
+        "f32[1,5,6,3] [2]:=0 [2,1,1]:=1.5,9 [2,3,1]",
+        "f32[1,5,6,3] [2]:=0 [2,2,3]:=1.5,9 [2,3,1]",
+        "f32[1,1,1,1] [1]:=0 [1,1,3]:=0.5 [1,1,3]:=-0.5",
+        "f32[1,5,6,3] [0] [0,1,2] [0,2,2]",
     ),
     source="ONNX RoiAlign, opset 22; the positions are computed outside",
 )  # fmt: skip

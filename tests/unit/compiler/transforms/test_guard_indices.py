@@ -84,7 +84,7 @@ def test_scatters_are_checked():
 
 
 SAMPLES = (
-    "graph @g(%x: f32[2, 6, 6, 2], %b: i64[3], %r: f32[3, 4], %c: f32[3, 4]) {"
+    "graph @g(%x: f32[2, 6, 6, 2], %b: i64[3], %r: f32[3, 4, 1], %c: f32[3, 4, 1]) {"
     " %y: f32[3, 4, 4, 2] = pool_samples(%x, %b, %r, %c) return %y }"
 )
 

@@ -194,49 +194,6 @@ def _grid_sample(call: Call) -> Tensor:
     return e.reshape(total, (x.shape[0], x.shape[1], *grid.shape[1:-1]))
 
 
-# --- regions of interest
-
-
-def _roi_places(
-    call: Call, start: Tensor, end: Tensor, count: int, ratio: int, *, half: bool
-) -> Tensor:
-    """Sample positions `[regions, count * ratio]` along one axis."""
-    e = call.maker
-    scale = _number(e, call.float("spatial_scale", 1.0), start)
-    shift = _number(e, 0.5 if half else 0.0, start)
-    first = e.op("sub", e.op("mul", start, scale), shift)
-    last = e.op("sub", e.op("mul", end, scale), shift)
-    size = e.op("sub", last, first)
-    if not half:
-        size = e.op("max", size, _number(e, 1, start))
-    steps = (np.arange(count * ratio) + 0.5) / (count * ratio)
-    fractions = e.constant(steps.astype(start.dtype.numpy))
-    return e.op("add", first, e.op("mul", size, fractions))
-
-
-def _roi_align(call: Call) -> Tensor:
-    e, x, regions, batch = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
-    mode = call.choice("mode", "avg", ("avg", "max"))
-    height, width = call.integer("output_height", 1), call.integer("output_width", 1)
-    ratio = call.integer("sampling_ratio", 0)
-    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
-    named = call.string("coordinate_transformation_mode", default)
-    if ratio < 1:
-        raise UnsupportedError("'sampling_ratio' 0 makes the amount of work depend on data")
-    corners = [e.slice(regions, 1, i, 1) for i in range(4)]
-    half = named == "half_pixel"
-    pooled = e.op(
-        "pool_samples",
-        e.transpose(x, (0, 2, 3, 1)),
-        e.cast(batch, dtypes.i64),
-        _roi_places(call, corners[1], corners[3], height, ratio, half=half),
-        _roi_places(call, corners[0], corners[2], width, ratio, half=half),
-        samples=ratio,
-        mode=mode,
-    )
-    return e.transpose(pooled, (0, 3, 1, 2))
-
-
 # --- overlapping blocks
 
 
@@ -589,7 +546,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("DeformConv", _deform_conv),
     row("GridSample", _grid_sample),
     row("MaxRoiPool", _max_roi_pool),
-    row("RoiAlign", _roi_align),
     row("CropAndResize", _crop_and_resize, domain=MICROSOFT),
     row("GridSample", _grid_sample, domain=MICROSOFT),
 )

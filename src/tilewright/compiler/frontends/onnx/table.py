@@ -34,6 +34,9 @@ from tilewright.compiler.frontends.onnx.ragged_sequences import ROWS as RAGGED_S
 from tilewright.compiler.frontends.onnx.random_numbers import ROWS as RANDOM_NUMBERS
 from tilewright.compiler.frontends.onnx.recurrent import ROWS as RECURRENT
 from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
+from tilewright.compiler.frontends.onnx.regions_of_interest import (
+    ROWS as REGIONS_OF_INTEREST,
+)
 from tilewright.compiler.frontends.onnx.relative_positions import ROWS as RELATIVE_POSITIONS
 from tilewright.compiler.frontends.onnx.resize import ROWS as RESIZE
 from tilewright.compiler.frontends.onnx.row import Row
@@ -74,6 +77,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     RANDOM_NUMBERS,
     RECURRENT,
     REDUCTION,
+    REGIONS_OF_INTEREST,
     RELATIVE_POSITIONS,
     RESIZE,
     SAMPLING,
