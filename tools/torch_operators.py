@@ -249,11 +249,12 @@ def main() -> int:
     if options.dtypes:
         wanted = {n: [d for d in ds if d in options.dtypes] for n, ds in wanted.items()}
     state: Path = options.state or (MACHINE_CODE if options.machine_code else STATE)
+    runs = {(name, dtype) for name, dtypes in wanted.items() for dtype in dtypes}
     if options.again:
-        torch_tallies.forget(state, wanted)
+        torch_tallies.forget(state, runs)
     revision = torch_tallies.revision_of(ROOT, about["version"])
     if options.stale:
-        torch_tallies.forget(state, torch_tallies.stale(state, revision) & wanted.keys())
+        torch_tallies.forget(state, torch_tallies.stale(state, revision) & runs)
     limits = Limits(
         samples=options.samples,
         seconds=options.seconds,

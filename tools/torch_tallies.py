@@ -33,6 +33,10 @@ class StateError(SystemExit):
     """A state that cannot be gone on with; ends a tool with its text."""
 
 
+Run = tuple[str, str]
+"""An operator and an element type."""
+
+
 @final
 @dataclass(slots=True)
 class Tally:
@@ -110,15 +114,15 @@ def append_state(path: Path, tally: Tally) -> None:
         target.write(line.encode())
 
 
-def forget(path: Path, operators: Iterable[str]) -> None:
-    """Take the lines about these operators out of a file, and those that are none."""
-    gone, kept = set(operators), list[str]()
+def forget(path: Path, runs: Iterable[Run]) -> None:
+    """Take the lines about these operators and element types out of a file, and those that are none."""
+    gone, kept = set(runs), list[str]()
     for line in path.read_text(errors="replace").split("\n") if path.exists() else ():
         try:
             tally = _tally(line, "")
         except StateError:
             continue
-        if tally.operator not in gone:
+        if (tally.operator, tally.dtype) not in gone:
             kept.append(f"{line}\n")
     if not path.exists() and not kept:
         return
@@ -128,10 +132,10 @@ def forget(path: Path, operators: Iterable[str]) -> None:
     Path(made.name).replace(path)
 
 
-def stale(path: Path, revision: str) -> set[str]:
-    """The operators that something of was tried with other sources."""
-    rows = read_state(path).values()
-    return {tally.operator for tally in rows if tally.revision != revision}
+def stale(path: Path, revision: str) -> set[Run]:
+    """The operators and element types that something of was tried with other sources."""
+    rows = read_state(path).items()
+    return {run for run, tally in rows if tally.revision != revision}
 
 
 def revision_of(root: Path, version: str) -> str:
