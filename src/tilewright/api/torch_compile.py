@@ -10,7 +10,9 @@ Found by torch through the entry point `torch_dynamo_backends`; torch is loaded 
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
@@ -44,6 +46,8 @@ from tilewright.compiler.graph.schema import Array
 
 Boxed = Callable[[list[Any]], list[Any]]
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_MOST_REPLACED: Final = 2
+"""How often another tensor in place of a weight is a weight, too."""
 _OPTIONS: Final = ("budget", "cache", "precision", "target", "threads", "tuned")
 
 
@@ -214,12 +218,9 @@ class _Graph:
         views: Views | None = None,
     ) -> None:
         self._views: Views | None = views
-        self._module, self._held, self._options = graph_module, held, options
-        self._picks: tuple[int, ...] = tuple(
-            i
-            for i, entry in enumerate(program.inputs)
-            if entry.role is Role.USER and entry.type is not None
-        )
+        self._module, self._options = graph_module, options
+        self._held: dict[str, Any] = dict(held)
+        self._replaced: Counter[str] = Counter()
         self._orders: list[tuple[int, ...] | None] = [
             _order(node) for node in _returned(graph_module)
         ]
@@ -228,11 +229,22 @@ class _Graph:
             for output, order in zip(program.outputs, self._orders, strict=True)
         )
         self._to_tensor: Callable[[Any], Any] = border.load().from_numpy
-        self._program: Program = program
-        self._watched: tuple[Any, ...] = _watchable(held.values())
         self._compile(program)
 
     def _compile(self, program: Program) -> None:
+        self._program: Program = program
+        self._picks: tuple[int, ...] = tuple(
+            i
+            for i, entry in enumerate(program.inputs)
+            if entry.role is Role.USER and entry.type is not None
+        )
+        self._places: tuple[int, ...] = tuple(
+            i for i, entry in enumerate(program.inputs) if entry.name in self._held
+        )
+        self._weights: list[Any] = [
+            self._held[program.inputs[place].name] for place in self._places
+        ]
+        self._watched: tuple[Any, ...] = _watchable(self._weights)
         graph = load_program(program).graph
         options = dict(self._options)
         budget = options.pop("budget", "60s")
@@ -247,12 +259,27 @@ class _Graph:
             for spec in (*self._model.inputs, *self._model.outputs)
         ) or any(entry.number is not None for entry in program.inputs)
 
-    def _refresh(self) -> None:
-        """Compile again if a weight was written to since."""
-        if [tensor._version for tensor in self._watched] != self._versions:
-            program = read_traced(self._module, "graph", self._held)
-            self._program = _without(program, self._views)
-            self._compile(self._program)
+    def _refresh(self, arguments: Sequence[Any]) -> None:
+        """Compile again if a weight was written to since, or another tensor stands in its place."""
+        given = [arguments[place] for place in self._places]
+        if not all(map(operator.is_, given, self._weights)):
+            self._replace(given)
+        elif [tensor._version for tensor in self._watched] == self._versions:
+            return
+        program = read_traced(self._module, "graph", self._held)
+        self._compile(_without(program, self._views))
+
+    def _replace(self, given: Sequence[Any]) -> None:
+        """Take other tensors for weights; one that is another again and again is an input."""
+        for place, tensor, held in zip(self._places, given, self._weights, strict=True):
+            name = self._program.inputs[place].name
+            if tensor is held:
+                continue
+            self._replaced[name] += 1
+            if self._replaced[name] < _MOST_REPLACED:
+                self._held[name] = tensor
+            else:
+                del self._held[name]
 
     @property
     def boxed(self) -> Boxed:
@@ -263,8 +290,8 @@ class _Graph:
         return function
 
     def _call(self, arguments: list[Any]) -> list[Any]:
-        if self._watched:
-            self._refresh()
+        if self._weights:
+            self._refresh(arguments)
         given = [arguments[i] for i in self._picks]
         kept = () if self._views is None else tuple(arguments)
         arguments.clear()

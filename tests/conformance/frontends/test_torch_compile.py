@@ -192,3 +192,37 @@ def test_whole_numbers_beside_tensors_may_change_and_be_negative() -> None:
         for place in (-3, -2, 1, 4, -5):
             for found, wanted in zip(compiled(x, place), moved(x, place), strict=True):
                 assert torch.equal(found, wanted)
+
+
+class Remembering(nn.Module):
+    """Its buffer is another tensor after each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3, 4))
+
+    def forward(self, x: Any) -> Any:
+        self.seen = torch.roll(self.seen, 1, 0)
+        self.seen[0] = x.mean(0)
+        return self.seen.sum(0)
+
+
+def test_a_buffer_that_is_another_tensor_after_each_call_is_read_anew() -> None:
+    module, plain = Remembering().eval(), Remembering().eval()
+    compiled = torch.compile(module, backend="tilewright")
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(5, 4)
+            torch.testing.assert_close(compiled(x), plain(x))
+            torch.testing.assert_close(module.seen, plain.seen)
+
+
+def test_other_parameters_in_place_of_the_old_ones_are_weights_too() -> None:
+    module, x = nn.Linear(4, 2).eval(), torch.randn(3, 4)
+    compiled = torch.compile(module, backend="tilewright")
+    with torch.no_grad():
+        for step in range(4):
+            state = {name: value + step for name, value in module.state_dict().items()}
+            module.load_state_dict(state, assign=True)
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x), module(x))
