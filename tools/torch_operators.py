@@ -216,6 +216,14 @@ def chosen(
     }
 
 
+def _in_order(
+    known: Mapping[tuple[str, str], Tally], operators: Mapping[str, Sequence[str]]
+) -> list[Tally]:
+    """What is known, in the order of the operators and their element types."""
+    runs = ((name, dtype) for name, dtypes in operators.items() for dtype in dtypes)
+    return [known[run] for run in runs if run in known]
+
+
 def main() -> int:
     """Read the command line.  Returns: how many samples are wrong or crash."""
     parser = argparse.ArgumentParser(
@@ -267,10 +275,7 @@ def main() -> int:
         print("stopped; what is known is kept")
     finally:
         worker.end()
-    known = torch_tallies.read_state(state)
-    tallies = [
-        known[n, d] for n, ds in about["operators"].items() for d in ds if (n, d) in known
-    ]
+    tallies = _in_order(torch_tallies.read_state(state), about["operators"])
     if options.page is not None:
         text = torch_tallies.page(tallies, about["version"])
         options.page.write_text(text, encoding="utf-8")
