@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, final
+
+from tilewright.base.record import record
 
 # In the order of their codes; a type of the first six goes on with its number of bits.
 _NAMES: Final[Mapping[int, str]] = {
@@ -23,7 +24,7 @@ LAYOUT: Final = struct.Struct("<BBH")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DataType:
     """A type: `code` says what the bits of a lane mean."""
 

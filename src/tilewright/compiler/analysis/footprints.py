@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, accesses
 from tilewright.compiler.analysis.progressions import (
@@ -39,7 +40,7 @@ from tilewright.compiler.kernel.rewrite import substitute_dim
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Footprint:
     """What one run of some code touches of one buffer.
 

@@ -11,12 +11,12 @@ on many kernels at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.kernel.ir import Kernel
@@ -32,7 +32,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Stage:
     """One step of a back end.
 
@@ -55,7 +55,7 @@ def lowering_stage(name: str, summary: str, run: Callable[[Kernel], Kernel]) -> 
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class GraphForm:
     """What a back end makes of a graph before its kernels are written: passes of its own.
 
@@ -108,7 +108,7 @@ def export_of(code: SourceCode) -> ExportDecl:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CompiledKernel:
     """One kernel as code.
 

@@ -9,10 +9,10 @@ there they have their own; so have targets that multiply pairs, or bytes themsel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.dtypes import DType, bf16, i8, i32
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import GraphForm
@@ -42,7 +42,7 @@ _PACKED_VECTOR_BITS: Final = 256
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class PanelsOf:
     """The columns per panel that the kernels of a machine want, and those of others read well.
 
@@ -65,7 +65,7 @@ class PanelsOf:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class TilesOf:
     """Winograd's tile where a machine gains by it."""
 
@@ -87,7 +87,7 @@ class TilesOf:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class PartsOf:
     """Parts of long sums where a machine's cores would wait for one of them."""
 
@@ -99,7 +99,7 @@ class PartsOf:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class BandsOf:
     """Bands of a tensor between two sums where a machine's caches do not hold it."""
 

@@ -18,7 +18,6 @@ import functools
 import math
 import time
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, final
 
@@ -27,6 +26,7 @@ from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import is_stream
 from tilewright.base.log import Log
+from tilewright.base.record import record
 from tilewright.compiler.schedule.rules import Decisions
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class DecisionSource(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """The fastest decisions known for a kernel.
 
@@ -82,7 +82,7 @@ class Finding:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class TuningStore:
     """A file of decisions.  Thread-safe: every call opens the file anew."""
 

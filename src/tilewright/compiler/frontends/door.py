@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_beginning
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 
@@ -27,7 +27,7 @@ _BEGINNING_BYTES: Final = 256
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Shaping:
     """What a caller says about the inputs of a model.
 
@@ -41,7 +41,7 @@ class Shaping:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class FrontEnd:
     """One format of models.
 

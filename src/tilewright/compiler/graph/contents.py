@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, final
 
@@ -23,6 +22,7 @@ import numpy as np
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr
 
 MAX_ELEMENTS: Final = 1024
@@ -38,7 +38,7 @@ class UndecidedError(TilewrightError):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Ratio:
     """`numerator / denominator`, a float computed from dimensions; the denominator is >= 1."""
 
@@ -54,7 +54,7 @@ class Ratio:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Contents:
     """The known elements of a tensor: an object array of bool, Dim or Ratio."""
 

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol, symbols
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Location:
     """Where a node came from, in the model's terms; `str` prints `model.onnx: node 'add_3'`."""
 

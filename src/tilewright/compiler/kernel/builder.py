@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.expressions import Expressions, binary, cast, const
 from tilewright.compiler.kernel.ir import (
@@ -38,7 +38,7 @@ Indices = Sequence[Dim]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Immediate:
     """A tensor whose elements are all `value`: read like a buffer, becomes a constant."""
 

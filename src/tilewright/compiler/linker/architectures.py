@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.formats.elf.dynamic import DYNAMIC, DynamicTypes, dynamic_by_number
 
 
@@ -52,7 +53,7 @@ Writer = Callable[[bytearray, int, int], None]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class RelocationRule:
     """One relocation type.
 

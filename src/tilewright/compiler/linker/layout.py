@@ -18,6 +18,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.compiler.linker.resolve import InputSection
 
 
@@ -112,7 +113,7 @@ def align(value: int, alignment: int) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PlacedSegment:
     """One loadable range.  Units: bytes."""
 

@@ -12,6 +12,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.compiler.linker.architectures import Architecture
 from tilewright.formats.elf.objects import (
     ObjectFile,
@@ -45,7 +46,7 @@ class InputSection:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What a symbol means: a place in a section, a constant, or the offset table itself."""
 

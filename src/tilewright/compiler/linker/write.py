@@ -7,10 +7,10 @@ the form loaders expect.  Called by `link` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import tilewright.formats.elf.structures as elf
+from tilewright.base.record import record
 from tilewright.compiler.linker.architectures import Architecture
 from tilewright.compiler.linker.layout import OutputSection, PlacedSegment, Region, align
 from tilewright.compiler.linker.resolve import Target
@@ -20,7 +20,7 @@ LocalSymbol = tuple[str, int, int, int, str]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DynamicInfo:
     """What the dynamic tables have to hold; their sizes follow before addresses are known."""
 

@@ -12,10 +12,10 @@ by `machine`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
@@ -34,7 +34,7 @@ from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads,
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Known:
     """What holds at a statement: loops around it, outermost first, and indices `<= 0`."""
 

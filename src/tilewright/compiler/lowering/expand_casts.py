@@ -13,11 +13,11 @@ Source: OCP 8-bit Floating Point Specification (OFP8) 1.0; OCP Microscaling Form
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, f32, i8, i32, u8
+from tilewright.base.record import record
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import Cast, Expression, Kernel
 from tilewright.compiler.kernel.rewrite import map_body, with_body
@@ -31,7 +31,7 @@ _F32_NAN: Final = 0x7FC00000
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Small:
     """A small float: sign, exponent, mantissa.
 

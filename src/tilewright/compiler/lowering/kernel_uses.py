@@ -5,9 +5,10 @@ Nodes that differ in the values of their constants only share one.  Called by th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.text import identifier, unique
 from tilewright.compiler.graph.compare import node_fingerprint
 from tilewright.compiler.graph.ir import Graph, Node
@@ -22,7 +23,7 @@ KEY_NAME: Final = "kernel"
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class KernelUse:
     """Nodes that share one kernel: equal in everything but the values of their constants.
 

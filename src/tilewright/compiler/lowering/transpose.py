@@ -11,10 +11,11 @@ that was not read before.  Called by `machine`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
@@ -41,7 +42,7 @@ _LANE: Final = "lane of the load"
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Lane `l` is at `corner + l * step`."""
 
@@ -50,7 +51,7 @@ class Place:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Family:
     """Loads of one kind by how far they are from the first one, whose place is `first`."""
 

@@ -21,7 +21,6 @@ import functools
 import itertools
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
@@ -29,6 +28,7 @@ import numpy as np
 from tilewright.base import symbolic
 from tilewright.base.dtypes import NUMERIC, DType
 from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder
@@ -50,7 +50,7 @@ Map = tuple[Dim, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class IndexMaps:
     """Which loops there are, and what they read and write.
 

@@ -12,7 +12,6 @@ on the right, which are a word of 16 bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import NUMERIC, DType
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait, Work
@@ -106,7 +106,7 @@ WORDS: Final = {16: dtypes.i16, WORD_BITS: dtypes.i32, 64: dtypes.i64}
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class WordProduct:
     """What a product of two words is: the sum of the products of the elements in them.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError, index_error
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import (
@@ -85,7 +85,7 @@ def supports_all(types: Types, attributes: Attributes) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Body:
     """How an op becomes naive loop nests.
 
@@ -99,7 +99,7 @@ class Body:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class IndexRange:
     """Where the elements of an operand, or a number, must lie: `low .. high`, both included.
 
@@ -124,7 +124,7 @@ IndexRanges = Callable[[Types, Attributes], "tuple[IndexRange, ...]"]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class OpDecl:
     """One op: its schema, its kernel body (None: only the oracle) and its test cases.
 

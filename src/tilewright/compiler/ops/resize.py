@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import NUMERIC, f32, f64, i64
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Layout, TensorType, Trait
 from tilewright.compiler.kernel import numerics
@@ -40,7 +40,7 @@ _LARGEST_RECIPROCAL: Final = 40
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """One resampled axis: tap t of output i reads `places[i, t]` with `weights[i, t]`."""
 

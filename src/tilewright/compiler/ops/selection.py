@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import NUMERIC, DType, i32, i64
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
@@ -77,7 +77,7 @@ def order_key(b: KernelBuilder, value: Expression, *, largest: bool) -> Expressi
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Line:
     """One line of x along the axis, and where its results go.
 
@@ -170,7 +170,7 @@ def _outer_shape(line: _Line) -> tuple[Dim, ...]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Entries:
     """Keys and where they come from, `size` of them per line, in memory for a few more."""
 
@@ -261,7 +261,7 @@ def _blocks_with(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Row:
     """All keys of a line."""
 
@@ -276,7 +276,7 @@ class _Row:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Near:
     """The blocks of a line that may have an element that is taken.
 

@@ -23,7 +23,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol, TypeVar, cast, final
 
@@ -32,6 +31,7 @@ import numpy as np
 from tilewright.base import symbolic
 from tilewright.base.dtypes import FLOATS, DType, from_numpy, i8, i16, i32, u8
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
@@ -167,7 +167,7 @@ Sum = tuple[tuple[float, int], ...]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Plan:
     """How a matrix is multiplied: which values are taken together first, and what each row is then.
 
@@ -277,7 +277,7 @@ class _Arrays:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Integers:
     """Sums in kernels of integers, which wrap; factors are whole."""
 

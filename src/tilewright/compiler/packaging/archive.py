@@ -6,7 +6,7 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base.errors import UserError
 from tilewright.base.output_file import check_output, is_regular_output
+from tilewright.base.record import record
 from tilewright.base.target import Target, baseline_features
 from tilewright.base.text import unique
 from tilewright.compiler.backends.registry import backend_of
@@ -39,7 +40,7 @@ from tilewright.formats.vmfb import write_archive
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """One target's share: its program, the plan of it, and the linked kernels."""
 

@@ -22,6 +22,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base import knobs
+from tilewright.base.record import record
 from tilewright.base.version import VERSION
 from tilewright.compiler.graph.ir import Graph
 from tilewright.formats.artifact import (
@@ -43,7 +44,7 @@ _CORE: Final = "tilewright core"
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class FileStamp:
     """A file as it was when the model was read; `name` is how the model calls it."""
 

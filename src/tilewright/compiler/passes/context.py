@@ -19,6 +19,7 @@ from typing import Final, Self, cast, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, names_option, text_option, wrong
+from tilewright.base.record import record
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
 
@@ -89,7 +90,7 @@ class PassInstrument:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PassRow:
     """A registered pass: its name, level, why it cannot be left out, options with their defaults."""
 

@@ -7,10 +7,10 @@ runs on the host.  Called by the pipeline after the kernels were scheduled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast, final
 
 from tilewright.base.errors import InternalError, ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
@@ -41,7 +41,7 @@ from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """The kernel of a node: its index in the program, its arithmetic work and its traffic."""
 

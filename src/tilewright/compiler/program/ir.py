@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self, final
 
 from tilewright.base.outcome import Verdict
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.ir import Location
 from tilewright.compiler.graph.schema import Array, TensorType
@@ -60,7 +61,7 @@ class Storage:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Entry:
     """A tensor in a storage."""
 
@@ -70,7 +71,7 @@ class Entry:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelSignature:
     """What the host must know of a kernel to place its arguments and launch it.
 
@@ -91,7 +92,7 @@ class KernelSignature:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Dispatch:
     """Run `kernels[kernel]`; `arguments` follow the kernel's parameters, operands first.
 
@@ -116,7 +117,7 @@ class Dispatch:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Copy:
     """Copy the bytes of `source` to `target`."""
 
@@ -125,7 +126,7 @@ class Copy:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class PickRow:
     """From here on the storage of `row` is the part of `table` at `place`, an i64, counted in such parts.
 
@@ -138,7 +139,7 @@ class PickRow:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class HostCall:
     """Run the reference implementation of op `op` on the host."""
 
@@ -152,7 +153,7 @@ class HostCall:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Call:
     """Call the packed function `symbol` of a module that comes with the program."""
 
@@ -165,7 +166,7 @@ class Call:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Label:
     """A place that other steps go to."""
 
@@ -173,7 +174,7 @@ class Label:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Branch:
     """Go on with the next step where the one element of `condition` is true, else at `otherwise`."""
 
@@ -182,7 +183,7 @@ class Branch:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Jump:
     """Go on at `target`."""
 
@@ -190,7 +191,7 @@ class Jump:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ReadSizes:
     """Read the elements of `source`, i64, on the host: the values of `sizes` from here on."""
 
@@ -200,7 +201,7 @@ class ReadSizes:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Allocate:
     """Give a storage of kind `block` memory of its own, as large as it is now; its contents are undefined."""
 
@@ -208,7 +209,7 @@ class Allocate:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Rebind:
     """Let `sizes` have new values, and storages take over the memory of others: all at once, nothing is copied.
 
@@ -225,7 +226,7 @@ class Rebind:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ExpectSizes:
     """Fail unless the sizes of each pair are equal; where it stands in a branch, only when that runs."""
 

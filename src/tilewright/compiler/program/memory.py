@@ -7,10 +7,11 @@ the weights.  Two storages alive at once never overlap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from tilewright.base.arena import Block, align, pack, peak_bytes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
@@ -210,7 +211,7 @@ def _place_constants(storages: tuple[Storage, ...]) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryReport:
     """What a run needs, in bytes; None where it depends on the dimensions of a call.
 

@@ -8,9 +8,9 @@ Called by the primitives, which return handles, and by whoever asks for them (`S
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NewType, final
 
+from tilewright.base.record import record
 from tilewright.compiler.kernel.ir import Statement
 from tilewright.compiler.kernel.rewrite import loops
 
@@ -19,7 +19,7 @@ BufferName = NewType("BufferName", str)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     """One of the pieces that code was cut into: `piece[loop]` is what became of a loop in it.
 

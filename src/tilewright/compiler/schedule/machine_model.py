@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.dot_products import TILES, dot_of_long_words, tile_side
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Core:
     """One core at work.  Units: starts per cycle, cycles, GHz.
 
@@ -69,7 +70,7 @@ _CORES: Final[Mapping[str, Core]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class MemoryLevel:
     """One memory as one core sees it.  Units: bytes (0: no bound, or none there); bytes per ns.
 
@@ -83,7 +84,7 @@ class MemoryLevel:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ElementTimes:
     """What kernels take over one element in practice, waits and loops included.  Unit: ns.
 
@@ -129,7 +130,7 @@ SLOW_OPERATIONS: Final[Mapping[str, int]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class MachineModel:
     """One machine to schedule for.
 

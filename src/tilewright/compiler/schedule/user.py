@@ -9,7 +9,7 @@ Called by the pipeline (`trace_for`) and by whoever makes the kernel (`schedule_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, TypeAlias, cast, final
@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, cast, final
 from tilewright.base.errors import ScheduleError, TilewrightError, UserError
 from tilewright.base.options import wrong
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, format_duration
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind
 from tilewright.compiler.kernel.rewrite import loops
@@ -109,7 +110,7 @@ ScheduleSpec: TypeAlias = "ScheduleFunction | Sequence[Step] | str"
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class UserTrace:
     """What a user does with a kernel: the pattern that named it, and the steps."""
 

@@ -12,6 +12,7 @@ from typing import cast, final
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import (
@@ -193,7 +194,7 @@ def leads_to_product(value: Value) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class AttentionEnds:
     """What stands behind the softmax: `values: [.., keys, columns]` and the result's `shape`.
 

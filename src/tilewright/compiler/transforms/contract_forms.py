@@ -7,10 +7,10 @@ loops of kernels have these names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast, final
 
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.ops.contract import IndexMaps, axis
 from tilewright.compiler.ops.shapes import broadcast_shapes, ints_or, window_count
@@ -115,7 +115,7 @@ def convolution_along_line(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """How a filter moves over padded images: a number for each of their axes, or none for 1."""
 

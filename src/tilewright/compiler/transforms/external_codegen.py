@@ -22,6 +22,7 @@ from tilewright.base.entry_points import (
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import methods_option, names_option, text_option, wrong
+from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, identifier
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph
@@ -55,7 +56,7 @@ Generate: TypeAlias = Callable[[Graph, str, Mapping[str, object]], ExternalModul
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True)
 class NamedPattern:
     """A pattern with its name, and what else must be true of a match."""
 
@@ -65,7 +66,7 @@ class NamedPattern:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True)
 class Codegen:
     """A code generator of a user.
 

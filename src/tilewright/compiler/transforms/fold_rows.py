@@ -15,6 +15,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -75,7 +76,7 @@ class FoldRows(GraphPass):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Rows:
     """The operands of a node that are rows of constants.
 

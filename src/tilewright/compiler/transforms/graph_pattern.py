@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.options import wrong
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.compare import attributes_equal
 from tilewright.compiler.graph.ir import Node, Value
@@ -31,7 +31,7 @@ Asked = TypeVar("Asked")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Match:
     """Where a pattern fits.
 

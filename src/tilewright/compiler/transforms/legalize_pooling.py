@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Self, final
 import numpy as np
 
 from tilewright.base.dtypes import HALVES, f32
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -48,7 +49,7 @@ class LegalizePooling(RewritePass):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """The window along one spatial axis.  `begin`, `end`: padding; `count`: windows."""
 

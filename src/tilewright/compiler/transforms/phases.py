@@ -12,9 +12,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 
 _MOST_PLACES: Final = 1 << 16
@@ -24,7 +25,7 @@ _MOST_PARTS: Final = 256
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """Neighbouring phases of one axis that read the input alike.
 
@@ -45,7 +46,7 @@ class Run:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """One axis that windows are added onto.
 

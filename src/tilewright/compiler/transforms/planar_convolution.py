@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
@@ -144,7 +144,7 @@ def _brings_channels_forward(node: Node) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Image:
     """Where the places of the result lie in a channels-last tensor that has them all.
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
@@ -50,7 +50,7 @@ Place = Sequence[Dim]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Threshold:
     """`inside` where `bound >= 0`, `outside` elsewhere."""
 

@@ -22,6 +22,7 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
@@ -263,7 +264,7 @@ def _fits(node: Node, left: Quantized, right: Quantized) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Product:
     """A contraction on its way to bytes, u8 by i8 (or i16 where every channel has its own filter)."""
 

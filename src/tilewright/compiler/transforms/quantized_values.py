@@ -8,13 +8,14 @@ constants are computed anew.  Questions and small rewrites only; called by `quan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import normal_axis
@@ -35,7 +36,7 @@ _HALF: Final = 128
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Quantized:
     """`(values - zero) * scale`: bytes, i32 and f32; no zero is 0, no scale is 1.
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -112,7 +113,7 @@ def turned_round(node: Node, emit: Emitter) -> Value | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Found:
     """The weights of an attention."""
 

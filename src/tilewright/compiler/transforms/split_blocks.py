@@ -11,11 +11,11 @@ Called by `legalize_convolution`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
@@ -58,7 +58,7 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """What the columns of a run make of one axis.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.record import record
 from tilewright.formats.bytecode.drafts import Block, Draft, Edge, Register
 from tilewright.formats.bytecode.isa import MOVE_BIT, REF_BIT, opcode_by_name
 from tilewright.formats.bytecode.limits import MAX_REF_REGISTERS, MAX_WORD_REGISTERS
@@ -191,7 +192,7 @@ def _discard_numbers(bits: int) -> Draft:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Assignment:
     """Where each virtual register lives, and how many real ones that takes."""
 

@@ -16,10 +16,10 @@ moves (`allocation`).  Mistakes of the emitter are `InternalError`s.  Called by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.record import record
 from tilewright.formats.bytecode.allocation import (
     Assignment,
     Releases,
@@ -54,7 +54,7 @@ _ZEROS: Final = {"i32": 0, "i64": 0, "f32": 0, "f64": 0}
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class AssembledFunction:
     """A function in its final bytes, with what its descriptor must say."""
 

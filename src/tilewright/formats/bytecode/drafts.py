@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast, final
 
+from tilewright.base.record import record
 from tilewright.formats.bytecode.forms import Field, FieldKind
 from tilewright.formats.bytecode.isa import Opcode
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Register:
     """A virtual register: unlimited in number, of one bank, assignable any number of times."""
 
@@ -42,7 +43,7 @@ class Block:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Edge:
     """A way to a block, with the values for its parameters."""
 

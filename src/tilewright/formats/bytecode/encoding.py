@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, cast, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.bytecode.forms import Field, FieldKind
 from tilewright.formats.bytecode.isa import BY_PREFIX, EXTENSIONS, Opcode
@@ -26,7 +26,7 @@ bytes, lists tuples, moves pairs (source, target), cases pairs (block, moves).""
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Instruction:
     """One instruction; `pc` is its place in the function, `values` run along its fields."""
 

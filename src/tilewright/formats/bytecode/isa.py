@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.formats.bytecode.forms import (
     BINARY,
     BRANCH,
@@ -95,7 +95,7 @@ MAX_PC: Final = 0x00FF_FFFF
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Opcode:
     """One row of the table.
 

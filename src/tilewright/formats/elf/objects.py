@@ -7,11 +7,11 @@ resolve or change anything (`compiler.linker` does) and keeps section contents a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.elf.header import read_file_header
 
@@ -20,7 +20,7 @@ _MAX_SECTION_BYTES: Final = 1 << 31
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ObjectRelocation:
     """One entry of a `.rela` section, relative to the section it patches."""
 
@@ -31,7 +31,7 @@ class ObjectRelocation:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ObjectSymbol:
     """One symbol; `section` is a section index or one of the `SHN_` numbers."""
 
@@ -45,7 +45,7 @@ class ObjectSymbol:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ObjectSection:
     """One section with its contents and the relocations that apply to it.
 
@@ -62,7 +62,7 @@ class ObjectSection:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SectionGroup:
     """Sections that live or die together under one signature name."""
 
@@ -72,7 +72,7 @@ class SectionGroup:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ObjectFile:
     """One relocatable object."""
 
@@ -85,7 +85,7 @@ class ObjectFile:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _RawSection:
     name_offset: int
     type: int

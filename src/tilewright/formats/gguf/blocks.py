@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, final
 
 import ml_dtypes
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.gguf.reader import GgufFile, GgufTensor
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -26,7 +26,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Blocks:
     """Rows of numbers as integers in groups.
 

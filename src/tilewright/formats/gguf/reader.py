@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.gguf.block_types import BLOCK_TYPES, BlockType
@@ -44,7 +45,7 @@ MetadataValue: TypeAlias = (
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class GgufTensor:
     """A tensor: a range of the file.
 

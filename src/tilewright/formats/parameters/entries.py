@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_view import ByteView
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class StoredEntry:
     """Bytes in the file.
 
@@ -36,7 +37,7 @@ class StoredEntry:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class SplatEntry:
     """`length` bytes that repeat `pattern` (1, 2, 4, 8 or 16 bytes) and take no space."""
 

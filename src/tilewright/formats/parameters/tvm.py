@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, final
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from tilewright.base import dtypes
 from tilewright.base.budget import pace
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.byte_view import ByteView
 from tilewright.formats.dlpack_types import DataType
@@ -56,7 +56,7 @@ def read_entries(view: ByteView) -> Iterator[StoredEntry]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class TensorRecord:
     """A tensor in a file of TVM's: where its elements are, their type, its shape.
 

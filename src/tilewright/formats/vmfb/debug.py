@@ -6,12 +6,13 @@ module has it, and by whoever prints or writes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, final
+
+from tilewright.base.record import record
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CallSite:
     """A place inlined into another."""
 
@@ -20,7 +21,7 @@ class CallSite:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class FileLine:
     """A place in a file."""
 
@@ -30,7 +31,7 @@ class FileLine:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Fused:
     """Several places that became one."""
 
@@ -39,7 +40,7 @@ class Fused:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Named:
     """A place with a name."""
 
@@ -52,7 +53,7 @@ Location: TypeAlias = "CallSite | FileLine | Fused | Named | None"
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SourceMap:
     """For one function: (bytecode offset, index of the location) pairs."""
 
@@ -61,7 +62,7 @@ class SourceMap:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DebugDatabase:
     """Where the code came from."""
 

@@ -11,9 +11,9 @@ as IREE's verifier looks at real addresses.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.vmfb.flatbuffer import PREFIX_BYTES
 
@@ -23,7 +23,7 @@ _I32: Final = struct.Struct("<i")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Scalar:
     """A number in a table, by its `struct` code (`B`, `i`, `I`, `Q`)."""
 
@@ -32,7 +32,7 @@ class Scalar:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Inline:
     """A struct in a table: members of one size, by their `struct` code (`I`)."""
 
@@ -41,7 +41,7 @@ class Inline:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Text:
     """A string."""
 
@@ -49,7 +49,7 @@ class Text:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Elements:
     """A vector of scalars or structs, already packed.  Units: bytes."""
 
@@ -59,7 +59,7 @@ class Elements:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Table:
     """A table: (slot, value) pairs; slots left out get their default when read."""
 
@@ -67,7 +67,7 @@ class Table:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Tables:
     """A vector of tables; None is a null entry (only in unions)."""
 

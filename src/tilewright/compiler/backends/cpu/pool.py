@@ -23,12 +23,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, final
 
 from tilewright.base.errors import InternalError, TargetError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.record import record
 from tilewright.compiler.backends.cpu.llvm_binding import Product, Settings, generate
 from tilewright.compiler.backends.cpu.worker import (
     REPLY,
@@ -46,7 +46,7 @@ _LAST_WORDS: Final = "LLVM ERROR:"
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Process:
     """A worker, and the file that takes its standard error; None where it is ours."""
 
@@ -65,7 +65,7 @@ class Process:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Task:
     """One request.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -69,7 +69,7 @@ def unraveled(e: NodeMaker, places: Tensor, shape: Sequence[Dim]) -> Tensor:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Cuts:
     """Of each axis of a slice: first position, step (i64 vectors), and how many."""
 

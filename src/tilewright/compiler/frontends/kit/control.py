@@ -8,12 +8,12 @@ answer.  Called by the rows of front ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds, symbol, symbols
 from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -333,7 +333,7 @@ def _type_of_hit(e: NodeMaker, hits: Tensor, types: Sequence[TensorType]) -> Ten
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Carried:
     """What a loop carries, and the trip that says so.
 

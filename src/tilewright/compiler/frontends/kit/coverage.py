@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.record import record
 from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import Problem
@@ -40,7 +40,7 @@ class Status(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Judged:
     """One kernel or host call of the optimized model.
 
@@ -62,7 +62,7 @@ Judge = Callable[[Graph], Sequence[Judged]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Imported:
     """What a front end found in a model, supported or not."""
 
@@ -75,7 +75,7 @@ class Imported:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Reason:
     """Why some nodes of one op are not fast."""
 
@@ -85,7 +85,7 @@ class Reason:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class OpCoverage:
     """All nodes of one op type.  `status` is that of the worst node.
 
@@ -102,7 +102,7 @@ class OpCoverage:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CoverageReport:
     """The whole model: one row per op type, worst first, and what concerns the model itself.
 
@@ -212,7 +212,7 @@ def make_report(imported: Imported, judge: Judge | None = None) -> CoverageRepor
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Finding:
     """What is to be said of one node of the model."""
 
@@ -228,8 +228,8 @@ def _rows(
     records: Sequence[Record], findings: Sequence[_Finding]
 ) -> tuple[OpCoverage, ...]:
     groups: dict[str, list[tuple[Record, _Finding]]] = {}
-    for record, finding in zip(records, findings, strict=True):
-        groups.setdefault(record.title, []).append((record, finding))
+    for entry, finding in zip(records, findings, strict=True):
+        groups.setdefault(entry.title, []).append((entry, finding))
     found = [_row(title, members) for title, members in groups.items()]
     order = _WORST_FIRST.index
     return tuple(sorted(found, key=lambda r: (order(r.status), -r.count, r.op_type)))
@@ -237,9 +237,9 @@ def _rows(
 
 def _row(title: str, members: Sequence[tuple[Record, _Finding]]) -> OpCoverage:
     nodes: dict[tuple[Status, str], list[str]] = {}
-    for record, finding in members:
+    for entry, finding in members:
         for reason in finding.reasons:
-            nodes.setdefault(reason, []).append(record.node)
+            nodes.setdefault(reason, []).append(entry.node)
     ran = {outcome for _, finding in members for outcome in finding.outcomes}
     return OpCoverage(
         op_type=title,

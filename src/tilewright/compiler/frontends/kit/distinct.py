@@ -6,10 +6,10 @@ rows of front ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -21,7 +21,7 @@ _WRITTEN_OUT: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Distinct:
     """What is in a tensor, once each.
 

@@ -11,11 +11,11 @@ import math
 import secrets
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.random_bits import (
@@ -36,7 +36,7 @@ _F64_BITS: Final = 53
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Words:
     """Four random words, u32, for every element of a shape."""
 

@@ -8,10 +8,10 @@ Filled by importers; `report` turns it into one `ModelError`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.record import record
 from tilewright.base.text import plural
 
 SHOWN: Final = 40
@@ -51,7 +51,7 @@ def _complaint(error: Exception) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """One reason why a model does not load; `node` is empty for the model as a whole."""
 

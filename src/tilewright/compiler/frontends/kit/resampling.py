@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import f32, f64, i64
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -126,7 +127,7 @@ def _numbers(scales: Sequence[Scale]) -> np.ndarray | bool | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Line:
     """One axis: where the elements of the result lie, f64[count]; its size; how much longer it becomes."""
 

@@ -6,13 +6,13 @@ operator appends a node through the maker.  Called by the families of functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
@@ -21,7 +21,7 @@ _HALF_OF_THE_BITS: Final = 134217729.0
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Wide:
     """A tensor of f64 under arithmetic."""
 

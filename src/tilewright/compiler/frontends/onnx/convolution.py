@@ -6,11 +6,11 @@ Source: ONNX operator reference (Conv, ConvTranspose, MaxPool, AveragePool, LpPo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -25,7 +25,7 @@ _AUTO_PADS: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """Kernel, strides, dilations per spatial axis; pads at the front of all axes, then the back."""
 

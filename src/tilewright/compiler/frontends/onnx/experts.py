@@ -8,11 +8,11 @@ Source: onnxruntime ContribOperators.md (MoE, QMoE), in the meaning of its CPU k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -30,7 +30,7 @@ Layer = Callable[[int], tuple[Tensor, Tensor | None]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Experts:
     """The layers of all experts; `gate` is what the first one is multiplied by."""
 

@@ -9,11 +9,11 @@ Source: onnxruntime ContribOperators.md (GroupQueryAttention).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -44,7 +44,7 @@ _KINDS: Final = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Scores:
     """What queries and keys are compared with.
 

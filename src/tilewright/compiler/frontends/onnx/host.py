@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -25,7 +26,7 @@ HostFunction = Callable[..., Sequence[object]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """An operand of a step that the model holds."""
 
@@ -33,7 +34,7 @@ class Known:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class HostStep:
     """One function; sources and results are keys of the values of a call."""
 

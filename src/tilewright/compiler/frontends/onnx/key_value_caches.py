@@ -8,12 +8,12 @@ Source: onnxruntime ContribOperators.md (GroupQueryAttention: Windowed KV Cache,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -26,7 +26,7 @@ _LARGEST_F8: Final = 448.0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Lengths:
     """How long the sequences are.
 
@@ -48,7 +48,7 @@ class Lengths:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """A cache that holds the newest tokens.
 
@@ -71,7 +71,7 @@ class Window:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Storage:
     """How rows are kept.
 
@@ -138,7 +138,7 @@ def storage_of(past: Tensor | None, kind: str, bits: int, scale: Tensor | None) 
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Cache:
     """A cache behind a call.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.recurrence import Rows, walked
@@ -27,7 +27,7 @@ _RULES: Final = ("linear", "gated", "delta", "gated_delta")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Heads:
     """What every token has, f32, [tokens, batch, heads, ...]: query and key [dk, 1], value [1, dv], gates [.., 1]."""
 

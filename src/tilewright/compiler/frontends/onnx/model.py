@@ -7,7 +7,7 @@ by `load` and `coverage`.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Final, final
@@ -17,6 +17,7 @@ from onnx import ModelProto, defs
 
 from tilewright.base.errors import ModelError
 from tilewright.base.input_file import why_no_file
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
@@ -58,7 +59,7 @@ _HINTS: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class OpenModel:
     """A parsed model, the place of its weights, what to call it in messages, and its file."""
 

@@ -9,13 +9,13 @@ Source: ONNX operator reference, versions 1 to 6 of each operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 from onnx import AttributeProto, TensorProto, helper
 
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -26,7 +26,7 @@ from tilewright.compiler.frontends.onnx.values import Held
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Node:
     """A node whose attributes and operands are copies, to be changed."""
 

@@ -10,12 +10,12 @@ Source: onnxruntime's contrib operators (VarlenCausalConvWithState, GatedDeltaNe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -34,7 +34,7 @@ _GATES: Final = ("none", "softplus", "qwen", "sigmoid", "kda")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Ragged:
     """Where sequences stand among tokens; all i64.
 
@@ -87,7 +87,7 @@ def _at(e: NodeMaker, rows: Tensor, places: Tensor) -> Tensor:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Samples:
     """What a convolution reads.
 
@@ -214,7 +214,7 @@ def _captured(call: Call, x: Tensor, where: _Ragged) -> Tensor | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Tokens:
     """Operands by token, f32: query and key `[tokens, heads, dk]`, value `[.., dv]`, gates `[.., 1 or dk]` and `[.., 1]`."""
 

@@ -9,11 +9,12 @@ Source: ONNX operator reference (RNN, GRU, LSTM: equations, gate order iofc and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -49,7 +50,7 @@ def _functions(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Cell:
     """One direction: what the equations need, with the direction axis removed."""
 
@@ -137,7 +138,7 @@ def _lstm_step(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Kind:
     """What differs between the three ops."""
 

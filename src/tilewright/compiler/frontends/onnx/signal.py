@@ -7,7 +7,6 @@ Source: ONNX operator reference (DFT opset 17 and 20, STFT opset 17, MelWeightMa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, f64, i64
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -54,7 +54,7 @@ def _sized(e: NodeMaker, x: Tensor, axis: int, length: Dim) -> Tensor:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Waves:
     """The matrix of a transform of `length`: rows are elements of its operand, columns of its result.
 

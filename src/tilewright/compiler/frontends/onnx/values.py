@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.schema import Array
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class TensorSequence:
     """An ONNX sequence whose length is known; items may differ in shape."""
 
@@ -24,7 +25,7 @@ class TensorSequence:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class StackedSequence:
     """An ONNX sequence whose length a call decides: items of one type, one after the other along the first axis of `items`.
 
@@ -83,7 +84,7 @@ class Unknown:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class HostValue:
     """What no kernel sees: strings, maps, and what the host makes of results.
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tilewright.base.record import record
+
 DETACH_BYTES: Final = 1024
 MAX_DEPTH: Final = 24
 
@@ -64,7 +66,7 @@ class Detached:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Field:
     """One field: `start` is its tag, `body` its payload (behind the length), `end` behind it."""
 

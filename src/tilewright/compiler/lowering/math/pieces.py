@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.ir import Binary, Expression
@@ -20,7 +20,7 @@ _SCALED_BITS: Final = 512
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Means:
     """What the target does in one instruction.
 

@@ -7,11 +7,11 @@ well.  Constants are split so that products with small integers are exact.  Read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 
 Coefficients = tuple[float, ...]
 Quotient = tuple[Coefficients, Coefficients]
@@ -19,7 +19,7 @@ Quotient = tuple[Coefficients, Coefficients]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Table:
     """What depends on the floating-point type.
 

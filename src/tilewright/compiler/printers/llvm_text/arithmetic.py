@@ -8,9 +8,9 @@ that never traps.  Called by expressions, conversions and math of this room.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.printers.llvm_text.types import (
     Value,
@@ -27,7 +27,7 @@ _SHUFFLE_BITS: Final = 128
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Abilities:
     """What the target does in one instruction and LLVM would otherwise call a library for.
 

@@ -8,10 +8,10 @@ object code of it.  Called by `compile` of this room and by tests.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
 from tilewright.compiler.kernel.local_memory import (
@@ -44,7 +44,7 @@ SYSTEM_TRIPLES: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class KernelModule:
     """The LLVM IR of one kernel.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.kernel.fields import operands_first
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -45,7 +46,7 @@ _REGISTERS_PER_CHAIN: Final = 5
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Chain:
     """A store of vector arithmetic in many steps.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Space, Store
 from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 
@@ -22,7 +23,7 @@ Access = tuple[int, int, int]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Slot:
     """Elements `first .. first + lanes` of a buffer as one SSA value.  Compared by identity."""
 

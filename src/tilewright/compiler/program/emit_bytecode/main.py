@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast, final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.arrange import arrange_transients
@@ -97,7 +97,7 @@ def _convention(program: Program) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Place:
     """A storage at run time: a buffer and where the storage begins in it."""
 

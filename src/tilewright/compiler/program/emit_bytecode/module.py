@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.program.ir import Program, Storage
 from tilewright.formats.byte_view import Buffer
@@ -68,7 +68,7 @@ _BODY_BYTES: Final = 4
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True)
 class VariantCode:
     """A model for one CPU.
 

@@ -6,13 +6,13 @@ Such an instruction has four totals in the lanes of one register, so totals chan
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ScheduleError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.strides import depends, stride
@@ -81,7 +81,7 @@ def multiply_tiles(kernel: Kernel, loop: str, tile: str, instruction: str) -> Ke
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Sum:
     """What a nest adds up: words of `left` times words of `right`, to elements of `total`."""
 

@@ -23,6 +23,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
@@ -105,7 +106,7 @@ def match_attention(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class AttentionSite:
     """The loops over heads, and over rows innermost; how often they run, about, and rows in a vector."""
 

@@ -18,6 +18,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
@@ -108,7 +109,7 @@ def match_key_streams(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class StreamSite:
     """Loops over heads, those over rows that share keys, how many rows, and whether there are heads for all threads."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import Buffer, For, Kernel, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import (
@@ -82,7 +83,7 @@ def match_bands(s: Schedule, machine: MachineModel) -> BandsSite | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class BandsSite:
     """Two nests that bands go over.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
@@ -105,7 +106,7 @@ def match_columns(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnsSite:
     """A nest with the loop of the lanes innermost, around inner loops.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import parallel_chain
@@ -26,7 +27,7 @@ class Sharing(Choices):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class GenericSite:
     """Any nest."""
 

@@ -7,11 +7,11 @@ own unrolled and vectorized code.  Called by `contraction`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
+from tilewright.base.record import record
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
@@ -48,7 +48,7 @@ _HEAVY_EPILOGUE: Final = 20
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 

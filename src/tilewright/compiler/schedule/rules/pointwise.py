@@ -14,6 +14,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
@@ -101,7 +102,7 @@ def match_pointwise(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class PointwiseSite:
     """A nest without inner loops, the loop of the lanes innermost if it has one."""
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import only_inside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate
@@ -86,7 +87,7 @@ def match_rows(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class RowsSite:
     """Rows, and the passes over each."""
 

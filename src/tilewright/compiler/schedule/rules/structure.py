@@ -7,10 +7,10 @@ estimated (`analysis.sizes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.dtypes import f32
+from tilewright.base.record import record
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
@@ -66,7 +66,7 @@ def strip_casts(value: Expression) -> Expression:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Contraction:
     """`total += left * right` in a nest of parallel loops.
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule.cost import Demand
 from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Tile:
     """`rows` x `columns` accumulators.  Units: elements; `cost` in cycles."""
 

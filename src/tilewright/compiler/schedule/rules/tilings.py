@@ -14,6 +14,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
@@ -70,7 +71,7 @@ class Tiling(Choices):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ContractionShape:
     """How much there is to multiply, as far as choices depend on it.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, likely_sizes
@@ -199,7 +200,7 @@ def _follows_itself(store: Store, loop: str) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class NestVerdict:
     """One nest: what was to be done in it, and the part of it that came to run in lanes.
 

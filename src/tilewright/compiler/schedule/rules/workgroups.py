@@ -6,10 +6,10 @@ Called by every rule, and by `schedule` when a kernel has several nests.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.base.record import record
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
 from tilewright.compiler.schedule.handles import Piece
@@ -55,7 +55,7 @@ def blocks_of(s: Schedule, names: Sequence[str], size: int) -> list[str]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Grid:
     """Where a rule hands in the loops of a nest that shall become workgroups.
 
