@@ -45,6 +45,7 @@ from tilewright.compiler.transforms.matching import (
     ints,
     is_constant,
     maker,
+    number,
     operand,
     picks_one,
 )
@@ -166,7 +167,7 @@ class PackMatmul(RewritePass):
         b = as_they_lie(b)
         if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
             b = emit.op("cast", [b], {"dtype": dtypes.f32})
-        panels = emit.op("pack_panels", [b], {"panel": panel})
+        panels = _panels(b, panel, emit)
         dtype = node.attributes["dtype"]
         form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
@@ -194,6 +195,15 @@ class PackMatmul(RewritePass):
         left = words(left_elements(node, row, emit), emit, row.left_bits)
         form = product_in_panels(left.type.shape, panels.type.shape, columns, product=kind)
         return emit.op("contract", [left, panels], form)
+
+
+def _panels(b: Value, panel: int, emit: Emitter) -> Value:
+    """The panels of a right operand; filters of Winograd's are made as such, which spares a copy of them all."""
+    filters = maker(b, "winograd_filter")
+    if filters is not None and not number(filters, "panel"):
+        attributes = {**filters.attributes, "panel": panel}
+        return emit.op("winograd_filter", filters.operands, attributes)
+    return emit.op("pack_panels", [b], {"panel": panel})
 
 
 def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> Value:

@@ -1,6 +1,10 @@
+import numpy as np
 import pytest
 
 from fakes.graphs import assert_stays, only, ops, run
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.transforms import FoldConstants, PackMatmul
 
 
@@ -23,6 +27,24 @@ def test_constant_right_operands_are_packed_at_compile_time():
     graph = run(P, matmul("N, 4", "4, 6", "N, 6"))
     assert ops(graph) == ["contract:matmul"]
     assert graph.nodes[-1].operands[1].type.shape == (2, 4, 4)
+
+
+@pytest.mark.parametrize(("filters", "channels"), [(6, 3), (8, 1), (3, 5)])
+def test_filters_of_winograd_are_made_in_panels(filters: int, channels: int) -> None:
+    shape = f"{filters}, {channels}, 3, 3"
+    values = np.random.default_rng(0).standard_normal((filters, channels, 3, 3))
+    text = f"""graph @g(%a: f32[16, 7, {channels}], %w: f32[{shape}]) {{
+      %b: f32[16, {channels}, {filters}] = winograd_filter(%w) {{tile = 2}}
+      %y: f32[16, 7, {filters}] = matmul(%a, %b)
+      return %y
+    }}"""
+    graph = run(P[:1], text)
+    assert ops(graph) == ["winograd_filter", "contract:matmul"]
+    weights = values.astype(np.float32)
+    a = np.random.default_rng(1).standard_normal((16, 7, channels)).astype(np.float32)
+    plain = parse_graph(text, catalogue.schema)
+    (wanted,), (got,) = evaluate(plain, [a, weights]), evaluate(graph, [a, weights])
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_product_with_one_column_sums_the_rows():
