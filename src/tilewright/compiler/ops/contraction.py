@@ -350,15 +350,18 @@ def _pack_oracle(x: np.ndarray, *, panel: int, words: int) -> np.ndarray:
     *batch, rows, columns = x.shape
     together = per_word(dtypes.from_numpy(x.dtype), words) if words else 1
     panels, steps = -(-columns // panel), -(-rows // together)
-    wide, shape = x, (*batch, steps * together, panels * panel)
-    if x.shape != shape:
-        wide = np.zeros(shape, x.dtype)
-        wide[..., :rows, :columns] = x
-    split = wide.reshape(*batch, steps, together, panels, panel)
-    order = (-2, -4, -1, -3)  # panels, steps, columns of a panel, rows of a step
-    moved = np.moveaxis(split, order, (-4, -3, -2, -1))
-    packed = empty_at_line(moved.shape, x.dtype)
-    packed[...] = moved
+    if rows % together:
+        x = np.concatenate([x, np.zeros((*batch, -rows % together, columns), x.dtype)], -2)
+    # Columns of a panel stand before the rows of a step.
+    split = np.swapaxes(x.reshape(*batch, steps, together, columns), -1, -2)
+    packed = empty_at_line((*batch, panels, steps, panel, together), x.dtype)
+    whole = columns // panel
+    inside = split[..., : whole * panel, :].reshape(*batch, steps, whole, panel, together)
+    packed[..., :whole, :, :, :] = np.moveaxis(inside, -3, -4)
+    if whole < panels:  # by itself, so that the rest is not copied to get a border
+        last = packed[..., whole, :, :, :]
+        last[..., : columns % panel, :] = split[..., whole * panel :, :]
+        last[..., columns % panel :, :] = 0
     if words:
         packed = packed.view(WORDS[words].numpy)
     return packed.reshape(*batch, panels, steps, panel)

@@ -1,5 +1,7 @@
 """Where constants lie in memory."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -28,3 +30,17 @@ def test_packed_weights_are_made_where_kernels_read_them(columns: int) -> None:
         part = weights[:, panel * 8 : panel * 8 + 8]
         assert np.array_equal(rows[:, : part.shape[1]], part)
         assert not np.any(rows[:, part.shape[1] :])
+
+
+def test_a_border_of_columns_takes_no_copy_of_the_weights() -> None:
+    weights: Array = np.ones((1003, 256), np.float32).T
+    pack = schema("pack_panels")
+    tracemalloc.start()
+    try:
+        (packed,) = pack.evaluate([weights], {"panel": 16})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert packed.shape == (63, 256, 16)
+    assert packed.sum() == weights.size
+    assert peak < 1.1 * packed.nbytes
