@@ -113,12 +113,12 @@ class Editor:
 
     def use_count(self, value: Value) -> int:
         """How many operands and graph outputs are `value`."""
-        outputs = sum(v is value for v in self.graph.outputs)
+        outputs = self.graph.outputs.count(value)
         return sum(self._uses.get(value, {}).values()) + outputs
 
     def is_output(self, value: Value) -> bool:
         """Whether the graph returns `value`."""
-        return any(v is value for v in self.graph.outputs)
+        return value in self.graph.outputs
 
     def is_used(self, value: Value) -> bool:
         """Whether a node takes `value`, or the graph returns it."""
