@@ -326,8 +326,6 @@ def _filter_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     points = cast("int", attributes["tile"]) + _square(w) - 1
     groups, filters = cast("int", attributes["groups"]), _of_group(w.shape[0], attributes)
     dtype, panel = i16 if w.dtype is i8 else w.dtype, cast("int", attributes["panel"])
-    if panel < 0:
-        raise ModelError(f"a panel has columns, got {panel}")
     matrix: tuple[Dim, ...] = (w.shape[1], filters)
     if panel:
         matrix = (symbolic.ceildiv(filters, panel), w.shape[1], panel)
@@ -342,28 +340,24 @@ def _filter_oracle(w: np.ndarray, *, tile: int, groups: int, panel: int) -> np.n
     both = np.kron(g, g)
     dtype = np.dtype(np.int16) if w.dtype == np.int8 else w.dtype
     grouped = w.reshape(groups, own, channels, *square)
-    width = panel or max(own, 1)
-    panels = -(-own // width)
+    width, panels = (panel, -(-own // panel)) if panel else (own, 1)
     found = empty_at_line((groups, len(both), panels, channels, width), dtype)
     step = max(1, _ROOM_BYTES // max(1, both.itemsize * len(both) * width))
-    for group, p, at in itertools.product(
-        range(groups), range(panels), range(0, channels, step)
-    ):
+    blocks = itertools.product(range(groups), range(panels), range(0, channels, step))
+    for group, p, at in blocks:
         part = grouped[group, p * width : (p + 1) * width, at : at + step]
         columns = part.astype(np.float64).transpose(2, 3, 1, 0)
         taps = columns.reshape(math.prod(square), columns[0, 0].size)
-        points = (both @ taps).reshape(len(both), -1, len(part))
+        points = (both @ taps).reshape(len(both), part.shape[1], len(part))
         place = found[group, :, p, at : at + step]
         place[..., : len(part)] = points if dtype != w.dtype else narrow(points, w)
         place[..., len(part) :] = 0
-    matrix = (panels, channels, panel) if panel else (channels, own)
-    return found.reshape(groups * len(both), *matrix)
+    return found.reshape(groups * len(both), *found.shape[2 if panel else 3 :])
 
 
 winograd_filter: Final = declare(
     name="winograd_filter",
-    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [groups points², C, F / groups]; of i8 in i16; "
-    "with `panel` as `pack_panels` has them",
+    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [groups points², C, F / groups]; of i8 in i16; with `panel` as `pack_panels` has them",
     operands=(operand("w", (*FLOATS, i8)),),
     attributes=(attr("tile", "int"), _GROUPS, attr("panel", "int", 0)),
     infer=_filter_infer,
@@ -372,7 +366,6 @@ winograd_filter: Final = declare(
     cases=(
         "f32[3,5,3,3]; tile=4",
         "f32[2,1,3,3]; tile=2",
-        "f32[1,2,3,3]; tile=2",
         "f32[6,2,3,3]; tile=4 groups=3",
         "f32[5,3,3,3]; tile=4 panel=2",
         "i8[3,5,3,3]:index(128); tile=4",
