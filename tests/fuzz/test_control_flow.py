@@ -135,6 +135,23 @@ def test_the_judge_sees_what_is_wrong(
     assert judging.judge(case_of(MODEL), way, RIGHT).kind == kind
 
 
+def test_an_oddity_of_onnxruntime_is_none_of_ours() -> None:
+    """Beside a scan that the evaluator of ONNX does not know: only what an output needs is asked of it."""
+    text = """graph (double[2] x, double[N,2] r) => (double[2] y, double[N,2] z) {
+      y = LogSoftmax(x)
+      s, z = Scan <num_scan_inputs = 1, scan_output_directions = [1],
+        body = b (double[2] a, double[2] e) => (double[2] o, double[2] p) { o = Add(a, e) p = Identity(o) }
+      > (x, r)
+    }"""
+    x, r = np.array([np.inf, 1]), np.ones((1, 2))
+    case = Case(0, onnx_models.parse(text), ({"x": x, "r": r},))
+    scanned = x + r
+    odd = [[np.array([np.nan, -np.inf]), scanned]]
+    assert judging.judge(case, judging.by_oracles, odd).kind == "odd"
+    wrong = [[np.array([np.nan, np.nan]), scanned + 1]]
+    assert judging.judge(case, judging.by_oracles, wrong).kind == "wrong"
+
+
 def test_a_case_gets_smaller_while_it_fails() -> None:
     """Only the root of the second branch is needed for a machine that has none."""
 

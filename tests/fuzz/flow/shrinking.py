@@ -89,7 +89,7 @@ def _changed(case: Case, change: Callable[[onnx.GraphProto], None], frame: int =
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     change(list(_graphs(model.graph))[frame])
-    _prune(model.graph)
+    prune(model.graph)
     _drop_inputs(model.graph)
     names = {value.name for value in model.graph.input}
     calls = tuple({n: a for n, a in call.items() if n in names} for call in case.calls)
@@ -174,12 +174,12 @@ def _fixed(graph: onnx.GraphProto, name: str, array: np.ndarray) -> None:
     graph.initializer.append(numpy_helper.from_array(array, name))
 
 
-def _prune(graph: onnx.GraphProto) -> None:
+def prune(graph: onnx.GraphProto) -> None:
     """Drop nodes and initializers that nothing reads, in bodies, too."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _prune(attribute.g)
+                prune(attribute.g)
     needed = {o.name for o in graph.output}
     kept: list[onnx.NodeProto] = []
     for node in reversed(graph.node):
