@@ -83,6 +83,14 @@ def _at(e: NodeMaker, rows: Tensor, places: Tensor) -> Tensor:
     return e.op("gather", rows, e.op("max", e.op("min", places, last), zero), axis=0)
 
 
+def _never_none(e: NodeMaker, rows: Tensor) -> Tensor:
+    """Rows, and one of zeros behind them where a call may have none: what is of no account is read all the same."""
+    least = symbolic.bounds(rows.shape[0])[0]
+    if least is not None and least > 0:
+        return rows
+    return e.concat([rows, e.full(0, rows.dtype, (1, *rows.shape[1:]))], 0)
+
+
 # --- the convolution
 
 
@@ -206,7 +214,7 @@ def _captured(call: Call, x: Tensor, where: _Ragged) -> Tensor | None:
     places = e.op("add", e.unsqueeze(where.begins, (1,)), number)
     wanted = e.op("min", e.cast(call.tensor(5), dtypes.i64), where.lengths)
     is_wanted = e.op("less", number, e.unsqueeze(wanted, (1,)))
-    rows = _at(e, x, places)
+    rows = _at(e, _never_none(e, x), places)
     return e.op("where", e.unsqueeze(is_wanted, (2,)), rows, e.scalar(0, x.dtype))
 
 
@@ -223,6 +231,11 @@ class _Tokens:
     value: Tensor
     decay: Tensor | None
     beta: Tensor | None
+
+
+def _lead(call: Call) -> Sequence[Dim]:
+    """The axes that count tokens: before heads, which may be packed with their elements."""
+    return call.tensor(0).shape[: -1 if call.optional(1) is None else -2]
 
 
 def _tokens(call: Call, tokens: Dim) -> _Tokens:
@@ -265,7 +278,7 @@ def _decay(call: Call, tokens: Dim, heads: Dim) -> Tensor:
     e, raw = call.maker, _wide(call, 4)
     kind = call.choice("gate_activation", "none", _GATES)
     lower = call.float("gate_lower_bound", -5.0)
-    width = symbolic.floordiv(element_count(raw.shape), tokens * heads)
+    width = symbolic.floordiv(element_count(raw.shape[len(_lead(call)) :]), heads)
     raw = e.reshape(raw, (tokens, heads, width))
     if kind == "none":
         return raw
@@ -304,7 +317,7 @@ def _gated_delta(call: Call) -> list[Tensor | None]:
     """All sequences side by side, from token to token; those that have ended keep their state."""
     e, query, past = call.maker, call.tensor(0), call.optional(6)
     call.integer("chunk_size", 64)  # how a GPU goes about it
-    lead = query.shape[:-1] if call.optional(1) is None else query.shape[:-2]
+    lead = _lead(call)
     tokens = element_count(lead)
     parts = _tokens(call, tokens)
     heads, width = parts.value.shape[1:]
@@ -397,10 +410,10 @@ def _transitions(
         if parts.decay is None
         else parts.decay
     )
-    found = [_at(e, x, places) for x in (e.op("exp", decay), parts.key)]
-    longest = e.dim(deltas.shape[0] - 1)
-    steps = e.op("min", e.iota((capacity,), 0), longest)
-    found.append(e.transpose(e.op("gather", deltas, steps, axis=0), (1, 0, 2, 3)))
+    of_tokens = (e.op("exp", decay), parts.key)
+    found = [_at(e, _never_none(e, x), places) for x in of_tokens]
+    steps = _at(e, _never_none(e, deltas), e.iota((capacity,), 0))
+    found.append(e.transpose(steps, (1, 0, 2, 3)))
     flat = [e.reshape(x, (batch, element_count(x.shape[1:]))) for x in found]
     update = e.concat(flat, 1)
     active = call.optional(10)

@@ -158,3 +158,26 @@ def test_sequences_of_other_lengths_need_no_other_code() -> None:
             model(*arrays), ours("GatedDeltaNet", arrays, outputs=2), strict=True
         ):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_sequences_without_a_token_give_out_nothing() -> None:
+    """What is given out has room for tokens that there are not."""
+    text = """graph (float[0,5] x, float[5,1,4] w, int32[4] bounds, float[3,5,3] s, int32[3] n)
+      => (float[0,5] y, float[3,5,3] z, float[3,2,5] u) {
+      y, z, u = com.microsoft.VarlenCausalConvWithState<state_update_capacity = 2> (x, w, bounds, , s, n)
+    }"""
+    state, none = floats(3, 5, 3), np.zeros(4, np.int32)
+    arrays = [floats(0, 5), floats(5, 1, 4), none, state, np.array([1, 2, 0], np.int32)]
+    _, after, update = tilewright.compile(onnx_models.parse(text))(*arrays)
+    np.testing.assert_array_equal(after, state)
+    assert not update.any()
+    q, v, g = (f"float[0,{sizes}]" for sizes in ("2,5", "4,3", "4"))
+    text = f"""graph ({q} q, {q} k, {v} v, int32[4] bounds, {g} g, {g} b, float[3,4,3,5] s, int32[3] n)
+      => ({v} y, float[3,4,3,5] z, float[3,M] u) {{
+      y, z, u = com.microsoft.GatedDeltaNet<state_update_capacity = 2> (q, k, v, bounds, g, b, s, , , n)
+    }}"""
+    q, v, g, state = floats(0, 2, 5), floats(0, 4, 3), floats(0, 4), floats(3, 4, 3, 5)
+    model = tilewright.compile(onnx_models.parse(text))
+    _, after, update = model(q, q, v, none, g, g, state, np.zeros(3, np.int32))
+    np.testing.assert_array_equal(after, state)
+    assert np.isfinite(update).all()
