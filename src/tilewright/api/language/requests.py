@@ -179,7 +179,7 @@ def _message(turn: object, at: int) -> Message:
     role, content, calls = (fields.get(n) for n in ("role", "content", "tool_calls"))
     if role not in _ROLES:
         raise UserError(
-            f"'messages[{at}].role' is {role!r}, expected one of {' '.join(_ROLES)}"
+            f"'messages[{at}].role' is {role!r:.80}, expected one of {' '.join(_ROLES)}"
         )
     text = "" if content is None and calls else _content(content, at)
     found: Message = {"role": cast("str", role), "content": text}

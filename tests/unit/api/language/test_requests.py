@@ -167,3 +167,10 @@ def test_turns_that_are_wrong_are_named(messages: Any, message: str) -> None:
 def test_bodies_that_are_no_objects_are_errors(body: bytes) -> None:
     with pytest.raises(UserError, match="the request is no JSON"):
         read_request(body, is_chat=False)
+
+
+def test_an_error_does_not_repeat_what_is_long() -> None:
+    turn = {"role": "r" * 1_000_000, "content": ""}
+    with pytest.raises(UserError, match="expected one of") as caught:
+        _read(is_chat=True, messages=[turn])
+    assert len(str(caught.value)) < 1000
