@@ -104,7 +104,7 @@ def _parts(leaf: Any) -> list[Array]:
 
 def _is_key(dtype: Any) -> bool:
     """Whether a type is that of keys of random numbers, which numpy has not."""
-    return str(dtype).startswith("key<")
+    return not isinstance(dtype, np.dtype) and str(dtype).startswith("key<")
 
 
 def _joined(results: Sequence[Array], types: Sequence[Any]) -> list[Any]:

@@ -27,6 +27,8 @@ from tilewright.compiler.frontends.stablehlo.tree import Attributes
 from tilewright.compiler.ops.shapes import element_count
 
 _LARGEST: Final = (1 << 63) - 1
+_COST_OF_A_PLACE: Final = 2
+"""Elements that are written in the time that one number of the place of a row takes."""
 
 
 def indices_of(e: NodeMaker, x: Tensor) -> Tensor:
@@ -235,15 +237,53 @@ def _dynamic_update_slice(call: Call) -> Held:
 
 
 def _updated(call: Call, x: Tensor, update: Tensor) -> Tensor:
-    """Every place of the operand reads its update, if it has one."""
     e, shape, sizes = call.maker, x.shape, update.shape
     if not _fits(e, sizes, shape):
         raise ModelError(f"update {update.type} does not fit {x.type}")
     if 0 in sizes:
         return x
+    cut = [axis for axis, size in enumerate(sizes) if size != shape[axis]]
+    if not cut:
+        return update  # all of it, wherever it should begin
+    starts = _starts(call, 2, shape, sizes)
+    if _is_scattered(x, sizes[: cut[-1] + 1]):
+        return _scattered(e, x, update, {axis: starts[axis] for axis in cut})
+    return _selected(e, x, update, starts)
+
+
+def _is_scattered(x: Tensor, grid: Sequence[Dim]) -> bool:
+    """Whether it costs less to find the place of every row of the update than to look at every place of `x`.
+
+    A loop that carries `x` writes nothing but the rows then.
+    """
+    count, whole = element_count(grid), element_count(x.shape)
+    if not isinstance(count, int) or not isinstance(whole, int):
+        return len(grid) == 1 or isinstance(count, int)
+    return _COST_OF_A_PLACE * len(grid) * count <= whole
+
+
+def _scattered(
+    e: NodeMaker, x: Tensor, update: Tensor, starts: Mapping[int, Tensor]
+) -> Tensor:
+    """Rows of the update at their places; they lie along the axes behind the last one that has a start."""
+    depth = max(starts) + 1
+    grid = update.shape[:depth]
+    columns: list[Tensor] = []
+    for axis in range(depth):
+        place = e.iota((grid[axis],), 0)
+        if axis in starts:
+            place = e.op("add", starts[axis], place)
+        place = e.reshape(place, [n if a == axis else 1 for a, n in enumerate(grid)])
+        columns.append(e.unsqueeze(e.broadcast_to(place, grid), (depth,)))
+    return e.op("scatter_nd", x, e.concat(columns, depth), update)
+
+
+def _selected(e: NodeMaker, x: Tensor, update: Tensor, starts: Sequence[Tensor]) -> Tensor:
+    """Every place of the operand reads its update, if it has one."""
+    shape, sizes = x.shape, update.shape
     inside = e.constant(np.array(True))
     zero = e.scalar(0, dtypes.i64)
-    for axis, start in enumerate(_starts(call, 2, shape, sizes)):
+    for axis, start in enumerate(starts):
         place = e.op("sub", e.iota((shape[axis],), 0), start)
         last = e.dim(sizes[axis] - 1)
         update = e.op("gather", update, e.op("clip", place, zero, last), axis=axis)

@@ -53,6 +53,10 @@ def _scatter(call: Call) -> list[Held]:
     call.flag("indices_are_sorted")
     unique = call.flag("unique_indices")
     e, shape, given = call.maker, dims_of(inputs[0]), dims_of(updates[0])
+    if count == 1 and 0 not in (*shape, *given):
+        rows = _rows_written(call, inputs[0], updates[0])
+        if rows is not None:
+            return [rows]
     offsets = _offsets(call, indices_of(e, call.tensor(count)), shape, given)
     if 0 in given or 0 in shape:
         return list(inputs)
@@ -60,6 +64,70 @@ def _scatter(call: Call) -> list[Held]:
     flat = [on_parts(lambda x: e.reshape(x, (size,)), held) for held in inputs]
     found = scatter_flat(call, call.region(0), flat, offsets, updates, unique=unique)
     return [on_parts(lambda x: e.reshape(x, shape), held) for held in found]
+
+
+def _rows_written(call: Call, x: Held, update: Held) -> Held | None:
+    """Whole rows of leading axes at index vectors, as `x.at[i, j].add(u)` writes them; None for another scatter."""
+    mode = _mode(call.region(0), [x])
+    if not isinstance(x, Tensor) or not isinstance(update, Tensor) or not mode:
+        return None
+    e, indices = call.maker, indices_of(call.maker, call.tensor(1))
+    depth = _depth_of_rows(call, indices.rank, x.shape, update.shape)
+    if depth is None:
+        return None
+    if vector_axis_of(call.fields("scatter_dimension_numbers")) == indices.rank:
+        indices = e.unsqueeze(indices, (indices.rank,))
+    last = indices.rank - 1
+    places = [e.squeeze(e.slice(indices, last, a, 1), (last,)) for a in range(depth)]
+    inside, many = _inside(e, places, x.shape[:depth]), element_count(x.shape[:depth])
+    offset = offset_of(e, places, x.shape[:depth])
+    rest = x.shape[depth:]
+    rows = e.reshape(x, (many, *rest))
+    if mode == "none":
+        # What has no place goes to one more row, which is dropped.
+        offset = e.op("where", inside, offset, e.dim(many))
+        rows = e.concat([rows, e.full(0, x.dtype, (1, *rest))], 0)
+    else:
+        offset = e.op("where", inside, offset, e.scalar(0, dtypes.i64))
+        wide = e.unsqueeze(inside, range(inside.rank, update.rank))
+        update = e.op("where", wide, update, e.scalar(_unchanging(mode, x), x.dtype))
+    where = e.unsqueeze(offset, (offset.rank,))
+    found = e.op("scatter_nd", rows, where, update, reduction=mode)
+    return e.reshape(e.slice(found, 0, 0, many), x.shape)
+
+
+def _depth_of_rows(
+    call: Call, rank: int, shape: Sequence[Dim], given: Sequence[Dim]
+) -> int | None:
+    """How many leading axes an index vector has a place along, where updates are whole rows behind them."""
+    numbers = call.fields("scatter_dimension_numbers")
+    leading = listed(numbers, "inserted_window_dims")
+    depth = len(leading)
+    batch = len(given) - (len(shape) - depth)
+    window = tuple(range(batch, len(given)))
+    is_whole = (
+        depth > 0
+        and leading == tuple(range(depth))
+        and listed(numbers, "scatter_dims_to_operand_dims") == leading
+        and not listed(numbers, "input_batching_dims")
+        and listed(numbers, "update_window_dims") == window
+        and vector_axis_of(numbers) == batch
+        and rank == batch + (rank > batch)
+        and tuple(given[batch:]) == tuple(shape[depth:])
+    )
+    return depth if is_whole and (depth == 1 or rank > batch) else None
+
+
+def _unchanging(mode: str, x: Tensor) -> float:
+    """What changes no element that it is combined with: of floats, added zeros have a sign."""
+    if mode in ("add", "mul"):
+        return (-0.0 if x.dtype.is_float else 0) if mode == "add" else 1
+    if x.dtype.is_bool:
+        return mode == "min"
+    if x.dtype.is_float:
+        return -np.inf if mode == "max" else np.inf
+    limits = np.iinfo(np.dtype(f"{'i' if x.dtype.is_signed else 'u'}{x.dtype.itemsize}"))
+    return limits.min if mode == "max" else limits.max
 
 
 def _offsets(

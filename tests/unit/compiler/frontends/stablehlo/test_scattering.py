@@ -112,3 +112,50 @@ def scatter_of_none(region: str, x: np.ndarray) -> list[np.ndarray]:
     return %r : tensor<2xf32>"""
     arguments = "%x: tensor<2xf32>, %i: tensor<0x1xi32>, %u: tensor<0xf32>"
     return run(body, arguments, x, np.zeros((0, 1), np.int32), np.zeros(0, np.float32))
+
+
+KINDS = {
+    "add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shape", "depth", "many"),
+    [((5, 3), 1, (6,)), ((4, 3, 2), 2, (5,)), ((6,), 1, (2, 3)), ((3, 1), 1, ())],
+)
+def test_whole_rows_that_fall_outside_are_dropped(
+    shape: tuple[int, ...], depth: int, many: tuple[int, ...], kind: str, dtype: str
+) -> None:
+    choose = np.random.default_rng(8)
+    x = choose.integers(0, 2 if dtype == "bool" else 9, shape).astype(dtype)
+    if dtype == "float32":
+        x.flat[0], x.flat[-1] = -0.0, np.nan
+    update = choose.integers(0, 2 if dtype == "bool" else 9, (*many, *shape[depth:]))
+    update = update.astype(dtype)
+    places = choose.integers(-2, max(shape) + 2, (*many, depth))
+    window, batch = list(range(len(many), update.ndim)), len(many)
+    element = type_of(x.reshape(-1)[0])
+    step = "%b" if not kind else "%s"
+    combine = f"%s = stablehlo.{kind} %a, %b : {element}\n" if kind else ""
+    t, i, u = type_of(x), type_of(places), type_of(update)
+    axes = list(range(depth))
+    body = (
+        '%r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<'
+        f"update_window_dims = {window}, inserted_window_dims = {axes}, "
+        f"scatter_dims_to_operand_dims = {axes}, index_vector_dim = {batch}>}}> ({{\n"
+        f"^bb0(%a: {element}, %b: {element}):\n{combine}stablehlo.return {step} : {element}\n}})"
+        f" : ({t}, {i}, {u}) -> {t}\nreturn %r : {t}"
+    )
+    (found,) = run(body, f"%x: {t}, %i: {i}, %u: {u}", x, places, update)
+    expected = x.copy()
+    for at in np.ndindex(*many):
+        place = tuple(places[at])
+        if all(0 <= p < n for p, n in zip(place, shape, strict=False)):
+            function = KINDS[kind]
+            old = expected[place]
+            expected[place] = update[at] if function is None else function(old, update[at])
+    np.testing.assert_array_equal(found, expected)
+    if dtype == "float32":
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
