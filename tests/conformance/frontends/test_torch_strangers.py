@@ -131,6 +131,48 @@ def test_a_border_that_needs_more_than_there_is_fails_the_call() -> None:
         model(x, torch.tensor(5))
 
 
+def windows_of(x: Any) -> Any:
+    """Images of any size, in windows of 4 x 4 that a border fills up."""
+    count, height, width, channels = x.shape
+    x = functional.pad(x, (0, 0, 0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4))
+    rows, columns = x.shape[1] // 4, x.shape[2] // 4
+    parts = x.view(count, rows, 4, columns, 4, channels).permute(0, 1, 3, 2, 4, 5)
+    shares = parts.reshape(-1, 16, channels).softmax(1)
+    parts = shares.view(count, rows, columns, 4, 4, channels).permute(0, 1, 3, 2, 4, 5)
+    return parts.reshape(count, 4 * rows, 4 * columns, channels)[
+        :, :height, :width
+    ].contiguous()
+
+
+def test_what_torch_cannot_prove_of_sizes_is_checked_by_calls() -> None:
+    shapes = ((2, 7, 10, 4), (3, 5, 9, 4), (2, 16, 12, 4))
+    sides = {0: Dim("b"), 1: Dim("h", min=4, max=40), 2: Dim("w", min=4, max=40)}
+    same(windows_of, [(torch.randn(shape),) for shape in shapes], (sides,))
+
+    def turned(x: Any) -> Any:
+        return functional.pad(x, (x.shape[1] // 2, 0), mode="reflect")[
+            :, : x.shape[1] * 5 // 4
+        ]
+
+    same(
+        turned, [(torch.randn(2, n),) for n in (8, 13, 41)], ({1: Dim("n", min=4, max=64)},)
+    )
+
+
+def test_a_call_that_breaks_what_torch_took_for_granted_fails() -> None:
+    def halves(x: Any) -> Any:
+        n = x.shape[0] // 2
+        return x[: 2 * n].view(2, n).sum(0) * 2 if (x.shape[0] * x.shape[0]) % 3 == 1 else x
+
+    x, module = torch.randn(8), module_of(halves)
+    model = tw.compile(module, args=(x,), dynamic_shapes=({0: Dim("n", min=4, max=64)},))
+    for size in (8, 10, 11):
+        x = torch.randn(size)
+        torch.testing.assert_close(model(x), module(x))
+    with pytest.raises(tw.InputError):
+        model(torch.randn(9))
+
+
 # --- attention by functions ---------------------------------------------------------------------
 
 flexible = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -203,6 +245,11 @@ def test_distances_of_as_many_rows_as_a_call_or_the_data_says() -> None:
 
     calls = [(torch.randn(n, 3), torch.randn(m, 3)) for n, m in ((5, 4), (7, 9), (2, 1))]
     same(apart, calls, ({0: Dim("n")}, {0: Dim("m")}))
+
+    def among(x: Any) -> Any:
+        return functional.pdist(x), functional.pdist(x, 1.0)
+
+    same(among, [(torch.randn(n, 3),) for n in (5, 7, 2, 31)], ({0: Dim("n")},))
 
     def nearest(x: Any, chosen: Any) -> Any:
         return torch.cdist(x[chosen.nonzero()[:, 0]], x).sum(0)

@@ -50,10 +50,29 @@ def distances(x: Held, y: Held, p: float, compute_mode: int | None = None) -> He
 
 def _own_distances(x: Held, p: float = 2.0) -> Held:
     count = x.shape[0]
-    if count <= 1 or x.shape[-1] == 0:
+    if isinstance(count, int) and (count <= 1 or x.shape[-1] == 0):
         return x.new_zeros((count * (count - 1) // 2,))
-    first, second = _torch().triu_indices(count, count, 1)
+    first, second = _pairs(count, x)
     return _norms(x[first] - x[second], p)
+
+
+def _pairs(count: Held, x: Held) -> tuple[Held, Held]:
+    """All pairs of so many, in order; of as many as a call says by a formula, for torch would fix the number."""
+    torch = _torch()
+    if isinstance(count, int):
+        return torch.triu_indices(count, count, 1)
+    place = torch.arange(count * (count - 1) // 2, device=x.device)
+    most = 2 * count - 1
+    root = (most * most - 8 * place).to(torch.float64).sqrt()
+    first = ((most - root) / 2).floor().to(torch.int64)
+
+    def begin(first: Held) -> Held:
+        return first * (most - first) // 2
+
+    # What the root was rounded by.
+    first = torch.where(begin(first) > place, first - 1, first)
+    first = torch.where(begin(first + 1) <= place, first + 1, first)
+    return first, place - begin(first) + first + 1
 
 
 def _trilinear(

@@ -94,15 +94,15 @@ def _with_numbers(captured: Captured) -> Any:
 def _with_caches(captured: Captured) -> Any:
     """As torch exports it; once more where it may have met a cache of transformers that it did not know."""
     try:
-        return _in_one_of_two_ways(captured)
+        return _in_some_way(captured)
     except Exception:
         if not register_caches(captured.model):
             raise
-        return _in_one_of_two_ways(captured)
+        return _in_some_way(captured)
 
 
-def _in_one_of_two_ways(captured: Captured) -> Any:
-    """Without dynamo; with it where sizes that calls decide meet guards that it need not make, else as a function of its tensors."""
+def _in_some_way(captured: Captured) -> Any:
+    """Without dynamo; with it where sizes that calls decide meet guards that it need not make, then with guards that calls check; else as a function of its tensors."""
     try:
         found = _traced(captured, strict=False)
         if not _differentiates(found):
@@ -113,6 +113,9 @@ def _in_one_of_two_ways(captured: Captured) -> Any:
             if captured.dynamic_shapes is None:
                 return _traced(_as_function(captured), strict=False)
             return _traced(captured, strict=True)
+        if captured.dynamic_shapes is not None:
+            with contextlib.suppress(Exception):
+                return _traced(captured, strict=False, checks=True)
         raise
 
 
@@ -134,7 +137,7 @@ def _as_function(captured: Captured) -> Captured:
     return replace(captured, model=model)
 
 
-def _traced(captured: Captured, *, strict: bool) -> Any:
+def _traced(captured: Captured, *, strict: bool, checks: bool = False) -> Any:
     torch = border.load()
     args = captured.args
     if border.is_instance(args, "Tensor"):
@@ -148,6 +151,7 @@ def _traced(captured: Captured, *, strict: bool) -> Any:
             dict(captured.kwargs or {}),
             dynamic_shapes=captured.dynamic_shapes,
             strict=strict,
+            prefer_deferred_runtime_asserts_over_guards=checks,
         )
 
 
@@ -177,11 +181,32 @@ def resolve(exported: Any) -> Any:
     try:
         # Else parameters that ask for gradients make torch trace what a training step needs.
         with border.load().no_grad():
-            return hoisted(exported).run_decompositions(
+            found = hoisted(exported).run_decompositions(
                 decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
             )
     except Exception as error:
         raise ModelError(f"torch cannot take it apart: {_first_lines(error)}") from error
+    fixed = [
+        place
+        for place, (before, after) in enumerate(
+            zip(*map(_sizes, (exported, found)), strict=True)
+        )
+        if before and after == 0
+    ]
+    if fixed:
+        raise ModelError(
+            f"torch cannot take it apart: the sizes of output {fixed[0]} are those of the example",
+            hint="leave this size out of dynamic_shapes",
+        )
+    return found
+
+
+def _sizes(exported: Any) -> list[int]:
+    """Of each output how many sizes are open."""
+    (last,) = (node for node in exported.graph.nodes if node.op == "output")
+    values = [getattr(node, "meta", {}).get("val") for node in last.args[0]]
+    shapes = [getattr(value, "shape", ()) for value in values]
+    return [sum(not isinstance(size, int) for size in shape) for shape in shapes]
 
 
 def _first_lines(error: Exception) -> str:

@@ -37,6 +37,7 @@ from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
+_ASSERTED: Final = "aten._assert_scalar.default"
 # They only tell torch what it may take for granted.
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
@@ -312,6 +313,8 @@ class Reader:
         value, title = node.meta.get("val"), target_name(node.target)
         if border.is_instance(value, "SymInt") and title in _READS:
             return self._read_number(node, value, title)
+        if title == _ASSERTED:
+            return self._assertion(node)
         if _is_number(value) or _is_silent(title) or _only_checks(node):
             return None
         if _token_of(node) is not None:
@@ -339,6 +342,29 @@ class Reader:
             node.name, title, arguments, results, is_list, place_of(node), reason, complexes,
             numbers,
         )  # fmt: skip
+
+    def _assertion(self, node: Any) -> Operation | None:
+        """What is expected of sizes of the call; of data nobody expects more than what needs it."""
+        held = getattr(node.args[0], "meta", {}).get("val")
+        if not border.is_instance(held, "SymBool") or _asks_data(held):
+            return None
+        reason, expected = "", None
+        try:
+            expected = self._sizes.truth(held)
+        except TilewrightError as error:
+            reason = error.message
+        if isinstance(expected, bool):
+            return None
+        arguments = {"self": expected}
+        return Operation(
+            node.name,
+            _ASSERTED,
+            arguments,
+            (),
+            is_list=True,
+            place=place_of(node),
+            reason=reason,
+        )
 
     def _read_number(self, node: Any, value: Any, title: str) -> Operation:
         """A whole number of the data that sizes follow from."""
@@ -403,6 +429,12 @@ class Reader:
         if border.is_instance(value, "SymFloat"):
             return self._sizes.real(value)
         return Opaque(str(value))
+
+
+def _asks_data(condition: Any) -> bool:
+    """Whether a condition is one of numbers that only data decides."""
+    symbols = getattr(condition.node.expr, "free_symbols", ())
+    return any(str(symbol).startswith(("u", "zuf")) for symbol in symbols)
 
 
 def is_complex(value: Any) -> bool:

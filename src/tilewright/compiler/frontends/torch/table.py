@@ -12,6 +12,7 @@ from typing import Final
 import tilewright.compiler.frontends.torch.complex_numbers as complex_numbers
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.torch.activations import ROWS as ACTIVATIONS
+from tilewright.compiler.frontends.torch.assertions import ROWS as ASSERTIONS
 from tilewright.compiler.frontends.torch.attention import ROWS as ATTENTION
 from tilewright.compiler.frontends.torch.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.torch.convolution import ROWS as CONVOLUTION
@@ -34,6 +35,7 @@ from tilewright.compiler.frontends.torch.special import ROWS as SPECIAL
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ACTIVATIONS,
+    ASSERTIONS,
     ATTENTION,
     CONTRACTION,
     CONVOLUTION,

@@ -1,0 +1,98 @@
+"""Rows for what a program expects of the sizes of a call: a call that breaks it fails.
+
+Torch writes down as assertions what it decided while tracing, where it cannot prove it for all sizes.  What is expected
+of data is not checked here: whatever it is needed for checks it.
+
+Source: `torch.ops.aten._assert_scalar`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.program import Relation
+from tilewright.compiler.frontends.torch.row import Row, row
+
+
+def _asserted(call: Call) -> Sequence[Tensor | None]:
+    expected = call.argument("self")
+    if not isinstance(expected, Relation):
+        raise ModelError("expects something that is no condition")
+    _hold(call.maker, expected)
+    return []
+
+
+def _hold(e: NodeMaker, expected: Relation) -> None:
+    """Have a call fail for which it does not hold."""
+    if expected.op == "logical_and":
+        for part in expected.parts:
+            _hold_part(e, part)
+    elif expected.op == "equal" and not any(
+        isinstance(p, Relation) for p in expected.parts
+    ):
+        left, right = (truth_of(part) for part in expected.parts)
+        _agree(e, left, right)
+    else:
+        _agree(e, truth_of(expected), 1)
+
+
+def _hold_part(e: NodeMaker, part: Dim | Relation) -> None:
+    if isinstance(part, Relation):
+        _hold(e, part)
+    else:
+        _agree(e, part, 1)
+
+
+def _agree(e: NodeMaker, left: Dim, right: Dim) -> None:
+    if isinstance(left, int) and isinstance(right, int) and left != right:
+        raise UnsupportedError("expects of sizes what never holds")
+    if not symbolic.proves_equal(left, right):
+        e.assume(left, right)
+
+
+def truth_of(part: Dim | Relation) -> Dim:
+    """1 where a relation holds, else 0; a size as it is."""
+    if not isinstance(part, Relation):
+        return part
+    return _TRUTHS[part.op](*map(truth_of, part.parts))
+
+
+def _below(left: Dim, right: Dim) -> Dim:
+    return symbolic.minimum(1, symbolic.maximum(0, right - left))
+
+
+def _apart(left: Dim, right: Dim) -> Dim:
+    return symbolic.minimum(1, symbolic.maximum(left - right, right - left))
+
+
+def _folded(combine: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
+    def build(first: Dim, *rest: Dim) -> Dim:
+        found = first
+        for part in rest:
+            found = combine(found, part)
+        return found
+
+    return build
+
+
+_TRUTHS: Final[dict[str, Callable[..., Dim]]] = {
+    "equal": lambda left, right: 1 - _apart(left, right),
+    "greater": lambda left, right: _below(right, left),
+    "greater_equal": lambda left, right: _below(right, left + 1),
+    "less": _below,
+    "less_equal": lambda left, right: _below(left, right + 1),
+    "logical_and": _folded(symbolic.minimum),
+    "logical_not": lambda part: 1 - part,
+    "logical_or": _folded(symbolic.maximum),
+    "not_equal": _apart,
+}
+
+ROWS: Final[tuple[Row, ...]] = (row("_assert_scalar", _asserted),)
