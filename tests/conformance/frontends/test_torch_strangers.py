@@ -302,6 +302,17 @@ def test_elements_are_written_where_a_mask_may_be_true_nowhere() -> None:
     same(written, calls)
 
 
+def test_elements_are_written_where_a_scalar_says() -> None:
+    def written(x: Any, place: Any) -> Any:
+        found = x.clone()
+        found[place % 3] = x.mean(0)
+        found[place] *= 2
+        return found
+
+    calls = [(torch.randn(5, 4), torch.tensor(place)) for place in (3, 0, -1)]
+    same(written, calls)
+
+
 def test_numbers_and_truths_of_sizes_are_results() -> None:
     def numbers(x: Any, chosen: Any) -> Any:
         kept = x[chosen]

@@ -100,6 +100,16 @@ def _distances(x1: Held, x2: Held, p: float = 2.0, compute_mode: str | None = No
     return distances(x1, x2, p)
 
 
+def _write_item(input: Held, index: Held, value: Held) -> Held:
+    """Where a scalar says; torch would want to know it."""
+    if not border.is_instance(index, "Tensor") or index.dim():
+        return NotImplemented
+    if index.dtype in (_torch().bool, _torch().uint8):
+        return NotImplemented
+    input[index.reshape(1)] = value
+    return None
+
+
 def _gaussian_loss(
     input: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Held:  # fmt: skip
@@ -134,6 +144,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.cov: _covariance,
         torch.narrow: _narrowed,
         torch.nn.functional.gaussian_nll_loss: _gaussian_loss,
+        torch.Tensor.__setitem__: _write_item,
         torch.Tensor.corrcoef: _correlation,
         torch.Tensor.cov: _covariance,
         torch.Tensor.narrow: _narrowed,
