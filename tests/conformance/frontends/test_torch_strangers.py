@@ -313,6 +313,18 @@ def test_elements_are_written_where_a_scalar_says() -> None:
     same(written, calls)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_behind_a_negative_one_do_not_count(reduction: str) -> None:
+    def loss(x: Any, labels: Any) -> Any:
+        found = functional.multilabel_margin_loss(x, labels, reduction=reduction)
+        return found, functional.multilabel_margin_loss(
+            x[0], labels[0], reduction=reduction
+        )
+
+    labels = torch.tensor([[1, 2, -1, 0, 0], [-1, 3, 0, 0, 0], [0, 4, 1, 2, 3]])
+    same(loss, [(torch.randn(3, 5), labels)])
+
+
 def test_numbers_and_truths_of_sizes_are_results() -> None:
     def numbers(x: Any, chosen: Any) -> Any:
         kept = x[chosen]

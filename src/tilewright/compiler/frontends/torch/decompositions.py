@@ -347,6 +347,20 @@ def _quantized_if_enabled(
 # --- losses -------------------------------------------------------------------------------------
 
 
+def _margins_of_labels(x: Held, target: Held, reduction: int) -> tuple[Held, Held]:
+    """Labels of a row end at the first negative one; what torch's own decomposition makes of those behind it is wrong."""
+    torch = _torch()
+    places = torch.arange(x.shape[-1], device=x.device)
+    counts = (target < 0).to(torch.int64).cumsum(-1) == 0
+    label = torch.where(counts, target, 0)
+    hit = ((label.unsqueeze(-1) == places) & counts.unsqueeze(-1)).any(-2)
+    gap = 1 - x.gather(-1, label).unsqueeze(-1) + x.unsqueeze(-2)
+    held = counts.unsqueeze(-1) & ~hit.unsqueeze(-2)
+    loss = torch.where(held, gap.clamp(min=0), 0).sum((-1, -2)) / x.shape[-1]
+    total = {0: loss, 1: loss.mean(), 2: loss.sum()}[reduction]
+    return total, hit.to(x.dtype)
+
+
 def _linear_loss(
     x: Held, linear_weight: Held, target: Held, bias: Held, weight: Held, reduction: str,
     ignore_index: int, label_smoothing: float,
@@ -401,6 +415,7 @@ _OWN: Final[dict[str, Decomposition]] = {
     "fractional_max_pool3d": _fractional_max_pool,
     "grid_sampler_3d": _sampled_volume,
     "masked_scatter": _masked_scatter,
+    "multilabel_margin_loss_forward": _margins_of_labels,
     "nonzero_static": _nonzero_static,
     "put": _put,
     "resize": _resize,
