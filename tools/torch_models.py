@@ -28,6 +28,7 @@ import tilewright as tw
 from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.torch import Captured, load
 from tilewright.compiler.graph.evaluator import evaluate
+from torch_families import FAMILIES
 from torch_networks import NETWORKS
 
 SMALL = {
@@ -354,15 +355,16 @@ def by_oracles(
 
 
 def run(
-    module: nn.Module,
+    make: Callable[[], nn.Module],
     inputs: Mapping[str, torch.Tensor],
     positional: Sequence[torch.Tensor] = (),
     *,
     oracles: bool = False,
 ) -> tuple[str, float, float]:
     """What became of one model: a word, its error, and how long it took to compile."""
-    start = time.perf_counter()
     try:
+        module = make()
+        start = time.perf_counter()
         if oracles:
             model = by_oracles(module, tuple(positional), dict(inputs))
         else:
@@ -401,7 +403,7 @@ def main() -> None:
     for name, kind, make, inputs, positional in attempts():
         if options.names and name not in options.names:
             continue
-        word, error, seconds = run(make(), inputs, positional, oracles=options.oracles)
+        word, error, seconds = run(make, inputs, positional, oracles=options.oracles)
         rows[name] = [kind, word, error]
         print(f"{name:<26} {word} {error:.1e} {seconds:.1f} s", flush=True)
         if options.results is not None:
@@ -421,6 +423,9 @@ def attempts() -> Iterator[Attempt]:
         torch.manual_seed(0)
         make = functools.partial(module_of, case)
         yield case.name, case.kind, make, INPUTS[case.inputs](), ()
+    for family in FAMILIES:
+        torch.manual_seed(0)
+        yield family.name, family.kind, family.model, family.inputs(), ()
     for name, (network, shape) in NETWORKS.items():
         torch.manual_seed(0)
         make = functools.partial(evaluated, network)
@@ -446,7 +451,7 @@ def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
 {right} of {len(order)} architectures give what eager mode gives, to {TOLERANCE:g} relative to the largest element of an output. Those of
 transformers {transformers.__version__} have small configurations and random weights, networks of images are written by hand in the style of
 torchvision's (torch {version}, f32). Exported, imported and {how}.
-Mixtures of experts compute all experts of a token as one product (`batched_mm`); other ways have sizes that depend on data.
+Mixtures of experts compute all experts of a token as one product (`batched_mm`), those `by groups` as transformers does by itself.
 
     python tools/torch_models.py{" --oracles" if oracles else ""} --page docs/torch-models.md
 

@@ -113,6 +113,25 @@ def test_numbers_that_are_buffers_decide_sizes_unless_a_call_writes_to_them(
         agree(model, reference, x)
 
 
+class Moving(nn.Module):
+    """As routers of experts do it: a part is moved to the type that it has before it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Sequential(nn.Linear(16, 4), nn.BatchNorm1d(4))
+
+    def forward(self, x: Any) -> Any:
+        self.router = self.router.to(x.dtype)
+        return self.router(x)
+
+
+def test_a_part_that_is_moved_to_the_type_it_has_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    module, x, to = Moving().eval(), torch.randn(3, 16), nn.Module.to
+    agree(tw.compile(module, args=(x,)), module, x)
+    assert nn.Module.to is to
+
+
 class Counting(nn.Module):
     """Keeps a sum of what it saw; takes and gives structures."""
 

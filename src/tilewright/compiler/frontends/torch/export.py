@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.hoist import hoisted
 from tilewright.compiler.frontends.torch.known_numbers import known_numbers
+from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
 
@@ -144,7 +145,7 @@ def _traced(captured: Captured, *, strict: bool, checks: bool = False) -> Any:
         args = (args,)
     # Dynamo looks into functions by itself.
     functions = contextlib.nullcontext() if strict else traceable_functions()
-    with torch.no_grad(), whole_recurrences(), functions:
+    with torch.no_grad(), whole_recurrences(), moves_that_change(), functions:
         return torch.export.export(
             captured.model,
             tuple(args or ()),
