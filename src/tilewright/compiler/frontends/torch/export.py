@@ -187,16 +187,12 @@ def resolve(exported: Any) -> Any:
             )
     except Exception as error:
         raise ModelError(f"torch cannot take it apart: {_first_lines(error)}") from error
-    fixed = [
-        place
-        for place, (before, after) in enumerate(
-            zip(*map(_sizes, (exported, found)), strict=True)
-        )
-        if before and after == 0
-    ]
+    # What buffers become stands before what a user gets, and only where writes to them are resolved.
+    pairs = zip(reversed(_sizes(exported)), reversed(_sizes(found)), strict=False)
+    fixed = [before for before, after in pairs if before and not after]
     if fixed:
         raise ModelError(
-            f"torch cannot take it apart: the sizes of output {fixed[0]} are those of the example",
+            "torch cannot take it apart: the sizes of a result are those of the example",
             hint="leave this size out of dynamic_shapes",
         )
     return found
