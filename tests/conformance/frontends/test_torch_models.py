@@ -132,6 +132,25 @@ def test_a_part_that_is_moved_to_the_type_it_has_stays_as_it_is() -> None:
     assert nn.Module.to is to
 
 
+class Asking(nn.Module):
+    """As checks of placeholders for images ask: whether all of a mask holds, and any of it."""
+
+    def forward(self, mask: Any) -> Any:
+        return torch._is_all_true(mask), torch._is_any_true(mask)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 1), (3, 5)])
+def test_whether_all_or_any_of_a_mask_holds(shape: tuple[int, ...]) -> None:
+    module = Asking().eval()
+    model = tw.compile(module, args=(torch.ones(shape, dtype=torch.bool),))
+    for mask in (
+        torch.ones(shape),
+        torch.zeros(shape),
+        torch.rand(shape).round(),
+    ):
+        assert model(mask.bool()) == module(mask.bool())
+
+
 class Counting(nn.Module):
     """Keeps a sum of what it saw; takes and gives structures."""
 
