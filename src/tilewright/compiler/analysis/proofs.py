@@ -29,10 +29,16 @@ _MOST_DIGITS: Final = 4
 """One value is taken apart into so many digits and one more: images in windows that are rolled have four."""
 
 
-def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
+def distinct(
+    first: Access,
+    second: Access,
+    shared: Sequence[Symbol],
+    around: Sequence[For] = (),
+) -> bool:
     """Whether the two touch the same element only when all `shared` variables are equal.
 
-    Inner loops of the two run independently; variables outside are the same for both.
+    Inner loops of the two run independently; variables outside are the same for both.  `around`: loops of the shared
+    variables, as far as they are known.
     """
     upper = _limits(first, second)
     plain = {
@@ -60,6 +66,12 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
     is_scalar = first.lanes == second.lanes == 1
     if is_scalar and not _undetermined(pairs, pending):
         return True  # as most are: no index is split
+    if is_scalar:
+        pending = {
+            name: var
+            for name, var in pending.items()
+            if not _stay_in_blocks(first, second, var, around)
+        }
     pairs, pending = _digits_of_variables(pairs, pending)
     if len(pairs) > 1:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
@@ -76,6 +88,67 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
     return not (_undetermined(pairs, pending) if is_scalar else pending)
+
+
+def _stay_in_blocks(
+    first: Access, second: Access, var: Symbol, around: Sequence[For]
+) -> bool:
+    """Whether a variable numbers equal blocks of some index, and neither access leaves its own."""
+    for x, y in zip(first.indices, second.indices, strict=True):
+        size = _block_size(x, var, first, around)
+        if size and size == _block_size(y, var, second, around):
+            return True
+    return False
+
+
+def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) -> int:
+    """The size of the blocks, one for each value of a variable, in which an index of an access stays; 0 for none."""
+    if isinstance(index, int):
+        return 0
+    size, plain = next(
+        (
+            (n, symbolic.Expr(((atoms, n),), 0))
+            for atoms, n in index.terms
+            if len(atoms) == 1 and _is_variable(atoms[0], var)
+        ),
+        (0, 0),
+    )
+    if size <= 0:
+        return 0
+    loops = (*around, *access.inner)
+    within = index - plain
+    if not _is_never_negative(within, loops):
+        return 0
+    limits = [_at_last(within, loops)]
+    limits += [high + _at_last(within - low, loops) for low, high in access.facts]
+    tops = [symbolic.bounds(x)[1] for limit in limits for x in _without_minimum(limit)]
+    return size if any(top is not None and top < size for top in tops) else 0
+
+
+def _is_variable(atom: symbolic.Atom, var: Symbol) -> bool:
+    return isinstance(atom, Symbol) and atom.name == var.name
+
+
+def _is_never_negative(value: Dim, loops: Sequence[For]) -> bool:
+    """Whether a value is at least 0 inside of loops: by its bounds, or because all of its terms are."""
+    least, most = symbolic.bounds(value)[0], symbolic.bounds(_highest(-value, loops))[1]
+    if (least is not None and least >= 0) or (most is not None and most <= 0):
+        return True
+    if isinstance(value, int) or value.constant < 0:
+        return False
+    return all(
+        factor > 0 and all(_is_atom_never_negative(atom, loops) for atom in atoms)
+        for atoms, factor in value.terms
+    )
+
+
+def _is_atom_never_negative(atom: symbolic.Atom, loops: Sequence[For]) -> bool:
+    if isinstance(atom, symbolic.Operation) and atom.op in ("floordiv", "min"):
+        return _is_never_negative(atom.left, loops) and _is_never_negative(
+            atom.right, loops
+        )
+    least = symbolic.bounds(symbolic.Expr.of_atom(atom))[0]
+    return least is not None and least >= 0
 
 
 def _undetermined(

@@ -53,17 +53,19 @@ def _same_place(load: Load, store: Store) -> bool:
 def _once(write: Access) -> bool:
     """Whether no two iterations of a store touch the same element."""
     shared = [loop.var for loop in write.inner]
-    return distinct(replace(write, inner=()), replace(write, inner=()), shared)
+    alone = replace(write, inner=())
+    return distinct(alone, alone, shared, write.inner)
 
 
 def _are_apart(first: Access, second: Access) -> bool:
     """Whether two stores (one statement may stand in two places) share no element."""
     count = _shared_loops(first, second)
-    shared = [loop.var for loop in first.inner[:count]]
+    around = first.inner[:count]
+    shared = [loop.var for loop in around]
     first = replace(first, inner=first.inner[count:])
     second = replace(second, inner=second.inner[count:])
     # They meet in no two iterations of the loops around both ...
-    if not distinct(first, second, shared) and not disjoint(first, second, shared):
+    if not distinct(first, second, shared, around) and not disjoint(first, second, shared):
         return False
     # ... nor in one.
     return disjoint(first, second) or _exclude(first.facts, second.facts)

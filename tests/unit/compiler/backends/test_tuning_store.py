@@ -156,17 +156,17 @@ def test_a_damaged_store_is_passed_over_with_a_line_in_the_log(
         store.note_best("a", finding("x"))
 
 
-@pytest.mark.parametrize("what", ["pipe", "device", "link to a pipe"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a pipe"])
 def test_a_store_that_is_no_file_is_not_waited_for(
-    tmp_path: Path, what: str, complaints: pytest.LogCaptureFixture
+    tmp_path: Path, kind: str, complaints: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "tuning.sqlite"
     os.mkfifo(tmp_path / "pipe")
-    if what == "device":
+    if kind == "device":
         path.symlink_to("/dev/zero")
     else:
         path = tmp_path / "pipe"
-    if what == "link to a pipe":
+    if kind == "link to a pipe":
         path = tmp_path / "link"
         path.symlink_to("pipe")
     store = TuningStore(path)

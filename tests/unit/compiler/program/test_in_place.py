@@ -248,3 +248,36 @@ def test_whatever_is_allowed_gives_the_same_numbers(case: Case, scheduled: bool)
 def test_rows_tell_the_iterations_of_two_stores_apart() -> None:
     kernel, x, y = kernel_of(two_diagonals)
     assert may_overwrite(kernel, x, y)
+
+
+@pytest.mark.parametrize("size", [40, 100, 1003, symbolic.symbol("N", 1)], ids=str)
+def test_whole_vectors_and_their_rest_may_be_written_over_in_blocks_of_work(
+    size: Dim,
+) -> None:
+    """Each block has a loop of whole vectors and one of the rest, whose place is a quotient of a minimum."""
+    kernel, x, y = kernel_of(pointwise, (size,))
+    machine = MachineModel.of(Target.level("v3"))
+    points = list(rules.space_of(kernel, machine).points())
+    works = sorted({getattr(p.nests[0], "work", 0) for p in points})
+    tried = [p for p in points if getattr(p.nests[0], "work", 0) in works[:2]]
+    assert tried
+    for point in tried:
+        scheduled = rules.schedule(kernel, machine, decisions=point)
+        assert may_overwrite(scheduled, x, y), point
+        assert same_numbers(scheduled, x, y, {"N": 77})
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_blocks_whose_ends_go_by_a_minimum_are_apart_if_none_reaches_into_the_next(
+    overlap: int,
+) -> None:
+    def blocks(b: KernelBuilder, x: Buffer, w: Buffer, y: Buffer) -> None:
+        with b.loop(4, "g") as g:
+            size = symbolic.minimum(30 - 8 * g, 8) + overlap
+            rest = size - symbolic.floordiv(size, 4) * 4
+            with b.loop(rest, "i") as i:
+                at = 8 * g + symbolic.floordiv(size, 4) * 4 + i
+                b.store(y, (at,), b.mul(b.load(x, (at,)), 2))
+
+    kernel, x, y = kernel_of(blocks, (40,))
+    assert may_overwrite(kernel, x, y) is not bool(overlap)
