@@ -3,13 +3,12 @@
 `TEXT_ROWS` are taken where an operand is text (or another value of the host), whatever the operator
 means for numbers.
 
-Source: ONNX operator reference (String*, RegexFullMatch, Cast, Equal, TfIdfVectorizer); RE2's syntax of regular expressions.
+Source: ONNX operator reference (String*, RegexFullMatch, Cast, Equal, TfIdfVectorizer).
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final
@@ -24,6 +23,9 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.host import as_text
+from tilewright.compiler.frontends.onnx.regular_expressions import (
+    regular_expression,
+)
 from tilewright.compiler.frontends.onnx.row import Result, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Held
@@ -45,48 +47,6 @@ def each(function: Callable[[str], Any], x: Values, dtype: Any = object) -> Valu
     return found.reshape(x.shape)
 
 
-_ASCII_CLASSES: Final = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "ascii": r"\x00-\x7f",
-    "blank": r"\t ",
-    "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": r"!-/:-@\[-`{-~",
-    "space": r"\t\n\v\f\r ",
-    "upper": "A-Z",
-    "word": "0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-}
-_OF_RE2: Final = re.compile(r"\\.|\[:(\w+):\]|.", re.DOTALL)
-
-
-def regular_expression(pattern: str) -> re.Pattern[str]:
-    r"""One of RE2 as one of Python: its classes (`\w`, `[[:alpha:]]`) are of ASCII, `\z` ends a text.
-
-    Raises: ModelError for what is none; UnsupportedError for classes of Unicode.
-    """
-
-    def written(match: re.Match[str]) -> str:
-        token, name = match.group(), match.group(1)
-        if token in (r"\p", r"\P"):
-            raise UnsupportedError(
-                f"pattern '{pattern}' has a class of Unicode's characters",
-                hint="write its characters, as in [a-zA-Z]",
-            )
-        if token == r"\z":
-            return r"\Z"
-        return _ASCII_CLASSES.get(name, token) if name else token
-
-    try:
-        return re.compile(_OF_RE2.sub(written, pattern), re.ASCII)
-    except re.error as error:
-        raise ModelError(f"pattern '{pattern}' is not a regular expression") from error
-
-
 def _concat_text(call: Call) -> Result:
     shape = broadcast_shapes(call.shape(0), call.shape(1))
     return call.on_host(lambda x, y: (np.asarray(x + y, object),), [shape])
@@ -102,7 +62,7 @@ def _full_match(call: Call) -> Result:
     compiled = regular_expression(call.string("pattern", ""))
 
     def match(x: Values) -> Sequence[object]:
-        return (each(lambda text: compiled.fullmatch(text) is not None, x, np.bool_),)
+        return (each(compiled.matches, x, np.bool_),)
 
     return call.on_host(match, [TensorType(dtypes.bool_, call.shape(0))])
 

@@ -7,8 +7,8 @@ Source: onnxruntime's contributed operators (com.microsoft, Tokenizer).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +16,13 @@ import numpy as np
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.automata import Automaton
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.regular_expressions import (
+    regular_expression,
+)
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Result, Row, row
-from tilewright.compiler.frontends.onnx.strings import Values, regular_expression
+from tilewright.compiler.frontends.onnx.strings import Values
 
 _BEGIN: Final = "\x02"
 _END: Final = "\x03"
@@ -27,11 +31,8 @@ Pieces = Callable[[str], list[str]]
 
 def _tokenizer(call: Call) -> Result:
     """The tokens of every string, as many as the longest row has; shorter rows are padded behind."""
-    pieces, least = _pieces(call), call.integer("mincharnum")
+    tokens = _pieces(call, call.integer("mincharnum"))
     padding, has_marks = call.string("pad_value"), bool(call.integer("mark"))
-
-    def tokens(text: str) -> list[str]:
-        return [piece for piece in pieces(text) if len(piece) >= least]
 
     def tokenize(x: Values) -> Sequence[object]:
         rows = [tokens(text) for text in x.flat]
@@ -53,28 +54,41 @@ def _padded(rows: Sequence[Sequence[str]], padding: str) -> np.ndarray[Any, Any]
     return found
 
 
-def _pieces(call: Call) -> Pieces:
+def _pieces(call: Call, least: int) -> Pieces:
     """What cuts a string: characters, what stands between separators, or what an expression matches."""
-    separators, expression = (
-        call.attributes.strings("separators"),
-        call.attributes.string("tokenexp"),
-    )
-    if call.integer("mincharnum") < 1:
+    separators = list(call.attributes.strings("separators") or ())
+    expression = call.attributes.string("tokenexp")
+    if least < 1:
         raise ModelError("attribute 'mincharnum' is not positive")
     if not separators and not expression:
         raise ModelError("attributes 'separators' and 'tokenexp' are missing")
-    if expression:
-        compiled = regular_expression(expression)
-        return lambda text: [match.group() for match in compiled.finditer(text)]
-    if list(separators or ()) == [""]:
+    # Where there are separators, nobody looks at the expression.
+    if separators == [""] or (expression == "." and not separators):
+        if least > 1:
+            raise ModelError("attribute 'mincharnum' is above 1, and tokens are characters")
         return list
-    cutting = [regular_expression(separator) for separator in separators or ()]
-    if any(each.match("") for each in cutting):
+    if not separators:
+        return partial(_matches, regular_expression(expression or ""), least)
+    cutting = [regular_expression(separator) for separator in separators]
+    if any(each.may_be_empty for each in cutting):
         raise UnsupportedError("a separator matches nothing at all")
-    return lambda text: _between(cutting, text)
+    return lambda text: [piece for piece in _between(cutting, text) if len(piece) >= least]
 
 
-def _between(separators: Sequence[re.Pattern[str]], text: str) -> list[str]:
+def _matches(expression: Automaton, least: int, text: str) -> list[str]:
+    """The matches that are long enough; behind the first character of another, the next may begin."""
+    tokens, found = list[str](), expression.find(text, 0)
+    while found is not None:
+        begin, end = found
+        if end - begin >= least:
+            tokens.append(text[begin:end])
+        else:
+            end = begin + 1
+        found = expression.find(text, end)
+    return tokens
+
+
+def _between(separators: Sequence[Automaton], text: str) -> list[str]:
     """What is left when every separator is cut out of what the one before it left."""
     left = [text]
     for separator in separators:
@@ -82,10 +96,12 @@ def _between(separators: Sequence[re.Pattern[str]], text: str) -> list[str]:
     return left
 
 
-def _cut(separator: re.Pattern[str], text: str) -> list[str]:
-    begins = [0, *(match.end() for match in separator.finditer(text))]
-    ends = [*(match.start() for match in separator.finditer(text)), len(text)]
-    return [text[a:b] for a, b in zip(begins, ends, strict=True) if a < b]
+def _cut(separator: Automaton, text: str) -> list[str]:
+    pieces, begin = list[str](), 0
+    while (found := separator.find(text, begin)) is not None:
+        pieces.append(text[begin : found[0]])
+        begin = found[1]
+    return [piece for piece in (*pieces, text[begin:]) if piece]
 
 
 TEXT_ROWS: Final[tuple[Row, ...]] = (row("Tokenizer", _tokenizer, domain=MICROSOFT),)

@@ -99,6 +99,9 @@ def test_a_pattern_has_to_match_all_of_a_string() -> None:
         (r"\d", ["3", "\u0663"], [True, False]),
         ("[[:alpha:][:digit:]]+", ["aZ9", "a:"], [True, False]),
         (r"a\z", ["a", "a\n"], [True, False]),
+        ("[[:^digit:]]*", ["a", "1"], [True, False]),
+        ("(?i)é", ["É", "e"], [True, False]),
+        ("a$", ["a", "a\n"], [True, False]),
     ],
 )
 def test_classes_of_patterns_are_those_of_ascii(

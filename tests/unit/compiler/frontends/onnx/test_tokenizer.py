@@ -34,6 +34,16 @@ def model(rank: int, **attributes: object) -> ModelProto:
         {"tokenexp": "(a)|[b-z]+", "mincharnum": 2},
         {"tokenexp": "[[:alpha:]]b|[^a-z]"},
         {"tokenexp": "a.b\\z"},
+        {"tokenexp": "a|ab"},
+        {"tokenexp": "a+?"},
+        {"tokenexp": "ab|bc1?|b", "mincharnum": 2},
+        {"tokenexp": "ab|bcab", "mincharnum": 3},
+        {"tokenexp": "\\b\\w*"},
+        {"tokenexp": "."},
+        {"tokenexp": "(?s:.)"},
+        {"tokenexp": "a", "separators": ["b"]},
+        {"separators": ["a|ab"]},
+        {"separators": ["b+?|^a", "c$"]},
     ],
 )
 @pytest.mark.parametrize("mark", [0, 1])
@@ -43,6 +53,7 @@ def model(rank: int, **attributes: object) -> ModelProto:
         ["a1b22c  é9 foo_bar", "", "abcabc"],
         [["a, bb ,ccc"], ["zz"]],
         ["", ""],
+        ["xabyaz", "aab", "ab abc"],
         [["ab abc"], ["éa ébb"], ["a\nb"]],
     ],
 )
@@ -67,6 +78,8 @@ def test_tokens_are_those_of_onnxruntime(
         ({"separators": ["a*"]}, "a separator matches nothing at all"),
         ({"tokenexp": "\\pL"}, "a class of Unicode"),
         ({"tokenexp": "a", "mincharnum": 0}, "not positive"),
+        ({"tokenexp": ".", "mincharnum": 2}, "tokens are characters"),
+        ({"separators": ["\\b"]}, "a separator matches nothing at all"),
     ],
 )
 def test_what_has_no_meaning_is_refused(
