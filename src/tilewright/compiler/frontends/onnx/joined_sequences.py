@@ -55,8 +55,10 @@ def joined(e: NodeMaker, held: Held, item: TensorType, axis: int) -> JoinedSeque
 
 
 def pieces(e: NodeMaker, x: Tensor, axis: int, sizes: Tensor) -> JoinedSequence:
-    """An axis split into pieces of these sizes, which add up to it."""
+    """An axis split into pieces of these sizes, none below zero, which add up to it."""
     sizes = e.cast(sizes, dtypes.i64)
+    least = e.op("reduce_min", e.concat([sizes, e.dims((0,))], 0), axes=(0,), keepdims=True)
+    control.require(e, least, 0, "least")
     total = e.op("reduce_sum", sizes, axes=(0,), keepdims=True)
     control.require(e, e.op("equal", total, e.dim(x.shape[axis])), 1, "whole")
     return JoinedSequence(x, sizes, axis, (sizes,))

@@ -104,6 +104,30 @@ def test_an_axis_is_split_as_data_says(axis: int, sizes: list[int]) -> None:
         run(text, X, np.array([1, 9]), np.array(0))
 
 
+SPLIT = """graph (float[N] x, int64[K] sizes) => (float[M] y, int64 k) {
+    s = SplitToSequence<axis = 0>(x, sizes)
+    k = SequenceLength(s)
+    y = ConcatFromSequence<axis = 0>(s)
+}"""
+
+
+@pytest.mark.parametrize("sizes", [[-1, 5], [3, -1, 2], [5, -1], [-4, 9, -1]])
+def test_pieces_of_a_size_below_zero_fail_the_call(sizes: list[int]) -> None:
+    x = np.arange(4, dtype=np.float32)
+    with pytest.raises(
+        InputError, match=f"the data gives size {min(sizes)}, expected at least 0"
+    ):
+        run(SPLIT, x, np.array(sizes))
+
+
+@pytest.mark.parametrize("sizes", [[0, 4], [4], [4, 0, 0]])
+def test_pieces_may_be_empty(sizes: list[int]) -> None:
+    x = np.arange(4, dtype=np.float32)
+    y, k = run(SPLIT, x, np.array(sizes))
+    np.testing.assert_array_equal(y, x)
+    assert k == len(sizes)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize("constant", [False, True])
 def test_an_axis_is_split_into_pieces_of_one_size(size: int, *, constant: bool) -> None:
