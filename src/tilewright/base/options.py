@@ -130,21 +130,25 @@ def mapping_option(name: str, value: object, example: str) -> Mapping[str, objec
     return cast("Mapping[str, object]", members)
 
 
-def values_option(name: str, value: object) -> Mapping[str, object]:
-    """Values by input.  Raises: UserError naming the one that is no array."""
+def values_option(name: str, value: object) -> Mapping[str, np.ndarray]:
+    """Arrays by input; numbers and lists of them become arrays.  Raises: UserError naming what becomes none."""
     given = mapping_option(name, value, "{'shape': [1, 128]}")
-    for key, item in given.items():
-        is_array = hasattr(item, "__array__") or hasattr(item, "__dlpack__")
-        if not is_array and not _is_numbers(item):
-            raise wrong(f"{name}['{key}']", item, "an array of numbers")
-    return given
+    return {key: _array(f"{name}['{key}']", item) for key, item in given.items()}
 
 
-def _is_numbers(value: object) -> bool:
+def _array(name: str, value: object) -> np.ndarray:
+    """Raises: UserError for what holds other than numbers (text, objects, dates, records)."""
+    is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
-        return not isinstance(value, str) and np.asarray(value).dtype.kind in "biufc"
-    except ValueError:  # rows of different lengths
-        return False
+        array = np.from_dlpack(cast("Any", value)) if is_foreign else np.asarray(value)
+    except (
+        Exception
+    ) as error:  # of rows of different lengths, and whatever an array of others raises
+        raise wrong(name, value, "an array of numbers") from error
+    # Types of ml_dtypes are `V`, as records are, which have names.
+    if array.dtype.kind not in "biufcV" or array.dtype.names is not None:
+        raise wrong(name, value, "an array of numbers")
+    return array
 
 
 def shapes_option(name: str, value: object) -> Mapping[str, tuple[int | str, ...]]:

@@ -81,7 +81,7 @@ class CompileOptions:
     schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
 
     def __post_init__(self) -> None:
-        """Raises: UserError for numbers out of range."""
+        """Brings what is known of inputs to one form.  Raises: UserError for numbers out of range."""
         if self.opt_level is not None:
             check_opt_level(self.opt_level)
         check_schedules(self.schedules)
@@ -89,9 +89,11 @@ class CompileOptions:
         count_option("threads", self.threads, most=THREAD_LIMIT)
         count_option("jobs", self.jobs)
         if self.input_shapes is not None:
-            shapes_option("input_shapes", self.input_shapes)
+            shapes = shapes_option("input_shapes", self.input_shapes)
+            object.__setattr__(self, "input_shapes", shapes)
         if self.input_values is not None:
-            values_option("input_values", self.input_values)
+            values = values_option("input_values", self.input_values)
+            object.__setattr__(self, "input_values", values)
         for target in self.targets:
             target.checked()  # of which every back end knows every word from here on
 

@@ -151,8 +151,9 @@ def test_input_shapes_fix_and_name_dimensions() -> None:
         tw.compile(scale_and_shift(), input_shapes={"q": [1]})
 
 
-def test_inputs_may_be_fixed_to_values() -> None:
-    model = tw.compile(scale_and_shift(), input_values={"scale": SCALE})
+@pytest.mark.parametrize("scale", [SCALE, SCALE.tolist(), tuple(SCALE.tolist())])
+def test_inputs_may_be_fixed_to_values(scale: object) -> None:
+    model = tw.compile(scale_and_shift(), input_values={"scale": scale})
     assert [name for name, _, _ in model.inputs] == ["x"]
     check(model(X))
 

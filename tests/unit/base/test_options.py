@@ -18,8 +18,38 @@ from tilewright.base.options import (
     path_option,
     real_option,
     sizes_option,
+    values_option,
 )
 from tilewright.runtime import native
+
+
+class Refusing:
+    """An array of a library that does not hand it out."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise RuntimeError("it is elsewhere")
+
+
+class Elsewhere:
+    """An array of a library that speaks DLPack alone."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "value", [[5, 6], (5, 6), np.array([5, 6]), Elsewhere(np.array([5, 6]))]
+)
+def test_values_of_inputs_become_arrays(value: object) -> None:
+    found = values_option("input_values", {"x": value})["x"]
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [5, 6]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +116,20 @@ def test_what_makes_no_sense_is_said(check: Callable[[], object], expected: str)
         (
             {"input_values": {"x": [[1], [1, 2]]}},
             r"input_values\['x'\] is .*, expected an array",
+        ),
+        *(
+            (
+                {"input_values": {"x": value}},
+                r"(?s)input_values\['x'\] is .*, expected an array",
+            )
+            for value in (
+                np.array(["a"]),
+                np.array([None]),
+                np.zeros(2, "i8,f4"),
+                np.zeros(2, "M8[s]"),
+                {1, 2},
+                Refusing(),
+            )
         ),
         ({"input_shapes": {"x": (10**30, 20)}}, "axis 0 of input_shapes"),
     ],

@@ -69,7 +69,7 @@ def test_options_that_decide_are_told(tmp_path: Path) -> None:
     value = np.ones(3, np.float32)
     model = tw.compile(
         scale_and_shift(),
-        input_shapes={"x": (4, 3)},
+        input_shapes={"x": (np.int64(4), 3)},
         input_values={"scale": value},
         check_indices=False,
         threads=3,

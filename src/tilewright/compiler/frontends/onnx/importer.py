@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -64,6 +63,7 @@ from tilewright.compiler.frontends.onnx.signature import (
     InputShapes,
     InputValues,
     described,
+    fixed_value,
 )
 from tilewright.compiler.frontends.onnx.tensors import (
     sparse_to_array,
@@ -224,16 +224,7 @@ class Importer:
 
     def _fixed(self, value: Value) -> Tensor:
         """An input that the caller gave a value, as a constant of the type it has."""
-        array = np.asarray(self._input_values[value.name], value.type.dtype.numpy)
-        fits = array.ndim == value.type.rank and all(
-            not isinstance(d, int) or d == n
-            for d, n in zip(value.type.shape, array.shape, strict=True)
-        )
-        if not fits:
-            raise UserError(
-                f"input_values has shape {list(array.shape)}, expected {value.type}",
-                location=f"input '{value.name}'",
-            )
+        array = fixed_value(value.name, self._input_values[value.name], value.type)
         return self.maker.constant(array, value.name)
 
     def _outputs(self, proto: GraphProto, scope: Scope) -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final, final
 
+import numpy as np
 from numpy.typing import ArrayLike
 from onnx import TensorShapeProto, TypeProto, ValueInfoProto
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean, identifier, unique
@@ -227,3 +229,42 @@ def type_proto(type_: TensorType, code: int) -> TypeProto:
         else:
             added.dim_param = str(dim)
     return proto
+
+
+def fixed_value(name: str, value: ArrayLike, type_: TensorType) -> np.ndarray:
+    """The value that a caller gives an input, as an array of the type it has.
+
+    Raises: UserError for another shape, and for numbers that the type does not hold.
+    """
+    given = np.asarray(value)
+    fits = given.ndim == type_.rank and all(
+        not isinstance(d, int) or d == n
+        for d, n in zip(type_.shape, given.shape, strict=True)
+    )
+    location = f"input '{name}'"
+    if not fits:
+        raise UserError(
+            f"input_values has shape {list(given.shape)}, expected {type_}",
+            location=location,
+        )
+    # Types of inputs hold no complex numbers.
+    is_complex = given.dtype.kind == "c"
+    with np.errstate(all="ignore"):  # the result is looked at
+        array = (np.real(given) if is_complex else given).astype(type_.dtype.numpy)
+    if is_complex or not _holds(array, given, type_.dtype):
+        raise UserError(
+            f"input_values has numbers of {given.dtype} that {type_.dtype} does not hold",
+            location=location,
+        )
+    return array
+
+
+def _holds(array: np.ndarray, given: np.ndarray, dtype: DType) -> bool:
+    """Whether numbers came through a cast: integers as they are, others but for rounding."""
+    if array.dtype == given.dtype:
+        return True
+    if not dtype.is_float:
+        whole = array.astype(np.int64) if array.dtype.kind == "V" else array
+        return np.array_equal(whole, given)
+    wide = given.astype(np.float64)
+    return bool(np.all(np.isfinite(array.astype(np.float64)) | ~np.isfinite(wide)))

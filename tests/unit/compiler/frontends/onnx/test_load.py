@@ -125,7 +125,31 @@ def test_input_values_turn_inputs_into_constants() -> None:
     assert str(graph.outputs[0].type) == "f32[3, 2]"
 
 
-@pytest.mark.parametrize("values", [{"t": [1]}, {"s": [[1, 2]]}, {"s": [1, 2, 3]}])
+@pytest.mark.parametrize(
+    "value", [[3.0, 2.0], np.array([3, 2], np.uint8), [[True], [False]], [np.inf, np.nan]]
+)
+def test_input_values_take_the_type_of_the_input(value: object) -> None:
+    shape = ",".join(map(str, np.shape(value)))
+    model = onnx_models.parse(
+        f"graph (float[{shape}] x) => (float[{shape}] y) {{ y = Identity(x) }}"
+    )
+    (found,) = evaluate(load(model, input_values={"x": value}), [])
+    np.testing.assert_array_equal(found, np.asarray(value, np.float32))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"t": [1]},
+        {"s": [[1, 2]]},
+        {"s": [1, 2, 3]},
+        {"s": [3.5, 2]},
+        {"s": [np.nan, 2]},
+        {"s": [3j, 2]},
+        {"s": np.array([(1 << 64) - 3, 2], np.uint64)},
+        {"x": np.full((2, 3), 1e300)},
+    ],
+)
 def test_input_values_that_do_not_fit_are_refused(values: dict[str, object]) -> None:
     model = onnx_models.parse(
         "graph (float[2, 3] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }"
