@@ -60,24 +60,27 @@ def _replace(module: Any, node: Any) -> None:
     of_score, of_mask = (*rest, (), ())[:2]
     inputs = (query, key, value, *of_score, *of_mask)
     scores, masks = (getattr(module, str(x.target)) for x in (score, block_mask[-1]))
-    users = {int(user.args[1]): user for user in node.users}
+    users = [(int(user.args[1]), user) for user in node.users]
     attention = _Attention(
         scores, masks, scale, _gives_first(scores), _gives_ones(masks),
-        frozenset(place for place, user in users.items() if user.users),
+        frozenset(place for place, user in users if user.users),
     )  # fmt: skip
 
-    if attention.keeps_scores and attention.wanted <= {0}:
+    if not attention.wanted:
+        results: Sequence[Any] = ()
+    elif attention.keeps_scores and attention.wanted <= {0}:
         results = [_whole(module, node, attention, (query, key, value), of_mask)]
     else:
         results = _inlined(
             module, node, inputs, lambda held: _attended(attention, held, len(of_score))
         )
     made = dict(zip(sorted(attention.wanted), results, strict=True))
-    for place, user in users.items():
-        if place in made:
+    for place, user in users:
+        is_wanted = bool(user.users)
+        if is_wanted:
             user.replace_all_uses_with(made[place])
         module.graph.erase_node(user)
-        if place in made:
+        if is_wanted:
             made[place].name = user.name  # outputs of a program are known by it
     module.graph.erase_node(node)
     for graph in {score, block_mask[-1]}:
