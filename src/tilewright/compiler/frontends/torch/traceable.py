@@ -83,11 +83,12 @@ def _combinations(input: Held, r: int = 2, with_replacement: bool = False) -> He
 
 
 def _narrowed(input: Held, dim: int, start: Held, length: int) -> Held:
-    """A part whose first place is data; it may count from the end."""
+    """A part whose first place is data; it may count from the end, and before the first element it stays out of range."""
     torch = _torch()
     if not border.is_instance(start, "Tensor") or not isinstance(length, int):
         return NotImplemented
-    first = torch.where(start < 0, start + input.shape[dim], start)
+    size = input.shape[dim]
+    first = torch.where((start < 0) & (start >= -size), start + size, start)
     places = first.reshape(1) + torch.arange(length, device=input.device)
     return input.index_select(dim, places)
 
