@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -173,6 +174,73 @@ def test_a_call_that_breaks_what_torch_took_for_granted_fails() -> None:
         model(torch.randn(9))
 
 
+# --- sizes of 0 and 1 ---------------------------------------------------------------------------
+
+
+def fails(function: Any, example: Any, call: Any) -> None:
+    """A call of another first size, which torch itself may only answer with another shape, is refused."""
+    rows = ({0: Dim.DYNAMIC},)
+    model = tw.compile(module_of(function), args=(example,), dynamic_shapes=rows)
+    torch.testing.assert_close(model(example), function(example))
+    with pytest.raises(tw.InputError, match="sizes do not agree"):
+        model(call)
+
+
+SQUEEZED: dict[str, Callable[[Any], Any]] = {
+    "axis": lambda x: x.squeeze(0) + 1,
+    "axes": lambda x: x.unsqueeze(0).squeeze((0, 1)) + 1,
+    "all": lambda x: x.squeeze() * 2,
+    "joined": lambda x: torch.cat([x, x[:, :1].squeeze(0).reshape(-1, 1)], 1) * 2,
+    "in place": lambda x: (x * 2).squeeze_(0),
+    "found places": lambda x: (x[:, 0] > 0).nonzero().squeeze(),
+}
+
+
+@pytest.mark.parametrize("form", SQUEEZED)
+def test_a_size_of_1_fails_the_call_where_ranks_would_differ(form: str) -> None:
+    fails(SQUEEZED[form], torch.ones(5, 2), torch.ones(1, 2))
+
+
+def test_a_size_that_no_squeeze_asks_for_may_be_0_and_1() -> None:
+    def squeezed(x: Any) -> Any:
+        return x.squeeze(1), x.unsqueeze(0).squeeze(0), x.squeeze(()) * 2
+
+    calls = [(torch.randn(n, 3, 1),) for n in (5, 1, 0)]
+    same(squeezed, calls, ({0: Dim.DYNAMIC},))
+    same(
+        lambda x: x.squeeze(0) + 1,
+        [(torch.randn(n, 2),) for n in (5, 0)],
+        ({0: Dim.DYNAMIC},),
+    )
+
+
+EXTREMES: dict[str, Callable[[Any], Any]] = {
+    "amax": lambda x: x.amax(0),
+    "amin of all": lambda x: x.amin(),
+    "argmax": lambda x: x.argmax(0),
+    "argmin of all": lambda x: x.argmin(),
+    "max": lambda x: x.max(0)[1],
+    "aminmax": lambda x: x.aminmax(dim=0)[0],
+    "largest norm": lambda x: torch.linalg.vector_norm(x, float("inf"), 0),
+    "mode": lambda x: x.mode(0)[0],
+    "joined": lambda x: torch.cat([x, x]).amax(0),
+}
+
+
+@pytest.mark.parametrize("form", EXTREMES)
+def test_an_extreme_of_no_element_fails_the_call(form: str) -> None:
+    fails(EXTREMES[form], torch.randn(5, 2), torch.randn(0, 2))
+
+
+def test_statistics_of_no_element_that_torch_has() -> None:
+    def statistics(x: Any) -> Any:
+        bytes_ = (x > 0).to(torch.uint8)
+        wide = x.amax(1), x.argmin(1), x.max(1)[1]
+        return *wide, bytes_.all(0), bytes_.any(0), (x > 0).all(), x.logsumexp(0), x.prod(0)
+
+    same(statistics, [(torch.randn(n, 3),) for n in (5, 1, 0)], ({0: Dim.DYNAMIC},))
+
+
 # --- attention by functions ---------------------------------------------------------------------
 
 flexible = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -236,7 +304,59 @@ def test_plain_masks_of_places_leave_attention_whole() -> None:
     assert any(node.op == "attention" for node in graph.nodes)
 
 
+class AddedTo(nn.Module):
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return flexible.flex_attention(q, k, v, score_mod=self.score) + q
+
+    score: Any = None
+
+
+@pytest.mark.parametrize("score", [None, capped])
+def test_results_of_attention_that_are_taken_twice_or_not_at_all(score: Any) -> None:
+    module = AddedTo().eval()
+    module.score = score
+    given = tuple(torch.randn(1, 2, 5, 4) for _ in range(3))
+    wanted = module(*given)
+
+    def found(change: Callable[[Any, Any, Any], None]) -> Any:
+        exported = torch.export.export(module, given)
+        graph = exported.graph
+        (item,) = (
+            n for n in graph.nodes if n.target is operator.getitem and n.args[1] == 0
+        )
+        change(graph, item, next(iter(item.users)))
+        exported.graph_module.recompile()
+        return tw.compile(exported)(*given)
+
+    def twice(graph: Any, item: Any, added: Any) -> None:
+        with graph.inserting_after(item):
+            again = graph.call_function(operator.getitem, (item.args[0], 0))
+        again.meta = dict(item.meta)
+        added.args = (item, again)
+
+    def never(graph: Any, item: Any, added: Any) -> None:
+        (query,) = (x for x in added.args if x is not item)
+        added.args = (query, query)
+
+    torch.testing.assert_close(found(twice), 2 * (wanted - given[0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found(never), 2 * given[0])
+
+
 # --- distances, views, numbers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_narrow_part_that_lies_outside_fails_the_call(length: int) -> None:
+    def narrow(x: Any, at: Any) -> Any:
+        return torch.narrow(x, 0, at, length) * 1
+
+    x, rows = torch.arange(5.0), torch.tensor
+    model = tw.compile(module_of(narrow), args=(x, rows(1)))
+    for start in (-5, -2, 3):
+        torch.testing.assert_close(model(x, rows(start)), narrow(x, rows(start)))
+    for start in (-11, -7, -6, 5, 6):
+        with pytest.raises(tw.InputError, match="out of range"):
+            model(x, rows(start))
 
 
 def test_distances_of_as_many_rows_as_a_call_or_the_data_says() -> None:

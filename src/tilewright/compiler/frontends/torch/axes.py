@@ -58,6 +58,22 @@ def keep_within(e: NodeMaker, start: Dim, count: Dim, size: Dim) -> None:
     e.assume(symbolic.minimum(start + count, size), start + count)
 
 
+def keep_filled(e: NodeMaker, size: Dim) -> None:
+    """Have a call fail where an axis has no element."""
+    low = symbolic.bounds(size)[0]
+    if low is None or low < 1:
+        e.assume(symbolic.maximum(size, 1), size)
+
+
+def keep_unlike_one(e: NodeMaker, size: Dim) -> None:
+    """Have a call fail where a size is 1 that torch has taken for another."""
+    low = symbolic.bounds(size)[0]
+    if isinstance(size, int) or (low is not None and low > 1):
+        return
+    distance = symbolic.maximum(size - 1, 1 - size)
+    e.assume(symbolic.maximum(distance, 1), distance)
+
+
 def slice_start(start: Dim, size: Dim) -> Dim:
     """Where a slice begins, counted from the front; not before the axis, and not behind it where that is known."""
     low = symbolic.bounds(start)[0]

@@ -19,9 +19,11 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import (
+    axes_of,
     axis_of,
     from_front,
     is_within,
+    keep_unlike_one,
     keep_within,
     normal,
     slice_start,
@@ -281,8 +283,8 @@ def _check_reach(
         for amount in amounts:
             if room is None or (isinstance(amount, int) and isinstance(room, int)):
                 continue
-            low, spare = symbolic.bounds(amount)[1], symbolic.bounds(room - amount)[0]
-            if (low is None or low > 0) and (spare is None or spare < 0):
+            most, spare = symbolic.bounds(amount)[1], symbolic.bounds(room - amount)[0]
+            if (most is None or most > 0) and (spare is None or spare < 0):
                 e.assume(symbolic.minimum(amount, room), amount)
 
 
@@ -386,8 +388,14 @@ def _strided(call: Call) -> Tensor:
 
 
 def _squeezed(call: Call) -> Tensor:
-    call.argument("dim")
-    return call.maker.reshape(call.tensor(), call.shape())
+    """Without axes of size 1, which torch has found; one more in a call would take away one more axis."""
+    x = call.tensor()
+    axes = axes_of(call, x.rank)
+    if call.operation.arguments.get("dim") == ():
+        axes = ()
+    for axis in axes:
+        keep_unlike_one(call.maker, x.shape[axis])
+    return call.maker.reshape(x, call.shape())
 
 
 def _shuffled(call: Call) -> Tensor:

@@ -19,7 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axes_of, axis_of
+from tilewright.compiler.frontends.torch.axes import axes_of, axis_of, keep_filled
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Build, Row, row
@@ -91,16 +91,19 @@ def extreme(call: Call, op: str, axes: Sequence[int]) -> Tensor:
     """One extreme along axes of `self`.  Raises: UnsupportedError where there is nothing to choose from."""
     e, x = call.maker, call.tensor()
     keep = call.flag("keepdim")
-    _refuse_empty(x, axes)
+    _refuse_empty(e, x, axes)
     if x.dtype.is_bool:
         found = reduced(e, op, e.cast(x, dtypes.u8), axes, keep=keep)
         return to_bool(e, found)
     return reduced(e, op, x, axes, keep=keep)
 
 
-def _refuse_empty(x: Tensor, axes: Sequence[int]) -> None:
+def _refuse_empty(e: NodeMaker, x: Tensor, axes: Sequence[int]) -> None:
+    """Have calls fail that give nothing to choose from.  Raises: UnsupportedError where none has something."""
     if any(x.shape[axis] == 0 for axis in axes):
         raise UnsupportedError("an extreme of no element")
+    for axis in axes:
+        keep_filled(e, x.shape[axis])
 
 
 def _extreme_and_place(op: str, places: str) -> Build:
@@ -130,9 +133,9 @@ def _arg(op: str) -> Build:
             return e.scalar(0, dtypes.i64)
         if call.has("dim"):
             axis = axis_of(call, x.rank)
-            _refuse_empty(x, (axis,))
+            _refuse_empty(e, x, (axis,))
             return _place(call, op, axis)
-        _refuse_empty(x, range(x.rank))
+        _refuse_empty(e, x, range(x.rank))
         count: Dim = 1
         for size in x.shape:
             count = count * size
@@ -164,9 +167,8 @@ def _some(op: str) -> Build:
             found = e.full(op == "reduce_min", dtypes.u8, empty.shape)
         else:
             found = reduced(e, op, bits, axes, keep=call.flag("keepdim"))
-        return (
-            e.cast(found, call.dtype()) if call.dtype() == dtypes.u8 else to_bool(e, found)
-        )
+        # Where a call has none, the least of no bytes is the largest byte.
+        return e.cast(to_bool(e, found), call.dtype())
 
     return build
 
@@ -250,7 +252,7 @@ def _vector_norm(call: Call) -> Tensor:
     order = float(call.number("ord" if "ord" in call.operation.arguments else "p", 2.0))
     zero = e.scalar(0, x.dtype)
     if math.isinf(order):
-        _refuse_empty(x, axes)
+        _refuse_empty(e, x, axes)
         op = "reduce_max" if order > 0 else "reduce_min"
         return call.finish(reduced(e, op, size, axes, keep=keep))
     if order == 0:
