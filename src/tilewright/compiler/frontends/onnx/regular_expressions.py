@@ -285,9 +285,9 @@ class _Reader:
     def _next(self) -> str:
         return self._pattern[self._place : self._place + 1]
 
-    def _wrong(self, what: str) -> ModelError:
+    def _wrong(self, reason: str) -> ModelError:
         return ModelError(
-            f"pattern '{self._pattern}' is not a regular expression: {what}, at {self._place}"
+            f"pattern '{self._pattern}' is not a regular expression: {reason}, at {self._place}"
         )
 
 

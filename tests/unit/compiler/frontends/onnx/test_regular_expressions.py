@@ -135,7 +135,7 @@ def test_forms_mean_what_they_mean_in_onnxruntime(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "what"),
+    ("pattern", "message"),
     [
         (r"(a)\1", "has no other meaning"),
         ("(?P<n>a)(?P=n)", "begins no group"),
@@ -145,13 +145,13 @@ def test_forms_mean_what_they_mean_in_onnxruntime(pattern: str) -> None:
         ("a{1001}", "not of 0 to 1000 times"),
     ],
 )
-def test_what_re2_refuses_is_refused_in_words(pattern: str, what: str) -> None:
-    with pytest.raises(ModelError, match=f"is not a regular expression: .*{what}"):
+def test_what_re2_refuses_is_refused_in_words(pattern: str, message: str) -> None:
+    with pytest.raises(ModelError, match=f"is not a regular expression: .*{message}"):
         regular_expression(pattern)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "what"),
+    ("pattern", "message"),
     [
         (r"\pL", "a class of Unicode"),
         (r"[\P{Greek}]", "a class of Unicode"),
@@ -159,6 +159,6 @@ def test_what_re2_refuses_is_refused_in_words(pattern: str, what: str) -> None:
         ("(" * 200 + ")" * 200, "groups inside one another"),
     ],
 )
-def test_what_is_not_supported_is_said(pattern: str, what: str) -> None:
-    with pytest.raises(UnsupportedError, match=what):
+def test_what_is_not_supported_is_said(pattern: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
         regular_expression(pattern)
