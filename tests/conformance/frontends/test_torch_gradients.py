@@ -130,6 +130,27 @@ class Learner(nn.Module):
         return func.functional_call(self.inner, held, (x,)), slopes
 
 
+class MaskedAttention(nn.Module):
+    """The gradients of an attention for queries, keys and values."""
+
+    def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+        def total(q: Any, k: Any, v: Any) -> Any:
+            return f.scaled_dot_product_attention(q, k, v, attn_mask=mask).sin().sum()
+
+        return func.grad(total, argnums=(0, 1, 2))(q, k, v)
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_rows_that_see_nothing_have_no_part_in_a_gradient(is_added: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 2, 5, 7), torch.randn(1, 2, 3, 7), torch.randn(1, 2, 3, 7)
+    mask = torch.rand(1, 1, 5, 3) > 0.3
+    mask[..., 0, :] = False
+    mask[..., 1, :] = True
+    given = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf) if is_added else mask
+    same(MaskedAttention(), q, k, v, given)
+
+
 def test_a_module_learns_while_it_runs() -> None:
     same(Learner(), torch.randn(3, 4), torch.randn(3, 2))
 

@@ -288,7 +288,8 @@ def _of_attention(  # noqa: PLR0913 - the schema has that many
         scores = scores.masked_fill(~seen, -math.inf)
     if attn_mask is not None:
         scores = scores + attn_mask
-    shares = scores.softmax(-1)
+    # Rows that see nothing have shares of 0.
+    shares = torch.ops.aten._safe_softmax(scores, -1)
     of_shares = gradient @ value.mT
     of_scores = shares * (of_shares - (of_shares * shares).sum(-1, keepdim=True)) * factor
     return of_scores @ key, of_scores.mT @ query, shares.mT @ gradient

@@ -8,11 +8,11 @@ alone has failed; sizes are those of the arguments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.kept_attributes import unchanged_attributes
 
 # Torch's modules and tensors have no types that we see.
 Held = Any
@@ -46,25 +46,9 @@ def differentiated(model: Any, args: Sequence[object], kwargs: Mapping[str, obje
 
     examples = [*(t.detach() for t in tensors.values()), *(leaves[i] for i in places)]
     trace = border.load("torch.fx.experimental.proxy_tensor").make_fx
-    with torch.no_grad(), _unchanged(model):
+    with torch.no_grad(), unchanged_attributes(model):
         traced = trace(run, tracing_mode="fake")(*examples)
     return _module(model, list(tensors), traced, places, shapes[-1])
-
-
-@contextmanager
-def _unchanged(model: Any) -> Generator[None]:
-    """Attributes stay what they are.  Raises: TypeError where they do not."""
-    before = [(module, dict(vars(module))) for module in model.modules()]
-    yield
-    changed: list[str] = []
-    for module, held in before:
-        now = vars(module)
-        lost = [name for name in now if name not in held or now[name] is not held[name]]
-        changed += lost
-        now.clear()
-        now.update(held)
-    if changed:
-        raise TypeError(f"the module changes its attributes: {', '.join(sorted(changed))}")
 
 
 def _module(

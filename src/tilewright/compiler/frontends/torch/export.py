@@ -19,7 +19,8 @@ from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.hoist import hoisted
-from tilewright.compiler.frontends.torch.known_numbers import known_numbers
+from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
+from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
@@ -73,23 +74,45 @@ def export(captured: Captured) -> Any:
             hint="call module.eval() first, or export it yourself and compile the program",
         )
     try:
-        exported = _with_numbers(captured)
-        # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
-        # that a write to one is a write to the other.
-        return _traced(captured, strict=True) if _is_split(exported) else exported
+        with kept_attributes(model):
+            exported = _with_numbers(captured)
+            # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
+            # that a write to one is a write to the other.
+            return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
         message = f"torch cannot export it: {_first_lines(error)}"
         raise ModelError(message, location=name) from error
 
 
 def _with_numbers(captured: Captured) -> Any:
-    """With the numbers that modules keep as buffers known, unless that does not go or the module writes to them."""
-    with known_numbers(captured.model) as known, contextlib.suppress(Exception):
-        if not known.is_empty:
-            exported = _with_caches(captured)
-            if not known.were_written():
-                return exported
-    return _with_caches(captured)
+    """With the numbers that modules keep as buffers known, unless that does not go or the module writes to them.
+
+    Raises: what the first way that was tried raises, which knows more, where no way goes.
+    """
+    known: KnownNumbers | None = None
+    reason: Exception | None = None
+    try:
+        with known_numbers(captured.model) as known:
+            if not known.is_empty:
+                exported = _with_caches(captured)
+                if not known.were_written():
+                    return exported
+    except Exception as error:
+        if known is not None:
+            if _is_alike_without(known, captured):
+                raise
+            reason = error
+    try:
+        return _with_caches(captured)
+    except Exception:
+        if reason is None:
+            raise
+    raise reason
+
+
+def _is_alike_without(known: KnownNumbers, captured: Captured) -> bool:
+    """Whether an export would do the same were the numbers not known: none was read, nor was dynamo asked, which reads by itself."""
+    return captured.dynamic_shapes is None and not known.were_read()
 
 
 def _with_caches(captured: Captured) -> Any:

@@ -8,15 +8,20 @@ whether a trace changed one of the others is told.  Called by `export`.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Generator
-from typing import Any, final
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.substitutes import Tracing
+
+_EXPORTS: Final = threading.RLock()
+"""One export at a time gives modules other classes: the last that ends must be the first that began."""
 
 
 @final
 class KnownNumbers:
-    """Buffers of a module that are constants for now.
+    """Buffers of a module that are constants for now, for the thread that made this.
 
     Attributes:
         is_empty: whether there are none.
@@ -24,25 +29,41 @@ class KnownNumbers:
 
     def __init__(self) -> None:
         self.is_empty: bool = True
+        self._own: Tracing = Tracing()
+        self._own.depth = 1
         self._made: list[tuple[Any, int]] = []  # constants, and how often each was written
+
+    def were_read(self) -> bool:
+        """Whether the module read one of them, as far as it ran itself and was not looked into by dynamo."""
+        return bool(self._made)
 
     def were_written(self) -> bool:
         """Whether the module wrote to one of them, which the module itself then knows nothing of."""
         return any(tensor._version != version for tensor, version in self._made)
 
     def replace(self, part: Any, names: frozenset[str]) -> None:
-        """Make some buffers of a module constants.  A property is found before buffers, and only a class has one."""
-        self.is_empty = False
-        kind = type(part)
-        members = {name: self._constant(part._buffers[name]) for name in names}
-        part._buffers = {n: b for n, b in part._buffers.items() if n not in names}
-        part.__class__ = type(kind.__name__, (kind,), members)
+        """Make some buffers of a module constants.  A property is found before buffers, and only a class has one.
 
-    def _constant(self, buffer: Any) -> property:
+        The buffers stay where they are, so a thread that serves the module meanwhile reads and writes those.
+        """
+        self.is_empty = False
+        kind: Any = type(part)
+
+        def write(part: Any, name: str, value: Any) -> None:
+            if name in names and self._own.depth:
+                raise AttributeError(f"{name} is a constant while its module is exported")
+            kind.__setattr__(part, name, value)
+
+        members = {name: self._constant(part, name) for name in names}
+        part.__class__ = type(kind.__name__, (kind,), {**members, "__setattr__": write})
+
+    def _constant(self, part: Any, name: str) -> property:
+        buffer = part._buffers[name]
         number, dtype = buffer.item(), buffer.dtype
 
-        def read(part: object) -> Any:
-            del part
+        def read(part: Any) -> Any:
+            if not self._own.depth:
+                return part._buffers[name]
             made = border.load().tensor(number, dtype=dtype)
             self._made.append((made, made._version))
             return made
@@ -52,20 +73,25 @@ class KnownNumbers:
 
 @contextlib.contextmanager
 def known_numbers(model: Any) -> Generator[KnownNumbers]:
-    """While in this context, each such buffer of a module is a constant, made when it is read."""
-    known = KnownNumbers()
-    changed: list[tuple[Any, type, dict[str, Any]]] = []
-    try:
-        for part in model.modules():
-            names = _numbers(part)
-            if names:
-                changed.append((part, type(part), part._buffers))
-                known.replace(part, names)
-        yield known
-    finally:
-        for part, kind, buffers in changed:
-            part.__class__ = kind
-            part._buffers = buffers
+    """While in this context, each such buffer of a module is a constant for this thread, made when it is read.
+
+    Raises: what a buffer without an element raises, or a class that cannot have a subclass like any other.
+
+    Thread-safety: waits for the contexts of other threads.
+    """
+    with _EXPORTS:
+        known = KnownNumbers()
+        changed: list[tuple[Any, type]] = []
+        try:
+            for part in model.modules():
+                names = _numbers(part)
+                if names:
+                    changed.append((part, type(part)))
+                    known.replace(part, names)
+            yield known
+        finally:
+            for part, kind in changed:
+                part.__class__ = kind
 
 
 def _numbers(part: Any) -> frozenset[str]:

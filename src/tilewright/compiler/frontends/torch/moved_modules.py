@@ -6,31 +6,38 @@ nothing changes.  Called by `export`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 
-@contextlib.contextmanager
-def moves_that_change() -> Generator[None]:
-    """While in this context, a module that is moved to where and what it is stays untouched."""
-    kind = border.load().nn.Module
-    original: Callable[..., Any] = kind.to
+def moves_that_change() -> AbstractContextManager[None]:
+    """While this thread traces in this context, a module that is moved to where and what it is stays untouched.
 
+    Contexts of several threads may overlap; what another thread moves meanwhile is moved by torch.
+    """
+    return _MOVES.used()
+
+
+def _kind() -> Any:
+    return border.load().nn.Module
+
+
+def _where_it_changes(original: Callable[..., Any], tracing: Tracing) -> Callable[..., Any]:
     @functools.wraps(original)
     def to(module: Any, *args: Any, **kwargs: Any) -> Any:
-        return (
-            module if _is_there(module, args, kwargs) else original(module, *args, **kwargs)
-        )
+        if tracing.depth and _is_there(module, args, kwargs):
+            return module
+        return original(module, *args, **kwargs)
 
-    kind.to = to
-    try:
-        yield
-    finally:
-        kind.to = original
+    return to
+
+
+_MOVES: Final = Substitute(_kind, "to", _where_it_changes)
 
 
 def _is_there(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -9,10 +9,9 @@ Source: `torch.nn.LSTM`, `GRU`, `RNN` (equations; gates in the orders i f g o an
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -24,6 +23,7 @@ from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 _LIBRARY: Final = "tilewright"
 _OPERATORS: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -204,60 +204,23 @@ ROWS: Final[tuple[Row, ...]] = (
 # --- tracing ------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def whole_recurrences() -> Generator[None]:
+def whole_recurrences() -> AbstractContextManager[None]:
     """While this thread traces in this context, recurrent layers of modules are operators that torch does not look into.
 
     Contexts of several threads may overlap; what another thread runs meanwhile is torch's own.
     """
-    _TRACING.enter()
-    try:
-        yield
-    finally:
-        _TRACING.leave()
+    return _LAYERS.used()
 
 
-@final
-class _Tracing(threading.local):
-    """How many contexts a thread is in."""
-
-    depth: int = 0
+def _module() -> Any:
+    return border.load("torch.nn.modules.rnn")
 
 
-@final
-class _Replacement:
-    """Stands in torch's module of recurrent layers from the first context of any thread to the end of the last.
-
-    Thread-safety: contexts are counted under a lock; whether a thread traces is known to that thread alone.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._own = _Tracing()
-        self._contexts = 0
-        self._held: Any = None
-
-    def enter(self) -> None:
-        """Begin a context of this thread."""
-        module = border.load("torch.nn.modules.rnn")
-        with self._lock:
-            if not self._contexts:
-                self._held = module._VF
-                module._VF = _Whole(self._held, _operators(), self._own)
-            self._contexts += 1
-        self._own.depth += 1
-
-    def leave(self) -> None:
-        """End a context of this thread."""
-        self._own.depth -= 1
-        with self._lock:
-            self._contexts -= 1
-            if not self._contexts:
-                border.load("torch.nn.modules.rnn")._VF = self._held
-                self._held = None
+def _whole(held: Any, tracing: Tracing) -> _Whole:
+    return _Whole(held, _operators(), tracing)
 
 
-_TRACING: Final = _Replacement()
+_LAYERS: Final = Substitute(_module, "_VF", _whole)
 
 
 @final
@@ -270,10 +233,10 @@ class _Whole:
         tracing: of the thread that asks.
     """
 
-    def __init__(self, held: Any, operators: dict[str, Any], tracing: _Tracing) -> None:
+    def __init__(self, held: Any, operators: dict[str, Any], tracing: Tracing) -> None:
         self._held: Any = held
         self._operators: dict[str, Any] = operators
-        self._tracing: _Tracing = tracing
+        self._tracing: Tracing = tracing
 
     def __getattr__(self, name: str) -> Any:
         """Raises: AttributeError for what torch does not have."""

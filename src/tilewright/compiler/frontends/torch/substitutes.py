@@ -1,0 +1,74 @@
+"""Attributes of torch that are others for threads that trace, for as long as any thread does.
+
+Called by what keeps torch from looking into something: `recurrent`, `moved_modules`; `known_numbers` asks whether a
+thread traces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, final
+
+
+@final
+class Tracing(threading.local):
+    """How many contexts a thread is in.
+
+    Attributes:
+        depth: of this thread.
+    """
+
+    depth: int = 0
+
+
+@final
+class Substitute:
+    """Stands in an attribute from the first context of any thread to the end of the last.
+
+    Args:
+        owner: finds the module or the class that has the attribute, once torch is loaded.
+        name: of the attribute.
+        build: from what was there and what says whether a thread traces, what stands there meanwhile; for other
+            threads it must do what was there.
+
+    Thread-safety: contexts are counted under a lock; whether a thread traces is known to that thread alone.
+    """
+
+    def __init__(
+        self, owner: Callable[[], Any], name: str, build: Callable[[Any, Tracing], Any]
+    ) -> None:
+        self._owner: Callable[[], Any] = owner
+        self._name: str = name
+        self._build: Callable[[Any, Tracing], Any] = build
+        self._lock: threading.Lock = threading.Lock()
+        self._own: Tracing = Tracing()
+        self._contexts: int = 0
+        self._held: Any = None
+
+    @contextlib.contextmanager
+    def used(self) -> Generator[None]:
+        """While in this context, this thread meets the substitute.  Contexts of several threads may overlap."""
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        owner = self._owner()
+        with self._lock:
+            if not self._contexts:
+                self._held = getattr(owner, self._name)
+                setattr(owner, self._name, self._build(self._held, self._own))
+            self._contexts += 1
+        self._own.depth += 1
+
+    def _leave(self) -> None:
+        self._own.depth -= 1
+        with self._lock:
+            self._contexts -= 1
+            if not self._contexts:
+                setattr(self._owner(), self._name, self._held)
+                self._held = None
