@@ -1,6 +1,6 @@
 """Compiles architectures of transformers, and networks in the style of torchvision, and compares them with eager mode.
 
-    python tools/torch_models.py [NAME ...] [--oracles] [--page FILE]
+    python tools/torch_models.py [NAME ...] [--oracles] [--results FILE] [--recorded] [--page FILE]
 
 Configurations are the defaults of transformers with fewer and narrower layers, weights are random.  The page has
 for each the relative error to eager mode, or why it is refused.
@@ -23,12 +23,13 @@ import torch
 import transformers
 from torch import nn
 from torch.utils import _pytree as pytree
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 import tilewright as tw
 from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.torch import Captured, load
 from tilewright.compiler.graph.evaluator import evaluate
-from torch_families import FAMILIES
+from torch_families import FAMILIES, LEFT_OUT
 from torch_networks import NETWORKS
 
 SMALL = {
@@ -394,13 +395,16 @@ def main() -> None:
         action="store_true",
         help="compute by the oracles of ops, which compiles nothing",
     )
+    parser.add_argument(
+        "--recorded", action="store_true", help="run no model: the page is of --results"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     rows: dict[str, list[object]] = {}
     if options.results is not None and options.results.exists():
         rows = json.loads(options.results.read_text())
-    for name, kind, make, inputs, positional in attempts():
+    for name, kind, make, inputs, positional in attempts() if not options.recorded else ():
         if options.names and name not in options.names:
             continue
         word, error, seconds = run(make, inputs, positional, oracles=options.oracles)
@@ -441,24 +445,48 @@ def evaluated(network: Callable[[], nn.Module]) -> nn.Module:
 def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
     """The table of results as Markdown, in the order in which models are tried."""
     order = [name for name, *_ in attempts() if name in rows]
-    right = sum(rows[name][1] == "right" for name in order)
-    how = "computed by the oracles of the graph's ops" if oracles else "compiled"
-    version = torch.__version__.partition("+")[0]
-    head = f"""<!-- Written by tools/torch_models.py --page; run it again instead of changing this. -->
+    counts = [name in NETWORKS for name in order]
+    head = HEAD.format(
+        right=sum(rows[name][1] == "right" for name in order),
+        count=len(order),
+        networks=sum(counts),
+        families=len(order) - sum(counts),
+        types=round(len(MODEL_MAPPING_NAMES), -1),
+        how="computed by the oracles of the graph's ops, not by compiled code," if oracles else "compiled",
+        tolerance=f"{TOLERANCE:g}",
+        transformers=transformers.__version__,
+        torch=torch.__version__.partition("+")[0],
+        option=" --oracles" if oracles else "",
+    )  # fmt: skip
+    tried = "".join(line_of(name, *rows[name]) for name in order)
+    left = "".join(f"| {name} | {why} |\n" for name, why in LEFT_OUT.items())
+    return f"{head}{tried}{LEFT_OUT_HEAD}{left}"
+
+
+HEAD = """<!-- Written by tools/torch_models.py --page; run it again instead of changing this. -->
 
 # Models of PyTorch
 
-{right} of {len(order)} architectures give what eager mode gives, to {TOLERANCE:g} relative to the largest element of an output. Those of
-transformers {transformers.__version__} have small configurations and random weights, networks of images are written by hand in the style of
-torchvision's (torch {version}, f32). Exported, imported and {how}.
+{right} of {count} architectures that we chose, exported, imported and {how} give what eager mode gives,
+to {tolerance} relative to the largest element of an output. The list is no sample of anything: {families} classes of transformers {transformers}, which has
+about {types} model types, and {networks} networks of images. What was tried and left out is [below](#tried-and-left-out); of a model in
+neither list the numbers say nothing. Those of transformers have small configurations and random weights, networks of images are
+written by hand in the style of torchvision's (torch {torch}, f32).
 Mixtures of experts compute all experts of a token as one product (`batched_mm`), those `by groups` as transformers does by itself.
 
-    python tools/torch_models.py{" --oracles" if oracles else ""} --page docs/torch-models.md
+    python tools/torch_models.py{option} --page docs/torch-models.md
 
 | model | kind | outcome | relative error |
 | --- | --- | --- | --- |
 """
-    return head + "".join(line_of(name, *rows[name]) for name in order)
+LEFT_OUT_HEAD = """
+## Tried and left out
+
+Of transformers, in small configurations as above; the bar is the same.
+
+| model | why |
+| --- | --- |
+"""
 
 
 def line_of(name: str, kind: object, word: object, error: object) -> str:
