@@ -459,7 +459,7 @@ def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
         option=" --oracles" if oracles else "",
     )  # fmt: skip
     tried = "".join(line_of(name, *rows[name]) for name in order)
-    left = "".join(f"| {name} | {why} |\n" for name, why in LEFT_OUT.items())
+    left = "".join(f"| {name} | {reason} |\n" for name, reason in LEFT_OUT.items())
     return f"{head}{tried}{LEFT_OUT_HEAD}{left}"
 
 

@@ -55,4 +55,4 @@ def test_a_page_of_recorded_results_runs_no_model(
 def test_the_page_names_what_was_tried_and_left_out() -> None:
     page = (ROOT / "docs" / "torch-models.md").read_text()
     table = page.partition("## Tried and left out")[2]
-    assert all(f"| {name} | {why} |" in table for name, why in LEFT_OUT.items())
+    assert all(f"| {name} | {reason} |" in table for name, reason in LEFT_OUT.items())
