@@ -12,7 +12,6 @@ EXCLUDED = {
     "test_gradient_of_*": "gradients are not derived",
     "test_image_decoder_*": "image files are decoded before the model",
     "test_loop16_seq_none": "the suite does not compare sequences with scalars",
-    "test_sequence_model8": "a dynamic dimension of size 0, which no compiled model takes",
     "test_training_dropout": RANDOM,
     "test_training_dropout_default*": RANDOM,
     "test_training_dropout_mask": RANDOM,
