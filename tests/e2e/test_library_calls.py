@@ -45,6 +45,7 @@ print(names, module.get_num_outputs(), module.get_output_name(1), '"nodes"' in m
 """
 
 
+@pytest.mark.slow
 def test_the_library_runs_where_no_tilewright_is(library: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", ALONE, str(library)],

@@ -159,6 +159,7 @@ def test_a_light_model_imports_and_has_kernels_throughout(path: Path) -> None:
     assert np.prod(graph.outputs[0].type.shape) == 1000
 
 
+@pytest.mark.slow
 def test_coverage_never_raises_on_a_case_that_parses() -> None:
     for name in SAMPLE:
         for case in onnx_suite.cases("node", name):

@@ -62,7 +62,7 @@ def by_op(rows: Iterable[OpDecl]) -> list[Any]:
     ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("row", by_op(r for r in catalogue.all_ops() if r.cases))
 def test_the_kernel_of_every_case_agrees_with_the_oracle(row: OpDecl):
     for case in cases.instances(row):
@@ -145,6 +145,7 @@ def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl)
     assert run, f"no case of '{row.name}' has a kernel"
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "axes"),
     [

@@ -10,6 +10,7 @@ import pytest
 from fakes.command_line import tilewright
 
 
+@pytest.mark.slow
 def test_every_kernel_has_a_reason_and_the_call_its_sum(mlp_onnx: Path) -> None:
     done = tilewright("explain", mlp_onnx, "--calls=2", "--threads=1", "--kernels=0")
     assert done.code == 0, done.err

@@ -38,6 +38,7 @@ def test_output_that_is_full_is_an_error_of_one_line(verb: str) -> None:
     )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&-"])
 def test_streams_may_be_closed(redirection: str) -> None:
     done = shell(f"tilewright cache {redirection}")

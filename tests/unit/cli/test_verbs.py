@@ -205,6 +205,7 @@ def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[i
     return process.returncode, err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_benchmark(mlp_onnx: Path, tmp_path: Path) -> None:
     code, err = interrupted(
         ["bench", mlp_onnx, "--seconds", 60, "--no-limits"], after="cache", folder=tmp_path

@@ -69,6 +69,7 @@ def test_a_mutant_without_end_is_counted_as_noticed(
     assert (result.status, result.by) == ("timeout", "tests/unit/compiler/kernel/test_a.py")
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_change_are_named(copy: Path) -> None:
     path = copy / "tests" / "unit" / "compiler" / "kernel" / "test_a.py"
     path.write_text(TESTS.replace("== 4", "== 5"))

@@ -26,6 +26,7 @@ def explorer(model: Path) -> Explorer:
     return Explorer(model, threads=1, dims={"batch": 3}, calls=1)
 
 
+@pytest.mark.slow
 def test_the_first_page_is_the_report_with_a_form(explorer: Explorer) -> None:
     page = explorer.page("")
     assert "<h1>mlp.onnx</h1>" in page

@@ -50,6 +50,7 @@ def test_broken_templates_are_errors_of_the_model() -> None:
         _render("{% for %}")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "template",
     [
@@ -69,6 +70,7 @@ def test_what_a_template_wants_too_much_of_it_does_not_get(
         _render(template)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "template",
     [

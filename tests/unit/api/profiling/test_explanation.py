@@ -72,6 +72,7 @@ def test_a_model_is_explained_by_its_kernels() -> None:
     json.dumps(asdict(found))
 
 
+@pytest.mark.slow
 def test_what_runs_on_the_host_is_said() -> None:
     with pytest.warns(TilewrightWarning):
         model = tw.compile(with_host_op(), threads=1)

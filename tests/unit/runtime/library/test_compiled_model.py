@@ -52,6 +52,7 @@ def y(x: np.ndarray) -> np.ndarray:
     return np.asarray(tw.compile(mlp(), jobs=1)(x))
 
 
+@pytest.mark.slow
 def test_a_loaded_library_gives_the_weights_that_the_factory_gives(
     forms: dict[str, Path],
 ) -> None:

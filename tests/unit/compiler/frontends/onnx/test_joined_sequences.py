@@ -48,6 +48,7 @@ def gathered(trips: int, start: list[np.ndarray], place: int | None) -> list[np.
     return items
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("start", ["empty", "one"])
 @pytest.mark.parametrize(("place", "item"), [(None, 0), (None, -1), (0, 1), (0, -2)])
 @pytest.mark.parametrize("trips", [2, 13])

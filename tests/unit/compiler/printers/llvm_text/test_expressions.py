@@ -471,7 +471,7 @@ def test_a_word_is_as_many_narrow_lanes(lanes):
     np.testing.assert_array_equal(arrays[1], arrays[0].view(np.uint8))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("lanes", [1, 4, 16, 32])
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
 def test_instructions_agree_with_their_meaning(row, lanes):

@@ -52,6 +52,7 @@ def decided(kernel: Kernel) -> str:
     return found.removeprefix("decided: ")
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize(("rows", "columns"), [(8, 17), (13, 37), (29, 50)])
 def test_numbers_are_made_once_for_all_rows(rows: int, columns: int, level: str) -> None:
