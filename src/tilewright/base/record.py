@@ -6,8 +6,8 @@ model and runs it.  Here the methods are closures over the fields: a class takes
 that, an instance about half a microsecond more.  `dataclasses.replace`, `fields` and `asdict` take
 records, too.
 
-Not here: inheritance, class variables, order.  Called wherever loading a model passes; what is made
-by the million, as the compiler's IRs, are dataclasses.
+Not here: inheritance, class variables, order.  Called wherever loading a model passes, and where a compilation makes few instances of a
+class; what is made by the million, as the compiler's IRs, are dataclasses.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from tilewright.compiler.kernel.ir import Call, Expression, Intrinsic
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
     CONTRACTION,
+    WORD_BITS,
     panel_count,
     sum_of_products,
 )
@@ -38,9 +39,8 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import check_same, element_count, need
 
-WORD_BITS: Final = 32
-_NIBBLE: Final = 4
-_MANY_ROWS: Final = 8
+NIBBLE: Final = 4
+_ROWS_TO_MAKE_FOR: Final = 8
 """Rows from which numbers of weights are made once for all of them, not once for those of a tile."""
 _BYTE: Final = 8
 _MANTISSA_BITS: Final = 23
@@ -171,7 +171,7 @@ def makes_numbers_once(rows: Dim) -> bool:
 
     A single row is not, so neither is a number of rows that only a call knows.
     """
-    return isinstance(rows, int) and rows >= _MANY_ROWS
+    return isinstance(rows, int) and rows >= _ROWS_TO_MAKE_FOR
 
 
 def _body_of_many(
@@ -223,7 +223,7 @@ def _numbers(
     for place, left in _PLACES[bits]:
         if left not in moved:
             moved[left] = _moved(b, word, left)
-        if not place and bits == _NIBBLE:
+        if not place and bits == NIBBLE:
             number: Expression = Intrinsic(_LOWEST, (b.const(-0.0, f32), moved[left]))
             found.append(
                 number if zero is None else b.sub(number, b.sub(zero, middle(bits)))
@@ -312,7 +312,7 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     a, factor, sums, w, scale, zero = (*(need(types, i) for i in range(5)), types[5])
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    if bits not in (_NIBBLE, _BYTE):
+    if bits not in (NIBBLE, _BYTE):
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
     if [x.rank for x in (a, factor, sums, w, scale)] != [2, 2, 2, 3, 3]:
         raise ModelError(
@@ -339,8 +339,8 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
 def _numbers_in_turn(words: np.ndarray, bits: int) -> np.ndarray:
     """[P, words, panel] as [P, K, panel] integers, in the order of the left operand's bytes."""
     halves = [words]
-    if bits == _NIBBLE:
-        halves = [words & _LOW_HALVES, words >> _NIBBLE & _LOW_HALVES]
+    if bits == NIBBLE:
+        halves = [words & _LOW_HALVES, words >> NIBBLE & _LOW_HALVES]
     each = WORD_BITS // _BYTE
     found = np.stack([np.ascontiguousarray(x).view(np.uint8) for x in halves], 2)
     panels, count, panel = words.shape
@@ -420,7 +420,7 @@ def _products_of_word(
         return [Call(dot_of_bytes(), (word, b.read(left, (row, at))))]
     found: list[Expression] = []
     for half in (0, 1):
-        numbers = b.and_(_moved(b, word, -_NIBBLE * half), _LOW_HALVES)
+        numbers = b.and_(_moved(b, word, -NIBBLE * half), _LOW_HALVES)
         bytes_ = b.read(left, (row, at * 2 + half))
         found.append(Call(dot_of_small_bytes(), (numbers, bytes_)))
     return found

@@ -31,7 +31,6 @@ from tilewright.compiler.kernel.dot_products import (
     dot_of_long_words,
     dot_of_pairs,
     dot_of_shorts,
-    dot_of_small_bytes,
 )
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Function
@@ -146,7 +145,6 @@ WORD_PRODUCTS: Final = {
     "long_bytes": WordProduct(
         dtypes.u8, dtypes.i8, dtypes.i32, dot_of_long_words, left_bits=64
     ),
-    "small_bytes": WordProduct(dtypes.u8, dtypes.i8, dtypes.i32, dot_of_small_bytes),
     "extended": WordProduct(dtypes.i16, dtypes.i8, dtypes.i32, dot_of_extended_bytes),
     "shorts": WordProduct(dtypes.i16, dtypes.i16, dtypes.i32, dot_of_shorts),
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),

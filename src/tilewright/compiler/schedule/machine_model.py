@@ -62,7 +62,7 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),
 }
-"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`."""
+"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are."""
 _EXTENSION: Final = 0.3
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
@@ -227,7 +227,7 @@ class MachineModel:
 
     @property
     def word_products(self) -> frozenset[str]:
-        """The rows of `WORD_PRODUCTS` that take fewer instructions than products of their numbers as f32.
+        """The rows of `WORD_PRODUCTS`, and `small_bytes`, that take fewer instructions than products of their numbers as f32.
 
         Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.
         """

@@ -16,10 +16,10 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.block_products import (
     MANTISSAS,
-    WORD_BITS,
     middle,
     words_together,
 )
+from tilewright.compiler.ops.contraction import WORD_BITS
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     constant_of,

@@ -15,9 +15,10 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.block_products import WORD_BITS, makes_numbers_once
+from tilewright.compiler.ops.block_products import NIBBLE, makes_numbers_once
 from tilewright.compiler.ops.contraction import (
     BYTE_PRODUCTS,
+    WORD_BITS,
     WORD_PRODUCTS,
     WordProduct,
 )
@@ -51,7 +52,6 @@ from tilewright.compiler.transforms.matching import (
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
-_HALF_BYTE: Final = 4
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 
@@ -114,7 +114,7 @@ class PackMatmul(RewritePass):
         # the words behind it read the same weights.
         known = rows if isinstance(rows, int) else 1
         steps, products = weights.depth // each, each
-        if makes_numbers_once(known) and not permits_bytes:
+        if not (permits_bytes or weights.mantissa) and makes_numbers_once(known):
             steps, products = weights.depth, 1
         panel = self.choose_panel((known,), columns, steps, f32, products)
         if not panel:
@@ -125,7 +125,7 @@ class PackMatmul(RewritePass):
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
         attributes: dict[str, object] = {"columns": (columns,), "bits": weights.bits}
         if permits_bytes:
-            in_halves = weights.bits == _HALF_BYTE
+            in_halves = weights.bits == NIBBLE
             packed = packed_operands(weights, panel, emit, in_halves=in_halves)
             found = rounded_rows(left, weights, emit)
             parts = [found.words, found.factor, found.sums, *packed]
@@ -144,7 +144,7 @@ class PackMatmul(RewritePass):
         """Whether machines multiply such weights by bytes sooner than by floats."""
         if weights.mantissa:
             return False
-        if weights.bits == _HALF_BYTE:
+        if weights.bits == NIBBLE:
             return "small_bytes" in self.products
         return not self.products.isdisjoint(BYTE_PRODUCTS)
 

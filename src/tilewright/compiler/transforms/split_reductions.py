@@ -21,6 +21,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axes
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.matching import ints, operand
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
 
@@ -90,6 +91,8 @@ class SplitReductions(RewritePass):
         """`a @ b` is the sum of the products of columns of `a` and as many rows of `b`."""
         a, b = operand(node, 0), operand(node, 1)
         if {a.type.dtype, b.type.dtype} != {f32} or b.type.rank != 2:
+            return None
+        if is_in_blocks(b):  # read as they lie, which is shorter
             return None
         if a.type.rank > 2:
             return flatten_rows(node, emit)

@@ -96,7 +96,10 @@ def erf(x: Expression, means: Means) -> Expression:
     """In f32 a quotient of polynomials; in f64 near 0 a polynomial, else 1 - e**-q of |x|."""
     t = table_of(x)
     if t.bits == 32:
-        return _odd_quotient(x, t.erf_end, t.erf)
+        # Where products and sums are rounded apart, the quotient does not reach 1.
+        one = copy_sign(E.const(1.0, x.dtype), x)
+        near = _odd_quotient(x, t.erf_end, t.erf)
+        return E.select(E.ge(E.abs(x), t.erf_end), one, near)
     size = E.abs(x)
     near = E.fma(x, polynomial(E.mul(x, x), t.erf_near), x)
     q = polynomial(E.sub(E.min(size, t.erf_end), t.erf_center), t.erf_far)

@@ -35,6 +35,7 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import (
     as_symbol,
+    dim_symbols,
     expression_symbols,
     loads,
     loops,
@@ -135,8 +136,8 @@ def _admitted_anyway(
         or not all(isinstance(extents.get(name), int) for name in tested)
     ):
         return False
-    used = {s.name for index in access.indices for s in symbolic.symbols(index)}
-    of_loops = {s.name for extent in extents.values() for s in symbolic.symbols(extent)}
+    used = {s.name for index in access.indices for s in dim_symbols(index)}
+    of_loops = {s.name for extent in extents.values() for s in dim_symbols(extent)}
     sizes = {symbol.name for symbol in kernel.dims}
     if not used <= extents.keys() | sizes or tested & (used | of_loops):
         return False

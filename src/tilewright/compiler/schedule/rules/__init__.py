@@ -219,10 +219,15 @@ class _Run:
 
     def finish(self) -> Kernel:
         """Schedule every nest: those in bands first, or the largest, which the grid is made of."""
-        s = self.s
-        made = made_panels(s.kernel)
+        s, naive = self.s, self.s.kernel
+        made = made_panels(naive)
         prepare(s, () if made is None else (made.between.name,))
         order = self._pairs()
+        if (
+            made is not None and not order
+        ):  # what was kept for a pair goes where it is read after all
+            s = self.s = Schedule(naive)
+            prepare(s)
         main = None if order else largest_nest(s.kernel)
         if main is not None:
             names = [nest.var.name for nest in top_nests(s.kernel)]

@@ -4,8 +4,8 @@
         for panel, step, column: t[panel, step, column] = …    workgroup memory
         for row: for column: sum of left[row, step] * t[panel, step, column]
 
-Weights that lie as integers become numbers once for all rows, and no more of them than a cache holds.  The two nests in a
-workgroup are those of other rules.  Called by `schedule` before any nest is.
+Weights that lie as integers become numbers once for all rows, one panel of them at a time, or as many as are worth a workgroup's start where a cache
+holds them.  The two nests in a workgroup are those of other rules.  Called by `schedule` before any nest is.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class MadePanels:
 def made_panels(kernel: Kernel) -> MadePanels | None:
     """What a kernel makes for its sums that is dear enough to be made once; None where it does not."""
     for maker, user, between in _pairs(kernel):
+        if not between.shape or sums_of_products(maker):
+            continue
         names = [loop.var.name for loop in parallel_chain(user)]
         panels = _first_indices(loads((user,)), between)
         made = _first_indices(stores((maker,)), between)
@@ -109,7 +111,8 @@ def match_panels(s: Schedule, machine: MachineModel) -> PanelsSite | None:
     size = math.prod(n for n in found.between.shape[1:] if isinstance(n, int))
     panel_ns = max(1, 2 * rows * size * machine.elements.flop)
     size_bytes = size * found.between.dtype.itemsize
-    most = min(found.count, max(1, machine.l2.size_bytes // (2 * max(1, size_bytes))))
+    near = machine.l2.size_bytes // (2 * max(1, size_bytes)) or 1
+    most = min(found.count, near) if machine.l2.size_bytes else found.count
     counts = [n for n in range(1, most + 1) if found.count % n == 0]
     worth = (n for n in counts if n * panel_ns >= machine.workgroup_ns)
     return PanelsSite(s, found, next(worth, counts[-1]))

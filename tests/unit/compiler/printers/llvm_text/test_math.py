@@ -149,7 +149,7 @@ UNARY = {
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2.0),
     "sqrt": (np.sqrt, 0.5001),
 }
-QUOTIENTS = {"tanh": 6.0, "erf": 6.0}
+QUOTIENTS = {"tanh": 6.0, "erf": 7.0}
 """Functions that are quotients of polynomials in f32: up to 4e-7 where they are near 1, never beyond it."""
 
 
@@ -178,6 +178,7 @@ def test_a_function_is_accurate_everywhere(op, dtype, target):
         function(op, dtype, lanes, 1, target)([x, got])
         check(got, want, dtype, limit, x)
         assert op not in QUOTIENTS or np.nanmax(np.abs(got)) == 1
+        assert op not in QUOTIENTS or (got[np.isinf(x)] == np.sign(x[np.isinf(x)])).all()
 
 
 @pytest.mark.parametrize("op", UNARY)

@@ -230,6 +230,22 @@ def test_drop_guards_keeps_a_guard_that_keeps_loads_in_bounds() -> None:
     assert body_text(changed).count("if") == 3
 
 
+def test_drop_guards_keeps_a_guard_on_places_that_data_gives() -> None:
+    """Places behind the last that anybody asks for may be no places at all."""
+    b = KernelBuilder("k")
+    x, places = b.parameter("x", f32, (8,)), b.parameter("places", i64, (4, 16))
+    y = b.result("y", f32, (4, 5))
+    with b.nest((4, 5), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((3,), ("k",)):
+            b.accumulate("add", y, (i, j), b.load(x, (as_index(b.load(places, (i, j))),)))
+    kernel = fission(split(cache_write(b.build(), "y", "j", "t"), "j", 4), "j_o", 2)
+    changed = kernel
+    for name in (s.var.name for s in loops(kernel.body) if s.var.name.startswith("j_o")):
+        changed = drop_guards(changed, name)
+    assert body_text(changed).count("< 5") == 2  # of the sum, and of what is stored
+
+
 def rows_of_a_padded_product(rows: int, columns: int) -> Kernel:
     """Tiles of 4 columns whose left operand is read in blocks of rows, the last of them shorter."""
     b = KernelBuilder("k")

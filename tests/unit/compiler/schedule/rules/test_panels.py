@@ -14,6 +14,7 @@ from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import Decisions, schedule
 
@@ -125,3 +126,31 @@ def test_decisions_are_read_back_and_carried_out() -> None:
 def test_decisions_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ScheduleError, match="does not fit"):
         schedule(words(9, 96), V3, decisions=Decisions.parse("panels count=4"))
+
+
+def test_a_number_that_a_product_is_divided_by_is_no_panel() -> None:
+    """A temporary without axes between two nests; the schedule is that of any such kernel."""
+    b = KernelBuilder("scaled")
+    x, a, w = (
+        b.parameter("x", f32, (64,)),
+        b.parameter("a", f32, (9, 20)),
+        b.parameter("w", f32, (20, 7)),
+    )
+    y = b.result("y", f32, (9, 7))
+    largest, scaled = b.temporary(f32, ()), b.temporary(f32, (9, 20))
+    emit(b, "reduce_max", {"axes": (0,), "keepdims": False}, [x], largest)
+    emit(b, "div", {}, [a, largest], scaled)
+    emit(b, "matmul", {}, [scaled, w], y)
+    kernel = b.build()
+    assert_same(kernel, schedule(kernel, V3), exact=False)
+
+
+def test_panels_that_cannot_be_joined_are_made_where_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = words(9, 96)
+    monkeypatch.setattr(rules, "_PAIRS", ())
+    alone = schedule(kernel, V3)
+    assert "panels count" not in decided(alone)
+    assert not [b for b in alone.locals if b.space is Space.DEVICE]
+    assert_same(kernel, alone, exact=False)
