@@ -45,7 +45,7 @@ def quantize(  # noqa: PLR0913 - keyword-only options
         symmetric: zero is the middle of the range; else each block has a zero point, which costs half a
             byte or one and makes errors smaller where weights have one sign.
         int8_activations: permit in the model that activations are rounded to 8 bits where they meet these weights
-            (`accuracy_level` 4): several times as fast, errors of a few thousandths.
+            (`accuracy_level` 4): two to three times as fast on AVX2; each is off by at most a 254th of the largest of 32 beside it.
         include: patterns of names of nodes, such as `*mlp*`; none: every product.
         exclude: patterns of names of nodes that keep their weights.
         progress: who watches.
