@@ -36,7 +36,6 @@ class Abilities:
         rounding: floats to whole floats.
         f16c: conversion of f16.
         masks: loads and stores of some lanes.
-        word_masks: loads of some lanes of 32 and 64 bits.
         saturation: conversions of floats to integers that saturate.
     """
 
@@ -44,12 +43,7 @@ class Abilities:
     rounding: bool
     f16c: bool
     masks: bool
-    word_masks: bool
     saturation: bool
-
-    def loads_some(self, bits: int) -> bool:
-        """Whether some lanes of so many bits are one load."""
-        return self.masks or (self.word_masks and bits in (32, 64))
 
     @staticmethod
     def of(target: Target) -> Abilities:
@@ -61,7 +55,6 @@ class Abilities:
             rounding=not x86 or target.has("sse4.1"),
             f16c=target.has(half),
             masks=x86 and target.has("avx512vl") and target.has("avx512bw"),
-            word_masks=x86 and target.has("avx2"),
             saturation=not x86,
         )
 

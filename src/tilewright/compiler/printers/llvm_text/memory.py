@@ -138,7 +138,7 @@ class Memory:
             return self._load_uniform(node, dim, mask)
         near = 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes
         if mask is not None:
-            whole = near and self.a.can.loads_some(node.buffer.dtype.bits)
+            whole = near and self.a.can.masks
             return (
                 self._load_strided(node, dim, mask)
                 if whole
