@@ -307,7 +307,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def write_many(path: Path, first: int) -> None:
     store = TuningStore(path)
     for i in range(first, first + 20):
-        store.note_tried("shared", {f"point {i}": float(i)})
+        store.note_tried("shared", {f"point {i}": float(i + 1)})
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import statement_expressions
+from tilewright.compiler.kernel.rewrite import body_symbols, statement_expressions
 from tilewright.compiler.printers.c_text.expressions import Expressions
 from tilewright.compiler.printers.c_text.types import bare, comment, identifier
 
@@ -90,7 +90,9 @@ class Statements:
         if loop.kind in _GRID_AXES:
             axis = _GRID_AXES[loop.kind]
             head = f"{indent}const int64_t {name} = workgroup->workgroup_id_{axis};"
-            return [head, *self.body(loop.body, indent)]
+            # A grid of one workgroup may have no use for its number, of which compilers complain.
+            is_used = loop.var.name in {s.name for s in body_symbols(loop.body)}
+            return [*([head] if is_used else []), *self.body(loop.body, indent)]
         self._begin(loop)
         extent = bare(self.e.indices.dim(loop.extent))
         before = [indent + line for line in self.e.names_for([extent])]
