@@ -180,30 +180,36 @@ def _of_linear(
     gradient: Held, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool,
     *scales: float | None,
 ) -> Held:  # fmt: skip
-    """What an axis of the identity becomes says which elements each new one is made of."""
-    torch = _torch()
-    shares: list[Held] = []
-    given = (*scales, *[None] * len(output_size))
-    for size, count, scale in zip(input_size[2:], output_size, given, strict=False):
-        one = torch.eye(size, dtype=gradient.dtype, device=gradient.device).unsqueeze(0)
-        grown = torch.ops.aten.upsample_linear1d(one, [count], align_corners, scale)
-        shares.append(grown.squeeze(0).T)
-    return _turned(gradient, shares)
+    def grown(one: Held, count: int, scale: float | None) -> Held:
+        grow = _torch().ops.aten.upsample_linear1d
+        return grow(one.unsqueeze(0), [count], align_corners, scale).squeeze(0)
+
+    return _from_grown(gradient, output_size, input_size, scales, grown)
 
 
 def _of_cubic(
     gradient: Held, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool,
     *scales: float | None,
 ) -> Held:  # fmt: skip
+    def grown(one: Held, count: int, scale: float | None) -> Held:
+        grow, size = _torch().ops.aten.upsample_bicubic2d, one.shape[0]
+        plane = one.reshape(1, size, 1, size)
+        return grow(plane, [1, count], align_corners, None, scale).reshape(size, count)
+
+    return _from_grown(gradient, output_size, input_size, scales, grown)
+
+
+def _from_grown(
+    gradient: Held, output_size: Sequence[int], input_size: Sequence[int],
+    scales: Sequence[float | None], grown: Callable[[Held, int, float | None], Held],
+) -> Held:  # fmt: skip
+    """What an axis of the identity becomes says which elements each new one is made of."""
     torch = _torch()
     shares: list[Held] = []
     given = (*scales, *[None] * len(output_size))
     for size, count, scale in zip(input_size[2:], output_size, given, strict=False):
         one = torch.eye(size, dtype=gradient.dtype, device=gradient.device)
-        plane = one.reshape(1, size, 1, size)
-        grow = torch.ops.aten.upsample_bicubic2d
-        grown = grow(plane, [1, count], align_corners, None, scale)
-        shares.append(grown.reshape(size, count).T)
+        shares.append(grown(one, count, scale).T)
     return _turned(gradient, shares)
 
 
