@@ -31,9 +31,6 @@ from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     fuse,
-    fuse_nests,
-    privatize,
-    split,
 )
 from tilewright.compiler.schedule.rules.algorithms import band_rows
 from tilewright.compiler.schedule.rules.structure import (
@@ -41,7 +38,7 @@ from tilewright.compiler.schedule.rules.structure import (
     sums_of_products,
     top_nests,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.rules.workgroups import Cut, Grid, in_one_group
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -115,17 +112,11 @@ class BandsSite:
         Raises: ScheduleError where it is not proven that a band needs nothing of another.
         """
         s, rows = self.s, chosen.rows
-        nests = [nest.var.name for nest in top_nests(s.kernel)]
-        beside = [name for name in nests if name not in (self.first, self.second)]
-        into = (s.fresh("band"), s.fresh("band_row"))
-        band, row = s.apply(split, self.first, rows, into=into)
-        into = (s.fresh("other_band"), s.fresh("position"))
-        other, position = s.apply(split, self.second, rows * self.positions, into=into)
-        s.apply(fuse_nests, band, other)
-        s.apply(privatize, self.between, band, "workgroup")
-        grid.commit([band])
+        first = Cut(self.first, rows, "band", "band_row")
+        second = Cut(self.second, rows * self.positions, "other_band", "position")
+        names = in_one_group(s, grid, first, second, self.between)
         s.note(f"bands: {rows} rows of '{self.between}' stay near until they are read")
-        return [row, position, *beside]
+        return names
 
 
 def _pair(kernel: Kernel) -> tuple[str, str, Buffer] | None:

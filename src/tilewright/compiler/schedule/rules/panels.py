@@ -29,10 +29,7 @@ from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
-    fuse_nests,
-    privatize,
     reorder,
-    split,
 )
 from tilewright.compiler.schedule.rules.prepare import INVARIANT_COST
 from tilewright.compiler.schedule.rules.structure import (
@@ -40,7 +37,7 @@ from tilewright.compiler.schedule.rules.structure import (
     sums_of_products,
     top_nests,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.rules.workgroups import Cut, Grid, in_one_group
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -65,7 +62,6 @@ class MadePanels:
 
     Attributes:
         maker: the loop over panels that makes them.
-        user: the outermost loop of the sums.
         panel: the loop over panels among those around the sums.
         others: the other loops around the sums, outermost first.
         between: the temporary.
@@ -73,7 +69,6 @@ class MadePanels:
     """
 
     maker: str
-    user: str
     panel: str
     others: tuple[str, ...]
     between: Buffer
@@ -83,7 +78,7 @@ class MadePanels:
 def made_panels(kernel: Kernel) -> MadePanels | None:
     """What a kernel makes for its sums that is dear enough to be made once; None where it does not."""
     for maker, user, between in _pairs(kernel):
-        if not between.shape or sums_of_products(maker):
+        if not between.shape:
             continue
         names = [loop.var.name for loop in parallel_chain(user)]
         panels = _first_indices(loads((user,)), between)
@@ -96,9 +91,7 @@ def made_panels(kernel: Kernel) -> MadePanels | None:
         read = _names_in_indices(user, between)
         is_dear = max(cost(x.value) for x in stores((maker,))) >= INVARIANT_COST
         if len(sizes) == len(between.shape) and is_dear and not read.issuperset(others):
-            return MadePanels(
-                maker.var.name, user.var.name, panel, others, between, sizes[0]
-            )
+            return MadePanels(maker.var.name, panel, others, between, sizes[0])
     return None
 
 
@@ -140,21 +133,13 @@ class PanelsSite:
 
         Raises: ScheduleError where it is not proven that a workgroup needs nothing of another.
         """
-        s, found = self.s, self.found
-        nests = [nest.var.name for nest in top_nests(s.kernel)]
-        beside = [name for name in nests if name not in (found.maker, found.user)]
+        s, found, count = self.s, self.found, chosen.count
         s.apply(reorder, [found.panel, *found.others])
-        into = (s.fresh("panels"), s.fresh("made"))
-        group, made = s.apply(split, found.maker, chosen.count, into=into)
-        into = (s.fresh("other_panels"), s.fresh("panel"))
-        other, panel = s.apply(split, found.panel, chosen.count, into=into)
-        s.apply(fuse_nests, group, other)
-        s.apply(privatize, found.between.name, group, "workgroup")
-        grid.commit([group])
-        s.note(
-            f"panels: {chosen.count} of '{found.between.name}' made where they are multiplied"
-        )
-        return [made, panel, *beside]
+        made = Cut(found.maker, count, "panels", "made")
+        used = Cut(found.panel, count, "other_panels", "panel")
+        names = in_one_group(s, grid, made, used, found.between.name)
+        s.note(f"panels: {count} of '{found.between.name}' made where they are multiplied")
+        return names
 
 
 def _pairs(kernel: Kernel) -> Iterator[tuple[For, For, Buffer]]:
