@@ -51,9 +51,7 @@ def _statement(statement: Statement, floats: bool, *, reducing: bool) -> Stateme
     if not isinstance(statement, Store):
         return statement
     store = replace(statement, value=_with_sums_of_bytes(statement.value))
-    if reducing or store.buffer.dtype.is_integer:
-        return replace(store, value=_fuse(store, floats))
-    return store
+    return replace(store, value=_fuse(store, floats)) if reducing else store
 
 
 def _fuse(store: Store, floats: bool) -> Expression:

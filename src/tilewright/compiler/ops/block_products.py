@@ -8,7 +8,7 @@ Bytes that are read are those that are stored.  Called by the catalogue; `transf
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.dot_products import dot_of_bytes, dot_of_small_bytes
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
-from tilewright.compiler.kernel.ir import Call, Expression, Intrinsic
+from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Intrinsic
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
     CONTRACTION,
@@ -63,23 +63,31 @@ def middle(bits: int) -> int:
     return 1 << (bits - 1)
 
 
-def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    a, w, scale, zero = need(types, 0), need(types, 1), need(types, 2), types[3]
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
-    bits = cast("int", attributes["bits"])
-    if bits not in (4, 8):
+def places_in_order(bits: int) -> tuple[int, ...]:
+    """At which bits of a word its numbers stand, where they follow each other."""
+    return tuple(range(0, WORD_BITS, bits))
+
+
+def places_by_bytes(bits: int) -> tuple[int, ...]:
+    """The same where each byte has one of four numbers, those of 4 bits the next four in its upper half."""
+    return tuple(
+        byte + half for half in range(0, _BYTE, bits) for byte in range(0, WORD_BITS, _BYTE)
+    )
+
+
+def _check_bits(bits: int) -> None:
+    """Raises: ModelError."""
+    if bits not in (NIBBLE, _BYTE):
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
-    mantissa = cast("int", attributes["mantissa"])
-    if mantissa and (bits != _BYTE or mantissa not in MANTISSAS.values() or types[3]):
-        raise ModelError(f"floats of {bits} bits, {mantissa} of them of the mantissa")
-    if a.rank < 2 or w.rank != 3 or scale.rank != 3:
-        raise ModelError(
-            f"expected [.., M, K], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
-        )
+
+
+def _check_panels(
+    w: TensorType, scale: TensorType, zero: TensorType | None, columns: Dim
+) -> None:
+    """Raises: ModelError where scales and zero points are not those of the words."""
     panels, steps, panel = w.shape
     if not isinstance(panel, int):
         raise ModelError(f"the panel of {w} is not a number")
-    check_same(f"inner dimensions of {a} and {w}", a.shape[-1], steps * (WORD_BITS // bits))
     check_same("panels of the words", panels, panel_count(columns, panel))
     if (panels, panel) != (scale.shape[0], scale.shape[2]) or not scale.shape[1]:
         raise ModelError(f"scales {scale} do not fit words {w}")
@@ -87,15 +95,33 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         raise ModelError(f"blocks of {scale} are not whole words of {w}")
     if zero is not None and zero.shape != scale.shape:
         raise ModelError(f"zero points {zero} do not fit scales {scale}")
+
+
+def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    a, w, scale, zero = need(types, 0), need(types, 1), need(types, 2), types[3]
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    _check_bits(bits)
+    mantissa = cast("int", attributes["mantissa"])
+    if mantissa and (bits != _BYTE or mantissa not in MANTISSAS.values() or types[3]):
+        raise ModelError(f"floats of {bits} bits, {mantissa} of them of the mantissa")
+    if a.rank < 2 or w.rank != 3 or scale.rank != 3:
+        raise ModelError(
+            f"expected [.., M, K], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
+        )
+    depth = w.shape[1] * (WORD_BITS // bits)
+    check_same(f"inner dimensions of {a} and {w}", a.shape[-1], depth)
+    _check_panels(w, scale, zero, columns)
     return (TensorType(f32, (*a.shape[:-1], columns)),)
 
 
-def numbers_of(words: np.ndarray, bits: int) -> np.ndarray:
-    """[P, words, panel] as [P, K, panel] integers."""
+def _numbers_at(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
+    """[P, words, panel] as [P, K, panel] integers, which stand at `places` in turn."""
     panels, steps, panel = words.shape
-    shifts = np.arange(0, WORD_BITS, bits, dtype=np.uint32)[None, None, :, None]
-    found = words.view(np.uint32)[:, :, None, :] >> shifts & np.uint32((1 << bits) - 1)
-    return found.reshape(panels, steps * (WORD_BITS // bits), panel)
+    shifts = np.array(places, np.uint32)[None, None, :, None]
+    mask = np.uint32((1 << WORD_BITS // len(places)) - 1)
+    found = words.view(np.uint32)[:, :, None, :] >> shifts & mask
+    return found.reshape(panels, steps * len(places), panel)
 
 
 def _oracle(
@@ -108,7 +134,7 @@ def _oracle(
     bits: int,
     mantissa: int,
 ) -> np.ndarray:
-    values = numbers_of(w, bits)
+    values = _numbers_at(w, places_in_order(bits))
     block = values.shape[1] // scale.shape[1]
     shift = np.full(scale.shape, middle(bits)) if zero is None else zero
     for dtype in (t for t, size in MANTISSAS.items() if size == mantissa):
@@ -127,7 +153,6 @@ def _body(
 ) -> None:
     left, words, scale = (given(operands, i) for i in range(3))
     zero, (result,) = maybe(operands, 3), results
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits, mantissa = cast("int", attributes["bits"]), cast("int", attributes["mantissa"])
     panels, count, panel = words.shape
     blocks = scale.shape[1]
@@ -159,10 +184,17 @@ def _body(
             assert value is not None, "a word has numbers"
             factor = b.read(scale, (p, block, lane))
             b.accumulate("add", total, indices, b.mul(value, factor))
-    with b.nest(shape, names) as indices:
+    _write_columns(b, total, result, names)
+
+
+def _write_columns(
+    b: KernelBuilder, total: Buffer, result: Buffer, names: Sequence[str]
+) -> None:
+    """Sums in panels, as the columns that are asked for."""
+    with b.nest(total.shape, names) as indices:
         *outer, p, lane = indices
-        column = p * cast("int", panel) + lane
-        with b.when(b.lt(b.index(column), b.index(columns))):
+        column = p * cast("int", total.shape[-1]) + lane
+        with b.when(b.lt(b.index(column), b.index(result.shape[-1]))):
             b.write(result, (*outer, column), b.load(total, indices))
 
 
@@ -180,7 +212,6 @@ def _body_of_many(
     """The numbers of all weights first, and then an ordinary product."""
     left, words, scale = (given(operands, i) for i in range(3))
     zero, (result,) = maybe(operands, 3), results
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
     panels, count, panel = words.shape
     each = WORD_BITS // bits
@@ -203,10 +234,7 @@ def _body_of_many(
         with b.reduce((depth,), ("k",)) as (k,):
             product = b.mul(b.read(left, (m, k)), b.load(numbers, (q, k, lane)))
             b.accumulate("add", total, (m, q, lane), product)
-    with b.nest(shape, ("m", "q", "l")) as (m, q, lane):
-        column = q * cast("int", panel) + lane
-        with b.when(b.lt(b.index(column), b.index(columns))):
-            b.write(result, (m, column), b.load(total, (m, q, lane)))
+    _write_columns(b, total, result, ("m", "q", "l"))
 
 
 def _numbers(
@@ -312,40 +340,23 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     a, factor, sums, w, scale, zero = (*(need(types, i) for i in range(5)), types[5])
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    if bits not in (NIBBLE, _BYTE):
-        raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
+    _check_bits(bits)
     if [x.rank for x in (a, factor, sums, w, scale)] != [2, 2, 2, 3, 3]:
         raise ModelError(
             f"expected [M, K/4], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
         )
-    panels, count, panel = w.shape
+    _, count, panel = w.shape
     blocks = scale.shape[1]
     if not all(isinstance(n, int) for n in (panel, count, blocks)) or not blocks:
         raise ModelError(f"words {w} and scales {scale} are not of known sizes")
     count, blocks = cast("int", count), cast("int", blocks)
     check_same(f"words of {a} and {w}", a.shape[1], count * _BYTE // bits)
-    check_same("panels of the words", panels, panel_count(columns, cast("int", panel)))
-    if (panels, panel) != (scale.shape[0], scale.shape[2]) or count % blocks:
-        raise ModelError(f"scales {scale} do not fit words {w}")
-    if zero is not None and zero.shape != scale.shape:
-        raise ModelError(f"zero points {zero} do not fit scales {scale}")
+    _check_panels(w, scale, zero, columns)
     steps = count // words_together(count // blocks, bits)
     for each in (factor, sums):
         check_same(f"rows of {a} and {each}", a.shape[0], each.shape[0])
         check_same(f"steps of {each}", each.shape[1], steps)
     return (TensorType(f32, (a.shape[0], columns)),)
-
-
-def _numbers_in_turn(words: np.ndarray, bits: int) -> np.ndarray:
-    """[P, words, panel] as [P, K, panel] integers, in the order of the left operand's bytes."""
-    halves = [words]
-    if bits == NIBBLE:
-        halves = [words & _LOW_HALVES, words >> NIBBLE & _LOW_HALVES]
-    each = WORD_BITS // _BYTE
-    found = np.stack([np.ascontiguousarray(x).view(np.uint8) for x in halves], 2)
-    panels, count, panel = words.shape
-    found = found.reshape(panels, count, len(halves), panel, each).transpose(0, 1, 2, 4, 3)
-    return found.reshape(panels, count * len(halves) * each, panel).astype(np.int64)
 
 
 def _bytes_oracle(
@@ -359,7 +370,7 @@ def _bytes_oracle(
     columns: tuple[int],
     bits: int,
 ) -> np.ndarray:
-    numbers = _numbers_in_turn(w, bits)
+    numbers = _numbers_at(w, places_by_bytes(bits)).astype(np.int64)
     panels, depth, panel = numbers.shape
     rows, steps = factor.shape
     numbers = numbers.reshape(panels, steps, depth // steps, panel)
@@ -377,7 +388,6 @@ def _bytes_body(
 ) -> None:
     left, factor, sums, words, scale = (given(operands, i) for i in range(5))
     zero, (result,) = maybe(operands, 5), results
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
     panels, count, panel = words.shape
     blocks = cast("int", scale.shape[1])
@@ -403,19 +413,13 @@ def _bytes_body(
             value = b.add(value, b.mul(b.read(sums, (m, step)), shift))
             both = b.mul(b.read(scale, (p, block, lane)), b.read(factor, (m, step)))
             b.accumulate("add", total, place, b.mul(b.cast(value, f32), both))
-    with b.nest(shape, ("m", "p", "l")) as (m, p, lane):
-        column = p * cast("int", panel) + lane
-        with b.when(b.lt(b.index(column), b.index(columns))):
-            b.write(result, (m, column), b.load(total, (m, p, lane)))
+    _write_columns(b, total, result, ("m", "p", "l"))
 
 
 def _products_of_word(
     b: KernelBuilder, word: Expression, left: Source, row: Dim, at: Dim, bits: int
 ) -> list[Expression]:
-    """The products of the numbers in word `at` by the row's bytes, four at a time.
-
-    Numbers of 4 bits stand in the lower halves of bytes, and the next four in the upper ones.
-    """
+    """The products of the numbers in word `at`, which stand by bytes, by the row's bytes, four at a time."""
     if bits == _BYTE:
         return [Call(dot_of_bytes(), (word, b.read(left, (row, at))))]
     found: list[Expression] = []

@@ -59,16 +59,8 @@ class BlockWeights:
         """The depth of whole blocks, as the words have it."""
         return self.scale.shape[0] * self.block
 
-    def words(self) -> Array:
-        """[depth * bits / 32, N] words, the first number in the lowest bits."""
-        return self._words(range(0, WORD_BITS, self.bits))
-
-    def words_in_halves(self) -> Array:
-        """The same of 4 bits with four numbers in the lower halves of bytes, and the next four in the upper ones."""
-        return self._words([8 * at + half for half in (0, 4) for at in range(4)])
-
-    def _words(self, places: Sequence[int]) -> Array:
-        """Words with the numbers in turn at these bits."""
+    def words(self, places: Sequence[int]) -> Array:
+        """[depth * bits / 32, N] words, in which numbers stand at these bits in turn."""
         rows, columns = self.values.shape
         wide = np.zeros((self.depth, columns), np.uint32)
         wide[:rows] = self.values.astype(np.uint32) & np.uint32((1 << self.bits) - 1)
@@ -169,11 +161,10 @@ def _whole_words(block: int, scale: Array, bits: int) -> int:
 
 
 def packed_operands(
-    weights: BlockWeights, panel: int, emit: Emitter, *, in_halves: bool = False
+    weights: BlockWeights, places: Sequence[int], panel: int, emit: Emitter
 ) -> tuple[Value, Value, Value | None]:
-    """Words, scales and zero points in panels."""
-    words = weights.words_in_halves() if in_halves else weights.words()
-    parts = [words, weights.scale, weights.zero]
+    """Words, with the numbers at these bits, scales and zero points, in panels."""
+    parts = [weights.words(places), weights.scale, weights.zero]
     panels = [
         None
         if part is None

@@ -15,7 +15,12 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.block_products import NIBBLE, makes_numbers_once
+from tilewright.compiler.ops.block_products import (
+    NIBBLE,
+    makes_numbers_once,
+    places_by_bytes,
+    places_in_order,
+)
 from tilewright.compiler.ops.contraction import (
     BYTE_PRODUCTS,
     WORD_BITS,
@@ -107,14 +112,12 @@ class PackMatmul(RewritePass):
             return flatten_rows(node, emit)
         rows, depth, columns = a.type.shape[0], *b.type.shape
         each = WORD_BITS // weights.bits
-        permits_bytes = node.attributes[
-            "rounds_to"
-        ] is dtypes.i8 and self._multiplies_bytes(weights)
+        in_bytes = self._in_bytes(node, weights)
         # Memory decides, so panels are those of one row wherever it is not said how many there are: a prompt and
         # the words behind it read the same weights.
         known = rows if isinstance(rows, int) else 1
         steps, products = weights.depth // each, each
-        if not (permits_bytes or weights.mantissa) and makes_numbers_once(known):
+        if not (in_bytes or weights.mantissa) and makes_numbers_once(known):
             steps, products = weights.depth, 1
         panel = self.choose_panel((known,), columns, steps, f32, products)
         if not panel:
@@ -124,14 +127,13 @@ class PackMatmul(RewritePass):
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
         attributes: dict[str, object] = {"columns": (columns,), "bits": weights.bits}
-        if permits_bytes:
-            in_halves = weights.bits == NIBBLE
-            packed = packed_operands(weights, panel, emit, in_halves=in_halves)
+        if in_bytes:
+            packed = packed_operands(weights, places_by_bytes(weights.bits), panel, emit)
             found = rounded_rows(left, weights, emit)
             parts = [found.words, found.factor, found.sums, *packed]
             result = emit.op("matmul_byte_blocks", parts, attributes)
         else:
-            packed = packed_operands(weights, panel, emit)
+            packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
             attributes["mantissa"] = weights.mantissa
             result = emit.op("matmul_blocks", [left, *packed], attributes)
         return (
@@ -140,9 +142,9 @@ class PackMatmul(RewritePass):
             else emit.op("cast", [result], {"dtype": a.type.dtype})
         )
 
-    def _multiplies_bytes(self, weights: BlockWeights) -> bool:
-        """Whether machines multiply such weights by bytes sooner than by floats."""
-        if weights.mantissa:
+    def _in_bytes(self, node: Node, weights: BlockWeights) -> bool:
+        """Whether rows may be bytes, and machines multiply such weights by bytes sooner than by floats."""
+        if node.attributes["rounds_to"] is not dtypes.i8 or weights.mantissa:
             return False
         if weights.bits == NIBBLE:
             return "small_bytes" in self.products
