@@ -8,6 +8,7 @@ of the samples.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -15,7 +16,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,8 @@ class Operator(torch.nn.Module):
         return [x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor)]
 
 
-def hasten_decompositions() -> None:
+@contextlib.contextmanager
+def hastened_decompositions() -> Generator[None]:
     """Let torch prepare only the composite operators that stay whole, once: it is most of the time of a sample."""
     module = exported_program
     split = module._split_decomp_table_to_cia_and_python_decomp
@@ -110,7 +112,13 @@ def hasten_decompositions() -> None:
         composite, rest = split(decompositions)
         return {op: call for op, call in composite.items() if call is kept}, rest
 
+    collect = module._collect_all_valid_cia_ops
     module._split_decomp_table_to_cia_and_python_decomp = quick
+    try:
+        yield
+    finally:
+        module._split_decomp_table_to_cia_and_python_decomp = split
+        module._collect_all_valid_cia_ops = collect
 
 
 PLACES = frozenset(
@@ -368,13 +376,13 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what torch prints is no answer
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    hasten_decompositions()
     # What the jiterator compiles runs on GPUs alone.
     infos = {full_name(i): i for i in op_db if not i.name.startswith("jiterator")}
-    for request in sys.stdin:
-        for line in answer(infos, json.loads(request)):
-            print(json.dumps(line), file=lines, flush=True)
-        print(file=lines, flush=True)
+    with hastened_decompositions():
+        for request in sys.stdin:
+            for line in answer(infos, json.loads(request)):
+                print(json.dumps(line), file=lines, flush=True)
+            print(file=lines, flush=True)
 
 
 if __name__ == "__main__":

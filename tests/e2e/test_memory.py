@@ -18,7 +18,7 @@ from tilewright.base.errors import DeviceError, UserError
 from tilewright.runtime.drivers.registry import create_device
 
 ENGINES = ("plan", "vm")
-# Softmax keeps the tensors apart: three of N x 512 floats live at the same time.
+# Softmax keeps the tensors apart: four of N x 512 floats live at the same time.
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[N, 512] x) => (float[N] y) {
     a = Softmax <axis = 1> (x)
@@ -74,8 +74,8 @@ def test_many_shapes_take_little_more_memory_than_the_largest(
             session(rows(count))
             most = max(most, session.memory.total_bytes)
     assert alone.memory.peak_bytes > 4 << 20
-    # On a busy machine the virtual machine lets go of a tensor after it has asked for the next: three live then.
-    largest = max(alone.memory.peak_bytes, 3 * ROWS * 512 * 4)
+    # The virtual machine may let go of a tensor after it has asked for the next, in this session if not in that.
+    largest = max(alone.memory.peak_bytes, arena_of(path) + ROWS * 512 * 4)
     assert session.memory.peak_bytes <= 1.25 * largest
     assert most <= 1.25 * largest
 

@@ -27,6 +27,7 @@ from tilewright.api.tune import tune
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.torch import load_program
+from tilewright.compiler.frontends.torch.dispatched import own_kernels
 from tilewright.compiler.frontends.torch.export import decompositions
 from tilewright.compiler.frontends.torch.flexible_attention import (
     take_flexible_attention_apart,
@@ -82,7 +83,8 @@ def backend(
     aot = border.load("torch._dynamo.backends.common").aot_autograd(
         fw_compiler=_eager, inference_compiler=compiler, decompositions=decompositions()
     )
-    return aot(graph_module, example_inputs)
+    with own_kernels():
+        return aot(graph_module, example_inputs)
 
 
 def _options(mode: str | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,22 @@ def test_a_write_to_a_weight_is_noticed() -> None:
     assert near(compiled(x), module(x))
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_decomposition_that_torch_has_wrong_is_ours_while_it_is_compiled(
+    reduction: str,
+) -> None:
+    labels = torch.tensor([[1, 2, -1, 0, 0], [-1, 3, 0, 0, 0], [0, 4, 1, 2, 3]])
+    operator = torch.ops.aten.multilabel_margin_loss_forward.default
+    kernels = operator.py_kernels
+
+    def loss(x: Any) -> Any:
+        return nn.functional.multilabel_margin_loss(x, labels, reduction=reduction)
+
+    x = torch.randn(3, 5)
+    assert near(torch.compile(loss, backend=entry())(x), loss(x))
+    assert operator.py_kernels is kernels
+
+
 class Mixed(nn.Module):
     """Has an operator that is not supported, a buffer that it changes and results of other layouts."""
 

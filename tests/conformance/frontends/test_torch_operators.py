@@ -6,7 +6,7 @@ Each is exported and computed by the oracles of the graph's ops, as `tools/torch
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,10 @@ class Called(torch.nn.Module):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly() -> None:
-    samples.hasten_decompositions()
+def quickly() -> Generator[None]:
     torch.manual_seed(0)
+    with samples.hastened_decompositions():
+        yield
 
 
 def assert_as_torch(function: Function, *tensors: Any) -> None:

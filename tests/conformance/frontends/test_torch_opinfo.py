@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -39,8 +40,9 @@ COMPILED = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly() -> None:
-    samples.hasten_decompositions()
+def quickly() -> Generator[None]:
+    with samples.hastened_decompositions():
+        yield
 
 
 def info_of(name: str) -> Any:

@@ -347,7 +347,7 @@ def _quantized_if_enabled(
 # --- losses -------------------------------------------------------------------------------------
 
 
-def _margins_of_labels(x: Held, target: Held, reduction: int) -> tuple[Held, Held]:
+def margins_of_labels(x: Held, target: Held, reduction: int) -> tuple[Held, Held]:
     """Labels of a row end at the first negative one; what torch's own decomposition makes of those behind it is wrong."""
     torch = _torch()
     places = torch.arange(x.shape[-1], device=x.device)
@@ -415,7 +415,7 @@ _OWN: Final[dict[str, Decomposition]] = {
     "fractional_max_pool3d": _fractional_max_pool,
     "grid_sampler_3d": _sampled_volume,
     "masked_scatter": _masked_scatter,
-    "multilabel_margin_loss_forward": _margins_of_labels,
+    "multilabel_margin_loss_forward": margins_of_labels,
     "nonzero_static": _nonzero_static,
     "put": _put,
     "resize": _resize,

@@ -18,6 +18,7 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.differentiated import differentiated
+from tilewright.compiler.frontends.torch.dispatched import own_kernels
 from tilewright.compiler.frontends.torch.hoist import hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
@@ -204,7 +205,7 @@ def resolve(exported: Any) -> Any:
         return exported
     try:
         # Else parameters that ask for gradients make torch trace what a training step needs.
-        with border.load().no_grad():
+        with border.load().no_grad(), own_kernels():
             found = hoisted(exported).run_decompositions(
                 decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
             )
