@@ -90,7 +90,7 @@ class CompilationCache:
     def get(self, key: str) -> bytes | None:
         """The bytes under `key`, or None."""
         path = self._path(key)
-        if path is None or not self._is_ours():
+        if path is None or not self.is_ours():
             return None
         try:
             data = _read_own(path)
@@ -123,9 +123,9 @@ class CompilationCache:
             self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         except OSError as error:
             return self._say(f"cannot be written: {error.strerror or error}")
-        return self._is_ours()
+        return self.is_ours()
 
-    def _is_ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether the folder is there, is this user's, and nobody else can write to it."""
         try:
             found = self.folder.lstat()
@@ -158,7 +158,7 @@ class CompilationCache:
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Everything that this class has put there, half-written entries among it."""
-        if not self._is_ours():
+        if not self.is_ours():
             return
         with contextlib.suppress(OSError):
             for path in self.folder.glob("*/*"):

@@ -1,4 +1,4 @@
-"""`tilewright cache`: where compiled kernels are kept, how much that is, and how to be rid of it."""
+"""`tilewright cache`: where compiled kernels and programs of language models are kept, how much that is, and how to be rid of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import click
 
 from tilewright.base import knobs
-from tilewright.base.compilation_cache import CompilationCache
-from tilewright.base.text import format_bytes
+from tilewright.base.compilation_cache import CacheUsage, CompilationCache
+from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import json_option
@@ -17,31 +17,45 @@ from tilewright.cli.options import json_option
 @click.command(
     "cache",
     cls=Verb,
-    short_help="Show or clear the kernels kept from earlier compilations.",
+    short_help="Show or clear what earlier compilations left.",
     epilog=example("tilewright cache", "tilewright cache --clear"),
 )
 @option("--clear", is_flag=True, help="Delete what is kept.")
 @json_option()
 def command(clear: bool, as_json: bool) -> None:
-    """Say where kernels of earlier compilations are kept and how much that is.
+    """Say where kernels of earlier compilations and programs of language models are kept, and how much that is.
 
-    The folder is that of the user who asks; one that others may write to is left alone.
+    Programs of the four language models that were used last are kept. A folder is that of the user who asks; one that others may write to is left alone.
     """
-    cache = CompilationCache.of_user()
-    usage = cache.clear() if clear else cache.usage()
-    counts = {"entries": usage.entry_count, "bytes": usage.size_bytes}
+    from tilewright.api.language.program_store import ProgramStore
+
+    cache, programs = CompilationCache.of_user(), ProgramStore.of_user()
+    usage, kept = (each.clear() if clear else each.usage() for each in (cache, programs))
+    is_used = knobs.CACHE.get()
     if as_json:
-        known = {"folder": str(cache.folder), "used": knobs.CACHE.get()}
-        report = {"deleted": counts} if clear else counts
-        click.echo(json.dumps({**known, "limit_bytes": cache.limit_bytes, **report}))
+        known = {"folder": str(cache.folder), "used": is_used}
+        known["limit_bytes"] = cache.limit_bytes
+        models = {"folder": str(programs.folder), **_counts(kept, clear)}
+        click.echo(json.dumps({**known, **_counts(usage, clear), "models": models}))
         return
     rows = table("cache", [("", "left"), ("", "left")])
     rows.show_header = False
     rows.add_row("folder", str(cache.folder))
-    rows.add_row("used", "yes" if knobs.CACHE.get() else f"no ({knobs.CACHE.variable})")
+    rows.add_row("used", "yes" if is_used else f"no ({knobs.CACHE.variable})")
+    done = "deleted" if clear else "holds"
     size = format_bytes(usage.size_bytes)
-    rows.add_row("deleted" if clear else "holds", f"{size} in {usage.entry_count} entries")
+    rows.add_row(done, f"{size} in {usage.entry_count} entries")
     rows.add_row(
         "limit", f"{format_bytes(cache.limit_bytes)} ({knobs.CACHE_LIMIT.variable})"
     )
+    rows.add_row("language models", str(programs.folder))
+    rows.add_row(
+        "programs deleted" if clear else "programs",
+        f"{format_bytes(kept.size_bytes)} of {plural(kept.entry_count, 'model')}",
+    )
     out.print(rows)
+
+
+def _counts(usage: CacheUsage, cleared: bool) -> dict[str, object]:
+    counts = {"entries": usage.entry_count, "bytes": usage.size_bytes}
+    return {"deleted": counts} if cleared else {**counts}

@@ -180,7 +180,7 @@ def test_entries_of_another_user_and_links_are_misses(cache, monkeypatch):
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(cache._path(key))
     assert cache.get(other) is None
-    monkeypatch.setattr(CompilationCache, "_is_ours", lambda self: True)
+    monkeypatch.setattr(CompilationCache, "is_ours", lambda self: True)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert cache.get(key) is None
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from fakes.command_line import tilewright
+from fakes.language_models import speaking_form
 from tilewright.base import knobs
 
 
@@ -23,3 +24,19 @@ def test_the_cache_says_what_it_holds_and_is_cleared(
         done = tilewright("cache", "--clear")
         assert done.row("deleted").endswith(f"in {known['entries']} entries")
         assert json.loads(tilewright("cache", "--json").out)["entries"] == 0
+
+
+def test_programs_of_language_models_are_shown_and_cleared(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    (tmp_path / "m.gguf").write_bytes(speaking_form(layers=1).data())
+    with knobs.override(cache_dir=folder, cache="1"):
+        assert tilewright("cache").row("programs") == "0 B of 0 models"
+        tilewright("generate", tmp_path / "m.gguf", "the", "--tokens", "1")
+        known = json.loads(tilewright("cache", "--json").out)["models"]
+        assert known["folder"].startswith(str(folder))
+        assert (known["entries"], known["bytes"] > 10000) == (1, True)
+        assert tilewright("cache", "--clear").row("programs deleted").endswith("of 1 model")
+        assert json.loads(tilewright("cache", "--json").out)["models"] == {
+            "folder": known["folder"], "entries": 0, "bytes": 0,
+        }  # fmt: skip
+        assert list(Path(known["folder"]).iterdir()) == []

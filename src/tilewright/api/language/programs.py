@@ -10,17 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from tilewright.api.language.program_store import ProgramStore, place, remove
 from tilewright.api.load import load
 from tilewright.base import knobs
-from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.target import Target
@@ -42,12 +39,8 @@ _SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
 }
 _REVISION: Final = 1
 """Counts what of the graph changes while the version stays."""
-_KEPT_MODELS: Final = 4
 _FIRST_CACHE: Final = 3
 """Inputs before the keys and values: tokens, where they stand, and places that are read."""
-_UNFINISHED: Final = ".new-"
-_STALE_SECONDS: Final = 6 * 3600.0
-"""Longer than any model takes to compile."""
 
 
 @final
@@ -85,8 +78,8 @@ def make_programs(
 
     Raises: as `compile`.
     """
-    store = _store() if cache and knobs.CACHE.get() else None
-    if store is None:
+    store = ProgramStore.of_user()
+    if not (cache and knobs.CACHE.get() and store.claim()):
         models = (_compile(path, name, threads, precision, progress) for name in _SHAPES)
         return Programs(*(model.session for model in models))
     words = (
@@ -97,21 +90,19 @@ def make_programs(
         str(threads or 0),
         precision,
     )
-    folder = store / CompilationCache.key(*words)
+    folder = store.place_of(*words)
     found = _load(folder, threads)
     if found is not None:
         return found
-    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=store) as name:
-        made = Path(name) / "programs"
-        made.mkdir()
+    with store.unfinished() as made:
         for own in _SHAPES:
             model = _compile(path, own, threads, precision, progress)
             model.save(made / own, sources=False, weights=made / _WEIGHTS)
             # What a compilation takes is several times its weights, and the next one takes as much.
             del model
             native.give_back_freed_memory()
-        _place(made, folder)
-    _trim(store)
+        place(made, folder)
+    store.trim()
     found = _load(folder, threads)
     if found is None:
         raise UserError(
@@ -141,15 +132,6 @@ def _compile(
     )
 
 
-def _place(made: Path, folder: Path) -> None:
-    """Give a folder its name.  Another process may have been faster: then its files are as good."""
-    if not folder.is_dir():
-        with contextlib.suppress(OSError):  # there is nothing, as a rule
-            folder.unlink()
-    with contextlib.suppress(OSError):
-        made.rename(folder)
-
-
 def _load(folder: Path, threads: int | None) -> Programs | None:
     """What lies in a folder; nothing if it is not whole."""
     if not folder.is_dir():
@@ -159,7 +141,7 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
     except TilewrightError:
         found = []
     if not _belong_together(found):
-        _remove(folder)
+        remove(folder)
         return None
     with contextlib.suppress(OSError):
         os.utime(folder)
@@ -172,41 +154,6 @@ def _belong_together(found: Sequence[Session]) -> bool:
         return False
     read, following = ([spec.name for spec in each.inputs] for each in found)
     return read == following and len(read) > _FIRST_CACHE
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder; of one that is a link, the link."""
-    if folder.is_symlink():
-        with contextlib.suppress(OSError):
-            folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _store() -> Path | None:
-    """The folder of compiled models of this user; None where it cannot be used."""
-    kernels = CompilationCache.of_user()
-    folder = kernels.folder.with_name(kernels.folder.name.replace("objects", "models", 1))
-    owned = CompilationCache(folder=folder, limit_bytes=kernels.limit_bytes)
-    return folder if owned.claim() else None
-
-
-def _trim(store: Path) -> None:
-    """Remove those that were used longest ago, and what processes left that were killed."""
-    with contextlib.suppress(OSError):
-        folders = [f for f in store.iterdir() if f.is_dir()]
-        whole = [f for f in folders if not f.name.startswith(".")]
-        for folder in sorted(whole, key=lambda f: -f.stat().st_mtime)[_KEPT_MODELS:]:
-            _remove(folder)
-        oldest = time.time() - _STALE_SECONDS
-        for folder in folders:
-            if folder.name.startswith(_UNFINISHED) and _changed(folder) < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _changed(folder: Path) -> float:
-    """When something in a folder changed last."""
-    return max(f.stat().st_mtime for f in (folder, *folder.rglob("*")))
 
 
 def digest_of(file: GgufFile, path: Path) -> str:

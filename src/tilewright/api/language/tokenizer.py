@@ -7,12 +7,12 @@ vocabulary's own kind does the work.  Called by `language_model` and by chat tem
 from __future__ import annotations
 
 import codecs
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, final
 
 from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.pieces import Pieces
+from tilewright.api.language.special_tokens import SpecialTokens
 from tilewright.api.language.vocabulary import TokenType, Vocabulary, read_vocabulary
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.lazy import lazy
@@ -41,13 +41,7 @@ class Tokenizer:
                 hint=f"supported are: {' '.join(_KINDS)}",
             )
         self._kind: BytePairs | Pieces = kind(vocabulary)
-        self._special: Mapping[str, int] = vocabulary.special()
-        # Where one is the beginning of another the longer one is meant.
-        longest = sorted(self._special, key=len, reverse=True)
-        pattern = "|".join(map(re.escape, longest))
-        self._pattern: re.Pattern[str] | None = (
-            re.compile(f"({pattern})") if pattern else None
-        )
+        self._special: SpecialTokens = SpecialTokens(vocabulary.special())
 
     @classmethod
     def of(cls, file: GgufFile) -> Tokenizer:
@@ -76,11 +70,8 @@ class Tokenizer:
         """
         begins = self.vocabulary.adds_bos if bos is None else bos
         found = [self.vocabulary.bos] if begins and self.vocabulary.bos is not None else []
-        if not special or self._pattern is None:
-            return found + self._kind.encode(text)
-        for part in self._pattern.split(text):
-            token = self._special.get(part)
-            found += self._kind.encode(part) if token is None else [token]
+        for part in self._special.parts(text) if special else [text]:
+            found += self._kind.encode(part) if isinstance(part, str) else [part]
         return found
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
