@@ -33,8 +33,11 @@ def command(clear: bool, as_json: bool) -> None:
     usage, kept = (each.clear() if clear else each.usage() for each in (cache, programs))
     is_used = knobs.CACHE.get()
     if as_json:
-        known = {"folder": str(cache.folder), "used": is_used}
-        known["limit_bytes"] = cache.limit_bytes
+        known = {
+            "folder": str(cache.folder),
+            "used": is_used,
+            "limit_bytes": cache.limit_bytes,
+        }
         models = {"folder": str(programs.folder), **_counts(kept, clear)}
         click.echo(json.dumps({**known, **_counts(usage, clear), "models": models}))
         return
