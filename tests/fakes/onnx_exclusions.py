@@ -44,7 +44,6 @@ CONTRIBUTED = {
     "DequantizeBFP": GPU,
     "DequantizeWithOrder": GPU,
     "DynamicSparseAttention": GPU,
-    "DynamicTimeWarping": "the length of the path that it finds depends on data, step by step: a dynamic program",
     "EPContext": FOREIGN,
     "GatedDeltaNetStateReplay": GPU,
     "GatherPacked": PACKED,
@@ -60,8 +59,6 @@ CONTRIBUTED = {
     "MatMulNBitsQLoRA": GPU,
     "MatMulNBitsQkv": GPU,
     "MatMulPacked": GPU,
-    "MaxpoolWithMask": RARE,
-    "MoEGroupRouter": RARE,
     "MoEPacked": GPU,
     "NGramHashMapping": RARE,
     "PackedSparseAttentionIndexer": GPU,
@@ -85,5 +82,4 @@ CONTRIBUTED = {
     "SpeculativePrefixCommit": GPU,
     "VarlenNGramHashMapping": RARE,
     "WhisperBeamSearch": SEARCH,
-    "WordConvEmbedding": RARE,
 }

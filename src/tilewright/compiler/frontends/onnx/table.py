@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.onnx.experimental import ROWS as EXPERIMENTAL
+from tilewright.compiler.frontends.onnx.expert_routers import ROWS as EXPERT_ROUTERS
 from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
@@ -26,6 +27,7 @@ from tilewright.compiler.frontends.onnx.hashing import ROWS as HASHING
 from tilewright.compiler.frontends.onnx.hyper_connections import ROWS as HYPER_CONNECTIONS
 from tilewright.compiler.frontends.onnx.linear_attention import ROWS as LINEAR_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
+from tilewright.compiler.frontends.onnx.masked_pooling import ROWS as MASKED_POOLING
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.packed_sequences import ROWS as PACKED_SEQUENCES
@@ -48,9 +50,11 @@ from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 from tilewright.compiler.frontends.onnx.sparse_attention import ROWS as SPARSE_ATTENTION
 from tilewright.compiler.frontends.onnx.strings import TEXT_ROWS
 from tilewright.compiler.frontends.onnx.support_vectors import ROWS as SUPPORT_VECTORS
+from tilewright.compiler.frontends.onnx.time_warping import ROWS as TIME_WARPING
 from tilewright.compiler.frontends.onnx.tokenizer import TEXT_ROWS as TOKENIZER
 from tilewright.compiler.frontends.onnx.training import ROWS as TRAINING
 from tilewright.compiler.frontends.onnx.trees import ROWS as TREES
+from tilewright.compiler.frontends.onnx.word_embeddings import ROWS as WORD_EMBEDDINGS
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ATTENTION,
@@ -63,12 +67,14 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ELEMENTWISE,
     EXPERIMENTAL,
     EXPERTS,
+    EXPERT_ROUTERS,
     FUSED,
     GROUPED_ATTENTION,
     HASHING,
     HYPER_CONNECTIONS,
     LINEAR_ATTENTION,
     LINEAR_QUANTIZED,
+    MASKED_POOLING,
     MOVEMENT,
     NORMALIZATION,
     PACKED_SEQUENCES,
@@ -87,8 +93,10 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     SIGNAL,
     SPARSE_ATTENTION,
     SUPPORT_VECTORS,
+    TIME_WARPING,
     TRAINING,
     TREES,
+    WORD_EMBEDDINGS,
 )
 
 
