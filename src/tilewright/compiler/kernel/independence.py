@@ -18,9 +18,11 @@ from tilewright.compiler.kernel.rewrite import buffers_written, loads, loops, st
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Access:
+class _Touched:
+    """Elements of a buffer: where the first lane is, and how far along the last index the last one is from it."""
+
     indices: tuple[Dim, ...]
-    reach: int  # how far the lanes extend along the last index
+    to_last_lane: int
 
 
 def is_independent(loop: For, *, private: Sequence[Space] = ()) -> bool:
@@ -38,21 +40,21 @@ def is_independent(loop: For, *, private: Sequence[Space] = ()) -> bool:
     )
 
 
-def _accesses(loop: For, buffer: Buffer) -> list[_Access]:
+def _accesses(loop: For, buffer: Buffer) -> list[_Touched]:
     found = [
-        _Access(s.indices, (s.value.lanes - 1) * abs(s.stride))
+        _Touched(s.indices, (s.value.lanes - 1) * s.stride)
         for s in stores(loop.body)
         if s.buffer is buffer
     ]
     found += [
-        _Access(e.indices, (e.lanes - 1) * abs(e.stride))
+        _Touched(e.indices, (e.lanes - 1) * e.stride)
         for e in loads(loop.body)
         if e.buffer is buffer
     ]
     return found
 
 
-def _apart(accesses: Sequence[_Access], name: str, inner: set[str]) -> bool:
+def _apart(accesses: Sequence[_Touched], name: str, inner: set[str]) -> bool:
     """Whether some index position separates the iterations in every access."""
     ranks = {len(a.indices) for a in accesses}
     if len(ranks) != 1:
@@ -60,7 +62,7 @@ def _apart(accesses: Sequence[_Access], name: str, inner: set[str]) -> bool:
     rank = ranks.pop()
     for position in range(rank):
         last = position == rank - 1
-        parts = [(a.indices[position], a.reach if last else 0) for a in accesses]
+        parts = [(a.indices[position], a.to_last_lane if last else 0) for a in accesses]
         if _separates(parts, name, inner):
             return True
     return False
@@ -70,7 +72,7 @@ def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> 
     factors: set[Dim] = set()
     outers: set[Dim] = set()
     low, high = 0, 0
-    for number, (index, reach) in enumerate(parts):
+    for number, (index, to_last_lane) in enumerate(parts):
         if symbolic.opaques(index):
             return False
         split = symbolic.linear(index, name)
@@ -82,8 +84,9 @@ def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> 
         least, most = symbolic.bounds(varying)
         if least is None or most is None:
             return False
+        least, most = least + min(0, to_last_lane), most + max(0, to_last_lane)
         low = least if number == 0 else min(low, least)
-        high = most + reach if number == 0 else max(high, most + reach)
+        high = most if number == 0 else max(high, most)
     if len(factors) != 1 or len(outers) != 1:
         return False
     factor = factors.pop()

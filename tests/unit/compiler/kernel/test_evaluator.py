@@ -87,6 +87,24 @@ def test_tiles_of_a_flat_index_are_independent():
     assert not is_independent(For(s, 2, (overlapping,)))
 
 
+@pytest.mark.parametrize(("beside", "apart"), [(3, True), (5, False), (0, False), (1, True)])
+def test_lanes_that_run_backwards_are_before_the_first_one(beside: int, apart: bool):
+    """Lanes at 4 i + 4 down to 4 i + 1, and one element beside them."""
+    x, y = Buffer("x", f32, (16,)), Buffer("y", f32, (16,))
+    s, i = var("i", 2)
+    body = For(
+        s, 2,
+        (Store(y, (i * 4 + 4,), Load(x, (i * 4,), 4), -1), Store(y, (i * 4 + beside,), Load(x, (i,)))),
+    )  # fmt: skip
+    assert is_independent(body) is apart
+    data, out, expected = np.arange(1, 17, dtype=np.float32), *np.zeros((2, 16), np.float32)
+    for step in range(2):
+        expected[4 * step + 1 : 4 * step + 5] = data[4 * step : 4 * step + 4][::-1]
+        expected[4 * step + beside] = data[step]
+    evaluate(single(x, y, body), [data, out])
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_a_store_through_a_loaded_index_is_not_independent():
     x, y = Buffer("x", i64, (4,)), Buffer("y", i64, (4,))
     s, i = var("i", 4)
