@@ -17,7 +17,7 @@ from tilewright.base.dtypes import f32, i64
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.expressions import binary
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Compare,
@@ -83,9 +83,9 @@ class _Maker:
         dims = () if self.size is None else (self.size,)
         x, y, t = self.buffers
         parameters = (
-            Parameter(x, Access.READ_WRITE),
-            Parameter(y, Access.READ_WRITE),
-            Parameter(TABLE, Access.READ),
+            Parameter(x, AccessMode.READ_WRITE),
+            Parameter(y, AccessMode.READ_WRITE),
+            Parameter(TABLE, AccessMode.READ),
         )
         return Kernel("random", parameters, dims, (t,), body)
 
@@ -251,7 +251,7 @@ def fitted_kernel(seed: int) -> Kernel:
     outside = [b for b in (x, y, t) if fitted[b].space is Space.DEVICE]
     return Kernel(
         "fitted",
-        tuple(Parameter(fitted[b], Access.READ_WRITE) for b in outside),
+        tuple(Parameter(fitted[b], AccessMode.READ_WRITE) for b in outside),
         kernel.dims,
         tuple(fitted[b] for b in (x, y, t) if b not in outside),
         body,

@@ -10,7 +10,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Expression,
     For,
@@ -63,8 +63,8 @@ def applied(row: Instruction, count: int, lanes: int) -> Kernel:
     vector = For(Symbol("v"), lanes, (Store(result, (place,), value),), LoopKind.VECTOR)
     body = (For(Symbol("i"), count // lanes, (vector,)),)
     parameters = (
-        Parameter(result, Access.READ_WRITE),
-        *(Parameter(x, Access.READ) for x in (*sides, moving)),
+        Parameter(result, AccessMode.READ_WRITE),
+        *(Parameter(x, AccessMode.READ) for x in (*sides, moving)),
     )
     return Kernel(row.name, parameters, (), (), body)
 
@@ -85,8 +85,8 @@ def _tiles(row: Instruction, count: int, lanes: int) -> Kernel:
     store = Store(buffers[0], (at * lanes,), Intrinsic(row, tuple(given), lanes))
     result, *sides = buffers
     parameters = (
-        Parameter(result, Access.READ_WRITE),
-        *(Parameter(x, Access.READ) for x in sides),
+        Parameter(result, AccessMode.READ_WRITE),
+        *(Parameter(x, AccessMode.READ) for x in sides),
     )
     return Kernel(
         row.name, parameters, (), (), (For(Symbol("i"), count // lanes, (store,)),)

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import DType, f32
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.ops import catalogue
@@ -32,7 +32,7 @@ def run(
         arrays.append(np.asarray(data).astype(dtype.numpy).copy())
     evaluate(kernel, arrays, env)
     pairs = zip(kernel.parameters, arrays, strict=True)
-    return [a for p, a in pairs if p.access is not Access.READ]
+    return [a for p, a in pairs if p.access is not AccessMode.READ]
 
 
 def assert_same(

@@ -17,7 +17,7 @@ from tilewright.base import symbolic
 from tilewright.base.target import Target
 from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.grid import grid_extents
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -106,7 +106,7 @@ class NativeLibrary:
         for position, parameter in enumerate(kernel.parameters):
             name = f"parameter {position} ({parameter.buffer})"
             assert self._regions.is_intact(position), f"wrote beside {name}"
-            if parameter.access is Access.READ:
+            if parameter.access is AccessMode.READ:
                 before, after = operands[position], arrays[position]
                 assert before.tobytes() == after.tobytes(), f"wrote to {name}"
         first = len(operands)

@@ -9,7 +9,7 @@ from tilewright.base.dtypes import f32, i64
 from tilewright.base.symbolic import Symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Barrier,
     Buffer,
     Compare,
@@ -41,7 +41,7 @@ def workgroups(*body: Statement) -> Kernel:
     """Three workgroups of eight threads."""
     threads = loop("t", THREADS, *body, kind=LoopKind.THREAD_X)
     grid = loop("g", 3, threads, kind=LoopKind.GRID_X)
-    parameters = (Parameter(X, Access.READ), Parameter(Y, Access.READ_WRITE))
+    parameters = (Parameter(X, AccessMode.READ), Parameter(Y, AccessMode.READ_WRITE))
     return Kernel("turned", parameters, (), (SHARED, OWN), (grid,))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import DType, i32
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 
 
 def product_in_tiles(
@@ -18,9 +18,9 @@ def product_in_tiles(
     b = KernelBuilder("tiles")
     a, w = b.parameter("a", left, (rows, depth)), b.parameter("b", right, (depth, columns))
     y = b.result("y", i32, (rows, columns))
-    x = b.parameter("x", left, (pairs, steps, 16), Access.READ_WRITE)
-    panel = b.parameter("panel", right, (panels, steps, 16), Access.READ_WRITE)
-    total = b.parameter("total", i32, (pairs, panels, 4), Access.READ_WRITE)
+    x = b.parameter("x", left, (pairs, steps, 16), AccessMode.READ_WRITE)
+    panel = b.parameter("panel", right, (panels, steps, 16), AccessMode.READ_WRITE)
+    total = b.parameter("total", i32, (pairs, panels, 4), AccessMode.READ_WRITE)
     with b.nest((pairs, steps, 2, 8), ("pm", "pk", "pi", "pl")) as (m, p, i, k):
         row, at = 2 * m + i, 8 * p + k
         inside = b.and_(

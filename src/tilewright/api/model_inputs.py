@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.errors import UserError
 from tilewright.base.options import wrong
-from tilewright.base.symbolic import evaluate, symbols
+from tilewright.base.symbolic import evaluate, names_in
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.plan_executor import Array, arrange
@@ -61,7 +61,7 @@ def random_inputs(
     Raises: UserError when `dims` names something else, or sizes that do not fit into memory.
     """
     random = np.random.default_rng(seed)
-    wanted = sorted({s.name for _, _, shape in specs for d in shape for s in symbols(d)})
+    wanted = sorted(names_in(dim for _, _, shape in specs for dim in shape))
     unknown = sorted(set(dims) - set(wanted))
     if unknown:
         known = ", ".join(wanted) or "none"

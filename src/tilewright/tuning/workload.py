@@ -24,7 +24,7 @@ from tilewright.compiler.backends.backend import CompiledKernel
 from tilewright.compiler.backends.kernel_cache import KernelRequest
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.schema import TensorType
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.program.signature import signature_of
 from tilewright.runtime import native
@@ -96,7 +96,7 @@ class Workload:
         self._types: Final = [
             TensorType(p.buffer.dtype, p.buffer.shape) for p in naive.parameters
         ]
-        self._written: Final = [p.access is not Access.READ for p in naive.parameters]
+        self._written: Final = [p.access is not AccessMode.READ for p in naive.parameters]
         sizes = [self._bytes(type_) for type_ in self._types]
         weights = sum(sizes[i] for i in constants)
         copies = min(_MOST_REPEATS, max(1, _STREAM_BYTES // max(1, weights)))

@@ -17,7 +17,7 @@ from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Compare,
@@ -59,9 +59,9 @@ def kernel(make: Callable[[], Kernel]) -> None:
 
 def built(buffers, *body: Statement, locals_=(), dims=()) -> Kernel:
     *inputs, output = buffers
-    parameters = [Parameter(b, Access.READ) for b in inputs]
+    parameters = [Parameter(b, AccessMode.READ) for b in inputs]
     return Kernel(
-        "k", (*parameters, Parameter(output, Access.WRITE)), dims, locals_, tuple(body)
+        "k", (*parameters, Parameter(output, AccessMode.WRITE)), dims, locals_, tuple(body)
     )
 
 

@@ -18,7 +18,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Body,
     Buffer,
@@ -165,7 +165,7 @@ def _fma_kernel(lanes: int, threads: int) -> Kernel:
         ),
     )
     grid = _loop("w", threads, body, LoopKind.GRID_X)
-    return Kernel("fma_peak", (Parameter(sink, Access.WRITE),), (), (chains,), (grid,))
+    return Kernel("fma_peak", (Parameter(sink, AccessMode.WRITE),), (), (chains,), (grid,))
 
 
 def _read_kernel(name: str, lanes: int, threads: int, share: int, repeats: int) -> Kernel:
@@ -188,6 +188,6 @@ def _read_kernel(name: str, lanes: int, threads: int, share: int, repeats: int) 
         once if repeats == 1 else _loop("r", repeats, (once,)),
         all_sums(Store(sink, (w * (_CHAINS * lanes) + c * lanes + v,), Load(sums, place))),
     )
-    parameters = (Parameter(data, Access.READ), Parameter(sink, Access.WRITE))
+    parameters = (Parameter(data, AccessMode.READ), Parameter(sink, AccessMode.WRITE))
     grid = _loop("w", threads, body, LoopKind.GRID_X)
     return Kernel(name, parameters, (), (sums,), (grid,))

@@ -6,7 +6,7 @@ Built on the arithmetic of `algebra`; changes nothing about the normal form.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from tilewright.base.errors import UserError
@@ -158,6 +158,11 @@ def atoms(value: Dim) -> tuple[Atom, ...]:
 def opaques(value: Dim) -> tuple[Opaque, ...]:
     """The values in `value` that the algebra knows nothing about."""
     return () if isinstance(value, int) else value.opaques
+
+
+def names_in(dims: Iterable[Dim]) -> frozenset[str]:
+    """The names of the symbols in some sizes."""
+    return frozenset().union(*(dim.names for dim in dims if isinstance(dim, Expr)))
 
 
 def symbols(value: Dim) -> frozenset[Symbol]:

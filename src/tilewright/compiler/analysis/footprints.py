@@ -34,7 +34,7 @@ from tilewright.compiler.analysis.progressions import (
     walk_of,
 )
 from tilewright.compiler.analysis.sizes import GUESS, likely_sizes
-from tilewright.compiler.analysis.strides import flat
+from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.ir import Buffer, For, Statement
 from tilewright.compiler.kernel.rewrite import substitute_dim
 
@@ -185,7 +185,7 @@ def _touched(access: Access, numbers: _Numbers) -> _Touched:
     shape = numbers.shape(access.buffer)
     indices = [numbers.fixed(index, trips) for index in access.indices]
     known = Buffer(access.buffer.name, access.buffer.dtype, shape)
-    found = _linear_walk(flat(known, indices), trips) or _box(indices, shape, trips)
+    found = _linear_walk(linear_index(known, indices), trips) or _box(indices, shape, trips)
     start, steps = found
     if access.lanes > 1:
         steps = [*steps, (access.stride, access.lanes)]

@@ -18,7 +18,7 @@ _KNOWN_ACCESSES: Final = 1024
 """Accesses whose positions are remembered: those of a kernel."""
 
 
-def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
+def linear_index(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
     """The row-major position of an element."""
     position: Dim = 0
     for extent, index in zip(buffer.shape, indices, strict=True):
@@ -29,7 +29,7 @@ def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
 @functools.lru_cache(maxsize=_KNOWN_ACCESSES)
 def _place(access: Load | Store) -> Dim:
     """The position that an access touches; rules ask for every loop around it."""
-    return flat(access.buffer, access.indices)
+    return linear_index(access.buffer, access.indices)
 
 
 def stride(access: Load | Store, name: str) -> Dim | None:

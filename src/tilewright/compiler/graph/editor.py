@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, cast, final
 
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Expr, symbols
+from tilewright.base.symbolic import Expr, names_in
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import OpSchema, Trait
 
@@ -352,12 +352,11 @@ class _Binders:
 def size_names(node: Node) -> set[str]:
     """The names of the sizes in types and attributes of a node, and of what stands in its regions."""
     values = [*node.results, *node.present_operands]
-    names = {s.name for value in values for dim in value.type.shape for s in symbols(dim)}
+    names = set(names_in(dim for value in values for dim in value.type.shape))
     for held in node.attributes.values():
         if isinstance(held, tuple):
             parts = cast("tuple[object, ...]", held)
-            dims = [d for d in parts if isinstance(d, Expr)]
-            names |= {s.name for dim in dims for s in symbols(dim)}
+            names |= names_in(part for part in parts if isinstance(part, Expr))
     for region in node.regions:
         for inner in region:
             names |= size_names(inner)

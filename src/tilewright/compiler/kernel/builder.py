@@ -17,7 +17,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.expressions import Expressions, binary, cast, const
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Body,
     Buffer,
     Comment,
@@ -77,7 +77,7 @@ class KernelBuilder(Expressions):
     # --- buffers -------------------------------------------------------------------------
 
     def parameter(
-        self, name: str, dtype: DType, shape: Indices, access: Access = Access.READ
+        self, name: str, dtype: DType, shape: Indices, access: AccessMode = AccessMode.READ
     ) -> Buffer:
         """The next binding."""
         self._reserve(shape)
@@ -87,7 +87,7 @@ class KernelBuilder(Expressions):
 
     def result(self, name: str, dtype: DType, shape: Indices) -> Buffer:
         """The next binding, written by the kernel."""
-        return self.parameter(name, dtype, shape, Access.WRITE)
+        return self.parameter(name, dtype, shape, AccessMode.WRITE)
 
     def temporary(self, dtype: DType, shape: Indices, name: str = "t") -> Buffer:
         """An intermediate in the program's memory, until a schedule moves or inlines it."""
@@ -245,15 +245,15 @@ class KernelBuilder(Expressions):
             return ()
         used = {s.name for s in body_symbols(body)}
         for buffer in (*(p.buffer for p in self._parameters), *self._locals):
-            used |= {s.name for d in buffer.shape for s in symbolic.symbols(d)}
+            used |= symbolic.names_in(buffer.shape)
         return tuple(self._dims[n] for n in sorted(self._dims) if n in used)
 
     def _access(self, body: Body) -> tuple[Parameter, ...]:
         """Results that later nests read back are READ_WRITE."""
         read = buffers_read(body)
         return tuple(
-            Parameter(p.buffer, Access.READ_WRITE)
-            if p.access is Access.WRITE and p.buffer in read
+            Parameter(p.buffer, AccessMode.READ_WRITE)
+            if p.access is AccessMode.WRITE and p.buffer in read
             else p
             for p in self._parameters
         )

@@ -642,7 +642,7 @@ def _elements(parameter: Buffer) -> int:
 # --- kernels -----------------------------------------------------------------------------------
 
 
-class Access(enum.Enum):
+class AccessMode(enum.Enum):
     """What a kernel does with the memory behind a parameter."""
 
     READ = "read"
@@ -656,7 +656,7 @@ class Parameter:
     """One binding of a kernel, in binding order."""
 
     buffer: Buffer
-    access: Access
+    access: AccessMode
 
 
 @final

@@ -21,7 +21,7 @@ from tilewright.base.symbolic import Symbol
 from tilewright.base.text import whole_number
 from tilewright.compiler.kernel.expression_parser import ExpressionParser, Scope
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Barrier,
     Body,
     Buffer,
@@ -49,7 +49,7 @@ _NUMBER: Final = re.compile(r"-?(?:inf|nan|\d{1,40}(?:\.\d*)?(?:e[+-]?\d{1,4})?)
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _KINDS: Final = {kind.value: kind for kind in LoopKind}
 _SPACES: Final = {space.value: space for space in Space}
-_ACCESSES: Final = {access.value: access for access in Access}
+_ACCESSES: Final = {access.value: access for access in AccessMode}
 _MARK: Final = re.compile(r"[\w.$']+")
 
 

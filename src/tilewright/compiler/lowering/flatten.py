@@ -9,13 +9,12 @@ Called by `machine`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
+from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.ir import (
-    Buffer,
     Expression,
     For,
     Kernel,
@@ -48,14 +47,6 @@ def bounded_variables(kernel: Kernel) -> dict[str, Dim]:
                 Symbol(name, 0, None if upper is None else max(upper - 1, 0))
             )
     return env
-
-
-def linear_index(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
-    """The row-major position of an element."""
-    position: Dim = 0
-    for extent, index in zip(buffer.shape, indices, strict=True):
-        position = position * extent + index
-    return position
 
 
 def _flat_load(value: Expression) -> Expression:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.compiler.kernel.ir import Access, Kernel, Parameter, Space
+from tilewright.compiler.kernel.ir import AccessMode, Kernel, Parameter, Space
 
 
 def promote_scratch(kernel: Kernel) -> Kernel:
@@ -20,7 +20,7 @@ def promote_scratch(kernel: Kernel) -> Kernel:
         kernel,
         parameters=(
             *kernel.parameters,
-            *(Parameter(b, Access.READ_WRITE) for b in scratch),
+            *(Parameter(b, AccessMode.READ_WRITE) for b in scratch),
         ),
         locals=tuple(b for b in kernel.locals if b.space is not Space.DEVICE),
     )

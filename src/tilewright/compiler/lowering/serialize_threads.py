@@ -20,6 +20,7 @@ from typing import final
 
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Symbol
+from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import THREAD_KINDS, has_barrier, thread_chain
 from tilewright.compiler.kernel.ir import (
@@ -47,7 +48,6 @@ from tilewright.compiler.kernel.rewrite import (
     substitute,
     with_body,
 )
-from tilewright.compiler.lowering.flatten import linear_index
 
 
 def serialize_threads(kernel: Kernel) -> Kernel:

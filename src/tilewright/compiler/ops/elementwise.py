@@ -40,6 +40,7 @@ from tilewright.compiler.ops.shapes import (
     broadcast_shapes,
     first,
     like_broadcast,
+    like_first_as_dtype,
     need,
 )
 
@@ -393,10 +394,6 @@ prelu: Final = declare(
 # --- conversion ------------------------------------------------------------------------------
 
 
-def _cast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    return (first(types).with_dtype(cast("DType", attributes["dtype"])),)
-
-
 def _cast_body(b: KernelBuilder, x: Expression, *, dtype: DType) -> Expression:
     return b.cast(x, dtype)
 
@@ -406,7 +403,7 @@ convert: Final = declare(
     summary="Conversion of value; float to integer truncates and saturates, NaN gives 0",
     operands=(operand("x", dtypes.ALL),),
     attributes=(attr("dtype", "dtype"),),
-    infer=_cast_infer,
+    infer=like_first_as_dtype,
     evaluate=numerics.cast,
     body=pointwise(_cast_body, use_attributes=True),
     ranges=ranges.converted,

@@ -35,7 +35,13 @@ from tilewright.compiler.ops.declaration import (
     declare,
     operand,
 )
-from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
+from tilewright.compiler.ops.shapes import (
+    check_same,
+    first,
+    like_first_as_dtype,
+    need,
+    normal_axis,
+)
 
 _M: Final = Trait.PURE | Trait.MOVEMENT
 _INDEX: Final = (i64, i32)
@@ -119,10 +125,6 @@ out_of_range: Final = declare(
 # --- in range --------------------------------------------------------------------------------
 
 
-def _clamped_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    return (first(types).with_dtype(cast("DType", attributes["dtype"])),)
-
-
 def _clamped(
     b: KernelBuilder, x: Expression, *, size: tuple[Dim], dtype: DType
 ) -> Expression:
@@ -141,7 +143,7 @@ clamp_index: Final = declare(
     summary="Places on an axis of `size`: x counted from the front, what is out of range moved to an end",
     operands=(operand("x", _INDEX),),
     attributes=(attr("size", "dims"), attr("dtype", "dtype", i64)),
-    infer=_clamped_infer,
+    infer=like_first_as_dtype,
     evaluate=_clamped_oracle,
     body=pointwise(_clamped, use_attributes=True),
     traits=Trait.PURE | Trait.ELEMENTWISE,

@@ -39,6 +39,7 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import (
     first,
+    like_first_along_axis,
     normal_axes,
     normal_axis,
     reduced_shape,
@@ -310,12 +311,6 @@ def _running_body(op: str) -> Emit:
     return emit
 
 
-def _running_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x = first(types)
-    normal_axis(cast("int", attributes["axis"]), x.rank)
-    return (x,)
-
-
 def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> OpDecl:
     return declare(
         name=name,
@@ -326,7 +321,7 @@ def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> Op
             attr("exclusive", "bool", default=False),
             attr("reverse", "bool", default=False),
         ),
-        infer=_running_infer,
+        infer=like_first_along_axis,
         evaluate=oracle,
         body=_running_body(op),
         layout=layouts.ALONG_AXIS,

@@ -48,6 +48,7 @@ from tilewright.compiler.ops.shapes import (
     check_groups,
     check_same,
     first,
+    like_first_along_axis,
     normal_axis,
     spatial_axes,
 )
@@ -78,12 +79,6 @@ def _row_mean(
 
 
 # --- softmax ---------------------------------------------------------------------------------
-
-
-def _softmax_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x = first(types)
-    normal_axis(cast("int", attributes["axis"]), x.rank)
-    return (x,)
 
 
 def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
@@ -176,7 +171,7 @@ softmax: Final = declare(
     summary="exp(x - max) / sum(exp(x - max)) along `axis`",
     operands=(operand("x", FLOATS),),
     attributes=(attr("axis", "int", -1),),
-    infer=_softmax_infer,
+    infer=like_first_along_axis,
     evaluate=_softmax_oracle,
     body=_softmax_body,
     traits=_ROWS,
@@ -190,7 +185,7 @@ log_softmax: Final = declare(
     summary="Logarithm of softmax along `axis`, without overflow",
     operands=(operand("x", FLOATS),),
     attributes=(attr("axis", "int", -1),),
-    infer=_softmax_infer,
+    infer=like_first_along_axis,
     evaluate=_log_softmax_oracle,
     body=_log_softmax_body,
     traits=_ROWS,

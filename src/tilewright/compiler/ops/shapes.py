@@ -209,6 +209,18 @@ def like_first(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return (first(types),)
 
 
+def like_first_along_axis(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    """One result of the first operand's type, which has the axis that the attribute `axis` names."""
+    x = first(types)
+    normal_axis(cast("int", attributes["axis"]), x.rank)
+    return (x,)
+
+
+def like_first_as_dtype(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    """One result of the first operand's shape, of the type that the attribute `dtype` names."""
+    return (first(types).with_dtype(cast("DType", attributes["dtype"])),)
+
+
 def like_broadcast(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     """The result is the broadcast of all operands, of the first one's dtype."""
     operands = present(types)

@@ -20,6 +20,7 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
+from tilewright.compiler.program.share_constants import dense_bytes
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.parameters import (
     ParameterIndex,
@@ -36,7 +37,7 @@ _EXTENSIBLE: Final = ".irpa"
 
 
 def _write_irpa(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
-    write_archive(file, {name: _bytes_of(array) for name, array in arrays.items()})
+    write_archive(file, {name: dense_bytes(array) for name, array in arrays.items()})
 
 
 FORMATS: Final[Mapping[str, Callable[[BinaryIO, Mapping[str, Array]], None]]] = {
@@ -110,7 +111,7 @@ def store_weights(
     for name, array in arrays.items():
         chosen = _free_name(name, array, known, missing)
         if known is not None and chosen not in known.entries and same:
-            chosen = same.get(_digest(_bytes_of(array)), chosen)
+            chosen = same.get(_digest(dense_bytes(array)), chosen)
         names.append(chosen)
         if known is None or chosen not in known.entries:
             missing[chosen] = array
@@ -128,10 +129,6 @@ def store_weights(
         known = _read(path)
     assert known is not None, "written, or there before"
     return StoredWeights(path=path, names=tuple(names), index=known)
-
-
-def _bytes_of(array: Array) -> Buffer:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _read(path: Path) -> ParameterIndex | None:
@@ -158,7 +155,9 @@ def _free_name(
         chosen = f"{name}.{count}" if count else name
         if known is not None and chosen in known.entries:
             entry = known.entries[chosen]
-            if isinstance(entry, StoredEntry) and known.bytes_of(entry) == _bytes_of(array):
+            if isinstance(entry, StoredEntry) and known.bytes_of(entry) == dense_bytes(
+                array
+            ):
                 return chosen
         elif chosen not in new:
             return chosen

@@ -25,7 +25,7 @@ def share_constants(programs: Sequence[Program]) -> None:
     kept: dict[tuple[int, bytes], Array] = {}
     chosen: dict[int, Array] = {}
     for identity, array in _doubtful(by_identity).items():
-        key = array.nbytes, hashlib.sha256(_dense(array)).digest()
+        key = array.nbytes, hashlib.sha256(dense_bytes(array)).digest()
         chosen[identity] = kept.setdefault(key, array)
     for storage in storages:
         if storage.array is not None:
@@ -40,5 +40,6 @@ def _doubtful(arrays: dict[int, Array]) -> dict[int, Array]:
     return {i: array for i, array in arrays.items() if counts[array.nbytes] > 1}
 
 
-def _dense(array: Array) -> memoryview:
+def dense_bytes(array: Array) -> memoryview:
+    """The bytes of an array in row-major order; a view where they stand so."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

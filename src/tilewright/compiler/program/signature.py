@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.grid import grid_extents
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.program.in_place import may_overwrite
 from tilewright.compiler.program.ir import KernelSignature
 
@@ -37,7 +37,7 @@ def _overwrites(kernel: Kernel) -> list[tuple[int, int]]:
         (i, j)
         for i, source in parameters
         for j, target in parameters
-        if source.access is Access.READ
-        and target.access is not Access.READ
+        if source.access is AccessMode.READ
+        and target.access is not AccessMode.READ
         and may_overwrite(kernel, source.buffer, target.buffer)
     ]

@@ -83,22 +83,22 @@ def _decode(value: object) -> object:
         return value
     members = cast("dict[str, object]", value)
     if "dtype" in members:
-        return dtypes.parse(_text(members["dtype"]))
+        return dtypes.parse(text_of(members["dtype"]))
     if "dim" in members:
-        return parse_dim(_text(members["dim"]))
+        return parse_dim(text_of(members["dim"]))
     if "float" in members:
-        return float(_text(members["float"]))
+        return float(text_of(members["float"]))
     return _decode_array(members)
 
 
 def _decode_array(
     members: Mapping[str, object],
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    dtype = dtypes.parse(_text(members["type"]))
+    dtype = dtypes.parse(text_of(members["type"]))
     shape = cast("list[int]", members["shape"])
     if len(shape) > _RANK_LIMIT or any(type(d) is not int or d < 0 for d in shape):
         raise ArchiveError(f"attribute of shape {shape!r:.80}", location="plan")
-    data = binascii.a2b_base64(_text(members["array"]), strict_mode=True)
+    data = binascii.a2b_base64(text_of(members["array"]), strict_mode=True)
     wanted = math.prod(shape) * dtype.numpy.itemsize
     if len(data) != wanted:
         raise ArchiveError(
@@ -107,7 +107,11 @@ def _decode_array(
     return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A member of the JSON form that must be a string.
+
+    Raises: ArchiveError for anything else.
+    """
     if not isinstance(value, str):
         raise ArchiveError(f"expected a string, got {value!r:.80}", location="plan")
     return value

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast, final
 
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, Expr, bounds, symbols
+from tilewright.base.symbolic import Dim, Expr, bounds, names_in
 from tilewright.formats.plan.steps import FLOW_KINDS, Plan, Step
 
 FROM_INPUTS: Final = -1
@@ -176,11 +176,6 @@ def _any_within(ordered: Sequence[int], one: int, other: int) -> bool:
     low, high = min(one, other), max(one, other)
     at = bisect.bisect_left(ordered, low)
     return at < len(ordered) and ordered[at] <= high
-
-
-def names_in(sizes: Iterable[Dim]) -> frozenset[str]:
-    """The names of the symbols in some sizes."""
-    return frozenset(s.name for size in sizes for s in symbols(size))
 
 
 def _attribute_names(step: Step) -> frozenset[str]:

@@ -31,7 +31,7 @@ from tilewright.formats.graph_json import (
     read_members,
     write_graph,
 )
-from tilewright.formats.plan.attributes import decode_attribute, encode_attribute
+from tilewright.formats.plan.attributes import decode_attribute, encode_attribute, text_of
 from tilewright.formats.plan.steps import (
     FLOW_KINDS,
     Dimension,
@@ -268,21 +268,21 @@ def _decode(members: Mapping[str, object]) -> Plan:
     entries = cast("list[list[object]]", members["entries"])
     steps = cast("list[dict[str, object]]", members["steps"])
     return Plan(
-        name=_text(members["name"]),
+        name=text_of(members["name"]),
         inputs=_named(members["inputs"]),
         outputs=_named(members["outputs"]),
         dims=tuple(
             Dimension(
-                _text(n), _number(i), _number(a), _number(low), _optional_number(high)
+                text_of(n), _number(i), _number(a), _number(low), _optional_number(high)
             )
             for n, i, a, low, high in cast("list[list[object]]", members["dims"])
         ),
         storages=tuple(
-            Storage(_text(k), dims.one(s), _number(f), _number(t), _number(o), _text(n))
+            Storage(text_of(k), dims.one(s), _number(f), _number(t), _number(o), text_of(n))
             for k, s, f, t, o, n in storages
         ),
         entries=tuple(
-            Entry(_number(s), dtypes.parse(_text(t)), dims.several(d), dims.one(o))
+            Entry(_number(s), dtypes.parse(text_of(t)), dims.several(d), dims.one(o))
             for s, t, d, o in entries
         ),
         steps=tuple(_decode_step(s, dims) for s in steps),
@@ -293,7 +293,7 @@ def _decode(members: Mapping[str, object]) -> Plan:
         ),
         # Since 1.1.
         checks=tuple(
-            IndexCheck(_text(p), _number(a), dims.one(s), dims.one(low), dims.one(high))
+            IndexCheck(text_of(p), _number(a), dims.one(s), dims.one(low), dims.one(high))
             for p, a, s, low, high in cast("list[list[object]]", members.get("checks", []))
         ),
         check_storage=_number(members.get("check_storage", -1)),
@@ -304,9 +304,9 @@ def _decode_step(row: Mapping[str, object], dims: _Dims) -> Step:
     x, y, z = dims.several(row["grid"])
     host = cast("dict[str, object] | None", row["host"])
     return Step(
-        kind=_text(row["kind"]),
-        name=_text(row["name"]),
-        target=_text(row["target"]),
+        kind=text_of(row["kind"]),
+        name=text_of(row["name"]),
+        target=text_of(row["target"]),
         arguments=_numbers(row["arguments"]),
         result_count=_number(row["results"]),
         grid=(x, y, z),
@@ -316,18 +316,18 @@ def _decode_step(row: Mapping[str, object], dims: _Dims) -> Step:
         flops=dims.one(row["flops"]),
         outcome=_outcome(row.get("outcome")),
         bytes_moved=dims.optional(row.get("bytes")),
-        nodes=tuple(_text(name) for name in _list(row.get("nodes", []))),
+        nodes=tuple(text_of(name) for name in _list(row.get("nodes", []))),
         # Since 1.4.
         goto=_number(row.get("goto", -1)),
         sizes=tuple(
-            SizeRange(_text(name), _number(low), _optional_number(high))
+            SizeRange(text_of(name), _number(low), _optional_number(high))
             for name, low, high in cast("list[list[object]]", row.get("sizes", []))
         ),
     )
 
 
 def _outcome(value: object) -> Outcome | None:
-    return None if value is None else Outcome(_text(value))
+    return None if value is None else Outcome(text_of(value))
 
 
 def _decode_host(row: Mapping[str, object]) -> HostCall:
@@ -336,18 +336,12 @@ def _decode_host(row: Mapping[str, object]) -> HostCall:
         operand_count=_number(row["operand_count"]),
         present=_numbers(row["present"]),
         attributes={k: decode_attribute(v) for k, v in attributes.items()},
-        location=_text(row.get("location", "")),  # since 1.1
+        location=text_of(row.get("location", "")),  # since 1.1
     )
 
 
 def _named(rows: object) -> tuple[tuple[str, int], ...]:
-    return tuple((_text(n), _number(e)) for n, e in cast("list[list[object]]", rows))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ArchiveError(f"expected a string, got {value!r:.80}", location="plan")
-    return value
+    return tuple((text_of(n), _number(e)) for n, e in cast("list[list[object]]", rows))
 
 
 def _flag(value: object) -> bool:

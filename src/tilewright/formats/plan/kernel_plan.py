@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tilewright.base.symbolic import Dim, symbols
+from tilewright.base.symbolic import Dim, names_in, symbols
 from tilewright.formats.plan.steps import Dimension, Entry, Plan, Step, Storage
 
 
@@ -51,9 +51,7 @@ def _plan_of(plan: Plan, step: Step) -> Plan | None:
     shapes = [plan.entries[argument].shape for argument in step.arguments]
     dims = tuple(_dimensions(plan, shapes))
     sizes: list[Dim] = [extent for shape in shapes for extent in shape]
-    used = {
-        symbol.name for size in (*sizes, *step.grid, *step.dims) for symbol in symbols(size)
-    }
+    used = names_in((*sizes, *step.grid, *step.dims))
     if not used <= {dim.name for dim in dims}:
         return None
     operand_count = len(shapes) - step.result_count

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.symbolic import Dim, symbols
+from tilewright.base.symbolic import Dim, names_in
 from tilewright.formats.plan.steps import (
     CHECK_BYTES,
     FLOW_KINDS,
@@ -122,7 +122,7 @@ def _check_dims(plan: Plan) -> None:
         sizes += pair
     for check in plan.checks:
         sizes += (check.size, check.low, check.high)
-    used = {symbol.name for size in sizes for symbol in symbols(size)}
+    used = names_in(sizes)
     _require(used <= known, f"dimensions {sorted(used - known)} have no value")
 
 

@@ -19,7 +19,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
-from tilewright.base.symbolic import symbols
+from tilewright.base.symbolic import names_in
 from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import FLOW_KINDS, Dimension, Plan, Step
@@ -386,7 +386,7 @@ class PlanExecutor:
         entry = self.plan.entries[place]
         given = np.asarray(array)
         wanted = describe(entry.dtype, entry.shape)
-        names = sorted({s.name for dim in entry.shape for s in symbols(dim)})
+        names = sorted(names_in(entry.shape))
         if dims and names and given.ndim == len(entry.shape):
             wanted += f" with {', '.join(f'{name} = {dims[name]}' for name in names)}"
         hint = None

@@ -23,9 +23,9 @@ from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError, size_error
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, evaluate
+from tilewright.base.symbolic import Dim, evaluate, names_in
 from tilewright.formats.plan import FLOW_KINDS, Step
-from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, Run, names_in
+from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, Run
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.check_sizes import SizeChecks, leaves_nothing
 from tilewright.runtime.plan_executor.native_flow import NativeFlow, native_flow

@@ -13,7 +13,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Compare,
@@ -88,9 +88,9 @@ def product(case) -> tuple[Kernel, dict[str, int]]:
     grid_y = (big_n + columns - 1) // columns
     nest = For(Symbol("y"), grid_y, body, LoopKind.GRID_Y)
     parameters = (
-        Parameter(a, Access.READ),
-        Parameter(b, Access.READ),
-        Parameter(c, Access.WRITE),
+        Parameter(a, AccessMode.READ),
+        Parameter(b, AccessMode.READ),
+        Parameter(c, AccessMode.WRITE),
     )
     symbols = tuple(Symbol(d, 1) for d in "MNK") if dynamic else ()
     return (

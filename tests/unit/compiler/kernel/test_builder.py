@@ -8,7 +8,7 @@ from tilewright.base.dtypes import bf16, bool_, f16, f32, i64
 from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel.builder import Immediate, KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Access, Const, For, If, Load, Select, Space
+from tilewright.compiler.kernel.ir import AccessMode, Const, For, If, Load, Select, Space
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
@@ -58,7 +58,10 @@ def test_a_result_that_is_read_back_is_a_read_write_parameter():
     with b.nest((3,)) as i:
         b.store(z, i, 2)
     kernel = b.build()
-    assert [p.access for p in kernel.parameters] == [Access.READ_WRITE, Access.WRITE]
+    assert [p.access for p in kernel.parameters] == [
+        AccessMode.READ_WRITE,
+        AccessMode.WRITE,
+    ]
     assert [loop.reduction for loop in loops(kernel.body)] == [False, True, False]
 
 

@@ -14,7 +14,7 @@ from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Fma,
     For,
@@ -41,7 +41,7 @@ def var(name: str, extent: int | None = None) -> tuple[Symbol, Expr]:
 def single(x: Buffer, y: Buffer, *body, locals_=(), dims=()) -> Kernel:
     kernel = Kernel(
         "k",
-        (Parameter(x, Access.READ), Parameter(y, Access.READ_WRITE)),
+        (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.READ_WRITE)),
         tuple(dims),
         tuple(locals_),
         tuple(body),
@@ -87,7 +87,9 @@ def test_tiles_of_a_flat_index_are_independent():
     assert not is_independent(For(s, 2, (overlapping,)))
 
 
-@pytest.mark.parametrize(("beside", "apart"), [(3, True), (5, False), (0, False), (1, True)])
+@pytest.mark.parametrize(
+    ("beside", "apart"), [(3, True), (5, False), (0, False), (1, True)]
+)
 def test_lanes_that_run_backwards_are_before_the_first_one(beside: int, apart: bool):
     """Lanes at 4 i + 4 down to 4 i + 1, and one element beside them."""
     x, y = Buffer("x", f32, (16,)), Buffer("y", f32, (16,))

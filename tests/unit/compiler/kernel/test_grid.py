@@ -6,7 +6,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, Expr, Symbol, symbol
 from tilewright.compiler.kernel.grid import grid_extents, grid_loops
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Body,
     Buffer,
     Const,
@@ -28,7 +28,7 @@ def kernel(*loops: tuple[str, Dim, LoopKind]) -> Kernel:
     body: Body = (Store(y, (index,), Const(1.0, f32)),)
     for name, extent, kind in reversed(loops):
         body = (For(Symbol(name), extent, body, kind),)
-    return Kernel("k", (Parameter(y, Access.WRITE),), (), (), body)
+    return Kernel("k", (Parameter(y, AccessMode.WRITE),), (), (), body)
 
 
 def test_axes_without_a_loop_have_one_workgroup() -> None:

@@ -13,7 +13,7 @@ from tilewright.base.symbolic import Symbol, opaque, symbol
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Argument,
     Barrier,
     Binary,
@@ -58,9 +58,9 @@ AT = Buffer("at", i64, (64,))
 
 def kernel(*body: Statement, **more: object) -> Kernel:
     parameters = (
-        Parameter(X, Access.READ),
-        Parameter(AT, Access.READ),
-        Parameter(Y, Access.READ_WRITE),
+        Parameter(X, AccessMode.READ),
+        Parameter(AT, AccessMode.READ),
+        Parameter(Y, AccessMode.READ_WRITE),
     )
     given = {"dims": (), "locals": (), **more}
     return Kernel("k", parameters, body=body, **given)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def stored(value: Expression, **more: object) -> Kernel:
     """A kernel that stores a value, as what it is a type of."""
     y = Buffer("y", value.dtype, (64,))
     parameters = (
-        Parameter(X, Access.READ), Parameter(AT, Access.READ), Parameter(y, Access.WRITE),
+        Parameter(X, AccessMode.READ), Parameter(AT, AccessMode.READ), Parameter(y, AccessMode.WRITE),
     )  # fmt: skip
     body = (Store(y, (0,), value),)
     return Kernel("k", parameters, (), body=body, **{"locals": (), **more})  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from tilewright.base.symbolic import Symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Barrier,
     Buffer,
     Compare,
@@ -108,7 +108,7 @@ def test_threads_that_part_at_a_barrier_are_named():
     threads = loop("t", THREADS, If(chosen, (Barrier(),)), kind=LoopKind.THREAD_X)
     kernel = Kernel(
         "parts",
-        (Parameter(flags, Access.READ),),
+        (Parameter(flags, AccessMode.READ),),
         (),
         (),
         (loop("g", 3, threads, kind=LoopKind.GRID_X),),
@@ -165,7 +165,7 @@ def test_threads_of_two_axes_are_one_workgroup():
         kind=LoopKind.THREAD_X,
     )  # fmt: skip
     outer = loop("r", 3, inner, kind=LoopKind.THREAD_Y)
-    parameters = (Parameter(X, Access.READ), Parameter(Y, Access.WRITE))
+    parameters = (Parameter(X, AccessMode.READ), Parameter(Y, AccessMode.WRITE))
     kernel = Kernel("tile", parameters, (), (grid,), (outer,))
     verify(kernel)
     x, y = rows()

@@ -8,7 +8,7 @@ from tilewright.base.dtypes import bool_, f32, i32, i64
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Symbol
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Bitcast,
     Buffer,
@@ -36,7 +36,7 @@ ONE = Const(1.0, f32)
 
 
 def kernel(*body, locals_=(), dims=(), parameters=None):
-    found = parameters or (Parameter(X, Access.READ), Parameter(Y, Access.WRITE))
+    found = parameters or (Parameter(X, AccessMode.READ), Parameter(Y, AccessMode.WRITE))
     return Kernel("k", found, tuple(dims), tuple(locals_), tuple(body))
 
 
@@ -132,9 +132,9 @@ def test_integer_indices_may_be_loaded():
     at = Buffer("at", i64, (4,))
     index = symbolic.opaque(Load(at, (AT,)), "at[i]")
     parameters = (
-        Parameter(X, Access.READ),
-        Parameter(at, Access.READ),
-        Parameter(Y, Access.WRITE),
+        Parameter(X, AccessMode.READ),
+        Parameter(at, AccessMode.READ),
+        Parameter(Y, AccessMode.WRITE),
     )
     body = loop(Store(Y, (AT,), Load(X, (index,))))
     assert complaint_of(verify, kernel(body, parameters=parameters)) == ""

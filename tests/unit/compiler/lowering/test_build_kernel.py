@@ -13,7 +13,7 @@ from tilewright.compiler.graph.evaluator import evaluate as evaluate_graph
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Access, Space
+from tilewright.compiler.kernel.ir import AccessMode, Space
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build, splat_value
@@ -49,7 +49,11 @@ def test_a_single_op_has_a_parameter_per_operand_and_result():
     x, w = Value(TensorType(f32, (N, 3)), "x.1"), Value(TensorType(f32, (3, 4)), "0")
     kernel = build_kernel(make_node("matmul", [x, w], names=["y/out"]), "mm")
     assert [p.buffer.name for p in kernel.parameters] == ["in0", "in1", "out0"]
-    assert [p.access for p in kernel.parameters] == [Access.READ, Access.READ, Access.WRITE]
+    assert [p.access for p in kernel.parameters] == [
+        AccessMode.READ,
+        AccessMode.READ,
+        AccessMode.WRITE,
+    ]
     assert [s.name for s in kernel.dims] == ["N"]
 
 
@@ -101,9 +105,9 @@ def test_several_outputs_and_outputs_that_are_also_read():
     b.output("s", b.reduce_sum(e, axes=(1,)))
     kernel = check(b.graph, [rand(4, 3)])
     assert [p.access for p in kernel.parameters] == [
-        Access.READ,
-        Access.READ_WRITE,
-        Access.READ_WRITE,
+        AccessMode.READ,
+        AccessMode.READ_WRITE,
+        AccessMode.READ_WRITE,
     ]
 
 

@@ -8,7 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, Symbol, symbol
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Cast,
@@ -53,7 +53,9 @@ def count(at: Dim) -> Store:
 
 
 def conditions_left(*body: Statement) -> int:
-    kernel = Kernel("k", (Parameter(OUT, Access.READ_WRITE),), (Symbol("n", 1),), (), body)
+    kernel = Kernel(
+        "k", (Parameter(OUT, AccessMode.READ_WRITE),), (Symbol("n", 1),), (), body
+    )
     result = decide(flatten(kernel))
     for size in (1, 2, 3, 4, 7, 8, 16, 33):
         want, got = np.zeros(size, np.float32), np.zeros(size, np.float32)

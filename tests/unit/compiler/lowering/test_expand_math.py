@@ -15,7 +15,7 @@ from tilewright.compiler.kernel import primitives
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.expressions import cast
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Call,
@@ -55,10 +55,10 @@ def kernel_of(op: str, dtype: DType, operands: int, lanes: int = 1) -> Kernel:
     )
     store = Store(out, (place,), value)
     inner = For(Symbol("v"), lanes, (store,), LoopKind.VECTOR) if lanes > 1 else store
-    parameters = [Parameter(b, Access.READ) for b in buffers]
+    parameters = [Parameter(b, AccessMode.READ) for b in buffers]
     kernel = Kernel(
         op,
-        (*parameters, Parameter(out, Access.WRITE)),
+        (*parameters, Parameter(out, AccessMode.WRITE)),
         (),
         (),
         (For(Symbol("i"), COUNT, (inner,)),),
@@ -220,7 +220,7 @@ def test_a_function_inside_an_index_is_written_out_too():
     place = as_index(cast(Unary("exp", Load(x, (i,)), dtypes.f32), dtypes.i64))
     kernel = Kernel(
         "k",
-        (Parameter(x, Access.READ), Parameter(y, Access.WRITE)),
+        (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.WRITE)),
         (),
         (),
         (For(Symbol("i"), COUNT, (Store(y, (i,), Load(x, (place,))),)),),

@@ -6,11 +6,12 @@ import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Symbol, symbol
+from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import For, Load, Store, walk
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
-from tilewright.compiler.lowering.flatten import bounded_variables, flatten, linear_index
+from tilewright.compiler.lowering.flatten import bounded_variables, flatten
 
 f32 = dtypes.f32
 

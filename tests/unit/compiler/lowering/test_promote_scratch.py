@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.base.dtypes import f32
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Access, Kernel, Space
+from tilewright.compiler.kernel.ir import AccessMode, Kernel, Space
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
 
 
@@ -34,7 +34,7 @@ def test_scratch_follows_the_results_in_order_and_may_be_read_and_written() -> N
     after = promote_scratch(before)
     scratch = [b for b in before.locals if b.space is Space.DEVICE]
     assert [p.buffer for p in after.parameters[2:]] == scratch
-    assert {p.access for p in after.parameters[2:]} == {Access.READ_WRITE}
+    assert {p.access for p in after.parameters[2:]} == {AccessMode.READ_WRITE}
     assert [b.space for b in after.locals] == [Space.CONSTANT]
     assert after.parameters[:2] == before.parameters
     assert promote_scratch(after) is after

@@ -10,7 +10,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Cast,
@@ -37,7 +37,7 @@ i = symbol("i", 0, 7)
 
 
 def kernel_of(*body):
-    return Kernel("k", (Parameter(OUT, Access.READ_WRITE),), (), (), tuple(body))
+    return Kernel("k", (Parameter(OUT, AccessMode.READ_WRITE),), (), (), tuple(body))
 
 
 def simplified(*body):

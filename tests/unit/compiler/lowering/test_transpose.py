@@ -12,7 +12,7 @@ from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Const,
     Kernel,
@@ -34,8 +34,8 @@ X, OUT = Buffer("x", f32, (4096,)), Buffer("out", f32, (4096,))
 i = symbol("i")
 
 
-def kernel_of(*body: Store, access: Access = Access.READ) -> Kernel:
-    parameters = (Parameter(X, access), Parameter(OUT, Access.WRITE))
+def kernel_of(*body: Store, access: AccessMode = AccessMode.READ) -> Kernel:
+    parameters = (Parameter(X, access), Parameter(OUT, AccessMode.WRITE))
     return Kernel("k", parameters, (), (), tuple(body))
 
 
@@ -106,7 +106,7 @@ def test_masked_columns_stay() -> None:
 def test_a_buffer_that_is_stored_to_is_read_where_it_was() -> None:
     body = [stored(8 * c, column(c)) for c in range(8)]
     body.insert(4, stored(100, column(0), X))
-    before = kernel_of(*body, access=Access.READ_WRITE)
+    before = kernel_of(*body, access=AccessMode.READ_WRITE)
     assert count(transpose(before), Transposed) == 0
 
 

@@ -11,7 +11,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Body,
     Buffer,
@@ -47,7 +47,7 @@ def loop(name, extent, *body, kind=UNROLL):
 
 
 def kernel_of(body, locals_=()) -> Kernel:
-    parameters = (Parameter(X, Access.READ), Parameter(OUT, Access.READ_WRITE))
+    parameters = (Parameter(X, AccessMode.READ), Parameter(OUT, AccessMode.READ_WRITE))
     return Kernel("k", parameters, (), tuple(locals_), tuple(body))
 
 
@@ -122,7 +122,7 @@ def test_what_does_not_change_is_shared():
 def test_a_loop_of_unknown_extent_becomes_serial():
     n = symbol("n", 1)
     kernel = Kernel(
-        "k", (Parameter(X, Access.READ), Parameter(OUT, Access.WRITE)), (Symbol("n", 1),), (),
+        "k", (Parameter(X, AccessMode.READ), Parameter(OUT, AccessMode.WRITE)), (Symbol("n", 1),), (),
         (loop("i", n, Store(OUT, (i,), Load(X, (i,)))),),
     )  # fmt: skip
     result = unroll(flatten(kernel))
@@ -154,7 +154,7 @@ def micro_kernel(rows: int, vectors: int, steps: int) -> Kernel:
         *tiled(Const(0.0, f32)),
         For(Symbol("o"), 64 // steps, (loop("k", steps, *tiled(product)),), reduction=True),
     )
-    parameters = (Parameter(a, Access.READ), Parameter(b, Access.READ))
+    parameters = (Parameter(a, AccessMode.READ), Parameter(b, AccessMode.READ))
     return Kernel("mm", parameters, (), (tile,), body)
 
 

@@ -11,7 +11,7 @@ from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Compare,
@@ -49,9 +49,9 @@ def serial(name, extent, *body, reduction=False):
 
 
 def with_lanes(*body) -> Kernel:
-    parameters = [Parameter(b, Access.READ) for b in (X, AT)]
+    parameters = [Parameter(b, AccessMode.READ) for b in (X, AT)]
     kernel = Kernel(
-        "k", (*parameters, Parameter(OUT, Access.READ_WRITE)), (), (), tuple(body)
+        "k", (*parameters, Parameter(OUT, AccessMode.READ_WRITE)), (), (), tuple(body)
     )
     result = vectorize(simplify(flatten(kernel)))
     assert not [s for s in loops(result.body) if s.kind is LoopKind.VECTOR]

@@ -18,7 +18,7 @@ from tilewright.compiler import pipeline
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Compare,
     Const,
@@ -41,7 +41,7 @@ def merged(kernel: Kernel, source: Buffer, target: Buffer) -> Kernel:
     """The kernel with `source` living where `target` does."""
     body = Rewriter(buffers={source: target}).body(kernel.body)
     parameters = tuple(
-        Parameter(p.buffer, Access.READ_WRITE) if p.buffer is target else p
+        Parameter(p.buffer, AccessMode.READ_WRITE) if p.buffer is target else p
         for p in kernel.parameters
         if p.buffer is not source
     )
@@ -225,7 +225,7 @@ def test_guards_that_exclude_each_other_keep_stores_apart(
     number = dtypes.i64
     below = If(Compare("lt", Index(i), Const(limit, number)), (double,))
     above = If(Compare("ge", Index(i), Const(start, number)), (double,))
-    parameters = (Parameter(x, Access.READ), Parameter(y, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.WRITE))
     kernel = Kernel("k", parameters, (), (), (For(var, 8, (below, above)),))
     assert may_overwrite(kernel, x, y) == allowed
 
@@ -237,8 +237,8 @@ def test_whatever_is_allowed_gives_the_same_numbers(case: Case, scheduled: bool)
         kernel = group.naive
         if scheduled:
             kernel = rules.schedule(kernel, MachineModel.of(Target.level("v3")), threads=2)
-        results = [p.buffer for p in kernel.parameters if p.access is not Access.READ]
-        operands = [p.buffer for p in kernel.parameters if p.access is Access.READ]
+        results = [p.buffer for p in kernel.parameters if p.access is not AccessMode.READ]
+        operands = [p.buffer for p in kernel.parameters if p.access is AccessMode.READ]
         for target in results:
             for source in operands:
                 if may_overwrite(kernel, source, target):

@@ -96,13 +96,8 @@ def known_equalities(pairs: Iterable[Equality], graph: Graph) -> tuple[Equality,
     A region that was tried and thrown away leaves equalities of sizes that it alone read from data.
     """
     shapes = (value.type.shape for value in graph.inputs)
-    known = {s.name for shape in shapes for dim in shape for s in symbolic.symbols(dim)}
-    known |= bound_names(graph)
-    return tuple(
-        pair
-        for pair in pairs
-        if all(s.name in known for dim in pair for s in symbolic.symbols(dim))
-    )
+    known = symbolic.names_in(dim for shape in shapes for dim in shape) | bound_names(graph)
+    return tuple(pair for pair in pairs if symbolic.names_in(pair) <= known)
 
 
 def _single(dim: Dim) -> Symbol | Operation | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim, bounds, symbol, symbols
+from tilewright.base.symbolic import Dim, bounds, names_in, symbol, symbols
 from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -352,8 +352,7 @@ class Carried:
     @property
     def inner_sizes(self) -> set[str]:
         """The names of sizes that mean nothing outside of a trip."""
-        changing = {s.name for dim in self.growth for s in symbols(dim)}
-        return bound_names(self.body.graph) | changing
+        return bound_names(self.body.graph) | names_in(self.growth)
 
 
 def write_trip(

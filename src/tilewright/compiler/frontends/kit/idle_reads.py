@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import cast
 
-from tilewright.base.symbolic import Dim, Expr, symbols
+from tilewright.base.symbolic import Dim, Expr, names_in
 from tilewright.compiler.graph.ir import Graph, Node
 
 
@@ -19,9 +19,9 @@ def drop_idle_reads(
     """Take away what binds the symbols of these names that neither a node nor an assumption mentions."""
     if not names:
         return
-    needed = {symbol.name for dim in assumed for symbol in symbols(dim)}
+    needed = set(names_in(assumed))
     for node in graph.walk():
-        needed.update(_mentioned(node))
+        needed |= _mentioned(node)
     _drop(graph, set(names) - needed)
 
 
@@ -38,13 +38,12 @@ def _is_idle(node: Node, idle: Collection[str]) -> bool:
     return binds_alone and all(symbol.name in idle for symbol in bound)
 
 
-def _mentioned(node: Node) -> Iterator[str]:
+def _mentioned(node: Node) -> frozenset[str]:
     """The symbols that a node needs a value of, other than those that it binds."""
     dims = [dim for value in node.results for dim in value.type.shape]
     if not node.bound_sizes or node.results:
         dims += [dim for held in node.attributes.values() for dim in _sizes_in(held)]
-    for dim in dims:
-        yield from (symbol.name for symbol in symbols(dim))
+    return names_in(dims)
 
 
 def _sizes_in(attribute: object) -> Iterator[Dim]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Access, Body, Buffer, Expression
+from tilewright.compiler.kernel.ir import AccessMode, Body, Buffer, Expression
 
 Nest = tuple[tuple[Buffer, ...], Body]
 _LEAST_NORMAL = 2.0**-126
@@ -34,7 +34,7 @@ def dot_of_small(total: DType, left: DType, right: DType, count: int) -> Nest:
 def product_of_rows(total: DType, left: DType, right: DType, count: int) -> Nest:
     """`total[i, j] += left[i, k] * right[j, k]` of two rows and two columns, in the type of the total."""
     b = KernelBuilder("tile")
-    sum_ = b.parameter("total", total, (2, 2), Access.READ_WRITE)
+    sum_ = b.parameter("total", total, (2, 2), AccessMode.READ_WRITE)
     a, w = b.parameter("a", left, (2, count)), b.parameter("b", right, (2, count))
     with b.nest((2, 2), ["i", "j"]) as (i, j), b.reduce((count,), ["k"]) as (k,):
         x, y = b.cast(b.load(a, (i, k)), total), b.cast(b.load(w, (j, k)), total)
@@ -67,7 +67,7 @@ def _parameters(
 ) -> tuple[KernelBuilder, tuple[Buffer, Buffer, Buffer]]:
     b = KernelBuilder("dot")
     return b, (
-        b.parameter("total", total, (), Access.READ_WRITE),
+        b.parameter("total", total, (), AccessMode.READ_WRITE),
         b.parameter("a", left, (count,)),
         b.parameter("b", right, (count,)),
     )

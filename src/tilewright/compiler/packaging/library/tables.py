@@ -12,7 +12,7 @@ from typing import Final, final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.symbolic import symbols
+from tilewright.base.symbolic import names_in
 from tilewright.compiler.packaging.library.expressions import Sizes
 from tilewright.compiler.packaging.library.header import shape_text
 from tilewright.compiler.packaging.library.level import Level
@@ -256,7 +256,7 @@ class _Writer:
         extents = self.sizes.numbers(entry.shape) or "0"
         shape = f"{self.prefix}{shape}"
         self.shapes.append(f"static const tw_number_t {shape}[] = {{{extents}}};")
-        names = {s.name for extent in entry.shape for s in symbols(extent)}
+        names = names_in(entry.shape)
         mask = sum(1 << i for i, d in enumerate(self.plan.dims) if d.name in names)
         return (
             f"{{{string(name)}, {string(shape_text(entry))}, &{type_name(entry.dtype)}, {shape}, "

@@ -18,7 +18,7 @@ from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 
 MAX_GROUP_LANES: Final = 64
 
-Access = tuple[int, int, int]
+LanesAt = tuple[int, int, int]
 """First element, lanes, stride."""
 
 
@@ -42,10 +42,10 @@ class Registers:
         memory: buffers that stay in memory.
     """
 
-    places: dict[int, tuple[Slot, Access]] = field(default_factory=dict)
+    places: dict[int, tuple[Slot, LanesAt]] = field(default_factory=dict)
     memory: list[Buffer] = field(default_factory=list)
 
-    def place(self, node: Load | Store) -> tuple[Slot, Access] | None:
+    def place(self, node: Load | Store) -> tuple[Slot, LanesAt] | None:
         """The slot of an access and the elements it touches; None for memory."""
         return self.places.get(id(node))
 
@@ -59,7 +59,7 @@ class Registers:
         return list(found)
 
 
-def _access(node: Load | Store) -> Access | None:
+def _access(node: Load | Store) -> LanesAt | None:
     """The elements touched; None when they are not constant."""
     (index,) = node.indices
     if not isinstance(index, int):
@@ -75,7 +75,7 @@ def plan_registers(
     nodes: dict[int, Load | Store] = {id(store): store for store in summary.stores}
     for part in (summary, *inner):
         nodes.update({id(load): load for load in part.loads})
-    accesses: dict[Buffer, dict[Access, list[int]]] = {}
+    accesses: dict[Buffer, dict[LanesAt, list[int]]] = {}
     memory: set[Buffer] = set()
     for node in nodes.values():
         if node.buffer.space is not Space.REGISTER:
@@ -99,16 +99,16 @@ def plan_registers(
     return registers
 
 
-def _group(buffer: Buffer, accesses: Iterable[Access]) -> dict[Access, Slot] | None:
+def _group(buffer: Buffer, accesses: Iterable[LanesAt]) -> dict[LanesAt, Slot] | None:
     """Slots for overlapping accesses; None when one would be too wide."""
 
-    def span(access: Access) -> tuple[int, int]:
+    def span(access: LanesAt) -> tuple[int, int]:
         first, lanes, stride = access
         last = first + (lanes - 1) * stride
         return (min(first, last), max(first, last))
 
-    slots: dict[Access, Slot] = {}
-    group: list[Access] = []
+    slots: dict[LanesAt, Slot] = {}
+    group: list[LanesAt] = []
     low = high = -1
 
     def close() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import cast, final
 
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, symbol, symbols
+from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, names_in, symbol, symbols
 from tilewright.compiler.program.emit_bytecode.function import (
     STATUS_INVALID_ARGUMENT,
     HalFunction,
@@ -245,11 +245,6 @@ def entries_of(program: Program) -> list[Entry]:
     for step in program.steps:
         entries += [*operands_of(step), *results_of(step)]
     return entries
-
-
-def names_in(sizes: Iterable[Dim]) -> frozenset[str]:
-    """The names of the symbols in some sizes."""
-    return frozenset(s.name for size in sizes for s in symbols(size))
 
 
 def late_names(step: Step) -> frozenset[str]:

@@ -278,10 +278,10 @@ class _Excluded:
         """Whether the same guard stands around a read, in the variables that stand there."""
         if read.lanes != 1:
             return False
-        tested = {x.name for y in places.values() for x in symbolic.symbols(y)}
+        tested = symbolic.names_in(places.values())
         renamed: dict[str, Dim] = {}
         for x, y in zip(read.indices, indices, strict=True):
-            if not any(s.name in tested for s in symbolic.symbols(y)):
+            if tested.isdisjoint(symbolic.names_in((y,))):
                 continue
             symbol = as_symbol(x)
             if symbol is not None:

@@ -184,7 +184,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     if any(symbolic.opaques(index) for index in indices):
         raise ScheduleError(f"'{consumer}' reads '{buffer}' where memory says")
     depth = _loops_used(nest, indices)
-    if any(s.var.name not in _names(indices) for s in nest[:depth]):
+    if any(s.var.name not in symbolic.names_in(indices) for s in nest[:depth]):
         raise ScheduleError(f"'{consumer}' reads elements of '{buffer}' more than once")
     inner_names = frozenset(s.var.name for s in loops(nest[depth - 1].body))
     solution = _Solution({s.var.name: s for s in nest[:depth]}, inner_names)
@@ -218,7 +218,7 @@ def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim
     element = users[0].indices
     if any(a.indices != element for a in users):
         raise ScheduleError(f"'{target.name}' is stored at several indices")
-    used = _names(element)
+    used = symbolic.names_in(element)
     around: list[For] = []
     level: Sequence[Statement] = (producer,)
     while True:
@@ -368,12 +368,8 @@ def _with_level(kernel: Kernel, level: Body, body: Body) -> Kernel:
     return rewrite(kernel, parent, (with_inner(parent, body),))
 
 
-def _names(indices: Sequence[Dim]) -> set[str]:
-    return {s.name for index in indices for s in symbolic.symbols(index)}
-
-
 def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
-    used = _names(indices)
+    used = symbolic.names_in(indices)
     depth = 0
     for position, loop in enumerate(nest):
         if loop.var.name in used:
@@ -406,8 +402,8 @@ class _Solution:
 
     def equate(self, index: Dim, value: Dim, size: Dim) -> None:
         """Solve `index == value`, where `value` runs below `size`."""
-        names = [n for n in self.loops if n in _names((index,))]
-        if any(name in self.inner for name in _names((index,))):
+        names = [n for n in self.loops if n in symbolic.names_in((index,))]
+        if any(name in self.inner for name in symbolic.names_in((index,))):
             raise ScheduleError(f"the index '{index}' runs over inner loops")
         digit = _digit(index, names[0]) if len(names) == 1 else None
         if digit is not None:

@@ -20,7 +20,7 @@ from tilewright.compiler.backends.cpu import compile as compile_module
 from tilewright.compiler.backends.cpu import pool
 from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Const,
@@ -49,7 +49,7 @@ def scaled(name: str, factor: float, target: Target = HOST, op: str = "exp") -> 
     )
     vector = For(Symbol("v"), 8, (Store(y, place, value),), LoopKind.VECTOR)
     return Kernel(
-        name, (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (),
+        name, (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.WRITE)), (), (),
         (For(Symbol("i"), 8, (vector,), LoopKind.GRID_X),),
     )  # fmt: skip
 
@@ -268,7 +268,7 @@ def test_local_memory_is_declared_in_pages():
         Store(local, (1499,), Const(1.0, dtypes.f32)),
         Store(y, (0,), Load(local, (1499,))),
     )
-    kernel = Kernel("k", (Parameter(y, Access.WRITE),), (), (local,), body)
+    kernel = Kernel("k", (Parameter(y, AccessMode.WRITE),), (), (local,), body)
     (compiled,) = BACKEND.generate([kernel], HOST)
     assert compiled.export.local_memory_pages == 2
 
@@ -278,7 +278,9 @@ def test_local_memory_of_unknown_size_is_refused_by_name():
     local = Buffer("scratch", dtypes.f32, (n,), Space.WORKGROUP)
     y = Buffer("y", dtypes.f32, (1,))
     body = (Store(local, (0,), Const(1.0, dtypes.f32)), Store(y, (0,), Load(local, (0,))))
-    kernel = Kernel("k", (Parameter(y, Access.WRITE),), (Symbol("n", 1),), (local,), body)
+    kernel = Kernel(
+        "k", (Parameter(y, AccessMode.WRITE),), (Symbol("n", 1),), (local,), body
+    )
     with pytest.raises(InternalError, match="kernel 'k': local buffer 'scratch'"):
         BACKEND.generate([kernel], HOST)
 
@@ -322,7 +324,7 @@ def test_code_of_wide_vector_targets_uses_wide_registers():
     v = symbol("v")
     body = (For(Symbol("v"), 64, (Store(y, (v,), Load(x, (v,))),), LoopKind.VECTOR),)
     kernel = Kernel(
-        "k", (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (), body
+        "k", (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.WRITE)), (), (), body
     )
     (compiled,) = BACKEND.generate([kernel], target)
     assert "zmm" in BACKEND.assembly(compiled.source, target)

@@ -13,7 +13,7 @@ from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Comment,
     Instruction,
@@ -30,7 +30,7 @@ COUNT = 64
 def as_loops(row: Instruction) -> Kernel:
     """The instruction's own loops, as a kernel for one lane."""
     parameters = tuple(
-        Parameter(x, Access.READ if n else Access.READ_WRITE)
+        Parameter(x, AccessMode.READ if n else AccessMode.READ_WRITE)
         for n, x in enumerate(row.parameters)
     )
     kernel = Kernel("loops", parameters, (), (), row.body)
@@ -50,8 +50,8 @@ def as_words(row: Instruction, lanes: int) -> Kernel:
     ]
     body = (Store(result, (0,), meaning(row, [Load(result, (0,), lanes), *words])),)
     parameters = (
-        Parameter(result, Access.READ_WRITE),
-        *(Parameter(x, Access.READ) for x in sides),
+        Parameter(result, AccessMode.READ_WRITE),
+        *(Parameter(x, AccessMode.READ) for x in sides),
     )
     kernel = Kernel("words", parameters, (), (), body)
     verify(kernel)

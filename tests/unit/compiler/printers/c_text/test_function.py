@@ -21,7 +21,7 @@ from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Buffer,
     Comment,
     Compare,
@@ -53,7 +53,7 @@ def pointwise(name: str, source: DType, target: DType, lanes: int, value: object
     inside = If(Compare("lt", Index(place), Index(COUNT)), (Store(out, (place,), made),))
     vector = For(Symbol("v"), lanes, (inside,), LoopKind.VECTOR)
     body = (For(Symbol("i"), -(-COUNT // lanes), (vector,)),)
-    parameters = (Parameter(x, Access.READ), Parameter(out, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
     return Kernel(name, parameters, (), (), body)
 
 
@@ -168,9 +168,9 @@ def test_elements_side_by_side_are_words_in_lanes_and_back(lanes):
     word = E.bitcast(Load(x, (0,), 4 * lanes), dtypes.i32)
     body = (Store(words, (0,), word), Store(back, (0,), E.bitcast(word, dtypes.u8)))
     parameters = (
-        Parameter(x, Access.READ),
-        Parameter(words, Access.WRITE),
-        Parameter(back, Access.WRITE),
+        Parameter(x, AccessMode.READ),
+        Parameter(words, AccessMode.WRITE),
+        Parameter(back, AccessMode.WRITE),
     )
     kernel = Kernel("words", parameters, (), (), body)
     arrays = [np.arange(3, 3 + 4 * lanes, dtype=np.uint8), np.zeros(lanes, np.int32)]
@@ -202,7 +202,7 @@ def test_variables_of_the_printer_meet_no_name_of_the_kernel():
     t2 = symbol("t2")
     value = E.sub(Load(x, (t2,)), 1.0)
     body = (For(Symbol("t2"), COUNT, (Store(out, (t2,), E.mul(value, value)),)),)
-    parameters = (Parameter(x, Access.READ), Parameter(out, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
     kernel = Kernel("k", parameters, (), (), body)
     given = samples(dtypes.f32)
     got, want = np.zeros(COUNT, np.float32), np.zeros(COUNT, np.float32)
@@ -219,7 +219,7 @@ def test_variables_of_the_printer_meet_no_name_of_the_kernel():
 def test_a_comment_never_reaches_the_code_after_it(text: str):
     out = Buffer("out", dtypes.f32, (1,))
     body = (Comment(text), Store(out, (0,), E.const(1.0, dtypes.f32, 1)))
-    kernel = Kernel("k", (Parameter(out, Access.WRITE),), (), (), body)
+    kernel = Kernel("k", (Parameter(out, AccessMode.WRITE),), (), (), body)
     got = np.zeros(1, np.float32)
     CKernel(kernel, V3)([got])
     assert got[0] == 1.0
@@ -229,7 +229,7 @@ def test_an_index_stands_without_parentheses():
     x, out = Buffer("x", dtypes.f32, (64,)), Buffer("out", dtypes.f32, (64,))
     place = (symbol("i") * 8 + symbol("j"),)
     inner = For(Symbol("j"), 8, (Store(out, place, Load(x, place)),))
-    parameters = (Parameter(x, Access.READ), Parameter(out, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
     kernel = Kernel("k", parameters, (), (), (For(Symbol("i"), 8, (inner,)),))
     text = file_text([emit_kernel(lower(kernel, V3), V3)], V3)
     assert "out[i * 8 + j] = x[i * 8 + j];" in text

@@ -21,7 +21,7 @@ from tilewright.compiler.kernel.dot_products import dot_of_bytes
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Call,
@@ -62,8 +62,8 @@ def pointwise(outputs: Outputs, inputs: Sequence[DType], lanes: int) -> Kernel:
     inside = If(Compare("lt", Index(place), Index(COUNT)), stores)
     vector = For(Symbol("v"), lanes, (inside,), LoopKind.VECTOR)
     body = (For(Symbol("i"), -(-COUNT // lanes), (vector,)),)
-    parameters = [Parameter(b, Access.READ) for b in buffers]
-    parameters += [Parameter(b, Access.WRITE) for b in results]
+    parameters = [Parameter(b, AccessMode.READ) for b in buffers]
+    parameters += [Parameter(b, AccessMode.WRITE) for b in results]
     return Kernel("k", tuple(parameters), (), (), body)
 
 
@@ -225,7 +225,7 @@ def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
     vector = For(Symbol("v"), 16, stores, LoopKind.VECTOR)
     kernel = Kernel(
         "k",
-        tuple(Parameter(b, a) for b, a in zip((x, y, z), Access, strict=False)),
+        tuple(Parameter(b, a) for b, a in zip((x, y, z), AccessMode, strict=False)),
         (), (), (For(Symbol("i"), count // 16, (vector,)),),
     )  # fmt: skip
     arrays = [values, np.zeros(count, np.float32), np.zeros(count, half.numpy)]
@@ -282,8 +282,8 @@ def test_lanes_are_combined_like_the_evaluator_does(dtype, lanes):
     stores = tuple(
         Store(out, (i,), Horizontal(op, vector, dtype)) for op, out in results.items()
     )
-    parameters = [Parameter(x, Access.READ)]
-    parameters += [Parameter(out, Access.WRITE) for out in results.values()]
+    parameters = [Parameter(x, AccessMode.READ)]
+    parameters += [Parameter(out, AccessMode.WRITE) for out in results.values()]
     kernel = Kernel("k", tuple(parameters), (), (), (For(Symbol("i"), 5, stores),))
     outputs = [np.zeros(5, dtype.numpy) for _ in results]
     small = np.random.default_rng(0).integers(1, 3, lanes * 5).astype(dtype.numpy)
@@ -383,7 +383,7 @@ def _words(lanes: int) -> Kernel:
     vector = For(Symbol("v"), lanes, (total,), LoopKind.VECTOR)
     body = (For(Symbol("k"), steps, (vector,), reduction=True),)
     parameters = (
-        Parameter(x, Access.READ), Parameter(y, Access.READ), Parameter(out, Access.READ_WRITE)
+        Parameter(x, AccessMode.READ), Parameter(y, AccessMode.READ), Parameter(out, AccessMode.READ_WRITE)
     )  # fmt: skip
     return Kernel("k", parameters, (), (), body)
 
@@ -437,7 +437,7 @@ def words(narrow: DType, wide: DType, lanes: int) -> Kernel:
     store = Store(out, (place,), e.bitcast(block, wide))
     vector = For(Symbol("v"), lanes, (store,), LoopKind.VECTOR)
     body = (For(Symbol("i"), count // lanes, (vector,)),)
-    parameters = (Parameter(x, Access.READ), Parameter(out, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
     return Kernel("k", parameters, (), (), body)
 
 
@@ -463,7 +463,7 @@ def test_a_word_is_as_many_narrow_lanes(lanes):
     out = Buffer("out", dtypes.u8, (4 * lanes,))
     value = e.bitcast(Load(x, (0,), lanes), dtypes.u8)
     assert value.lanes == 4 * lanes
-    parameters = (Parameter(x, Access.READ), Parameter(out, Access.WRITE))
+    parameters = (Parameter(x, AccessMode.READ), Parameter(out, AccessMode.WRITE))
     kernel = Kernel("k", parameters, (), (), (Store(out, (0,), value),))
     arrays = [np.arange(lanes, dtype=np.int32) * 0x01020304, np.zeros(4 * lanes, np.uint8)]
     assert_same(kernel, arrays)

@@ -14,7 +14,7 @@ from tilewright.base.symbolic import Dim, Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Body,
     Buffer,
     Expression,
@@ -53,8 +53,8 @@ def vectors(count: int, *body: Statement) -> For:
 def kernel_of(
     inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], body: Body
 ) -> Kernel:
-    parameters = [Parameter(b, Access.READ) for b in inputs]
-    parameters += [Parameter(b, Access.READ_WRITE) for b in outputs]
+    parameters = [Parameter(b, AccessMode.READ) for b in inputs]
+    parameters += [Parameter(b, AccessMode.READ_WRITE) for b in outputs]
     return Kernel("k", tuple(parameters), (), (), body)
 
 

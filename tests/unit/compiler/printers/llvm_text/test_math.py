@@ -19,7 +19,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     For,
@@ -52,9 +52,9 @@ def function(
     values = [Load(b, place) for b in buffers]
     value = Unary(op, values[0], dtype) if operands == 1 else Binary(op, *values, dtype)
     vector = For(Symbol("v"), lanes, (Store(out, place, value),), LoopKind.VECTOR)
-    parameters = [Parameter(b, Access.READ) for b in buffers]
+    parameters = [Parameter(b, AccessMode.READ) for b in buffers]
     kernel = Kernel(
-        op, (*parameters, Parameter(out, Access.WRITE)), (), (),
+        op, (*parameters, Parameter(out, AccessMode.WRITE)), (), (),
         (For(Symbol("i"), COUNT // lanes, (vector,)),),
     )  # fmt: skip
     return NativeKernel(kernel, target)

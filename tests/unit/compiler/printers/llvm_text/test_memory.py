@@ -12,7 +12,7 @@ from tilewright.base.symbolic import Dim, Symbol, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
-    Access,
+    AccessMode,
     Binary,
     Buffer,
     Compare,
@@ -49,9 +49,9 @@ def lanes(extent: int, *body: Statement, name: str = "v"):
 
 def kernel_of(buffers, body, locals_=(), dims=()):
     *inputs, output = buffers
-    parameters = [Parameter(b, Access.READ) for b in inputs]
+    parameters = [Parameter(b, AccessMode.READ) for b in inputs]
     return Kernel(
-        "k", (*parameters, Parameter(output, Access.READ_WRITE)), tuple(dims), tuple(locals_),
+        "k", (*parameters, Parameter(output, AccessMode.READ_WRITE)), tuple(dims), tuple(locals_),
         tuple(body),
     )  # fmt: skip
 
@@ -456,9 +456,9 @@ def test_an_index_in_memory_is_read_again_once_that_memory_changed(stores, space
         kernel = Kernel(
             "k",
             (
-                Parameter(x, Access.READ),
-                Parameter(at, Access.READ_WRITE),
-                Parameter(out, Access.READ_WRITE),
+                Parameter(x, AccessMode.READ),
+                Parameter(at, AccessMode.READ_WRITE),
+                Parameter(out, AccessMode.READ_WRITE),
             ),
             (), (), body,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.dot_products import dot_of_bytes, dot_of_long_words
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Access, Call, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Call, Kernel
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.schedule.primitives import multiply_tiles, reorder
 from tilewright.compiler.schedule.trace import Schedule, replay
@@ -33,7 +33,7 @@ def sums(
     b = KernelBuilder("sums")
     a = b.parameter("a", word, (rows, taps, depth))
     w = b.parameter("b", word, (taps, depth, vectors * lanes))
-    y = b.parameter("y", i32, (rows, vectors, lanes), Access.READ_WRITE)
+    y = b.parameter("y", i32, (rows, vectors, lanes), AccessMode.READ_WRITE)
     dot = dot_of_long_words() if bits == 64 else dot_of_bytes()
     with (
         b.reduce((taps, depth), ("t", "k")) as (t, k),

@@ -15,7 +15,7 @@ from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.primitives import (
@@ -331,7 +331,7 @@ def test_join_refuses_nests_that_depend_on_each_other() -> None:
 def counted(*, inner: bool = False) -> Kernel:
     """`n[0]` times, as it was at first: `y[i] = n[0] -= 1`."""
     b = KernelBuilder("counted")
-    x, y = b.parameter("n", i64, (2,), Access.READ_WRITE), b.result("y", i64, (3, 6))
+    x, y = b.parameter("n", i64, (2,), AccessMode.READ_WRITE), b.result("y", i64, (3, 6))
     z = b.result("z", f32, (2,))
     times = minimum(b.as_index(b.abs(b.load(x, (0,)))), 6)
     with b.loop(3 if inner else 1, "o") as o, b.loop(times, "i") as i:

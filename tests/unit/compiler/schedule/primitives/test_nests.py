@@ -7,7 +7,7 @@ from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.schedule.primitives import (
     cache_write,
     fission,
@@ -162,7 +162,7 @@ def test_fission_refuses_when_a_statement_changes_what_guards_the_next() -> None
 
 def test_fission_refuses_when_a_statement_changes_how_often_the_next_runs() -> None:
     b = KernelBuilder("k")
-    n, y = b.parameter("n", i64, (9,), Access.READ_WRITE), b.result("y", f32, (9,))
+    n, y = b.parameter("n", i64, (9,), AccessMode.READ_WRITE), b.result("y", f32, (9,))
     with b.loop(9, "o") as o, b.loop(b.as_index(b.load(n, (o,))), "i") as i:
         b.store(n, (o,), 1)
         b.store(y, (b.as_index(b.min(b.abs(b.index(i)), 8)),), 1)
