@@ -205,8 +205,10 @@ def parse(name: str) -> DType:
     return found
 
 
+@functools.lru_cache(maxsize=256)
 def find_numpy(dtype: np.dtype[np.generic] | type) -> DType | None:
     """The row of a numpy dtype in native byte order, None if it has none."""
+    # Remembered: numpy puts a name together each time it is asked for it.
     wanted = np.dtype(dtype)
     found = _BY_NUMPY_NAME.get(wanted.name)
     # Names say nothing of the byte order; types of `ml_dtypes` are loaded if theirs is met.

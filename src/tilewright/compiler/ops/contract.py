@@ -128,7 +128,8 @@ def _read_map(text: str) -> Map:
         raise ModelError(f"contract: '{text}' is no index map: {error.message}") from error
 
 
-def _terms(index: Dim) -> list[tuple[str, int]]:
+@functools.lru_cache(maxsize=512)
+def _terms(index: Dim) -> tuple[tuple[str, int], ...]:
     """The axes of an index with their factors.  Raises: ModelError for one that is no sum of axes."""
     found: list[tuple[str, int]] = []
     rest = index
@@ -140,7 +141,7 @@ def _terms(index: Dim) -> list[tuple[str, int]]:
         rest = split[1]
     if not isinstance(rest, int) or rest < 0:
         raise ModelError(f"contract: '{index}' is no sum of axes times numbers")
-    return found
+    return tuple(found)
 
 
 def _constant(index: Dim) -> int:
@@ -164,7 +165,7 @@ def axis_sizes(
     for index, size in itertools.chain.from_iterable(
         zip(*pair, strict=True) for pair in shapes
     ):
-        if isinstance(index, int) or _terms(index) != [(str(index), 1)]:
+        if isinstance(index, int) or _terms(index) != ((str(index), 1),):
             continue
         check_same(f"the sizes of axis '{index}'", sizes.setdefault(str(index), size), size)
     for name in (*maps.axes, *maps.sums):

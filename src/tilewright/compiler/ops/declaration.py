@@ -445,15 +445,22 @@ def _check_dtype(
     type_: TensorType,
     earlier: Mapping[str, TensorType],
 ) -> None:
-    where = f"op '{op}': operand {position + 1} ('{spec.name}') has type {type_}"
     if type_.dtype not in spec.dtypes:
         names = " ".join(t.name for t in spec.dtypes)
-        raise ModelError(f"{where}, expected one of {names}")
+        raise _wrong_operand(op, position, spec, type_, f"one of {names}")
     model = earlier.get(spec.name if spec.variadic else spec.like or "")
     if spec.like is not None and model is None:
         model = earlier.get(spec.like)
     if model is not None and model.dtype is not type_.dtype:
-        raise ModelError(f"{where}, expected {model.dtype} like the operand before")
+        wanted = f"{model.dtype} like the operand before"
+        raise _wrong_operand(op, position, spec, type_, wanted)
+
+
+def _wrong_operand(
+    op: str, position: int, spec: OperandSpec, type_: TensorType, wanted: str
+) -> ModelError:
+    where = f"op '{op}': operand {position + 1} ('{spec.name}')"
+    return ModelError(f"{where} has type {type_}, expected {wanted}")
 
 
 def complete_attributes(

@@ -50,7 +50,7 @@ def winograd_tile(
         # A step multiplies two channels; bytes of either operand, directly, are extended to as many.
         machine, channels = machine.for_sums_of(dtype), -(-channels // 2)
     row = groups * channels
-    direct = _product_ns(machine, places, filters, taps * taps * channels, row)
+    direct = _product_ns(machine, tuple(places), filters, taps * taps * channels, row)
     times = {
         t: _winograd_ns(machine, places, channels, filters, taps, t)
         + _crowded_ns(machine, places, channels, taps, t, row)
@@ -105,7 +105,7 @@ def _crowded_ns(
 
 
 def _product_ns(
-    machine: MachineModel, rows: Sequence[int], columns: int, depth: int, row: int
+    machine: MachineModel, rows: tuple[int, ...], columns: int, depth: int, row: int
 ) -> float:
     """Time to multiply rows that lie `row` numbers apart, and to bring the right operand from main memory."""
     lanes = machine.lanes(f32)

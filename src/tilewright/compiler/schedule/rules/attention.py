@@ -401,7 +401,7 @@ class _LaneRows:
             return min(_OPEN_TILE, most_rows(self.machine, vectors))
         return choose_tile(
             self.machine,
-            [max(1, estimate(loop.extent))],
+            (max(1, estimate(loop.extent)),),
             estimate(width),
             trip_count(x for x in loops(loop.body) if x.reduction),
             lanes,

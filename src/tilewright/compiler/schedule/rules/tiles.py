@@ -6,6 +6,7 @@ rows of the left operand that fall into one set of the first level cache.  Calle
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -125,9 +126,10 @@ def column_cost(
     return sum(count * one(rows) for rows, count in tiles.items())
 
 
+@functools.lru_cache(maxsize=1024)
 def choose_tile(
     machine: MachineModel,
-    extents: Sequence[int],
+    extents: tuple[int, ...],
     columns: int,
     depth: int,
     lanes: int,
@@ -138,7 +140,7 @@ def choose_tile(
 ) -> Tile:
     """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns.
 
-    `depth` counts steps of so many `products`.
+    `depth` counts steps of so many `products`.  Remembered: a model asks for few of them, often.
     """
     rows = math.prod(extents)
     best: Tile | None = None

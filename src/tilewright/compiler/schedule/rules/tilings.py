@@ -198,7 +198,7 @@ class ContractionShape:
         """The tile that the cost model takes, with so many columns if that is said."""
         return choose_tile(
             self.machine,
-            [max(1, estimate(extent)) for extent in self.rows] or [1],
+            tuple([max(1, estimate(extent)) for extent in self.rows] or [1]),
             self.columns,
             self.depth,
             self.lanes,

@@ -37,7 +37,7 @@ def test_accumulators_and_operands_fit_the_registers(
     machine: MachineModel, m: int, n: int, k: int
 ) -> None:
     lanes = machine.lanes(f32)
-    tile = choose_tile(machine, [m], n, k, lanes, row_bytes=4 * k)
+    tile = choose_tile(machine, (m,), n, k, lanes, row_bytes=4 * k)
     vectors = tile.columns // lanes
     assert tile.columns % lanes == 0
     assert tile.rows * vectors + vectors + 1 <= machine.vector_registers
@@ -47,7 +47,7 @@ def test_accumulators_and_operands_fit_the_registers(
 def test_the_model_expects_tiles_to_reach_nine_tenths_of_the_peak(
     m: int, n: int, k: int
 ) -> None:
-    tile = choose_tile(ZEN4, [m], n, k, 16, row_bytes=4 * k)
+    tile = choose_tile(ZEN4, (m,), n, k, 16, row_bytes=4 * k)
     assert m * n * k / 16 / tile.cost > 0.9
 
 
@@ -57,11 +57,11 @@ def test_rows_a_power_of_two_apart_are_few() -> None:
     assert not aliasing(ZEN4, 12, 2048)
     assert aliasing(ZEN4, 14, 2048)
     assert not aliasing(ZEN4, 14, 3072 + 64)
-    assert choose_tile(ZEN4, [1024], 1024, 1024, 16, row_bytes=4096).rows <= 6
+    assert choose_tile(ZEN4, (1024,), 1024, 1024, 16, row_bytes=4096).rows <= 6
 
 
 def test_few_rows_are_cut_without_a_rest_where_that_pays() -> None:
-    tile = choose_tile(ZEN4, [7], 512, 512, 16, row_bytes=2048)
+    tile = choose_tile(ZEN4, (7,), 512, 512, 16, row_bytes=2048)
     assert tile.rows in (4, 7)
 
 
@@ -98,7 +98,7 @@ def test_more_vectors_leave_fewer_rows() -> None:
 
 def test_numbers_made_of_words_serve_many_rows() -> None:
     assert [most_rows(ZEN4, v, 8) for v in (1, 2, 4)] == [15, 7, 3]
-    tile = choose_tile(ZEN4, [128], 3072, 96, 16, row_bytes=3072, products=8)
+    tile = choose_tile(ZEN4, (128,), 3072, 96, 16, row_bytes=3072, products=8)
     assert tile.columns == 16
     assert tile.rows >= 12
 
