@@ -7,7 +7,7 @@ what holds from there on.  No pass, schedule or encoding is implemented here.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -142,23 +142,19 @@ def compile_model(
         groups = [found[own] for own in graphs]
     # From here each distinct kernel is a list of naive loop nests.
 
-    with clock("schedule"):
-        scheduled = [
-            schedule_kernels(own, target, options, progress)
-            for own, target in zip(groups, options.targets, strict=True)
-        ]
-    # From here its loops are tiled, fused and bound to a grid, per target, unless all of it is cached.
-
     with clock("generate code"):
         kernels = tuple(
-            generate_code(target, variant, options, progress)
-            for target, variant in zip(options.targets, scheduled, strict=True)
+            generate_code(
+                target, schedule_kernels(own, target, options), len(own), options, progress
+            )
+            for own, target in zip(groups, options.targets, strict=True)
         )
         images = [
             link(target, records, options)
             for target, records in zip(options.targets, kernels, strict=True)
         ]
-    # From here the kernels are machine code; what remains is the host side.
+    # From here the loops are tiled, fused and bound to a grid, per target, and are machine code; what
+    # remains is the host side.
 
     with clock("plan memory"):
         programs = [
@@ -316,16 +312,13 @@ class Scheduled:
 
 
 def schedule_kernels(
-    groups: Sequence[KernelUse], target: Target, options: CompileOptions, progress: Progress
-) -> tuple[Scheduled | KernelRecord, ...]:
-    """One kernel per group: scheduled, or finished by an earlier compilation."""
-    kernels: list[Scheduled | KernelRecord] = []
+    groups: Sequence[KernelUse], target: Target, options: CompileOptions
+) -> Iterator[Scheduled | KernelRecord]:
+    """One kernel per group, each when it is asked for: scheduled, or finished by an earlier compilation."""
     check_patterns(options.schedules, [group.naive.name for group in groups])
     for request in make_requests(groups, target, options):
         known = None if options.cache is None else recall(request, options.cache)
-        kernels.append(known or Scheduled(*schedule_as_decided(request)))
-        progress.advance(len(kernels), len(groups))
-    return tuple(kernels)
+        yield known or Scheduled(*schedule_as_decided(request))
 
 
 def make_requests(
@@ -344,27 +337,37 @@ def make_requests(
 
 def generate_code(
     target: Target,
-    kernels: Sequence[Scheduled | KernelRecord],
+    kernels: Iterable[Scheduled | KernelRecord],
+    count: int,
     options: CompileOptions,
     progress: Progress,
 ) -> tuple[KernelRecord, ...]:
-    """Code of every kernel that has none yet."""
-    fresh = [kernel for kernel in kernels if isinstance(kernel, Scheduled)]
-    done = len(kernels) - len(fresh)
+    """Code of every kernel that has none yet; the back end works on the first while `kernels` makes more."""
+    given: list[Scheduled | KernelRecord] = []
+    fresh: list[Scheduled] = []
+
+    def without_code() -> Iterator[Kernel]:
+        for kernel in kernels:
+            given.append(kernel)
+            if isinstance(kernel, Scheduled):
+                fresh.append(kernel)
+                yield kernel.kernel
+
     compiled = backend_of(target).generate(
-        [item.kernel for item in fresh],
+        without_code(),
         target,
         jobs=options.jobs,
         cache=options.cache,
-        progress=lambda count, _, __: progress.advance(done + count, len(kernels)),
+        progress=lambda done, _: progress.advance(len(given) - len(fresh) + done, count),
     )
     made = {
         item: make_record(item.request, item.kernel, code)
         for item, code in zip(fresh, compiled, strict=True)
     }
+    progress.advance(count, count)
     if made and options.cache is not None:
         keep(tuple(made.values()), options.cache)
-    records = tuple(made[k] if isinstance(k, Scheduled) else k for k in kernels)
+    records = tuple(made[k] if isinstance(k, Scheduled) else k for k in given)
     cached = sum(not record.compiled.seconds for record in records)
     _LOG.info("%s: %s of %s kernels are from the cache", target, cached, len(records))
     for record in records:
@@ -472,7 +475,7 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[Judged, ...]:
     """How each step of a model will run; the graph is optimized in place."""
     optimize(graph, options)
     groups, target = find_kernels(graph), options.targets[0]
-    kernels = schedule_kernels(groups, target, options, SILENT)
+    kernels = schedule_kernels(groups, target, options)
     judged = [
         Judged(node.location.name, sources_of(node), "", kernel.verdict)
         for group, kernel in zip(groups, kernels, strict=True)

@@ -16,6 +16,8 @@ from tilewright.base import dtypes
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
+from tilewright.compiler.backends.cpu import backend as llvm_backend
+from tilewright.compiler.backends.kernel_cache import KernelRequest
 from tilewright.compiler.frontends.onnx import CoverageReport, Status
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import TensorType, Trait
@@ -26,6 +28,7 @@ from tilewright.compiler.lowering.build_kernel import build_kernel
 from tilewright.compiler.lowering.kernel_uses import find_kernels, is_kernel
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.packaging.archive import make_artifact
+from tilewright.compiler.printers.llvm_text.function import KernelModule
 from tilewright.compiler.schedule import rules
 from tilewright.formats.plan import verify_plan
 
@@ -60,9 +63,7 @@ def test_every_kernel_of_the_graph_is_found_once(graph: Graph) -> None:
 
 def test_scheduled_kernels_own_no_device_memory(graph: Graph) -> None:
     groups = find_kernels(graph)
-    scheduled = pipeline.schedule_kernels(
-        groups, OPTIONS.targets[0], OPTIONS, pipeline.SILENT
-    )
+    scheduled = [*pipeline.schedule_kernels(groups, OPTIONS.targets[0], OPTIONS)]
     assert len(scheduled) == len(groups)
     for item in scheduled:
         assert isinstance(item, pipeline.Scheduled)  # there is no cache
@@ -114,9 +115,30 @@ def test_a_compilation_yields_a_part_and_kernels_per_target() -> None:
         verify_plan(part.plan)
         assert part.image
     assert list(compiled.seconds) == [
-        "import", "optimize graph", "build kernels", "schedule", "generate code", "plan memory",
+        "import", "optimize graph", "build kernels", "generate code", "plan memory",
     ]  # fmt: skip
     assert all(seconds >= 0 for seconds in compiled.seconds.values())
+
+
+def test_kernels_go_to_the_back_end_while_further_ones_are_scheduled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scheduled, waiting = list[str](), list[int]()
+    schedule, emit = pipeline.schedule_as_decided, llvm_backend.emit_kernel
+
+    def note(request: KernelRequest) -> tuple[KernelRequest, Kernel]:
+        scheduled.append(request.naive.name)
+        return schedule(request)
+
+    def emitted(kernel: Kernel, target: Target) -> KernelModule:
+        waiting.append(len(scheduled))
+        return emit(kernel, target)
+
+    monkeypatch.setattr(pipeline, "schedule_as_decided", note)
+    monkeypatch.setattr(llvm_backend, "emit_kernel", emitted)
+    pipeline.compile_model(mlp(), OPTIONS)
+    assert waiting == [*range(1, len(scheduled) + 1)]
+    assert len(scheduled) > 1
 
 
 def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:

@@ -10,7 +10,7 @@ on many kernels at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
@@ -27,8 +27,8 @@ from tilewright.compiler.schedule.rules import Decisions
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, ExportDecl
 
-Progress = Callable[[int, int, str], None]
-"""Called with kernels done, kernels in all, and the name of the last one."""
+Progress = Callable[[int, str], None]
+"""Called with how many kernels are done, and the name of the last one."""
 
 
 @final
@@ -177,7 +177,7 @@ class Backend(Protocol):
 
     def generate(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Iterable[Kernel],
         target: Target,
         *,
         jobs: int = 1,
@@ -187,7 +187,8 @@ class Backend(Protocol):
         """Code for every scheduled kernel; equal ones are made once.
 
         Args:
-            kernels: their stages run here, one kernel after the other.
+            kernels: their stages run here, one kernel after the other; each is asked for when the one
+                before has gone through them.
             target: the machine.
             jobs: processes that may work at a time.
             cache: code made before; new code is put there, trimming it is the caller's.

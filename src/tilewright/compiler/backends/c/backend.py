@@ -93,7 +93,7 @@ class CBackend:
 
     def generate(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Iterable[Kernel],
         target: Target,
         *,
         jobs: int = 1,
@@ -115,7 +115,7 @@ class CBackend:
                 )
             )
             if progress is not None:
-                progress(len(made), len(kernels), kernel.name)
+                progress(len(made), kernel.name)
         return tuple(made)
 
     def image_format(self, target: Target) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -94,17 +94,16 @@ class CpuBackend:
 
     def generate(
         self,
-        kernels: Sequence[Kernel],
+        kernels: Iterable[Kernel],
         target: Target,
         *,
         jobs: int = 1,
         cache: CompilationCache | None = None,
         progress: Progress | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        """LLVM works on the first kernels while stages of further ones run here."""
+        """LLVM works on the first kernels while further ones are made and go through their stages here."""
         return llvm.compile_modules(
             (route(self, kernel, target) for kernel in kernels),
-            len(kernels),
             target,
             jobs=jobs,
             cache=cache,

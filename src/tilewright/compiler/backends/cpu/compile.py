@@ -65,7 +65,6 @@ class _Run:
 
     target: Target
     settings: Settings
-    total: int
     jobs: int
     cache: CompilationCache | None
     progress: Progress | None
@@ -139,7 +138,7 @@ class _Run:
     def _tell(self, name: str) -> None:
         self.done += 1
         if self.progress is not None:
-            self.progress(self.done, self.total, name)
+            self.progress(self.done, name)
 
     def finish(self) -> None:
         """Wait until every object is there."""
@@ -183,7 +182,6 @@ def _answer(
 
 def compile_modules(
     modules: Iterable[KernelModule],
-    count: int,
     target: Target,
     *,
     jobs: int = 1,
@@ -195,7 +193,6 @@ def compile_modules(
 
     Args:
         modules: kernels as LLVM IR; LLVM works while further ones are written.
-        count: how many there are.
         target: the CPU.
         jobs: processes that may work at a time.
         cache: objects made before; new ones are put there, trimming it is the caller's.
@@ -207,7 +204,7 @@ def compile_modules(
         TargetError: LLVM has no such target.
     """
     settings = settings_of(target, options or Options())
-    return _compile(modules, _Run(target, settings, count, jobs, cache, progress))
+    return _compile(modules, _Run(target, settings, jobs, cache, progress))
 
 
 def _compile(modules: Iterable[KernelModule], run: _Run) -> tuple[CompiledKernel, ...]:
@@ -242,7 +239,7 @@ def for_system(
         return tuple(compiled)
     triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
     settings = {**settings_of(target, Options()), "triple": triple}
-    run = _Run(target, settings, len(compiled), jobs, cache, None)
+    run = _Run(target, settings, jobs, cache, None)
     modules = [_for_triple(kernel, triple) for kernel in compiled]
     return _compile(modules, run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,12 +81,31 @@ def test_the_same_kernels_give_the_same_bytes():
 
 
 def test_progress_counts_every_kernel():
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[int, str]] = []
     kernels = [scaled("a", 1.5), scaled("b", 2.5), scaled("c", 1.5)]
     BACKEND.generate(kernels, HOST, progress=lambda *event: seen.append(event))
-    assert [done for done, _, _ in seen] == [1, 2, 3]
-    assert {total for _, total, _ in seen} == {3}
-    assert {name for _, _, name in seen} == {"a", "b", "c"}
+    assert [done for done, _ in seen] == [1, 2, 3]
+    assert {name for _, name in seen} == {"a", "b", "c"}
+
+
+def test_a_kernel_is_asked_for_when_the_one_before_is_on_its_way(monkeypatch):
+    events: list[str] = []
+    submit = compile_module._submit
+
+    def kernels() -> Iterator[Kernel]:
+        for name in "ab":
+            events.append(f"schedule {name}")
+            yield scaled(name, ord(name))
+
+    def submitted(task: pool.Task, count: int) -> None:
+        events.append(f"generate {task.name}")
+        submit(task, count)
+
+    monkeypatch.setattr(compile_module, "_submit", submitted)
+    BACKEND.generate(kernels(), HOST)
+    assert events == [
+        "schedule a", "generate kernel 'a'", "schedule b", "generate kernel 'b'"
+    ]  # fmt: skip
 
 
 def test_the_cache_spares_the_second_compilation(tmp_path, monkeypatch):
