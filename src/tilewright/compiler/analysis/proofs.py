@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
@@ -242,13 +242,12 @@ def _divided(
     for pair in pairs:
         for index in pair:
             for atom in symbolic.atoms(index):
-                if not isinstance(atom, symbolic.Operation) or not isinstance(
-                    atom.right, int
-                ):
+                if not isinstance(atom, symbolic.Operation):
                     continue
-                var = as_symbol(atom.left)
-                if var is not None and var.name in pending and atom.right > 1:
-                    found.append((atom.right, var.name))
+                divides = atom.op in ("floordiv", "mod") and isinstance(atom.right, int)
+                var = as_symbol(atom.left) if divides else None
+                if var is not None and var.name in pending:
+                    found.append((cast("int", atom.right), var.name))
     return (min(found)[1], min(found)[0]) if found else None
 
 

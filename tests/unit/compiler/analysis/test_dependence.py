@@ -93,6 +93,17 @@ def test_distinct_puts_several_digits_of_one_value_together() -> None:
     assert not distinct(lost, lost, shared)
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+def test_distinct_takes_a_minimum_for_no_division(limit: int) -> None:
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (5, 8, 4))
+    with b.nest((40,), ("i",)) as (i,):
+        b.store(y, (i // 8, i % 8, symbolic.minimum(i, limit)), 1)
+    kernel = b.build()
+    (write,) = [a for a in accesses(find(kernel, "i").body) if a.write]
+    assert distinct(write, write, [find(kernel, "i").var])
+
+
 @pytest.mark.parametrize("tiles", [42, 25, 49, 7])
 def test_distinct_puts_digits_together_whose_blocks_are_multiples_of_a_digit(
     tiles: int,

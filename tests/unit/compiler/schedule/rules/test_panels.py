@@ -17,6 +17,7 @@ from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import Decisions, schedule
+from tilewright.compiler.schedule.rules.panels import made_panels
 
 V3 = MachineModel.of(Target.level("v3"))
 
@@ -154,3 +155,42 @@ def test_panels_that_cannot_be_joined_are_made_where_they_are_read(
     assert "panels count" not in decided(alone)
     assert not [b for b in alone.locals if b.space is Space.DEVICE]
     assert_same(kernel, alone, exact=False)
+
+
+def made(order: str, stored: str = "pkl", read: str = "pkl") -> Kernel:
+    """`exp(x)` made in loops of an order, times rows; indices are where loops of these names are."""
+    sizes = {"p": 4, "k": 6, "l": 8}
+    b = KernelBuilder("made")
+    x, a = b.parameter("x", f32, (4, 6, 8)), b.parameter("a", f32, (5, 6))
+    y = b.result("y", f32, (5, 4, 8))
+    t = b.temporary(f32, tuple(sizes[n] for n in stored))
+    with b.nest([sizes[n] for n in order], tuple(order)) as variables:
+        at = dict(zip(order, variables, strict=True))
+        value = b.unary("exp", b.load(x, (at["p"], at["k"], at["l"])))
+        b.store(t, tuple(at[n] for n in stored), value)
+    with b.nest((5, 4, 8), ("m", "p", "l")) as (m, p, lane):
+        b.store(y, (m, p, lane), 0)
+        with b.reduce((6,), ("k",)) as (k,):
+            at = {"p": p, "k": k, "l": lane}
+            weight = b.load(t, tuple(at[n] for n in read))
+            b.accumulate("add", y, (m, p, lane), b.mul(b.load(a, (m, k)), weight))
+    return b.build()
+
+
+def test_panels_are_found_where_the_outermost_loop_makes_them() -> None:
+    found = made_panels(made("pkl"))
+    assert found is not None
+    assert (found.count, found.between.shape, len(found.others)) == (4, (4, 6, 8), 2)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        made("kpl"),  # each trip makes a part of every panel
+        made("lpk"),
+        made("kpl", stored="kpl", read="kpl"),  # the first index is no loop around the sum
+    ],
+    ids=["rows", "columns", "sums"],
+)
+def test_what_is_made_for_all_panels_at_once_is_none(kernel: Kernel) -> None:
+    assert made_panels(kernel) is None
