@@ -40,8 +40,6 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import check_same, element_count, need
 
 NIBBLE: Final = 4
-_ROWS_TO_MAKE_FOR: Final = 8
-"""Rows from which numbers of weights are made once for all of them, not once for those of a tile."""
 _BYTE: Final = 8
 _MANTISSA_BITS: Final = 23
 _EXPONENT_BIAS: Final = 127
@@ -158,9 +156,6 @@ def _body(
     blocks = scale.shape[1]
     steps = symbolic.floordiv(count, blocks)
     *batch_shape, rows, _ = result.shape
-    if not (mantissa or batch_shape) and panels != 1 and makes_numbers_once(rows):
-        _body_of_many(b, attributes, operands, results)
-        return
     names = (*(f"b{i}" for i in range(len(batch_shape))), "m", "p", "l")
     shape = (*batch_shape, rows, panels, panel)
     total = b.temporary(f32, shape, "acc")
@@ -196,45 +191,6 @@ def _write_columns(
         column = p * cast("int", total.shape[-1]) + lane
         with b.when(b.lt(b.index(column), b.index(result.shape[-1]))):
             b.write(result, (*outer, column), b.load(total, indices))
-
-
-def makes_numbers_once(rows: Dim) -> bool:
-    """Whether so many rows are worth writing numbers of weights down, instead of making them for each tile of rows.
-
-    A single row is not, so neither is a number of rows that only a call knows.
-    """
-    return isinstance(rows, int) and rows >= _ROWS_TO_MAKE_FOR
-
-
-def _body_of_many(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    """The numbers of all weights first, and then an ordinary product."""
-    left, words, scale = (given(operands, i) for i in range(3))
-    zero, (result,) = maybe(operands, 3), results
-    bits = cast("int", attributes["bits"])
-    panels, count, panel = words.shape
-    each = WORD_BITS // bits
-    depth = count * each
-    block = symbolic.floordiv(depth, scale.shape[1])
-    numbers = b.temporary(f32, (panels, depth, panel), "numbers")
-    with b.nest((panels, depth, panel), ("p", "k", "l")) as (p, k, lane):
-        word = b.read(words, (p, k // each, lane))
-        place = b.cast(b.index((k % each) * bits), i32)
-        number = b.and_(b.binary("shr", word, place), (1 << bits) - 1)
-        shift: Expression = b.const(middle(bits), i32)
-        if zero is not None:
-            shift = b.cast(b.read(zero, (p, k // block, lane)), i32)
-        real = b.cast(b.sub(number, shift), f32)
-        b.store(numbers, (p, k, lane), b.mul(real, b.read(scale, (p, k // block, lane))))
-    shape = (result.shape[0], panels, panel)
-    total = b.temporary(f32, shape, "acc")
-    with b.nest(shape, ("m", "q", "l")) as (m, q, lane):
-        b.store(total, (m, q, lane), 0)
-        with b.reduce((depth,), ("k",)) as (k,):
-            product = b.mul(b.read(left, (m, k)), b.load(numbers, (q, k, lane)))
-            b.accumulate("add", total, (m, q, lane), product)
-    _write_columns(b, total, result, ("m", "q", "l"))
 
 
 def _numbers(

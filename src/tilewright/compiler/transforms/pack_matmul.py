@@ -17,7 +17,6 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import (
     NIBBLE,
-    makes_numbers_once,
     places_by_bytes,
     places_in_order,
 )
@@ -110,16 +109,12 @@ class PackMatmul(RewritePass):
             return None
         if a.type.rank > 2:
             return flatten_rows(node, emit)
-        rows, depth, columns = a.type.shape[0], *b.type.shape
+        depth, columns = b.type.shape
         each = WORD_BITS // weights.bits
         in_bytes = self._in_bytes(node, weights)
-        # Memory decides, so panels are those of one row wherever it is not said how many there are: a prompt and
-        # the words behind it read the same weights.
-        known = rows if isinstance(rows, int) else 1
-        steps, products = weights.depth // each, each
-        if not (in_bytes or weights.mantissa) and makes_numbers_once(known):
-            steps, products = weights.depth, 1
-        panel = self.choose_panel((known,), columns, steps, f32, products)
+        # Memory decides, so panels are those of one row: a prompt and the words behind it read the same weights, and
+        # tiles of many rows take parts of a panel.
+        panel = self.choose_panel((1,), columns, weights.depth // each, f32, each)
         if not panel:
             return None
         left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a

@@ -38,6 +38,7 @@ from tilewright.compiler.schedule.primitives.tails import (
     split_powers,
     trim,
 )
+from tilewright.compiler.schedule.primitives.versions import precompute_factors, version
 
 __all__ = [
     "bind",
@@ -54,6 +55,7 @@ __all__ = [
     "join",
     "multiply_tiles",
     "partition",
+    "precompute_factors",
     "prefetch",
     "privatize",
     "reorder",
@@ -71,4 +73,5 @@ __all__ = [
     "trim",
     "unroll",
     "vectorize",
+    "version",
 ]

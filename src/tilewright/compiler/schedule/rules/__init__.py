@@ -37,11 +37,7 @@ from tilewright.compiler.schedule.rules.bands import Bands, match_bands
 from tilewright.compiler.schedule.rules.columns import Columns, match_columns
 from tilewright.compiler.schedule.rules.contraction import match_contraction
 from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
-from tilewright.compiler.schedule.rules.panels import (
-    Panels,
-    made_panels,
-    match_panels,
-)
+from tilewright.compiler.schedule.rules.many_rows import ManyRows, match_many_rows
 from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointwise
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
@@ -71,22 +67,22 @@ __all__ = [
 ]
 
 
-class PairSite(Protocol):
-    """Two nests that may be joined, before either is scheduled."""
+class Arrangement(Protocol):
+    """What may become of nests in workgroups, before any of them is scheduled."""
 
     def space(self) -> ChoiceSpace[Any]:
         """All that may be chosen for them."""
         ...
 
     def apply(self, chosen: Any, grid: Grid) -> list[str]:
-        """Join them; the outermost loops of both afterwards, then the nests beside them."""
+        """Carry it out; the outermost loops of what stands in a workgroup, then the nests beside."""
         ...
 
 
 Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
-PairMatcher = Callable[[Schedule, MachineModel], PairSite | None]
+ArrangementMatcher = Callable[[Schedule, MachineModel], Arrangement | None]
 _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (KeyStreams, match_key_streams),
     (RowTiles, match_attention),
@@ -97,12 +93,12 @@ _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (Sharing, match_generic),
 )
 """What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
-_PAIRS: Final[tuple[tuple[type[Choices], PairMatcher], ...]] = (
+_ARRANGEMENTS: Final[tuple[tuple[type[Choices], ArrangementMatcher], ...]] = (
     (Bands, match_bands),
-    (Panels, match_panels),
+    (ManyRows, match_many_rows),
 )
-"""What joins two nests of a kernel, before any nest is scheduled."""
-_KINDS: Final = {kind.rule: kind for kind, _ in (*_PAIRS, *_RULES)}
+"""What puts nests of a kernel into workgroups together, before any nest is scheduled."""
+_KINDS: Final = {kind.rule: kind for kind, _ in (*_ARRANGEMENTS, *_RULES)}
 """What can be decided, by the word in front."""
 
 
@@ -192,11 +188,11 @@ def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Matcher]]:
     return [row for row in _RULES if wanted is None or row[0] is type(wanted)]
 
 
-def _pairs_for(
+def _arrangements_for(
     wanted: Choices | None, *, decided: bool
-) -> list[tuple[type[Choices], PairMatcher]]:
-    """What may join two nests: all, or what was decided on."""
-    return [row for row in _PAIRS if not decided or row[0] is type(wanted)]
+) -> list[tuple[type[Choices], ArrangementMatcher]]:
+    """What may put nests together: all, or what was decided on."""
+    return [row for row in _ARRANGEMENTS if not decided or row[0] is type(wanted)]
 
 
 @final
@@ -219,15 +215,9 @@ class _Run:
 
     def finish(self) -> Kernel:
         """Schedule every nest: those in bands first, or the largest, which the grid is made of."""
-        s, naive = self.s, self.s.kernel
-        made = made_panels(naive)
-        prepare(s, () if made is None else (made.between.name,))
-        order = self._pairs()
-        if (
-            made is not None and not order
-        ):  # what was kept for a pair goes where it is read after all
-            s = self.s = Schedule(naive)
-            prepare(s)
+        s = self.s
+        prepare(s)
+        order = self._arranged()
         main = None if order else largest_nest(s.kernel)
         if main is not None:
             names = [nest.var.name for nest in top_nests(s.kernel)]
@@ -240,11 +230,11 @@ class _Run:
             )
         return self._concluded(kernel_verdict(found))
 
-    def _pairs(self) -> list[str]:
-        """Join two nests of which one works for the other; the nests that are left to be scheduled, those two first."""
+    def _arranged(self) -> list[str]:
+        """Put nests into workgroups together; the nests that are left to be scheduled, those first."""
         s, before = self.s, self.s.kernel
         wanted = None if self.decisions is None else next(iter(self.decisions.nests), None)
-        for kind, match in _pairs_for(wanted, decided=self.decisions is not None):
+        for kind, match in _arrangements_for(wanted, decided=self.decisions is not None):
             try:
                 site = match(s, self.machine)
                 if site is not None:

@@ -6,7 +6,6 @@ registers.  Target-independent; the same for every class of kernel.  Called firs
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -56,12 +55,12 @@ WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
 
-def prepare(s: Schedule, kept: Collection[str] = ()) -> None:
-    """Bring the kernel down to few nests; temporaries that are `kept` are made once."""
+def prepare(s: Schedule) -> None:
+    """Bring the kernel down to few nests."""
     inline_temporaries(s, only_cheap=True)
     join_consumers(s)
     if len(_parts(s.kernel)) > 1:
-        inline_temporaries(s, only_cheap=False, kept=kept)
+        inline_temporaries(s, only_cheap=False)
         join_consumers(s)
     for nest in top_nests(s.kernel):
         # Several sums of products in a row become tiles of their own.
@@ -80,13 +79,9 @@ def _temporaries(kernel: Kernel) -> list[Buffer]:
     return [b for b in kernel.locals if b.space is Space.DEVICE and b in used]
 
 
-def inline_temporaries(
-    s: Schedule, *, only_cheap: bool, kept: Collection[str] = ()
-) -> None:
+def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
     """Inline what is defined element by element and not expensive to compute again."""
     for buffer in _temporaries(s.kernel):
-        if buffer.name in kept:
-            continue
         if (not only_cheap or _cheap(s.kernel, buffer)) and not _swells(s.kernel, buffer):
             s.attempt(inline, buffer.name)
 

@@ -151,6 +151,7 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of words": lambda: blocks(3, 9, 8),
     "product of many rows of words": lambda: blocks(11, 19, 8, zero=True),
+    "product of open rows of words": lambda: blocks(M, 35, 16, zero=True),
     "row times words": lambda: blocks(1, 35, 16, zero=True),
     "product of long words": lambda: long_words(13, 37, 12),
     "product of long words and open rows": lambda: long_words(M, 20, 8),

@@ -1,0 +1,287 @@
+"""Primitives on what calls have in common or not: version, precompute_factors.
+
+A size that only a call knows may decide which code is worth running; what iterations have in common may be worth
+making once.  No sum gets other terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import known_facts
+from tilewright.compiler.analysis.proofs import within
+from tilewright.compiler.kernel.expressions import Expressions
+from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Space,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    buffers_written,
+    expression_symbols,
+    loads,
+    loops,
+    rename_loops,
+)
+from tilewright.compiler.schedule.handles import (
+    WHOLE,
+    BufferName,
+    LoopName,
+    Piece,
+    copy_piece,
+)
+from tilewright.compiler.schedule.primitives.loops import dim_argument
+from tilewright.compiler.schedule.primitives.tails import copy_of
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    add_locals,
+    enclosing_loops,
+    find,
+    make_loop,
+    only_statement,
+    path_to,
+    reference,
+    rewrite,
+    swap,
+    with_inner,
+)
+
+E: Final = Expressions
+
+
+@primitive
+def version(
+    kernel: Kernel, loop: str, size: Dim | str, least: int
+) -> tuple[Kernel, tuple[Piece, ...]]:
+    """Give a loop two codes: for where a size is at least so large, and for where it is not.
+
+    rewrite:
+        for i in n: S(i)
+        ->
+        if size >= least: for i in n: S(i)
+        if size < least: for i_2 in n: S(i_2)
+
+    Raises: ScheduleError for a size that is known, and for a loop of workgroups, whose number is that of all calls.
+    """
+    old = find(kernel, loop)
+    limit = dim_argument(kernel, size, enclosing_loops(kernel, old))
+    _check_no_grid(kernel, old)
+    if isinstance(limit, int):
+        raise ScheduleError(f"{limit} is known before a call", location=kernel.name)
+    kernel, other = copy_of(kernel, (old,), old)
+    large = If(E.compare("ge", E.index(limit), E.index(least)), (old,))
+    small = If(E.compare("lt", E.index(limit), E.index(least)), other)
+    return rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
+
+
+@primitive
+def precompute_factors(
+    kernel: Kernel, loop: str, lane: str
+) -> tuple[Kernel, tuple[BufferName, LoopName]]:
+    """Compute the factors that a sum's steps have in common for all iterations of a loop in front of it.
+
+    Products that one step adds get a loop of their own; what scales them is part of the factors.  Factors of
+    neighbouring iterations of `lane` are neighbours.  Makes the buffer, in workgroup memory, and the outermost loop
+    that fills it.  Numbers are scaled before they are added instead of afterwards, as `rfactor` adds them in another
+    order.
+
+    rewrite:
+        for i: for j: for k: y[i, j] += (x[i, 2 * k] * f(w[k, j]) + x[i, 2 * k + 1] * g(w[k, j])) * s[k, j]
+        ->
+        for k_2: for j_2: t[k_2, 0, j_2] = f(w[k_2, j_2]) * s[k_2, j_2]
+                          t[k_2, 1, j_2] = g(w[k_2, j_2]) * s[k_2, j_2]
+        for i: for j: for k: for part in 2: y[i, j] += x[i, 2 * k + part] * t[k, part, j]
+
+    Raises: ScheduleError where there is no such sum; where the loop changes what factors are made of; where the loops
+    on which they depend have no constant extents; for a `lane` that is none of these; where what factors are made of
+    may not be there when the loop does not run.
+    """
+    old = find(kernel, loop)
+    _check_no_grid(kernel, old)
+    found = common_factors(old, lane)
+    if found is None:
+        raise ScheduleError(
+            f"no sum in '{loop}' has factors by '{lane}' that are the same for all its iterations"
+        )
+    _check_exists(kernel, old, found)
+    names = names_of(kernel)
+    dtype = found.factors[0].dtype
+    made = Buffer(names.fresh("factors"), dtype, found.shape, Space.WORKGROUP)
+    copy: Body = tuple(
+        Store(made, found.place(part), factor) for part, factor in enumerate(found.factors)
+    )
+    for around in reversed(found.loops):
+        copy = (For(around.var, around.extent, copy),)
+    copy = rename_loops(copy, names)
+    terms = make_loop(names.fresh("part"), len(found.factors), (), reduction=True)
+    part = reference(terms.var)
+    left = Load(found.left.buffer, found.index(part))
+    total = Load(found.total.buffer, found.total.indices)
+    value = E.binary("add", total, E.binary("mul", left, Load(made, found.place(part))))
+    step = Store(found.total.buffer, found.total.indices, value)
+    changed = swap((old,), found.total, (with_inner(terms, (step,)),))
+    (outermost,) = copy
+    assert isinstance(outermost, For), "factors depend on a loop"
+    kernel = add_locals(rewrite(kernel, old, (*copy, *changed)), (made,))
+    return kernel, (BufferName(made.name), LoopName(outermost.var.name))
+
+
+@final
+@record
+class CommonFactors:
+    """A step of a sum, `total += (left * factor + …) * scale`, whose factors are the same for all iterations of a loop.
+
+    Attributes:
+        loops: those on which factors depend, each of a constant extent, in the order of a buffer's axes.
+        total: the store.
+        left: the element that the first factor is multiplied by.
+        axis, stride: from one product's element to the next, along which axis and how far.
+        factors: with their scale.
+    """
+
+    loops: tuple[For, ...]
+    total: Store
+    left: Load
+    axis: int
+    stride: int
+    factors: tuple[Expression, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a buffer for all factors."""
+        sizes = [loop.extent for loop in self.loops if isinstance(loop.extent, int)]
+        return (*sizes[:-1], len(self.factors), sizes[-1])
+
+    def place(self, part: Dim) -> tuple[Dim, ...]:
+        """Where the factor of one product lies in that buffer."""
+        indices = [reference(loop.var) for loop in self.loops]
+        return (*indices[:-1], part, indices[-1])
+
+    def index(self, part: Dim) -> tuple[Dim, ...]:
+        """The element that it is multiplied by."""
+        moved = self.left.indices[self.axis] + self.stride * part
+        return (*self.left.indices[: self.axis], moved, *self.left.indices[self.axis + 1 :])
+
+
+def common_factors(loop: For, lane: str) -> CommonFactors | None:
+    """What `precompute_factors` would make in front of a loop; None where it does not apply."""
+    sums = [
+        s
+        for s in loops((loop,))
+        if s.reduction and isinstance(only_statement(s.body), Store)
+    ]
+    if len(sums) != 1:
+        return None
+    store = only_statement(sums[0].body)
+    path = path_to((loop,), sums[0])
+    if not isinstance(store, Store) or path is None or any(isinstance(s, If) for s in path):
+        return None
+    found = _products(store)
+    if found is None:
+        return None
+    lefts, factors = found
+    moved = _evenly_apart(lefts)
+    around = [s for s in (*path, sums[0]) if isinstance(s, For) and s is not loop]
+    used = {s.name for value in factors for s in expression_symbols(value)}
+    inside = [x for x in around if x.var.name in used]
+    read = {load.buffer for value in factors for load in loads(value)}
+    if (
+        moved is None
+        or loop.var.name in used
+        or not read.isdisjoint(buffers_written((loop,)))
+        or not all(isinstance(x.extent, int) for x in inside)
+        or all(x.var.name != lane for x in inside)
+    ):
+        return None
+    order = tuple(sorted(inside, key=lambda x: x.var.name == lane))
+    return CommonFactors(order, store, lefts[0], *moved, factors)
+
+
+def _products(store: Store) -> tuple[list[Load], tuple[Expression, ...]] | None:
+    """The left elements and the scaled right factors of what a store adds to its element."""
+    term = _added(store)
+    if term is None:
+        return None
+    scale: Expression | None = None
+    if isinstance(term, Binary) and term.op == "mul" and isinstance(term.left, Binary):
+        term, scale = term.left, term.right
+    lefts: list[Load] = []
+    factors: list[Expression] = []
+    while True:
+        last = term.right if isinstance(term, Binary) and term.op == "add" else term
+        if not (
+            isinstance(last, Binary) and last.op == "mul" and isinstance(last.left, Load)
+        ):
+            return None
+        lefts.insert(0, last.left)
+        factor = last.right if scale is None else E.binary("mul", last.right, scale)
+        factors.insert(0, factor)
+        if last is term:
+            return lefts, tuple(factors)
+        assert isinstance(term, Binary), "what has a last term is a sum"
+        term = term.left
+
+
+def _added(store: Store) -> Expression | None:
+    """What a store adds to its element."""
+    value = store.value
+    if (
+        not isinstance(value, Binary)
+        or value.op != "add"
+        or not isinstance(value.left, Load)
+    ):
+        return None
+    same = value.left.buffer is store.buffer and value.left.indices == store.indices
+    return value.right if same else None
+
+
+def _evenly_apart(found: Sequence[Load]) -> tuple[int, int] | None:
+    """(axis, stride) if each element lies as far behind the one before it, along one axis of a buffer."""
+    first = found[0]
+    if any(
+        x.buffer is not first.buffer or x.mask is not None or x.lanes != 1 for x in found
+    ):
+        return None
+    if len(found) < 2:
+        return None
+    steps = [b - a for a, b in zip(first.indices, found[1].indices, strict=True)]
+    moved = [(axis, step) for axis, step in enumerate(steps) if step != 0]
+    if len(moved) != 1 or not isinstance(moved[0][1], int):
+        return None
+    for number, load in enumerate(found):
+        pairs = zip(first.indices, load.indices, steps, strict=True)
+        if any(b - a != number * step for a, b, step in pairs):
+            return None
+    return moved[0][0], moved[0][1]
+
+
+def _check_exists(kernel: Kernel, loop: For, found: CommonFactors) -> None:
+    facts = known_facts(path_to(kernel.body, loop) or ())
+    for load in {id(x): x for factor in found.factors for x in loads(factor)}.values():
+        pairs = zip(load.indices, load.buffer.shape, strict=True)
+        if load.mask is not None or not all(
+            within(index, size, found.loops, facts) for index, size in pairs
+        ):
+            raise ScheduleError(
+                f"'{loop.var.name}' may run no time, and then that part of '{load.buffer.name}' may not exist",
+                location=kernel.name,
+            )
+
+
+def _check_no_grid(kernel: Kernel, loop: For) -> None:
+    if loop.kind in GRID_KINDS:
+        raise ScheduleError(
+            f"'{loop.var.name}' is made of workgroups", location=kernel.name
+        )

@@ -1,0 +1,153 @@
+"""A product whose right operand is made on the way, for rows of which only a call knows how many there are.
+
+    for panel:                                                 workgroups
+        if rows >= 8:
+            for step, column: t[step, column] = …              workgroup memory
+            for row: for column: sum of left[row, step] * t[step, column]
+        if rows < 8:
+            for row: for column: sum of left[row, step] * …
+
+Weights that lie as integers become numbers once for all rows where these are many, panel by panel; a single row, with
+which a language model speaks, makes them in registers.  The nests in a workgroup are those of other rules.  Called by
+`schedule` before any nest is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.schedule.cost import cost
+from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
+from tilewright.compiler.schedule.handles import Piece
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.primitives import (
+    precompute_factors,
+    reorder,
+    split,
+    version,
+)
+from tilewright.compiler.schedule.primitives.versions import common_factors
+from tilewright.compiler.schedule.rules.prepare import INVARIANT_COST
+from tilewright.compiler.schedule.rules.structure import (
+    find_contraction,
+    parallel_chain,
+    top_nests,
+)
+from tilewright.compiler.schedule.rules.workgroups import Grid, fuse_all
+from tilewright.compiler.schedule.trace import Schedule
+
+_ROWS: Final = (8, 16, 32)
+"""Rows from which numbers may be made once; the first is what is worth it where a tile of rows makes them again."""
+_MOST_VECTORS: Final = 2
+"""Of columns in a workgroup: sums of a word's products stand beside the totals, more would leave room for too few rows."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyRows(Choices):
+    """What is chosen for a product of what is made on the way, by rows of an open number.
+
+    Attributes:
+        columns: of a workgroup, and of the tiles in it.
+        least: rows from which what is made is made once.
+    """
+
+    rule: ClassVar[str] = "many_rows"
+    columns: int = 0
+    least: int = _ROWS[0]
+
+
+def match_many_rows(s: Schedule, machine: MachineModel) -> ManyRowsSite | None:
+    """The only nest of sums, over rows of an open number, whose right operand is dear and lies in panels of whole vectors."""
+    nests = {n.var.name: find_contraction(parallel_chain(n)) for n in top_nests(s.kernel)}
+    sums = [found for found in nests.values() if found is not None]
+    if len(sums) != 1 or sums[0].batches or len(sums[0].panels) != 1 or not sums[0].rows:
+        return None
+    (found,) = sums
+    (panel,), lane = found.panels, found.lane
+    count: Dim = 1
+    for row in found.rows:
+        count *= row.extent
+    if (isinstance(count, int) and count < _ROWS[0]) or not isinstance(lane.extent, int):
+        return None
+    common = common_factors(found.rows[0], lane.var.name)
+    if common is None or sum(map(cost, common.factors)) < INVARIANT_COST:
+        return None
+    dtype = common.factors[0].dtype
+    # Of one column: loops over columns stand around rows then.
+    outer = math.prod(n for n in (panel.extent, lane.extent) if isinstance(n, int))
+    depth_bytes = math.prod(common.shape) // outer * dtype.itemsize
+    lanes = machine.lanes(dtype)
+    most = min(
+        _MOST_VECTORS * lanes, (machine.l2.size_bytes or 1 << 30) // (2 * depth_bytes)
+    )
+    widths = [n for n in range(lanes, most + 1, lanes) if lane.extent % n == 0]
+    if not widths:
+        return None
+    rows = tuple(row.var.name for row in found.rows)
+    beside = tuple(name for name, other in nests.items() if other is None)
+    return ManyRowsSite(
+        s, panel.var.name, rows, lane.var.name, beside, count, tuple(widths)
+    )
+
+
+@final
+@record
+class ManyRowsSite:
+    """A nest of sums.
+
+    Attributes:
+        panel, rows, lane: the loops over panels, over rows, and over the columns of a panel.
+        beside: the outermost loops of other nests.
+        count: rows that a call has.
+        widths: columns of which a workgroup may make what it multiplies, the second level cache holds them.
+    """
+
+    s: Schedule
+    panel: str
+    rows: tuple[str, ...]
+    lane: str
+    beside: tuple[str, ...]
+    count: Dim
+    widths: tuple[int, ...]
+
+    def space(self) -> ChoiceSpace[ManyRows]:
+        """From how many rows on; what may be chosen for the nests in a workgroup follows from its columns."""
+        return ChoiceSpace(
+            ManyRows(),
+            (
+                Choice("columns", lambda _: self.widths[-1:], lambda _: self.widths[-1]),
+                Choice("least", lambda _: _ROWS, lambda _: _ROWS[0]),
+            ),
+        )
+
+    def apply(self, chosen: ManyRows, grid: Grid) -> list[str]:
+        """Make some columns of a panel a workgroup that has code for many rows and for few.
+
+        Returns: the outermost loops of what makes factors, of many rows and of few, then the nests beside them.
+
+        Raises: ScheduleError where it is not proven that a workgroup needs nothing of another.
+        """
+        s, first = self.s, self.rows[0]
+        part, lane = s.fresh("columns"), s.fresh("column")
+        s.apply(split, self.lane, chosen.columns, into=(part, lane))
+        s.apply(reorder, [self.panel, part, *self.rows, lane])
+        grid.commit([fuse_all(s, [self.panel, part])])
+        few: list[str] = []
+        if not isinstance(self.count, int):
+            _, piece = s.apply(version, first, self.count, chosen.least)
+            few.append(self._with_narrow_tiles(piece, lane))
+        factors, maker = s.apply(precompute_factors, first, lane)
+        s.note(f"many_rows: '{factors}' is made once for {chosen.least} rows or more")
+        return [maker, first, *few, *self.beside]
+
+    def _with_narrow_tiles(self, few: Piece, lane: str) -> str:
+        """Columns of one vector, where what is made stands beside sums in registers: the loop over these."""
+        s, names = self.s, (self.s.fresh("vectors"), self.s.fresh("column"))
+        s.apply(split, few[lane], self.widths[0], into=names)
+        s.apply(reorder, [names[0], *(few[row] for row in self.rows), names[1]])
+        return names[0]

@@ -1,0 +1,181 @@
+"""Codes for large and small sizes, and factors that are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes.loop_nests import assert_same, product
+from tilewright.base.dtypes import f32, i32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Expression, If, Kernel, Space
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.primitives import bind, precompute_factors, version
+
+Step = Callable[[KernelBuilder, Expression, Expression], Expression]
+
+
+def scaled(rows: Dim = 5, steps: Dim = 3, columns: int = 4, *, gap: int = 1) -> Kernel:
+    """`y[i, j] = sum over k of (x[i, 2k] * f(w) + x[i, 2k + gap] * g(w)) * s`, of whole numbers of 4 bits."""
+    b = KernelBuilder("k")
+    x = b.parameter("x", f32, (rows, 2 * steps + gap))
+    w = b.parameter("w", i32, (steps, columns))
+    s = b.parameter("s", f32, (columns,))
+    y = b.result("y", f32, (rows, columns))
+    with b.nest((rows, columns), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((steps,), ("k",)) as (k,):
+            word = b.load(w, (k, j))
+            low = b.cast(b.and_(word, 15), f32)
+            high = b.cast(b.and_(b.binary("shr", word, b.const(4, i32)), 15), f32)
+            total = b.add(
+                b.mul(b.load(x, (i, 2 * k)), low), b.mul(b.load(x, (i, 2 * k + gap)), high)
+            )
+            b.accumulate("add", y, (i, j), b.mul(total, b.load(s, (j,))))
+    return b.build()
+
+
+# --- version ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4, 5, 9])
+def test_a_loop_has_a_code_for_many_and_one_for_few(rows: int) -> None:
+    kernel = product(symbol("M"), 3)
+    changed = version(kernel, "i", "M", 5)
+    assert [type(statement) for statement in changed.body] == [If, If]
+    assert len({loop.var.name for loop in loops(changed.body)}) == len(loops(changed.body))
+    assert_same(kernel, changed, {"M": rows})
+
+
+def test_a_known_size_has_one_code() -> None:
+    with pytest.raises(ScheduleError, match="4 is known before a call"):
+        version(product(4, 3), "i", 4, 2)
+
+
+def test_workgroups_are_those_of_all_calls() -> None:
+    kernel = bind(product(symbol("M"), 3), "i", "x")
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        version(kernel, "i", "M", 2)
+
+
+def test_a_size_must_be_one_that_the_kernel_knows() -> None:
+    with pytest.raises(ScheduleError, match="unknown symbol 'N'"):
+        version(product(symbol("M"), 3), "i", "N", 2)
+
+
+# --- precompute_factors ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gap", [1, 3])
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_factors_are_computed_once_in_front_of_the_rows(rows: int, gap: int) -> None:
+    kernel = scaled(symbol("M"), gap=gap)
+    changed = precompute_factors(kernel, "i", "j")
+    (made,) = (b for b in changed.locals if b.space is Space.WORKGROUP)
+    assert made.shape == (3, 2, 4)
+    assert_same(kernel, changed, {"M": rows}, exact=False)
+
+
+def test_products_get_a_loop_of_their_own() -> None:
+    changed = precompute_factors(scaled(), "i", "j")
+    steps = [loop for loop in loops(changed.body) if loop.reduction]
+    assert [loop.extent for loop in steps] == [3, 2]
+
+
+def test_factors_by_no_lane_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="no sum in 'i' has factors by 'i'"):
+        precompute_factors(scaled(), "i", "i")
+
+
+def test_open_steps_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="no sum in 'i' has factors"):
+        precompute_factors(scaled(5, symbol("K")), "i", "j")
+
+
+def test_workgroups_share_no_factors() -> None:
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        precompute_factors(bind(scaled(), "i", "x"), "i", "j")
+
+
+def _of_rows(b: KernelBuilder, left: Expression, right: Expression) -> Expression:
+    """Factors that are other ones in every row."""
+    return b.add(b.mul(left, left), b.mul(right, left))
+
+
+def _of_one(b: KernelBuilder, left: Expression, right: Expression) -> Expression:
+    del right
+    return b.mul(left, b.const(2, f32))
+
+
+def _of_a_difference(b: KernelBuilder, left: Expression, right: Expression) -> Expression:
+    return b.sub(b.mul(left, right), b.mul(left, right))
+
+
+@pytest.mark.parametrize("step", [_of_rows, _of_one, _of_a_difference])
+def test_other_sums_are_refused(step: Step) -> None:
+    b = KernelBuilder("k")
+    x, w = b.parameter("x", f32, (5, 4)), b.parameter("w", f32, (3, 4))
+    y = b.result("y", f32, (5, 4))
+    with b.nest((5, 4), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            b.accumulate("add", y, (i, j), step(b, b.load(x, (i, k)), b.load(w, (k, j))))
+    with pytest.raises(ScheduleError, match="no sum in 'i'"):
+        precompute_factors(b.build(), "i", "j")
+
+
+@pytest.mark.parametrize("places", [(0, 2, 3), (0, 0, 0)])
+def test_elements_that_lie_unevenly_are_refused(places: tuple[int, ...]) -> None:
+    b = KernelBuilder("k")
+    x, w = b.parameter("x", f32, (5, 12)), b.parameter("w", i32, (3, 4))
+    y = b.result("y", f32, (5, 4))
+    with b.nest((5, 4), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            factor = b.cast(b.load(w, (k, j)), f32)
+            first, *others = (b.mul(b.load(x, (i, 3 * k + at)), factor) for at in places)
+            for other in others:
+                first = b.add(first, other)
+            b.accumulate("add", y, (i, j), first)
+    with pytest.raises(ScheduleError, match="no sum in 'i'"):
+        precompute_factors(b.build(), "i", "j")
+
+
+def test_what_only_a_row_makes_sure_of_is_not_read_before_it() -> None:
+    """The words end where the rows do: without a row there are none."""
+    b = KernelBuilder("k")
+    count = symbol("M")
+    x, w = b.parameter("x", f32, (count, 6)), b.parameter("w", i32, (count,))
+    y = b.result("y", f32, (count, 4))
+    with b.nest((count, 4), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            factor = b.cast(b.add(b.load(w, (0,)), b.cast(b.index(j), i32)), f32)
+            total = b.add(
+                b.mul(b.load(x, (i, 2 * k)), factor),
+                b.mul(b.load(x, (i, 2 * k + 1)), factor),
+            )
+            b.accumulate("add", y, (i, j), total)
+    with pytest.raises(ScheduleError, match="that part of 'w' may not exist"):
+        precompute_factors(b.build(), "i", "j")
+
+
+def test_what_a_row_changes_is_not_made_before() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (5, 6)), b.result("y", f32, (5, 4))
+    w = b.temporary(f32, (3, 4), "w")
+    with b.nest((5, 4), ("i", "j")) as (i, j):
+        b.store(w, (0, j), b.load(x, (i, 0)))
+        b.store(y, (i, j), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            factor = b.add(b.load(w, (0, j)), b.const(1, f32))
+            total = b.add(
+                b.mul(b.load(x, (i, 2 * k)), factor),
+                b.mul(b.load(x, (i, 2 * k + 1)), factor),
+            )
+            b.accumulate("add", y, (i, j), total)
+    with pytest.raises(ScheduleError, match="no sum in 'i'"):
+        precompute_factors(b.build(), "i", "j")
