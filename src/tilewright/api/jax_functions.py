@@ -16,6 +16,7 @@ from tilewright.api.model import Model
 from tilewright.api.model import compile as compile_model
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.compiler.frontends.stablehlo.exported import Exported
+from tilewright.compiler.frontends.stablehlo.lapack import CALLS as LAPACK
 from tilewright.runtime.plan_executor import Array
 
 _HINT: Final = "python -m pip install jax"
@@ -44,9 +45,12 @@ def from_jax(
     """
     jax = _jax("jax")
     jitted = function if hasattr(function, "trace") else jax.jit(function)
-    exported: Exported = _jax("jax.export").export(jitted, platforms=("cpu",))(
-        *args, **kwargs
-    )
+    export = _jax("jax.export")
+    # JAX does not promise that later versions know these calls; what is compiled at once needs no promise.
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in LAPACK]
+    exported: Exported = export.export(
+        jitted, platforms=("cpu",), disabled_checks=checks
+    )(*args, **kwargs)
     return JaxFunction(exported, compile_model(cast("Any", exported), **(options or {})))
 
 

@@ -303,3 +303,16 @@ def test_a_function_that_places_its_values_runs_on_one_machine() -> None:
     x = np.arange(6, dtype=np.float32)
     found = tw.from_jax(lambda x: jax.lax.with_sharding_constraint(x * 2, place), x)(x)
     np.testing.assert_array_equal(found, x * 2)
+
+
+def test_factors_that_jax_promises_nothing_about_are_compiled() -> None:
+    jax = pytest.importorskip("jax")
+    x = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
+
+    def function(x: Any) -> tuple[Any, ...]:
+        q, r, order = jax.scipy.linalg.qr(x, pivoting=True, mode="economic")
+        t, z = jax.scipy.linalg.schur(x[:4])
+        return q @ r - x[:, order], z @ t @ z.T - x[:4]
+
+    for rest in tw.from_jax(function, x)(x):
+        np.testing.assert_allclose(rest, np.zeros_like(rest), atol=1e-5)

@@ -19,6 +19,8 @@ from tilewright.base.symbolic import Dim, minimum
 from tilewright.compiler.graph.schema import Array, Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.real_schur import eigenvalues as eigenvalues_of_form
+from tilewright.compiler.ops.real_schur import real_schur as form_of
 from tilewright.compiler.ops.shapes import check_same, first, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
@@ -278,6 +280,35 @@ eig: Final = declare(
 )
 
 
+def _real_schur_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = _square(types)
+    line = x.with_shape(x.shape[:-1])
+    return x, x, line, line, TensorType(i32, x.shape[:-2])
+
+
+def _real_schur_oracle(x: Array) -> tuple[Array, ...]:
+    found = [form_of(each) for each in _each(x)]
+    lost = np.array([info for _, _, info in found], np.int32).reshape(x.shape[:-2])
+    form, vectors = (
+        np.array([parts[place] for parts in found], np.float64).reshape(x.shape)
+        for place in (0, 1)
+    )
+    parts = (form, vectors, *eigenvalues_of_form(form))
+    return (*(_rounded(part, x) for part in parts), lost)
+
+
+real_schur: Final = declare(
+    name="real_schur",
+    summary="T of blocks of one and two rows, orthogonal Q of x = Q T Q', both parts of the eigenvalues, and how many were not found",
+    operands=(operand("x", _FLOATS),),
+    results=("form", "vectors", "values_real", "values_imaginary", "info"),
+    infer=_real_schur_infer,
+    evaluate=_real_schur_oracle,
+    on_host=_ON_HOST,
+    source="LAPACK gees",
+)
+
+
 def svd_types(x: TensorType, attributes: Attributes) -> tuple[TensorType, ...]:
     """Those of U, the singular values, and V*."""
     *batch, rows, columns = x.shape
@@ -353,5 +384,6 @@ triangular_solve: Final = declare(
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    cholesky, lu, exchanged_rows, reflectors, reflected, eigh, eig, svd, triangular_solve,
+    cholesky, lu, exchanged_rows, reflectors, reflected, eigh, eig, real_schur, svd,
+    triangular_solve,
 )  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-_TRIPS_PER_ROW = 30
+TRIPS_PER_ROW = 30
 
 
 def reflection(line: np.ndarray) -> tuple[float, complex]:
@@ -151,22 +151,29 @@ def schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     count = len(x)
     if not np.isfinite(x).all():
         return np.full_like(x, np.nan), np.full_like(x, np.nan), count
-    t, scales = hessenberg(x, 1, count)
+    scale = magnitude(x)
+    t, scales = hessenberg(x / scale, 1, count)
     q = np.eye(count, dtype=np.complex128)
     q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
     t = np.triu(t, -1)
     last, trips = count - 1, 0
-    while last > 0 and trips < _TRIPS_PER_ROW * count:
-        start = _undivided(t, last)
+    while last > 0 and trips < TRIPS_PER_ROW * count:
+        start = undivided(t, last)
         if start == last:
             last, trips = last - 1, 0
             continue
         trips += 1
         _shifted_step(t, q, start, last, exceptional=trips % 10 == 0)
-    return np.triu(t), q, max(last, 0)
+    return np.triu(t) * scale, q, max(last, 0)
 
 
-def _undivided(t: np.ndarray, last: int) -> int:
+def magnitude(x: np.ndarray) -> float:
+    """A power of two as large as the largest number, so that no square of the others leaves the range of numbers."""
+    largest = float(abs(x).max()) if x.size else 0.0
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
+
+
+def undivided(t: np.ndarray, last: int) -> int:
     """Where the rows up to `last` begin that no zero under the diagonal parts; what vanishes becomes zero."""
     for k in range(last, 0, -1):
         beside = abs(t[k - 1, k - 1]) + abs(t[k, k])

@@ -151,6 +151,16 @@ def test_a_matrix_is_similar_to_a_triangular_one(x: Array) -> None:
     np.testing.assert_allclose(q @ adjoint(q), eye, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_schur_form_has_any_scale(scale: float) -> None:
+    x = scale * np.array([[0, 1], [-1, 0j]])
+    *parts, info = run("schur", x)
+    assert not info.any()
+    t = joined(*parts[:2])
+    found = np.sort(np.diag(t).imag / scale)
+    np.testing.assert_allclose(found, [-1, 1], atol=1e-12)
+
+
 def test_what_is_no_number_has_no_schur_form() -> None:
     assert run("schur", np.full((3, 3), np.nan + 0j))[-1] == 3
 

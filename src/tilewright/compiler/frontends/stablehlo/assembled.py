@@ -21,17 +21,21 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 
 # What a module says beside its functions about machines that it is spread over.
 NOTES: Final = ("sdy.mesh",)
+MODULE: Final = "builtin.module"
 
 
 def module_of(operation: Operation, file: str) -> Module:
-    """A module and its functions.  Raises: ModelError for another operation, or a module that holds others."""
-    if operation.name != "builtin.module" or not operation.regions:
+    """A module and its functions; modules inside of it are read and left out.  Raises: ModelError for another operation."""
+    if operation.name != MODULE or not operation.regions:
         text = f"holds '{operation.name}', expected a module"
         raise _error(text, file, operation.place)
     functions: dict[str, Function] = {}
     for block in operation.regions[0].blocks:
         for inner in block.operations:
             if inner.name in NOTES:
+                continue
+            if inner.name == MODULE:
+                module_of(inner, file)
                 continue
             found = function_of(inner, file)
             if found.name in functions:

@@ -9,12 +9,18 @@ own attributes, as the files of the project print them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from tilewright.compiler.frontends.stablehlo.cursor import MAX_DIGITS, Cursor, unescape
 from tilewright.compiler.frontends.stablehlo.elements import SCALARS
 from tilewright.compiler.frontends.stablehlo.literals import BODY, array_of, bytes_of
+from tilewright.compiler.frontends.stablehlo.resources import (
+    BEGIN,
+    Resource,
+    name_of,
+    read_resources,
+)
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
     Attributes,
@@ -37,7 +43,7 @@ _LABEL_LIST: Final = re.compile(
     r"\[\s*((?:[a-z]|\d{1,3}|\?)(?:\s*,\s*(?:[a-z]|\d{1,3}|\?))*)\s*\]"
 )
 # What a dialect writes in its own words and nobody here asks for.
-_OPAQUE: Final = ("affine_map", "affine_set", "loc", "dense_resource", "sparse", "distinct")
+_OPAQUE: Final = ("affine_map", "affine_set", "loc", "sparse", "distinct")
 # Of dialects that say how a program is spread over machines; some have a syntax of their own.
 _FOREIGN: Final = ("#sdy.", "#mpmd.")
 _TYPED: Final = re.compile(r":\s*(\w+)")
@@ -52,6 +58,7 @@ class AttributeParser:
         self.cursor: Cursor = cursor
         self.types: TypeParser = types
         self.aliases: dict[str, Attribute] = {}
+        self._resources: Mapping[str, Resource] | None = None
         self._by_kind: dict[str, Callable[[], Attribute]] = {
             "string": lambda: unescape(cursor.advance()),
             "symbol": self.symbol,
@@ -218,6 +225,8 @@ class AttributeParser:
         word = cursor.word
         if word == "dense":
             return self.dense()
+        if word == "dense_resource":
+            return self._resource()
         if word == "array":
             return self._array()
         if word in ("true", "false"):
@@ -297,6 +306,34 @@ class AttributeParser:
         if _HEX.match(digits) is None or body.strip():
             raise cursor.error("a text of elements is no hexadecimal number", place)
         return Dense(type_, bytes_of(digits, type_, cursor))
+
+    def _resource(self) -> Dense:
+        """`dense_resource<name> : tensor<2xi32>`, whose elements stand at the end of the text."""
+        cursor = self.cursor
+        cursor.expect("dense_resource")
+        cursor.expect("<")
+        place, name = cursor.place, name_of(cursor)
+        cursor.expect(">")
+        cursor.expect(":")
+        type_ = self.types.type()
+        if not isinstance(type_, TensorType):
+            raise cursor.error(f"a literal has type {type_}, expected a tensor", place)
+        found = self.resources().get(name)
+        if found is None:
+            hint = "print the module whole, without leaving large elements out"
+            raise cursor.error(f"the text has no elements called '{name}'", place, hint)
+        return Dense(type_, bytes_of(found.digits, type_, cursor))
+
+    def resources(self) -> Mapping[str, Resource]:
+        """The elements that stand at the end of the text, which are read once."""
+        if self._resources is None:
+            cursor = Cursor(self.cursor.text, self.cursor.file)
+            begin = cursor.text.rfind(BEGIN)
+            self._resources = {}
+            if begin >= 0:
+                cursor.seek(begin)
+                self._resources = read_resources(cursor)
+        return self._resources
 
     def _array(self) -> tuple[Attribute, ...]:
         """`array<i64: 1, 2>`."""

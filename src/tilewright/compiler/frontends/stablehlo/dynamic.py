@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.stablehlo.held import Held
 from tilewright.compiler.frontends.stablehlo.indexing import gather
 from tilewright.compiler.frontends.stablehlo.movement import (
     assumed_equal,
+    assumed_inside,
     broadcast_in,
     iota,
     pad,
@@ -30,6 +31,7 @@ from tilewright.compiler.frontends.stablehlo.movement import (
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.windows import convolution
+from tilewright.compiler.ops.shapes import element_count
 
 _EXPANDING: Final = ("known_expanding_dimensions", "known_nonexpanding_dimensions")
 
@@ -54,7 +56,10 @@ def _sizes(call: Call, index: int) -> tuple[Dim, ...]:
 
 def _dynamic_broadcast_in_dim(call: Call) -> Tensor:
     axes = call.integers("broadcast_dimensions")
-    return broadcast_in(call.maker, call.tensor(0), axes, _sizes(call, 1))
+    x, grown = call.tensor(0), call.integers("known_expanding_dimensions", ())
+    # What is known to be repeated has one element, whatever its type says.
+    sizes = [1 if axis in grown else size for axis, size in enumerate(x.shape)]
+    return broadcast_in(call.maker, call.maker.reshape(x, sizes), axes, _sizes(call, 1))
 
 
 def _dynamic_reshape(call: Call) -> Tensor:
@@ -115,12 +120,27 @@ def _cut(call: Call, x: Tensor, starts: Tensor, limits: Tensor, steps: Tensor) -
 
 
 def _set_dimension_size(call: Call) -> Tensor:
-    x, axis, (size,) = call.tensor(0), call.integer("dimension"), call.dims(1)
+    """What lies before a size; a size of data is read, and one beyond what is there fails the call."""
+    e, x, axis = call.maker, call.tensor(0), call.integer("dimension")
     if not 0 <= axis < x.rank:
         raise ModelError(f"dimension {axis} does not fit {x.type}")
-    if not assumed_equal(call.maker, size, x.shape[axis]):
-        raise UnsupportedError("a size below the bound of its dimension is not supported")
-    return x
+    given, bound = call.tensor(1), x.shape[axis]
+    if element_count(given.shape) != 1:
+        raise ModelError(f"the size is {given.type}, expected one number")
+    if e.contents(given) is None and call.stated()[axis] is None:
+        high = bound if isinstance(bound, int) else None
+        values = e.reshape(given, (1,))
+        (size,) = control.read_sizes(e, values, "length", high)
+    else:
+        (size,) = call.dims(1)
+    if call.stated()[axis] is not None:
+        if isinstance(size, int) and isinstance(bound, int) and size != bound:
+            raise UnsupportedError("a size below the bound of its dimension needs a type that says so")
+        control.agree(e, size, bound)
+        return x
+    if not assumed_inside(e, size, bound):
+        raise ModelError(f"a dimension of {bound} elements cannot have {size}")
+    return e.slice(x, axis, 0, size)
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -35,8 +35,9 @@ def _constant(parser: OperationParser, parts: Parts) -> None:
     """`stablehlo.constant {attributes} dense<1> : tensor<i32>`."""
     cursor = parser.cursor
     if cursor.accept("("):
-        # The form of MHLO's days: (…) {value = dense<…>} : () -> type.
+        # As if generic: () <{value = dense<…>}> : () -> type; so are those with quantized elements printed.
         cursor.expect(")")
+        parts.attributes |= parser.properties()
     if cursor.at("{"):
         parts.attributes |= parser.attributes.dictionary()
     if cursor.at(":"):

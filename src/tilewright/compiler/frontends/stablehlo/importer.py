@@ -6,7 +6,7 @@ values, so one pass finds all of them.  Not the rows, not the reading of text.  
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -55,11 +55,13 @@ from tilewright.compiler.frontends.stablehlo.row import Row
 from tilewright.compiler.frontends.stablehlo.tree import (
     Block,
     ComplexType,
+    DialectType,
     Function,
     Module,
     Operation,
     Region,
     TensorType,
+    TupleType,
     Type,
     Value,
 )
@@ -75,6 +77,7 @@ Names = Sequence[Sequence[str]]
 MAX_DEPTH: Final = 32
 # Loops that are written out and functions that are inlined count every time.
 MAX_OPERATIONS: Final = 200_000
+_TOKEN: Final = DialectType("stablehlo.token")
 _TERMINATORS: Final = ("func.return", "return", "stablehlo.return")
 # A composite is what the function of its decomposition computes.
 _CALLS: Final = {
@@ -168,26 +171,31 @@ class Importer:
         names = self._names if fits else [()] * len(body.arguments)
         for value, sizes in zip(body.arguments, names, strict=True):
             try:
-                self._scope.values[value] = self._input(value, sizes)
+                name = value.name.lstrip("%")
+                self._scope.values[value] = self._input(value.type, name, sizes)
             except TilewrightError as error:
-                text = f"argument '{value.name}' of @{main.name}: {error.message}"
+                text = f"argument '{value.name}' of @{main.name} at {main.place}: {error.message}"
                 self.problems.append(Problem("", value.name, text, error.hint or ""))
                 self._scope.values[value] = Unknown()
 
-    def _input(self, value: Value, sizes: Sequence[str]) -> Held:
-        """A value of a call; a complex one is two, and one of few bits is widened inside."""
-        name = value.name.lstrip("%")
-        shape = self._shape(value.type, name, sizes)
-        dtype = border_dtype(value.type)
+    def _input(self, type_: Type, name: str, sizes: Sequence[str]) -> Held:
+        """A value of a call; a complex one is two, a tuple its items, a token none, and one of few bits is widened inside."""
+        if isinstance(type_, TupleType):
+            items = enumerate(type_.items)
+            return Tuple(tuple(self._input(t, f"{name}_{i}", ()) for i, t in items))
+        if type_ == _TOKEN:
+            return Token()
+        shape = self._shape(type_, name, sizes)
+        dtype = border_dtype(type_)
         names = (name,)
-        if _is_complex(value.type):
+        if _is_complex(type_):
             names = (f"{name}_real", f"{name}_imaginary")
         parts: list[Tensor] = []
         for each in names:
             made = ir.Value(GraphType(dtype, shape), self._free_name(each))
             self.graph.inputs.append(made)
             given = self.maker.of_value(made)
-            parts.append(self.maker.cast(given, element_dtype(value.type)))
+            parts.append(self.maker.cast(given, element_dtype(type_)))
         return Complex(*parts) if len(parts) == 2 else parts[0]
 
     def _shape(self, type_: Type, name: str, called: Sequence[str]) -> tuple[Dim, ...]:
@@ -210,20 +218,24 @@ class Importer:
         return name if name not in taken else f"{name}_{len(taken)}"
 
     def _outputs(self, main: Function, results: Sequence[Held | Unknown]) -> None:
-        start = len(self.graph.outputs)
-        for index, held in enumerate(results):
-            if isinstance(held, Unknown | Token):
+        start, stated = len(self.graph.outputs), main.type.results
+        place = f"@{main.name} at {main.place}"
+        if len(results) != len(stated):
+            text = f"{place}: returns {len(results)} values, its type says {len(stated)}"
+            self.problems.append(Problem("", main.name, text))
+            return
+        for index, (held, type_) in enumerate(zip(results, stated, strict=True)):
+            if isinstance(held, Unknown):
                 continue
             try:
-                tensors = self._parts(held)
+                for suffix, leaf, own in _leaves(held, type_):
+                    agree(self.maker, own, leaf, lifted=False)
+                    for part, tensor in self._parts(leaf).items():
+                        stored = self.maker.cast(tensor, border_dtype(own))
+                        self._output(stored, f"result_{start + index}{suffix}{part}")
             except TilewrightError as error:
-                text = f"result {index} of @{main.name}: {error.message}"
+                text = f"result {index} of {place}: {error.message}"
                 self.problems.append(Problem("", str(index), text))
-                continue
-            dtype = border_dtype(main.type.results[index])
-            for part, tensor in tensors.items():
-                stored = self.maker.cast(tensor, dtype)
-                self._output(stored, f"result_{start + index}{part}")
         for request in self._requests:
             self._check(request)
         self._requests.clear()
@@ -332,7 +344,7 @@ class Importer:
                 f"has {len(operation.results)} results, expected {len(results)}"
             )
         for value, held in zip(operation.results, results, strict=True):
-            agree(self.maker, value, held, lifted=self._lifted)
+            agree(self.maker, value.type, held, lifted=self._lifted)
             self._scope.values[value] = held
 
     def _bind_unknown(self, operation: Operation) -> None:
@@ -479,21 +491,33 @@ class Importer:
         return [settled(e, h, t) for h, t in zip(found, types, strict=True)]
 
 
-def agree(e: NodeMaker, value: Value, held: Held, *, lifted: bool) -> None:
+def _leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
+    """The tensors of a result, by what is added to its name; tokens are none."""
+    if isinstance(held, Tuple) and isinstance(type_, TupleType):
+        if len(held.items) != len(type_.items):
+            raise ModelError(f"is a tuple of {len(held.items)} values, its type says {type_}")
+        for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
+            for suffix, leaf, stated in _leaves(item, own):
+                yield f"_{index}{suffix}", leaf, stated
+    elif not isinstance(held, Token):
+        yield "", held, type_
+
+
+def agree(e: NodeMaker, type_: Type, held: Held, *, lifted: bool) -> None:
     """Raise ModelError where a result is not of the type that the text states.
 
     Where a call decides a size that the text states, that is what it must give.
     """
     if isinstance(held, Tuple | Token):
         return
-    stated = GraphType(element_dtype(value.type), ())
-    if isinstance(held, Complex) != _is_complex(value.type):
+    stated = GraphType(element_dtype(type_), ())
+    if isinstance(held, Complex) != _is_complex(type_):
         kind = "complex" if isinstance(held, Complex) else "real"
-        raise ModelError(f"gives {kind} numbers, its type says {value.type}")
+        raise ModelError(f"gives {kind} numbers, its type says {type_}")
     for tensor in (held.real, held.imaginary) if isinstance(held, Complex) else (held,):
-        is_right = lifted or _has_shape(e, tensor.shape, value.type)
+        is_right = lifted or _has_shape(e, tensor.shape, type_)
         if tensor.dtype != stated.dtype or not is_right:
-            sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(value.type))
+            sizes = ", ".join("?" if n is None else str(n) for n in sizes_in(type_))
             raise ModelError(f"gives {tensor.type}, its type says {stated.dtype}[{sizes}]")
 
 

@@ -165,12 +165,13 @@ def _sytrd(call: Call) -> list[Held]:
 
 
 def _gees(call: Call) -> list[Held]:
-    """The triangular form, vectors, eigenvalues, how many were put in front (none), and what was not found."""
+    """The triangular form (of real matrices of blocks), vectors, eigenvalues (of real matrices their parts are results of their own), how many were put in front (none), and what was not found."""
     e = call.maker
     if _letter(call, "sort") != "N":
         raise UnsupportedError("eigenvalues in another order are not supported")
     if not isinstance(call.held(0), Complex):
-        raise UnsupportedError("Schur's form of real matrices is not supported")
+        *real_parts, info = e.ops("real_schur", _real(call))
+        return [*real_parts, _no_problem(e, real_parts[0]), info]
     *parts, info = e.ops("schur", *_pair(call))
     form, vectors = _in_pairs(call, parts)
     values = Complex(*(_diagonal(e, x) for x in parts[:2]))

@@ -223,9 +223,7 @@ class OperationParser:
         parts.operands = self.values()
         if cursor.at("["):
             raise cursor.error("branches between blocks are not part of StableHLO")
-        if cursor.accept("<"):
-            parts.attributes |= self.attributes.dictionary()
-            cursor.expect(">")
+        parts.attributes |= self.properties()
         if cursor.accept("("):
             parts.regions = [self.region()]
             while cursor.accept(","):
@@ -235,6 +233,14 @@ class OperationParser:
             parts.attributes |= self.attributes.dictionary()
         cursor.expect(":")
         self._typed(parts, self.types.function())
+
+    def properties(self) -> dict[str, Attribute]:
+        """`<{…}>`, or none."""
+        found: dict[str, Attribute] = {}
+        if self.cursor.accept("<"):
+            found |= self.attributes.dictionary()
+            self.cursor.expect(">")
+        return found
 
     def _typed(self, parts: Parts, type_: FunctionType) -> None:
         """Results by a full type; operands must be of the types that it says."""

@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.stablehlo.assembled import (
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor
 from tilewright.compiler.frontends.stablehlo.forms import FORMS, NAMES, POSITIONAL
 from tilewright.compiler.frontends.stablehlo.operation_parser import OperationParser
+from tilewright.compiler.frontends.stablehlo.resources import BEGIN
 from tilewright.compiler.frontends.stablehlo.scope import Scope
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
@@ -66,7 +67,7 @@ class _Parser:
         """The modules of the section; functions outside of any are one without a name."""
         found: list[Module] = []
         place, loose = self.cursor.place, dict[str, Function]()
-        while self.cursor.kind != "end":
+        while not self._at_end():
             if self._at_module():
                 found.append(self._module())
             elif not self._alias():
@@ -74,6 +75,14 @@ class _Parser:
         if loose:
             found.append(Module("", loose, place=place))
         return found
+
+    def _at_end(self) -> bool:
+        """Whether only the metadata of the file is left, which is read for its errors."""
+        cursor = self.cursor
+        if cursor.at("{") and cursor.text.startswith(BEGIN, cursor.start):
+            self.operations.attributes.resources()
+            return True
+        return cursor.kind == "end"
 
     def _alias(self) -> bool:
         """`#name = attribute` or `!name = type`."""
@@ -111,8 +120,9 @@ class _Parser:
         functions: dict[str, Function] = {}
         while not cursor.accept("}"):
             if self._at_module():
-                raise cursor.error("modules inside of modules are not read")
-            if not self._note():
+                # Nothing outside of it calls what it holds, but by a path, which is refused.
+                self._module()
+            elif not self._note():
                 self._function(functions)
         self.operations.location()
         return Module(name, functions, attributes, place)

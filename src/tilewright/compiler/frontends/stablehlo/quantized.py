@@ -9,6 +9,7 @@ Source: StableHLO specification, "Quantized types", "uniform_quantize", "uniform
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -96,18 +97,33 @@ def limits_of(type_: QuantizedType) -> tuple[int, int]:
     return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
+def _check(type_: QuantizedType, rank: int) -> None:
+    """Raise ModelError for what the constraints of quantized types rule out."""
+    low, high = limits_of(type_)
+    least, largest = limits_of(replace(type_, limits=None))
+    if type_.axis is None and len(type_.scales) != 1:
+        raise ModelError(f"{type_} has {len(type_.scales)} scales and no axis")
+    if type_.axis is not None and not 0 <= type_.axis < rank:
+        raise ModelError(f"axis {type_.axis} of {type_} does not fit {rank} dimensions")
+    if not least <= low < high <= largest:
+        raise ModelError(f"{low} to {high} are no limits of {type_.storage}")
+    for scale in type_.scales:
+        if not (scale > 0 and math.isfinite(scale)):
+            raise ModelError(f"a scale of {type_} is {scale}, expected a positive number")
+    for zero in type_.zero_points:
+        if not low <= zero <= high:
+            raise ModelError(f"a zero point of {type_} is {zero}, expected {low} to {high}")
+
+
 def _parameters(e: NodeMaker, type_: QuantizedType, rank: int) -> tuple[Tensor, Tensor]:
     """Scales and zero points, one of each or along an axis."""
+    _check(type_, rank)
     scales = np.array(type_.scales, np.float64)
     zeros = np.array(type_.zero_points, np.int64)
     shape: Sequence[int] = ()
     if type_.axis is not None:
-        if not 0 <= type_.axis < rank:
-            raise ModelError(f"axis {type_.axis} of {type_} does not fit {rank} dimensions")
         shape = [1] * rank
         shape[type_.axis] = scales.size
-    elif scales.size != 1:
-        raise ModelError(f"{type_} has {scales.size} scales and no axis")
     return e.constant(scales.reshape(shape)), e.constant(zeros.reshape(shape))
 
 

@@ -31,6 +31,9 @@ MAX_SIZE: Final = (1 << 63) - 1
 _SIZE: Final = re.compile(r"\s*(\d{1,20}|\?|\*)x")
 _NUMBER: Final = re.compile(r"-?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?")
 
+_UNSIGNED: Final = re.compile(r"u\d{1,2}\Z")
+_INTEGER: Final = re.compile(r"[su]?i\d{1,2}\Z")
+
 
 @final
 class TypeParser:
@@ -188,7 +191,7 @@ class TypeParser:
         """`<i8<-128:127>:f32:0, {0.1:-30, 0.5:-20}>`."""
         cursor = self.cursor
         cursor.expect("<")
-        storage = self._scalar()
+        storage = self._storage()
         limits = None
         if cursor.accept("<"):
             low = cursor.integer()
@@ -203,6 +206,16 @@ class TypeParser:
         cursor.expect(">")
         scales, zeros = zip(*pairs, strict=True)
         return QuantizedType(storage, expressed, scales, zeros, axis, limits)
+
+    def _storage(self) -> ScalarType:
+        """Integers, which the quant dialect calls `u8` where they have no sign."""
+        cursor = self.cursor
+        if cursor.kind == "word" and _UNSIGNED.match(cursor.word):
+            return ScalarType(f"ui{cursor.advance()[1:]}")
+        place, found = cursor.place, self._scalar()
+        if not _INTEGER.match(found.name):
+            raise cursor.error(f"got storage of type {found}, expected integers", place)
+        return found
 
     def _scales(self) -> list[tuple[float, int]]:
         cursor = self.cursor

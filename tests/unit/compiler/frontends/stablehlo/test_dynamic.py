@@ -185,3 +185,52 @@ def test_a_bound_of_a_type_is_one_of_the_call() -> None:
     assert model(np.zeros(4, np.float32)).shape == (4,)
     with pytest.raises(tw.InputError):
         model(np.zeros(5, np.float32))
+
+
+BOUNDED = """
+    %b = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<4xf32>, tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<4>>
+    %e = stablehlo.negate %b : tensor<?xf32, #stablehlo.bounds<4>>
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %s = stablehlo.reduce(%e init: %z) applies stablehlo.add across dimensions = [0] : (tensor<?xf32, #stablehlo.bounds<4>>, tensor<f32>) -> tensor<f32>
+    %d = stablehlo.get_dimension_size %e, dim = 0 : (tensor<?xf32, #stablehlo.bounds<4>>) -> tensor<i32>
+    return %e, %s, %d : tensor<?xf32, #stablehlo.bounds<4>>, tensor<f32>, tensor<i32>"""
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4])
+def test_a_size_below_the_bound_leaves_what_is_before_it(size: int) -> None:
+    x = np.float32([1, 2, 4, 8])
+    given = "%x: tensor<4xf32>, %n: tensor<i32>"
+    left, total, count = run(BOUNDED, given, x, np.int32(size))
+    np.testing.assert_array_equal(left, -x[:size])
+    assert (total, count) == (-x[:size].sum(), size)
+    known = f"%n = stablehlo.constant dense<{size}> : tensor<i32>{BOUNDED}"
+    np.testing.assert_array_equal(run(known, "%x: tensor<4xf32>", x)[0], -x[:size])
+
+
+def test_a_size_beyond_the_bound_is_refused() -> None:
+    x = np.float32([1, 2, 4, 8])
+    with pytest.raises(tw.TilewrightError, match="size 5"):
+        run(BOUNDED, "%x: tensor<4xf32>, %n: tensor<i32>", x, np.int32(5))
+    known = f"%n = stablehlo.constant dense<5> : tensor<i32>{BOUNDED}"
+    with pytest.raises(ModelError, match="a dimension of 4 elements cannot have 5"):
+        run(known, "%x: tensor<4xf32>", x)
+
+
+def test_a_size_that_the_type_does_not_leave_open_is_that_of_the_type() -> None:
+    body = """
+    %r = stablehlo.set_dimension_size %x, %n, dim = 0 : (tensor<4xf32>, tensor<i32>) -> tensor<4xf32>
+    return %r : tensor<4xf32>"""
+    x = np.float32([1, 2, 4, 8])
+    given = "%x: tensor<4xf32>, %n: tensor<i32>"
+    np.testing.assert_array_equal(run(body, given, x, np.int32(4))[0], x)
+    with pytest.raises(tw.TilewrightError):
+        run(body, given, x, np.int32(3))
+
+
+def test_what_is_known_to_be_repeated_has_one_element() -> None:
+    body = """
+    %r = stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [1] {known_expanding_dimensions = array<i64: 0>} : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x?xf32>
+    return %r : tensor<?x?xf32>"""
+    given = "%x: tensor<?xf32>, %s: tensor<2xi32>"
+    found = run(body, given, np.float32([7]), np.int32([2, 3]))[0]
+    np.testing.assert_array_equal(found, np.full((2, 3), 7))

@@ -298,10 +298,27 @@ def test_another_routine_is_refused_by_name() -> None:
         lapack("dgges", "", [type_of(x)], x)
 
 
-def test_real_matrices_have_no_schur_form_yet() -> None:
+def test_a_real_matrix_is_similar_to_one_of_small_blocks() -> None:
+    x = CHOOSE.normal(size=(2, 6, 6))
+    line = type_of(x[..., 0])
+    results = [type_of(x), type_of(x), line, line, info(x), info(x)]
+    t, q, real, imaginary, sorted_, lost = lapack(
+        "dgees", letters(mode="V", sort="N"), results, x
+    )
+    np.testing.assert_allclose(q @ t @ q.swapaxes(-1, -2), x, atol=1e-12)
+    assert not np.tril(t, -2).any()
+    for found, matrix in zip(real + 1j * imaginary, x, strict=True):
+        np.testing.assert_allclose(
+            np.poly(found), np.poly(np.linalg.eigvals(matrix)), atol=1e-9
+        )
+    assert not sorted_.any()
+    assert not lost.any()
+
+
+def test_eigenvalues_in_another_order_are_refused() -> None:
     x = np.eye(3)
-    with pytest.raises(ModelError, match="Schur's form of real matrices"):
-        lapack("dgees", letters(mode="V", sort="N"), [type_of(x)], x)
+    with pytest.raises(ModelError, match="eigenvalues in another order"):
+        lapack("dgees", letters(mode="V", sort="S"), [type_of(x)], x)
 
 
 def test_rows_that_are_not_there_are_refused() -> None:

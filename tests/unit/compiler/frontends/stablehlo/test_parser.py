@@ -285,3 +285,53 @@ def test_notes_about_machines_change_nothing() -> None:
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     (found,) = evaluate(load(text.encode()).graph, [given])
     np.testing.assert_array_equal(found, given)
+
+
+def test_tuples_and_tokens_of_a_call_are_their_items_and_nothing() -> None:
+    text = """func.func @main(%t: tuple<tensor<2xf32>, tuple<tensor<complex<f32>>>>, %o: !stablehlo.token) -> (tuple<tuple<tensor<complex<f32>>>, tensor<2xf32>>, !stablehlo.token) {
+    %a = stablehlo.get_tuple_element %t[0] : (tuple<tensor<2xf32>, tuple<tensor<complex<f32>>>>) -> tensor<2xf32>
+    %b = stablehlo.get_tuple_element %t[1] : (tuple<tensor<2xf32>, tuple<tensor<complex<f32>>>>) -> tuple<tensor<complex<f32>>>
+    %r = stablehlo.tuple %b, %a : tuple<tuple<tensor<complex<f32>>>, tensor<2xf32>>
+    %p = stablehlo.after_all %o, %o : !stablehlo.token
+    return %r, %p : tuple<tuple<tensor<complex<f32>>>, tensor<2xf32>>, !stablehlo.token
+    }"""
+    graph = load(text.encode()).graph
+    assert [v.name for v in graph.inputs] == ["t_0", "t_1_0_real", "t_1_0_imaginary"]
+    names = ["result_0_0_0_real", "result_0_0_0_imaginary", "result_0_1"]
+    assert graph.output_names == names
+    given = [np.float32([1, 2]), np.float32(3), np.float32(4)]
+    found = evaluate(graph, given)
+    for one, other in zip(found, (given[1], given[2], given[0]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("results", "line", "message"),
+    [
+        ("tensor<3xf32>", "return %a : tensor<2xf32>",
+         r"result 0 of @main at 1:1: gives f32\[2\], its type says f32\[3\]"),
+        ("tensor<2xi32>", "return %a : tensor<2xf32>", r"gives f32\[2\], its type says i32"),
+        ("tensor<2xf32>", "return", "@main at 1:1: returns 0 values, its type says 1"),
+        ("tensor<2xf32>", "", "@main at 1:1: returns 0 values, its type says 1"),
+        ("tuple<tensor<2xf32>>", "return %a : tensor<2xf32>", "elements of type tuple"),
+        ("tuple<>", "%t = stablehlo.tuple %a : tuple<tensor<2xf32>>\nreturn %t : tuple<tensor<2xf32>>",
+         "is a tuple of 1 values, its type says tuple<>"),
+    ],
+)  # fmt: skip
+def test_a_function_that_returns_something_else_is_refused(
+    results: str, line: str, message: str
+) -> None:
+    text = f"func.func @main(%a: tensor<2xf32>) -> {results} {{ {line} }}"
+    with pytest.raises(ModelError, match=message):
+        load(text.encode())
+
+
+PRETTY_MAIN = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+
+
+def test_modules_inside_of_modules_are_read_and_left_out() -> None:
+    inner = "module @inner { func.func @main(%b: tensor<3xi32>) { return } }"
+    text = f"module @outer {{ {inner} {PRETTY_MAIN} }}"
+    assert list(parse(text)[0].functions) == ["main"]
+    with pytest.raises(ModelError, match="1:86: got"):
+        parse(text.replace("return } }", "retur", 1))

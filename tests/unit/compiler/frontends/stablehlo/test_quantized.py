@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import run
+from tilewright.base.errors import ModelError
 
 A, B = "!quant.uniform<i8:f32, 0.1:-30>", "!quant.uniform<i8:f32, 0.5:-20>"
 
@@ -77,3 +78,43 @@ def test_limits_of_the_storage_hold() -> None:
     return %r : tensor<2xi8>"""
     (found,) = run(body, "%x: tensor<2xf32>", np.float32([500, -500]))
     assert found.tolist() == [100, -100]
+
+
+def test_storage_without_a_sign_is_called_by_one_letter() -> None:
+    type_ = "!quant.uniform<u8<0:200>:f32, 0.5:128>"
+    body = f"""
+    %q = stablehlo.uniform_quantize %x : (tensor<4xf32>) -> tensor<4x{type_}>
+    %r = stablehlo.bitcast_convert %q : (tensor<4x{type_}>) -> tensor<4xui8>
+    return %r : tensor<4xui8>"""
+    (found,) = run(body, "%x: tensor<4xf32>", np.float32([-99, 0, 1.2, 99]))
+    np.testing.assert_array_equal(found, np.uint8([0, 128, 130, 200]))
+
+
+def test_a_constant_of_quantized_elements_lists_its_integers() -> None:
+    body = f"""
+    %q = stablehlo.constant() <{{value = dense<[1, -2, 3]> : tensor<3xi8>}}> : () -> tensor<3x{A}>
+    %r = stablehlo.uniform_dequantize %q : (tensor<3x{A}>) -> tensor<3xf32>
+    return %r : tensor<3xf32>"""
+    (found,) = run(body, "")
+    np.testing.assert_allclose(found, dequantized(np.int8([1, -2, 3]), 0.1, -30))
+
+
+@pytest.mark.parametrize(
+    ("type_", "message"),
+    [
+        ("<i8:f32, 0.0:3>", r"a scale .* is 0\.0, expected a positive number"),
+        ("<i8:f32, -0.5:3>", r"a scale .* is -0\.5"),
+        ("<i8:f32, 0.5:300>", "a zero point .* is 300, expected -128 to 127"),
+        ("<i8<-300:300>:f32, 0.5>", "-300 to 300 are no limits of i8"),
+        ("<i8<3:-3>:f32, 0.5>", "3 to -3 are no limits of i8"),
+        ("<u8<-1:3>:f32, 0.5>", "-1 to 3 are no limits of ui8"),
+        ("<i8:f32:1, {0.5}>", "axis 1 of .* does not fit 1 dimensions"),
+        ("<i8:f32, {0.5, 0.5}>", "has 2 scales and no axis"),
+        ("<f32:f32, 0.5>", "1:45: got storage of type f32, expected integers"),
+    ],
+)
+def test_types_that_make_no_sense_are_refused(type_: str, message: str) -> None:
+    body = f"""%r = stablehlo.uniform_dequantize %x : (tensor<2x!quant.uniform{type_}>) -> tensor<2xf32>
+    return %r : tensor<2xf32>"""
+    with pytest.raises(ModelError, match=message):
+        run(body, f"%x: tensor<2x!quant.uniform{type_}>", np.int8([1, 2]))

@@ -1,0 +1,140 @@
+"""Schur's form of one real matrix, in real numbers.
+
+Numpy on the host, in f64.  Eigenvalues that are no real numbers stand as blocks of two rows with equal numbers on
+their diagonal and numbers of opposite signs beside it, so that they can be read from them.  Called by the oracle of
+`real_schur`.
+
+Source: Golub and Van Loan, Matrix Computations, sections 7.4 and 7.5; for the blocks, LAPACK Users' Guide,
+"Eigenvalues, Eigenvectors and Schur Factorization".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.compiler.ops.reflections import (
+    TRIPS_PER_ROW,
+    hessenberg,
+    magnitude,
+    reflect_columns,
+    reflect_rows,
+    reflected,
+    reflection,
+    undivided,
+)
+
+
+def real_schur(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """T of blocks of one and two rows and orthogonal Q of x = Q T Q', and how many eigenvalues were not found."""
+    count = len(x)
+    if not np.isfinite(x).all():
+        return np.full_like(x, np.nan), np.full_like(x, np.nan), count
+    scale = magnitude(x)
+    t, q = _hessenberg(x / scale)
+    last, trips = count - 1, 0
+    while last > 0 and trips < TRIPS_PER_ROW * count:
+        start = undivided(t, last)
+        if last - start > 1:
+            trips += 1
+            _doubly_shifted_step(t, q, start, last, exceptional=trips % 10 == 0)
+            continue
+        if start < last:
+            _part(t, q, start)
+        last, trips = start - 1, 0
+    return t * scale, q, max(last, 0)
+
+
+def eigenvalues(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Real and imaginary parts of the eigenvalues of such a form, or of a batch of them; of a pair the one above the real axis is first."""
+    count = t.shape[-1]
+    real = np.diagonal(t, axis1=-2, axis2=-1).copy()
+    imaginary = np.zeros_like(real)
+    below = np.diagonal(t, -1, -2, -1) if count > 1 else real[..., :0]
+    above = np.diagonal(t, 1, -2, -1) if count > 1 else below
+    size = np.where(below == 0, 0, np.sqrt(abs(above)) * np.sqrt(abs(below)))
+    imaginary[..., :-1] += size
+    imaginary[..., 1:] -= size
+    return real, imaginary
+
+
+def _hessenberg(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Zeros under the first diagonal below the main one, and what made them."""
+    count = len(x)
+    t, scales = hessenberg(x.astype(np.complex128), 1, count)
+    q = np.eye(count, dtype=np.complex128)
+    q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
+    return np.triu(t.real, -1), q.real.copy()
+
+
+def _doubly_shifted_step(
+    t: np.ndarray, q: np.ndarray, start: int, last: int, *, exceptional: bool
+) -> None:
+    """Francis' step: two shifts at once, which together are real, chased down the diagonal."""
+    corner = t[last - 1 : last + 1, last - 1 : last + 1]
+    total = corner[0, 0] + corner[1, 1]
+    product = corner[0, 0] * corner[1, 1] - corner[0, 1] * corner[1, 0]
+    if exceptional:
+        size = abs(corner[1, 0]) + abs(t[last - 1, last - 2])
+        total, product = 1.5 * size, size * size
+    head = t[start : start + 3, start : start + 3]
+    line = np.array(
+        [
+            head[0, 0] * (head[0, 0] - total) + head[0, 1] * head[1, 0] + product,
+            head[1, 0] * (head[0, 0] + head[1, 1] - total),
+            head[1, 0] * head[2, 1],
+        ]
+    )
+    for k in range(start, last):
+        rows = slice(k, min(k + 3, last + 1))
+        reflected_line = line[: rows.stop - k].astype(np.complex128)
+        tau = reflection(reflected_line)[1].real
+        vector = reflected_line.real
+        # Before column k everything below is zero already, but for what the step before pushed down.
+        reflect_rows(t[rows, max(k - 1, start) :], vector, tau)
+        reflect_columns(t[: min(k + 4, last + 1), rows], vector, tau)
+        reflect_columns(q[:, rows], vector, tau)
+        if k > start:
+            t[k + 1 : rows.stop, k - 1] = 0
+        line = t[k + 1 : k + 4, k].copy()
+
+
+def _part(t: np.ndarray, q: np.ndarray, k: int) -> None:
+    """Turn two rows so that they have their eigenvalues on the diagonal, or equal numbers there."""
+    turn = _turn(t[k : k + 2, k : k + 2])
+    t[k : k + 2, k:] = turn.T @ t[k : k + 2, k:]
+    t[: k + 2, k : k + 2] = t[: k + 2, k : k + 2] @ turn
+    q[:, k : k + 2] = q[:, k : k + 2] @ turn
+    block = t[k : k + 2, k : k + 2]
+    if _discriminant(block) >= 0:
+        block[1, 0] = 0
+    else:
+        block[0, 0] = block[1, 1] = (block[0, 0] + block[1, 1]) / 2
+
+
+def _discriminant(block: np.ndarray) -> float:
+    """Negative: two eigenvalues that are no real numbers.  Of the block over its largest number."""
+    scale = float(abs(block).max())
+    (a, b), (c, d) = (block / scale if scale else block).tolist()
+    half = (a - d) / 2
+    found = half * half + b * c
+    # What rounding leaves of two equal eigenvalues.
+    return found if abs(found) > 4 * np.finfo(np.float64).eps else 0.0
+
+
+def _turn(block: np.ndarray) -> np.ndarray:
+    (a, b), (c, d) = block.tolist()
+    found = _discriminant(block)
+    if found < 0:
+        sign = math.copysign(1, b + c)
+        angle = math.atan2((d - a) * sign, abs(b + c)) / 2
+        cosine, sine = math.cos(angle), math.sin(angle)
+    else:
+        half = (a - d) / 2
+        root = math.sqrt(found) * float(abs(block).max())
+        # An eigenvector of the eigenvalue that is farther from d.
+        x, y = half + math.copysign(root, half), c
+        size = math.hypot(x, y) or 1.0
+        cosine, sine = (x / size, y / size) if x or y else (1.0, 0.0)
+    return np.array([[cosine, -sine], [sine, cosine]])
