@@ -305,6 +305,7 @@ def test_a_function_that_places_its_values_runs_on_one_machine() -> None:
     np.testing.assert_array_equal(found, x * 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*has no kernel")
 def test_factors_that_jax_promises_nothing_about_are_compiled() -> None:
     jax = pytest.importorskip("jax")
     x = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
