@@ -48,9 +48,9 @@ def from_jax(
     export = _jax("jax.export")
     # JAX does not promise that later versions know these calls; what is compiled at once needs no promise.
     checks = [export.DisabledSafetyCheck.custom_call(name) for name in LAPACK]
-    exported: Exported = export.export(
-        jitted, platforms=("cpu",), disabled_checks=checks
-    )(*args, **kwargs)
+    exported: Exported = export.export(jitted, platforms=("cpu",), disabled_checks=checks)(
+        *args, **kwargs
+    )
     return JaxFunction(exported, compile_model(cast("Any", exported), **(options or {})))
 
 

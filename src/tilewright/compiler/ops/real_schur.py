@@ -65,7 +65,7 @@ def _hessenberg(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     t, scales = hessenberg(x.astype(np.complex128), 1, count)
     q = np.eye(count, dtype=np.complex128)
     q[1:, 1:] = reflected(t[1:, :-1], scales, q[1:, 1:], left=True, adjoint=False)
-    return np.triu(t.real, -1), q.real.copy()
+    return np.triu(np.real(t), -1), np.array(np.real(q))
 
 
 def _doubly_shifted_step(
@@ -90,7 +90,7 @@ def _doubly_shifted_step(
         rows = slice(k, min(k + 3, last + 1))
         reflected_line = line[: rows.stop - k].astype(np.complex128)
         tau = reflection(reflected_line)[1].real
-        vector = reflected_line.real
+        vector = np.real(reflected_line)
         # Before column k everything below is zero already, but for what the step before pushed down.
         reflect_rows(t[rows, max(k - 1, start) :], vector, tau)
         reflect_columns(t[: min(k + 4, last + 1), rows], vector, tau)

@@ -135,7 +135,9 @@ def _set_dimension_size(call: Call) -> Tensor:
         (size,) = call.dims(1)
     if call.stated()[axis] is not None:
         if isinstance(size, int) and isinstance(bound, int) and size != bound:
-            raise UnsupportedError("a size below the bound of its dimension needs a type that says so")
+            raise UnsupportedError(
+                "a size below the bound of its dimension needs a type that says so"
+            )
         control.agree(e, size, bound)
         return x
     if not assumed_inside(e, size, bound):

@@ -495,7 +495,9 @@ def _leaves(held: Held, type_: Type) -> Iterator[tuple[str, Held, Type]]:
     """The tensors of a result, by what is added to its name; tokens are none."""
     if isinstance(held, Tuple) and isinstance(type_, TupleType):
         if len(held.items) != len(type_.items):
-            raise ModelError(f"is a tuple of {len(held.items)} values, its type says {type_}")
+            raise ModelError(
+                f"is a tuple of {len(held.items)} values, its type says {type_}"
+            )
         for index, (item, own) in enumerate(zip(held.items, type_.items, strict=True)):
             for suffix, leaf, stated in _leaves(item, own):
                 yield f"_{index}{suffix}", leaf, stated

@@ -326,7 +326,9 @@ def test_a_function_that_returns_something_else_is_refused(
         load(text.encode())
 
 
-PRETTY_MAIN = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+PRETTY_MAIN = (
+    "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+)
 
 
 def test_modules_inside_of_modules_are_read_and_left_out() -> None:
