@@ -39,11 +39,12 @@ def steps_of(target: Target) -> Mapping[str, Callable[[Kernel], Kernel]]:
 def lower_text(text: str, steps: Sequence[str], target: Target) -> str:
     """The kernels of a text after the steps, as text.
 
-    Raises: UserError for a text that states no kernels, and for a step that nobody knows.
+    Raises: UserError for a text without kernels, or with anything else, and for a step that nobody knows.
     """
-    return "".join(
-        kernel_text(_after(kernel, steps, target)) for kernel in parse_kernels(text)
-    )
+    kernels = parse_kernels(text)
+    if not kernels:
+        raise UserError("there is no kernel in it")
+    return "".join(kernel_text(_after(kernel, steps, target)) for kernel in kernels)
 
 
 def _after(kernel: Kernel, steps: Sequence[str], target: Target) -> Kernel:

@@ -57,3 +57,8 @@ def test_several_kernels_go_through_several_steps() -> None:
 def test_a_step_that_nobody_knows_is_refused() -> None:
     with pytest.raises(UserError, match="unknown step 'flaten'"):
         lower_text("kernel a(write y: f32[1]):\n    y[0] = 1.0\n", ["flaten"], TARGET)
+
+
+def test_a_text_without_kernels_is_refused() -> None:
+    with pytest.raises(UserError, match="no kernel"):
+        lower_text("\n", ["all"], TARGET)

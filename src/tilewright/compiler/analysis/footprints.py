@@ -66,11 +66,6 @@ class Footprint:
         """Bytes of all elements read."""
         return self.read * self.item_bytes
 
-    @property
-    def written_bytes(self) -> int:
-        """Bytes of all elements written."""
-        return self.written * self.item_bytes
-
 
 def footprints(
     body: Sequence[Statement], *, line_bytes: int = 64

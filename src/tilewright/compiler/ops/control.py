@@ -194,9 +194,9 @@ def _region_op(
     evaluate: Callable[[Sequence[Array | None], Attributes], tuple[Array, ...]],
     *,
     regions: int,
-    attributes: tuple[Any, ...] = (),
+    attributes: tuple[Any, ...],
+    traits: Trait,
     source: str = "",
-    traits: Trait = Trait.NONE,
 ) -> OpDecl:
     role = Role.ALONE if Trait.SEALED in traits else Role.NONE
     schema = OpSchema(

@@ -47,7 +47,7 @@ def test_windows_of_a_convolution_overlap() -> None:
 def test_open_sizes_are_estimated_as_everywhere() -> None:
     n = symbol("N", 1)
     assert of(doubled(n), "x").elements == 128
-    assert of(doubled(symbol("B", 1, 4)), "y").written_bytes == 16
+    assert of(doubled(symbol("B", 1, 4)), "y").written == 4
 
 
 def test_the_last_tile_counts_as_a_whole_one() -> None:

@@ -45,9 +45,9 @@ def true_places(call: Call, mask: Tensor) -> Tensor:
     return computed.true_places(e, _flat(e, mask), count_as=call.data_size())
 
 
-def _none(call: Call, index: int = 0) -> Dim:
+def _none(call: Call) -> Dim:
     """The size of a result without elements: torch may take it for data, or know it."""
-    unknown = of_data(call.shape(index))
+    unknown = of_data(call.shape())
     for size in unknown:
         call.bind(call.maker.scalar(0, dtypes.i64), size)
     return unknown[0] if unknown else 0

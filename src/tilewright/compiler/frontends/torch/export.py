@@ -129,11 +129,8 @@ def _with_caches(captured: Captured) -> Any:
 def _in_some_way(captured: Captured) -> Any:
     """Without dynamo; with it where sizes that calls decide meet guards that it need not make, then with guards that calls check; else as a function of its tensors."""
     try:
-        found = _traced(captured, strict=False)
-        if not _differentiates(found):
-            return found
-        raise NotImplementedError("torch.func in a program")
-    except Exception:
+        return _without_transforms(_traced(captured, strict=False))
+    except Exception:  # of torch, which raises anything
         with contextlib.suppress(Exception):
             if captured.dynamic_shapes is None:
                 return _traced(_as_function(captured), strict=False)
@@ -142,6 +139,16 @@ def _in_some_way(captured: Captured) -> Any:
             with contextlib.suppress(Exception):
                 return _traced(captured, strict=False, checks=True)
         raise
+
+
+def _without_transforms(exported: Any) -> Any:
+    """The program as it is.
+
+    Raises: ModelError where it holds tensors of a transform, which mean nothing outside of it.
+    """
+    if _differentiates(exported):
+        raise ModelError("a transform of torch.func was traced as one of its tensors")
+    return exported
 
 
 def _differentiates(exported: Any) -> bool:

@@ -50,18 +50,12 @@ def _plain(op: str) -> Build:
     return in_float(lambda e, x: e.op(op, x))
 
 
-def _of_numbers(op: str, *, of_integers: str = "") -> Build:
-    """An op of numbers that leaves integers integers; `of_integers` is what is done to them."""
+def _rounding(op: str) -> Build:
+    """An op that makes floats whole and leaves integers as they are."""
 
     def build(call: Call) -> Tensor:
         x = call.tensor()
-        if x.dtype.is_float:
-            return call.op(op, x)
-        if of_integers == "self":
-            return x
-        if x.dtype.is_bool:
-            raise UnsupportedError("truth values are not supported here")
-        return call.op(of_integers or op, x)
+        return call.op(op, x) if x.dtype.is_float else x
 
     return build
 
@@ -331,8 +325,8 @@ ROWS: Final[tuple[Row, ...]] = (
     row("angle", _angle),
     row("abs", _abs),
     row("neg _neg_view", _neg),
-    row("ceil", _of_numbers("ceil", of_integers="self")),
-    row("floor", _of_numbers("floor", of_integers="self")),
+    row("ceil", _rounding("ceil")),
+    row("floor", _rounding("floor")),
     row("round round.decimals", _round),
     row("trunc fix", _trunc),
     row("sign sgn", _sign),
