@@ -19,7 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
-from tilewright.compiler.ops.contract import lies_in_panels
+from tilewright.compiler.ops.contract import lies_in_panels, shares_no_element
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fusion_bands import ChooseBand, join_bands
 from tilewright.compiler.transforms.fusion_build import build_kernels
@@ -257,6 +257,14 @@ def _leave_widening(group: Group, groups: Groups) -> None:
             return
 
 
+def _keeps_lanes(node: Node, contraction: Node) -> bool:
+    """Whether what the lanes of a contraction read side by side of its left operand lies side by side behind `node`.
+
+    Where each element meets one column alone, the columns are its last axis; else it is in all lanes.
+    """
+    return not (shares_no_element(contraction.attributes) and moves_last_axis(node))
+
+
 def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     """Whether the last axis is whole vectors, and panels and it divide each other.
 
@@ -387,13 +395,17 @@ class _Prologue:
         if role is Role.POINTWISE or not reads_linearly(node):
             return False
         if is_left_operand(user, node.result):
-            return True
+            return _keeps_lanes(node, user)
         return self.options.right_moves and has(user, Trait.STRIDED)
 
     def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
         """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
         if self._feeds_anchor(user):
-            return role is not Role.POINTWISE and reads_linearly(node)
+            (anchor,) = (
+                n for n in self.group.nodes if self.groups.role(n) is Role.CONTRACTION
+            )
+            moves = role is not Role.POINTWISE and reads_linearly(node)
+            return moves and _keeps_lanes(node, anchor)
         if role is Role.POINTWISE:
             return is_cheap(node) and self._computed_once(node)
         return reads_linearly(node) and permutation(node) is None

@@ -134,6 +134,7 @@ def attempts(
         ("fission", (loop,), {"depth": 1, "scope": "workgroup"}),
         ("partition", (loop, chooser.randrange(4)), {}),
         ("specialize", (loop,), {}),
+        ("interior", (loop,), {}),
         ("split_powers", (loop, 4), {}),
         ("trim", (loop,), {}),
         ("join", (loop, "joined"), {}),

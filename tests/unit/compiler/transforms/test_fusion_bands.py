@@ -134,3 +134,35 @@ def test_sizes_that_are_not_known_keep_them_apart() -> None:
     )
     text = text.replace("%x: f32[2,", "%x: f32[N,")
     assert kernels(text) == APART
+
+
+# --- transposes before them ---------------------------------------------------------------
+
+IMAGE = (
+    '{axes = "n, oh, ow, g, p, l", sums = "kh, kw, c", left = "n, kh + oh, kw + ow, c",'
+    ' right = "g, p, kh, kw, c, l", result = "n, oh, ow, l + 4*p", shape = [1, 3, 3, 8]}'
+)
+
+CHANNELS_FIRST = (
+    "graph @g(%x: f32[1, 8, 5, 5], %w: f32[3, 3, 8], %v: f32[1, 2, 3, 3, 8, 4]) {"
+    " %t: f32[1, 5, 5, 8] = transpose(%x) {perm = [0, 2, 3, 1]} "
+)
+
+
+def test_a_transpose_stays_before_a_convolution_whose_lanes_are_channels() -> None:
+    """Lanes that read one element of every row each are slower than moving all of them once."""
+    text = CHANNELS_FIRST + (
+        '%y: f32[1, 3, 3, 8] = contract(%t, %w) {axes = "n, oh, ow, c", sums = "kh, kw",'
+        ' left = "n, kh + oh, kw + ow, c", right = "kh, kw, c", result = "n, oh, ow, c",'
+        " shape = [1, 3, 3, 8]} return %y }"
+    )
+    assert kernels(text) == ["transpose", "contract:depthwise_conv"]
+    rows = text.replace("[0, 2, 3, 1]", "[0, 2, 1, 3]").replace(
+        "[1, 8, 5, 5]", "[1, 5, 5, 8]"
+    )
+    assert kernels(rows) == ["transpose+contract:depthwise_conv"]
+
+
+def test_a_transpose_joins_a_convolution_that_reads_channels_in_all_lanes() -> None:
+    text = CHANNELS_FIRST + f"%y: f32[1, 3, 3, 8] = contract(%t, %v) {IMAGE} return %y }}"
+    assert kernels(text) == ["transpose+contract:conv"]

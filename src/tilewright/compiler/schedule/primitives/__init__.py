@@ -10,6 +10,7 @@ from tilewright.compiler.schedule.primitives.inlining import (
 )
 from tilewright.compiler.schedule.primitives.instruction_tiles import multiply_tiles
 from tilewright.compiler.schedule.primitives.instructions import tensorize
+from tilewright.compiler.schedule.primitives.interior import interior
 from tilewright.compiler.schedule.primitives.loops import (
     fuse,
     reorder,
@@ -52,6 +53,7 @@ __all__ = [
     "fuse",
     "fuse_nests",
     "inline",
+    "interior",
     "join",
     "multiply_tiles",
     "partition",

@@ -27,9 +27,11 @@ from tilewright.compiler.schedule.decisions import (
     ChoiceSpace,
     powers_around,
 )
+from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
+    interior,
     reorder,
     specialize,
     split,
@@ -58,6 +60,8 @@ from tilewright.compiler.schedule.tree import find
 _WINDOW_LIMIT: Final = 50
 _NEIGHBOURS: Final = 4
 _MOST_VECTORS: Final = 4
+_INTERIOR: Final = 3
+"""Tiles in a row from which on one of them is surely between the borders."""
 _CHEAP: Final = 8
 """Operations in all of passes that mostly wait."""
 _LONG_SUM: Final = 4096
@@ -73,6 +77,7 @@ class Columns(Choices):
     Attributes:
         rows: neighbouring results that are computed together; 0: each by itself.
         vectors: side by side along the lanes; of several passes, in one go through all of them.
+        interior: windows that are all inside have code of their own, which tests no place.
         places: all vectors of some neighbours before the next ones, not all neighbours of some vectors: memory in order.
         work: iterations of the outer loops in one workgroup.
     """
@@ -81,6 +86,7 @@ class Columns(Choices):
     rows: int = 0
     vectors: int = 1
     places: bool = False
+    interior: bool = False
     work: int = 1
 
 
@@ -149,6 +155,11 @@ class ColumnsSite:
                     lambda at: (False, True) if at.rows else (False,),
                     lambda at: bool(at.rows) and self._comes_from_far(),
                 ),
+                Choice(
+                    "interior",
+                    lambda _: (False, True) if self._tests_places() else (False,),
+                    self._has_interior,
+                ),
                 size,
             ),
         )
@@ -175,7 +186,10 @@ class ColumnsSite:
         return _window(self.inner) <= _WINDOW_LIMIT or slides
 
     def _vectors(self) -> int:
-        return min(2 if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+        """Where some lanes may be outside, one: as little as possible is done under masks."""
+        known = isinstance(self.inner.extent, int)
+        near = 2 if known and not self._has_interior(Columns()) else 1
+        return min(near if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
 
     def _vectors_of_passes(self) -> int:
         """Cheap passes wait for one sum after the other, and read whole lines: as many side by side as registers hold."""
@@ -196,6 +210,14 @@ class ColumnsSite:
         read = footprints((self.nest,)).values()
         most = max((found.read_bytes for found in read), default=0)
         return most > 2 * self.machine.l2.size_bytes
+
+    def _tests_places(self) -> bool:
+        return any(load.mask is not None for load in loads(self.inner.body))
+
+    def _has_interior(self, chosen: Columns) -> bool:
+        """Whether most tiles read nothing outside: there are some between the first and the last."""
+        width = self.lanes * chosen.vectors
+        return self._tests_places() and estimate(self.inner.extent) >= _INTERIOR * width
 
     def _size(self, chosen: Columns) -> int:
         if not _is_simple(self.inner):
@@ -240,6 +262,9 @@ class ColumnsSite:
         parts = s.parts(specialize, pair[1], tile[0], tail)
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
+        if chosen.interior and WHOLE in parts:
+            # Of whole tiles only: there are few others.
+            parts = [*s.parts(interior, tile[0]), *(p for p in parts if p != WHOLE)]
         ways = 1 if window <= _WINDOW_LIMIT else 2
         micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways)
         for part in parts:

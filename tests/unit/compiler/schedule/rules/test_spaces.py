@@ -15,6 +15,7 @@ from fakes.contractions import depthwise as channels_alone
 from fakes.contractions import planar
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, emit, op_kernel
+from tilewright.base import symbolic
 from tilewright.base.dtypes import f32, i32, i64, u8
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
@@ -139,6 +140,18 @@ def pool(shape: tuple[int, ...], kernel: int, step: int) -> Kernel:
     return op_kernel("max_pool", [shape], (*outer, (last - kernel) // step + 1), attributes)
 
 
+def padded_pool(op: str, height: Dim, width: Dim, step: int) -> Kernel:
+    """Windows of 3 x 3 of an image with a border of 1."""
+    attributes = {
+        "kernel": (3, 3),
+        "strides": (step, step),
+        "pads": (1, 1, 1, 1),
+        "layout": "NCHW",
+    }
+    sizes = [symbolic.floordiv(n - 1, step) + 1 for n in (height, width)]
+    return op_kernel(op, [(1, 2, height, width)], (1, 2, *sizes), attributes)
+
+
 KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "product": lambda: fused(13, 40, 5, 32),
     "product of one column": lambda: fused(5, 1, 7, 16),
@@ -169,6 +182,10 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "depthwise of one channel": lambda: depthwise(8, 1, 2),
     "windows": lambda: pool((2, 3, 37), 3, 2),
     "windows far apart": lambda: pool((2, 3, 61), 3, 7),
+    "padded windows": lambda: padded_pool("average_pool", 5, 43, 1),
+    "padded windows far apart": lambda: padded_pool("max_pool", 7, 61, 2),
+    "padded windows of open sizes": lambda: padded_pool("average_pool", M, N, 1),
+    "padded windows far apart of open sizes": lambda: padded_pool("max_pool", M, N, 2),
     "sum of rows": lambda: reduction("reduce_sum", (5, 67), (1,)),
     "sum of columns": lambda: reduction("reduce_sum", (9, 67), (0,)),
     "sum of short rows": lambda: reduction("reduce_sum", (19, 3), (1,)),
