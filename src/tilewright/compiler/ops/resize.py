@@ -81,7 +81,7 @@ def _coordinates(
         return centers
     centred = centers - real(0.5)
     if mode == "pytorch_half_pixel" and count == 1:
-        return centred * 0 - 0.5
+        return centred * 0
     if mode == "half_pixel_symmetric":
         adjustment = real(count) / (factor * real(size))
         centred = centred + real(size / 2) * (1 - adjustment)

@@ -205,7 +205,7 @@ def read_sizes(
         raise UnsupportedError("how many sizes there are depends on data")
     held = [
         None if isinstance(size, int) and size < low else size
-        for size in _joined_elements(values) or [None] * count
+        for size in joined_elements(values) or [None] * count
     ]
     unknown = [place for place, size in enumerate(held) if size is None]
     if not unknown:
@@ -216,6 +216,31 @@ def read_sizes(
     e.bind_sizes(e.cast(values, dtypes.i64), sizes)
     fresh = iter(sizes)
     return tuple(next(fresh) if size is None else size for size in held)
+
+
+def read_signed(e: NodeMaker, values: Tensor, stem: str) -> list[Dim]:
+    """The elements of a small vector of integers that may be negative; the host reads those that are not known.
+
+    What is read is a size, so it is read how far each is above zero, and how far below.
+    """
+    held = joined_elements(values)
+    if held is None:
+        count = element_count(values.shape)
+        if not isinstance(count, int):
+            raise UnsupportedError("how many numbers there are depends on data")
+        held = [None] * count
+    places = [place for place, number in enumerate(held) if number is None]
+    unknown = e.op(
+        "gather", e.cast(values, dtypes.i64), e.constant(np.array(places)), axis=0
+    )
+    zero = e.scalar(0, dtypes.i64)
+    above, below = (
+        e.op("max", side, zero) for side in (unknown, e.op("sub", zero, unknown))
+    )
+    sizes = read_sizes(e, e.concat([above, below], 0), stem)
+    pairs = zip(sizes[: len(places)], sizes[len(places) :], strict=True)
+    fresh = iter([more - less for more, less in pairs])
+    return [next(fresh) if number is None else number for number in held]
 
 
 def require(e: NodeMaker, value: Tensor, number: int, stem: str) -> None:
@@ -232,7 +257,7 @@ def agree(e: NodeMaker, size: Dim, expected: Dim, stem: str = "size") -> None:
         e.assume(size, expected)
 
 
-def _joined_elements(values: Tensor) -> list[Dim | None] | None:
+def joined_elements(values: Tensor) -> list[Dim | None] | None:
     """The elements of a vector that is joined of known and other pieces; None: it is no such vector."""
     node = None if values.value is None else values.value.node
     if node is None or node.op != "concat" or values.rank != 1:

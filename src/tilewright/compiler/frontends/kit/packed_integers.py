@@ -15,9 +15,12 @@ def unpacked(e: NodeMaker, stored: Tensor, bits: int) -> Tensor:
     """[..., n] bytes as [..., n * 8 / bits] unsigned integers in u8, the lowest bits first."""
     if bits == 8:
         return stored
-    byte = e.scalar(0xF, dtypes.u8), e.scalar(4, dtypes.u8)
-    low = e.op("bitwise_and", stored, byte[0])
-    high = e.op("shift_right", stored, byte[1])
-    last = stored.rank
-    both = e.concat([e.unsqueeze(low, (last,)), e.unsqueeze(high, (last,))], last)
-    return e.reshape(both, (*stored.shape[:-1], stored.shape[-1] * 2))
+    mask, last = e.scalar((1 << bits) - 1, dtypes.u8), stored.rank
+    parts = [
+        e.op("shift_right", stored, e.scalar(shift, dtypes.u8)) if shift else stored
+        for shift in range(0, 8, bits)
+    ]
+    # Of the highest bits nothing is left to be masked.
+    masked = [*(e.op("bitwise_and", part, mask) for part in parts[:-1]), parts[-1]]
+    whole = e.concat([e.unsqueeze(part, (last,)) for part in masked], last)
+    return e.reshape(whole, (*stored.shape[:-1], stored.shape[-1] * (8 // bits)))

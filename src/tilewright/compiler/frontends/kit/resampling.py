@@ -228,7 +228,7 @@ class _Computed:
             return centers
         centred = op("sub", centers, 0.5)
         if mode == "pytorch_half_pixel":
-            return e.op("where", e.op("equal", count, real(1)), real(-0.5), centred)
+            return e.op("where", e.op("equal", count, real(1)), real(0), centred)
         if mode == "half_pixel_symmetric":
             missing = op("sub", 1, op("div", count, op("mul", scale, size)))
             return op("add", centred, op("mul", op("mul", size, 0.5), missing))

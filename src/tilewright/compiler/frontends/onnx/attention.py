@@ -85,9 +85,11 @@ def _key_mask(
         dtype: of the scores.
     """
     e, mask = call.maker, call.optional(index)
+    lowest = call.float(
+        "mask_filter_value", _LOWEST
+    )  # exporters also write it beside no mask
     if mask is None:
         return None
-    lowest = call.float("mask_filter_value", _LOWEST)
     batch, keys = scores
     if mask.shape == (batch,):
         kept = up_to(e, mask, keys)

@@ -1,4 +1,4 @@
-"""Rows for weights that are stored as integers of 4 or 8 bits with a scale per block.
+"""Rows for weights that are stored as integers of 2, 4 or 8 bits with a scale per block.
 
 What is stored becomes one integer per element and a `dequantize_linear`; that products read the integers as
 they lie is for later passes to see.
@@ -24,7 +24,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
-_BITS: Final = (4, 8)
+_BITS: Final = (2, 4, 8)
 _LEAST_BLOCK: Final = 16
 _BYTES_WILL_DO: Final = 4
 """The `accuracy_level` of models whose rows may be rounded to 8 bits; others say that sums of f32 or 16 bits will do."""
@@ -33,7 +33,7 @@ _BYTES_WILL_DO: Final = 4
 def _bits_and_block(call: Call) -> tuple[int, int]:
     bits, block = call.integer("bits", 4), call.integer("block_size")
     if bits not in _BITS:
-        raise UnsupportedError(f"weights of {bits} bits, expected 4 or 8")
+        raise UnsupportedError(f"weights of {bits} bits, expected 2, 4 or 8")
     if block < _LEAST_BLOCK or block & (block - 1):
         raise ModelError(f"blocks of {block}, expected a power of two from {_LEAST_BLOCK}")
     return bits, block

@@ -215,7 +215,7 @@ def _pad_amounts(call: Call, rank: int) -> list[Dim]:
         return list(call.integers("pads" if call.opset >= 2 else "paddings"))
     if not call.is_known(3):
         return _pads_along(call, rank)
-    given = call.sized(1, "the amount of padding")
+    given = _signed(call)
     if call.optional(3) is None:
         return list(given)
     axes = [normal_axis(a, rank) for a in call.numbers(3, "the axes")]
@@ -237,7 +237,15 @@ def _pads_along(call: Call, rank: int) -> list[Dim]:
         computed.spread(e, e.slice(pads, 0, first, count), axes, rank, 0)
         for first in (0, count)
     ]
-    return list(control.read_sizes(e, e.concat(sides, 0), "pad"))
+    return control.read_signed(e, e.concat(sides, 0), "pad")
+
+
+def _signed(call: Call) -> Sequence[Dim]:
+    """The operand of amounts, of which negative ones crop."""
+    e, pads = call.maker, call.tensor(1)
+    if e.contents(pads) is not None:
+        return call.dims(1, "the amount of padding")
+    return control.read_signed(e, e.reshape(pads, (pads.type.element_count,)), "pad")
 
 
 def _pad_value(call: Call, x: Tensor) -> Tensor | None:
@@ -267,18 +275,27 @@ def pad(
     grow: list[Dim] = list(amounts)
     for axis in range(rank):
         front, back = amounts[axis], amounts[rank + axis]
-        crop_front = -front if isinstance(front, int) and front < 0 else 0
-        crop_back = -back if isinstance(back, int) and back < 0 else 0
-        if crop_front or crop_back:
+        crop_front, crop_back = (_cropped(side, mode) for side in (front, back))
+        if crop_front != 0 or crop_back != 0:
             rest = x.shape[axis] - crop_front - crop_back
             x = e.slice(x, axis, crop_front, rest)
-            grow[axis] = 0 if crop_front else front
-            grow[rank + axis] = 0 if crop_back else back
+            grow[axis] = front + crop_front
+            grow[rank + axis] = back + crop_back
     if all(g == 0 for g in grow):
         return x
     return e.op(
         "pad", x, value if mode == "constant" else None, pads=tuple(grow), mode=mode
     )
+
+
+def _cropped(amount: Dim, mode: str) -> Dim:
+    """How much of a side is cut off first.
+
+    Where a call decides it, only what wraps around has to be cut before: the op crops for the others.
+    """
+    if isinstance(amount, int):
+        return max(-amount, 0)
+    return symbolic.maximum(-amount, 0) if mode == "wrap" else 0
 
 
 # --- gather and scatter

@@ -33,6 +33,9 @@ def _functions(
     names = list(call.attributes.strings("activations") or list(defaults) * directions)
     alphas = list(call.attributes.floats("activation_alpha") or ())
     betas = list(call.attributes.floats("activation_beta") or ())
+    if len(defaults) == 1 and len(names) == 2:
+        # The schema's default of RNN names two, whatever the direction; exporters write it out.
+        names = names[:directions]
     if len(names) != len(defaults) * directions:
         raise ModelError(f"attribute 'activations' has {len(names)} entries")
     found: list[Function] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, cast
 
@@ -251,24 +252,60 @@ def _attribute_scales(call: Call) -> Sequence[float] | None:
 
 
 def _upsample(call: Call) -> Tensor:
-    """Upsample, and Resize of opset 10: asymmetric coordinates, rounded down."""
-    x = call.tensor(0)
+    """Upsample: asymmetric coordinates, rounded down."""
+    x, sizes, scales = _upsampled_sizes(call)
+    return resampled(call.maker, x, sizes, scales, None, _asymmetric(call))
+
+
+def _oldest_resize(call: Call) -> Tensor:
+    """Resize of opset 10: as Upsample, but the nearest place is rounded up along axes that get shorter.
+
+    Source: ONNX operator reference, Resize opset 10, its case `resize_downsample_nearest`.
+    """
+    e, how = call.maker, _asymmetric(call)
+    x, sizes, scales = _upsampled_sizes(call)
+    if how.mode == "nearest":
+        shrunk = _with_one(e, scales, "min")
+        between = [
+            symbolic.minimum(d, size) if isinstance(s, Tensor) else d if s == 1.0 else size
+            for d, size, s in zip(x.shape, sizes, shrunk, strict=True)
+        ]
+        x = resampled(e, x, between, shrunk, None, replace(how, nearest_mode="ceil"))
+        scales = _with_one(e, scales, "max")
+    return resampled(e, x, sizes, scales, None, how)
+
+
+def _with_one(e: NodeMaker, scales: Sequence[Scale], word: str) -> list[Scale]:
+    """The smaller or larger of each scale and 1."""
+    pick = min if word == "min" else max
+    return [
+        e.op(word, s, e.scalar(1.0, f64)) if isinstance(s, Tensor)
+        else None if s is None
+        else pick(s, 1.0)
+        for s in scales
+    ]  # fmt: skip
+
+
+def _asymmetric(call: Call) -> Resampling:
     mode = _MODES[call.choice("mode", "nearest", tuple(_MODES))]
-    given = _attribute_scales(call)
-    if given is None:
-        sizes, scales = _from_scales(call, x, 1, range(x.rank))
-    else:
-        if len(given) != x.rank:
-            raise ModelError(f"{len(given)} scales for rank {x.rank}")
-        sizes, scales = _sized_by(call.maker, x, given)
-    how = Resampling(
+    return Resampling(
         mode, coordinate_mode="asymmetric", nearest_mode="floor", single=mode == "nearest"
     )
-    return resampled(call.maker, x, sizes, scales, None, how)
+
+
+def _upsampled_sizes(call: Call) -> tuple[Tensor, list[Dim], list[Scale]]:
+    """The image, and size and scale of every axis of the result."""
+    x = call.tensor(0)
+    given = _attribute_scales(call)
+    if given is None:
+        return x, *_from_scales(call, x, 1, range(x.rank))
+    if len(given) != x.rank:
+        raise ModelError(f"{len(given)} scales for rank {x.rank}")
+    return x, *_sized_by(call.maker, x, given)
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("Resize", _upsample, since=10, until=10),
+    row("Resize", _oldest_resize, since=10, until=10),
     row("Resize", _resize, since=11),
     row("Upsample", _upsample),
 )

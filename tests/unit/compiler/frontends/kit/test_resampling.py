@@ -194,3 +194,17 @@ def test_a_picture_of_known_sizes_with_many_taps_is_resampled_axis_by_axis() -> 
         "resize",
         "cast",
     ]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_only_element_of_an_axis_of_pytorch_is_the_first(rows: int) -> None:
+    """Its formula says 0 for a length of 1; smooth curves show what stands before it."""
+    image = np.arange(9, dtype=np.float32).reshape(1, 1, 3, 3) ** 2
+    sizes = np.array([1, 1, 3, 1])
+    option = {"coordinate_transformation_mode": "pytorch_half_pixel", "mode": "cubic"}
+    for constants in ([3], []):
+        (found,) = run_node(
+            "Resize", [image[:, :, :rows], None, None, sizes * [1, 1, 0, 1] + [0, 0, rows, 0]],
+            constants=constants, **option,
+        )  # fmt: skip
+        np.testing.assert_array_equal(found, image[:, :, :rows, :1])

@@ -135,3 +135,8 @@ def test_beams_are_refused_by_name() -> None:
     arrays = [q, k, v, None, None, None, None, None, width]
     with pytest.raises(ModelError, match="beam_width"):
         ours("DecoderMaskedMultiHeadAttention", arrays, num_heads=2)
+
+
+def test_a_number_for_masked_keys_may_stand_beside_no_mask() -> None:
+    q, k = floats(2, 3, 8), floats(2, 5, 8)
+    agrees("MultiHeadAttention", [q, k, k], num_heads=2, mask_filter_value=-100.0)

@@ -1,4 +1,4 @@
-"""Weights of 4 and 8 bits in blocks, against onnxruntime."""
+"""Weights of 2, 4 and 8 bits in blocks, against onnxruntime."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,11 @@ def agrees(op: str, arrays: list[np.ndarray | None], **options: object) -> None:
 @pytest.mark.parametrize("zero", ["none", "packed", "float"])
 @pytest.mark.parametrize(
     ("bits", "block", "depth", "columns"),
-    [(4, 16, 40, 5), (4, 32, 64, 3), (4, 128, 129, 2), (8, 32, 50, 5), (8, 256, 256, 1)],
-)
+    [
+        (2, 16, 100, 5), (2, 64, 64, 1), (4, 16, 40, 5), (4, 32, 64, 3), (4, 128, 129, 2),
+        (8, 32, 50, 5), (8, 256, 256, 1),
+    ],
+)  # fmt: skip
 def test_products_with_weights_in_blocks(
     bits: int, block: int, depth: int, columns: int, zero: str
 ) -> None:
@@ -67,13 +70,13 @@ def test_groups_in_another_order_and_a_bias() -> None:
 
 
 @pytest.mark.parametrize("zero", [False, True])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("shape", [(3,), (2, 2), ()])
 def test_rows_of_bytes_are_looked_up(
     shape: tuple[int, ...], bits: int, *, zero: bool
 ) -> None:
     indices = RNG.integers(0, 7, shape).astype(np.int64)
-    zeros = some_bytes(7, 3 * bits // 8 + (bits == 4)) if zero else None
+    zeros = some_bytes(7, -(-3 * bits // 8)) if zero else None
     arrays = [some_bytes(7, 48 * bits // 8), indices, floats(7, 3), zeros]
     options = {"gather_axis": 0, "quantize_axis": 1, "block_size": 16, "bits": bits}
     agrees("GatherBlockQuantized", arrays, constants=(0, 2, 3), **options)

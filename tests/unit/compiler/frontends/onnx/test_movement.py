@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
+from fakes.onnx_models import parse
 from tilewright.base.errors import InputError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -28,3 +30,38 @@ def test_a_cache_is_written_inside_of_it(places: tuple[int, int]) -> None:
     for row, place in enumerate(places):
         expected[row, place : place + 2] = 0
     np.testing.assert_array_equal(evaluate(graph, given)[0], expected)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize(
+    "pads", [(1, 2, 0, 1), (-1, 0, 2, -1), (0, -4, -3, 0), (-2, 1, 0, 2)]
+)
+def test_amounts_of_padding_that_data_gives_may_crop(
+    mode: str, pads: tuple[int, ...]
+) -> None:
+    """As those that the model gives, which onnxruntime agrees with."""
+    x = np.arange(30, dtype=np.float32).reshape(5, 6)
+    given = np.array(pads)
+    head = "graph (float[N,M] x{}) => (float[A,B] y) {{ {} y = Pad<mode = {!r}>(x, p) }}"
+    quoted = head.replace("{!r}", f'"{mode}"')
+    by_data = load(parse(quoted.format(", int64[4] p", "")))
+    constant = f"p = Constant<value_ints = {list(pads)}>()"
+    by_model = load(parse(quoted.format("", constant)))
+    (found,), (wanted,) = evaluate(by_data, [x, given]), evaluate(by_model, [x])
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_known_amounts_of_padding_stay_known_beside_computed_ones() -> None:
+    text = """graph (float[N,6] x, int64[1] n) => (float[A,B] y) {
+        zeros = Constant<value_ints = [0, 0]>()
+        one = Constant<value_ints = [1]>()
+        p = Concat<axis = 0>(zeros, n, one)
+        y = Pad(x, p)
+    }"""
+    model = tw.compile(parse(text), opt_level=1, threads=1, jobs=1)
+    x = np.ones((4, 6), np.float32)
+    for count in (2, 0, -3):
+        found = model(x=x, n=np.array([count]))
+        rows = np.ones((4 + count, 6)) if count < 0 else np.pad(x, ((0, count), (0, 0)))
+        np.testing.assert_array_equal(found, np.pad(rows, ((0, 0), (0, 1))))
+    assert load(parse(text)).outputs[0].type.shape[1] == 7

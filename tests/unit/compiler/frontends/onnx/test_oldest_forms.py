@@ -138,3 +138,23 @@ def test_operators_that_onnx_gave_up(op: str, attributes: dict[str, object]) -> 
 def test_a_bias_of_other_channels_is_refused() -> None:
     with pytest.raises(ModelError, match="expected one of each channel"):
         onnx_models.run_node("ImageScaler", [PICTURE], opset=7, bias=[1.0])
+
+
+@pytest.mark.parametrize("is_data", [False, True])
+def test_the_nearest_pixel_of_the_first_resize_is_rounded_up_where_an_axis_gets_shorter(
+    is_data: bool,
+) -> None:
+    """As in the case `resize_downsample_nearest` of that opset."""
+    picture = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 2, 4)
+    for scales, wanted in (
+        ((0.6, 0.6), [[1, 3]]),
+        ((1, 0.7), [[1, 3], [5, 7]]),
+        ((2, 0.6), [[1, 3], [1, 3], [5, 7], [5, 7]]),
+        ((1.5, 1.3), [[1, 1, 2, 3, 4], [1, 1, 2, 3, 4], [5, 5, 6, 7, 8]]),
+    ):
+        numbers = np.array([1, 1, *scales], np.float32)
+        constants = [] if is_data else [1]
+        (found,) = onnx_models.run_node(
+            "Resize", [picture, numbers], constants=constants, opset=10
+        )
+        assert found[0, 0].tolist() == wanted

@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from fakes.contributed import agrees
+from fakes.onnx_models import run_node
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -266,3 +268,17 @@ def test_a_network_with_weights_of_bytes(direction: str, by_column: bool) -> Non
         "DynamicQuantizeLSTM", arrays, outputs=3, hidden_size=hidden, direction=direction,
         constants=constants, atol=0.02, rtol=0.02,
     )  # fmt: skip
+
+
+def test_the_activations_that_the_schema_of_rnn_names_for_both_directions() -> None:
+    """Exporters write defaults out: two names, whatever the direction."""
+    rng = np.random.default_rng(8)
+    shapes = ((4, BATCH, INPUTS), (1, HIDDEN, INPUTS), (1, HIDDEN, HIDDEN))
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    options = {"hidden_size": HIDDEN, "outputs": 2}
+    plain = run_node("RNN", arrays, **options)
+    written = run_node("RNN", arrays, **options, activations=["Tanh", "Tanh"])
+    for one, other in zip(plain, written, strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ModelError, match="has 3 entries"):
+        run_node("RNN", arrays, **options, activations=["Tanh"] * 3)
