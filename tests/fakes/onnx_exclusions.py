@@ -48,7 +48,6 @@ CONTRIBUTED = {
     "GatedDeltaNetStateReplay": GPU,
     "GatherPacked": PACKED,
     "GemmFloat8": GPU,
-    "GreedySearch": SEARCH,
     "HyperConnectionLowRankMix": GPU,
     "LongformerAttention": GPU,
     "Mamba2Verify": GPU,

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fakes.language_models import Form, Reference
+from fakes.language_models import KINDS, Form, Reference
+from tilewright.formats.gguf import dequantize, read_gguf
 
 pytestmark = [pytest.mark.needs_torch, pytest.mark.slow]
 TOKENS = [3, 17, 0, 79, 5, 44, 44, 8, 61, 20, 33]
@@ -80,6 +81,87 @@ def test_the_reference_computes_what_transformers_does(name: str, tmp_path: Path
         tmp_path, gguf_file="model.gguf", dtype=torch.float32,
         config=config_of(tmp_path, form, options), attn_implementation="eager",
     )  # fmt: skip
+    with torch.no_grad():
+        found = model.eval()(torch.tensor([TOKENS])).logits[0, -1].numpy()
+    expected = Reference(form, **options).logits(TOKENS)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+# --- what transformers does not read of such files: its own classes, given the same weights
+
+PLACES = {
+    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "vocab_size": 80, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "head_dim": 16, "rms_norm_eps": 1e-5, "max_position_embeddings": 64,
+    "tie_word_embeddings": True, "attn_implementation": "eager", "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+BUILT: dict[str, tuple[Form, dict[str, Any], str, dict[str, Any]]] = {
+    "gemma": (
+        Form("gemma", size=24),
+        {**GEMMA},
+        "Gemma",
+        {"head_dim": 24, "hidden_activation": "gelu_pytorch_tanh"},
+    ),
+    "phi3": (
+        Form("phi3", fused=True, metadata={"phi3.attention.sliding_window": 5}),
+        {"neighbours": False, "windows": (5, 5)},
+        "Phi3",
+        {"sliding_window": 5},
+    ),
+    "mixtral": (
+        Form(experts=4),
+        {},
+        "Mixtral",
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+}
+
+
+def weights_of(form: Form) -> dict[str, np.ndarray]:
+    """The tensors of a file under the names of transformers, in the order of columns and as it means them."""
+    file = read_gguf(form.data())
+    stored = {n: dequantize(file, t).astype(np.float32) for n, t in file.tensors.items()}
+    shift = 1 if form.architecture.startswith("gemma") else 0
+    found = {
+        "model.embed_tokens.weight": stored.pop("token_embd.weight"),
+        "model.norm.weight": stored.pop("output_norm.weight") - shift,
+    }
+    found["lm_head.weight"] = found["model.embed_tokens.weight"]
+    for name, array in stored.items():
+        _, layer, kind, _ = name.split(".")
+        if kind in ("attn_q", "attn_k") and form.architecture == "llama":
+            pairs = array.reshape(-1, form.size // 2, 2, form.width)
+            array = pairs.swapaxes(1, 2).reshape(array.shape)
+        place = PLACES.get(kind)
+        if form.fused and kind == "ffn_up":
+            place = "mlp.gate_up_proj"
+        if place is not None:
+            own = array - shift if kind.endswith("_norm") else array
+            found[f"model.layers.{layer}.{place}.weight"] = own
+    for layer in range(form.layers if form.experts else 0):
+        gate, up, down = (stored[f"blk.{layer}.ffn_{kind}_exps.weight"] for kind in KINDS)
+        place = f"model.layers.{layer}.mlp.experts"
+        found[f"{place}.gate_up_proj"] = np.concatenate([gate, up], 1)
+        found[f"{place}.down_proj"] = down
+    return found
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_reference_computes_what_the_classes_of_transformers_do(name: str) -> None:
+    torch, transformers = (pytest.importorskip(m) for m in ("torch", "transformers"))
+    form, options, family, more = BUILT[name]
+    config = getattr(transformers, f"{family}Config")(**{**CONFIG, **more})
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    given = {n: torch.tensor(a) for n, a in weights_of(form).items()}
+    loaded = model.load_state_dict(given, strict=False)
+    assert not loaded.missing_keys
+    assert not loaded.unexpected_keys
     with torch.no_grad():
         found = model.eval()(torch.tensor([TOKENS])).logits[0, -1].numpy()
     expected = Reference(form, **options).logits(TOKENS)

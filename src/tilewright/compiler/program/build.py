@@ -23,6 +23,7 @@ from tilewright.compiler.program.build_flow import (
     origin_of,
     reserve_states,
 )
+from tilewright.compiler.program.hidden_sizes import hidden_sizes
 from tilewright.compiler.program.ir import (
     Call,
     Copy,
@@ -97,7 +98,7 @@ class _Builder:
             dims=_find_dims(self.graph),
             kernels=tuple(self.kernels),
             steps=tuple(self.steps),
-            equalities=self.graph.equalities,
+            equalities=(*self.graph.equalities, *hidden_sizes(self.graph)),
             checks=tuple(self.checks),
             check_storage=self.check_storage if self.checks else None,
         )

@@ -24,6 +24,13 @@ from tilewright.formats.gguf import GgufFile
 _MAX_LAYERS: Final = 1024
 _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
+_NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
+    "attention.causal": (1,), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,),
+    "attention.temperature_scale": (0,), "embedding_scale": (0, 1), "expert_weights_scale": (0, 1),
+    "logit_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_log_multiplier": (0,),
+    "router_logit_softcapping": (0,), "use_parallel_residual": (0,),
+}  # fmt: skip
+"""Keys that change what a model computes in ways that there are not, with the values that change nothing."""
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
 
@@ -41,7 +48,8 @@ class Architecture:
             at, 1: every layer does.
         local_rope_base: of layers with a window; 0: that of all.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
-        shares_add_up: of a mixture of experts, those that are chosen share all of the result.
+        shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
+            goes first.
     """
 
     turns_neighbours: bool = False
@@ -94,7 +102,8 @@ class RopeScaling:
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
 
-    `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through.
+    `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, and
+    `shares_add_up` whether their shares are made to be all of the result.
     """
 
     architecture: Architecture
@@ -115,6 +124,7 @@ class Hyperparameters:
     final_cap: float
     experts: int
     chosen_experts: int
+    shares_add_up: bool
 
 
 @final
@@ -169,6 +179,37 @@ class Keys:
             raise self._wrong(name, value, f"at least {least:g}")
         return float(value)
 
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        name, value = self._find(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return value
+
+    def refuse(self, key: str, neutral: tuple[float, ...]) -> None:
+        """Raise UnsupportedError for a value that is none of those that change nothing."""
+        name, value = self._find(key)
+        if value is not None and value not in neutral:
+            raise UnsupportedError(
+                f"metadata '{name}' is {str(value)[:40]!r}, which is not supported",
+                location=self._file.location,
+            )
+
+    def windowed(self, key: str, layers: int) -> tuple[bool, ...] | None:
+        """Whether each layer sees a window, or of how many layers the last does not; None: it is not said."""
+        name, value = self._find(key)
+        if value is None:
+            return None
+        if isinstance(value, np.ndarray) and value.size == layers:
+            return tuple(bool(each) for each in value.flat)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self._wrong(
+                name, value, f"a whole number, or one for each of {layers} layers"
+            )
+        return _all_but_last(value, layers)
+
     def text(self, key: str, default: str) -> str:
         """A text."""
         name, value = self._find(key)
@@ -221,6 +262,9 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     chosen = keys.size("expert_used_count", limit=experts) if experts else 0
     if experts and keys.real("expert_gating_func", 1) not in (0, 1):
         raise UnsupportedError("experts that are not chosen by softmax are not supported")
+    for key, neutral in _NEUTRAL.items():
+        keys.refuse(key, neutral)
+    scale = keys.real("attention.scale", 0.0, least=0)
     return Hyperparameters(
         architecture=architecture,
         layers=layers,
@@ -235,11 +279,12 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         rope_base=keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE),
         rope_scaling=_rope_scaling(keys),
         windows=_windows(keys, architecture, layers),
-        attention_scale=1 / math.sqrt(width // heads if is_wide else key_size),
+        attention_scale=scale or 1 / math.sqrt(width // heads if is_wide else key_size),
         attention_cap=keys.real("attn_logit_softcapping", 0.0, least=0),
         final_cap=keys.real("final_logit_softcapping", 0.0, least=0),
         experts=experts,
         chosen_experts=chosen,
+        shares_add_up=keys.flag("expert_weights_norm", architecture.shares_add_up),
     )
 
 
@@ -261,10 +306,13 @@ def _rope_scaling(keys: Keys) -> RopeScaling:
 
 
 def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, ...]:
-    """How many keys each layer sees; the last of every period sees all."""
+    """How many keys each layer sees; as a file says it, or else the last of every period sees all."""
     period = architecture.window_period
     window = keys.size("attention.sliding_window", 0, 1 << 31) if period else 0
-    return tuple(
-        0 if period > 1 and layer % period == period - 1 else window
-        for layer in range(layers)
-    )
+    said = keys.windowed("attention.sliding_window_pattern", layers) if window else None
+    return tuple(window if own else 0 for own in said or _all_but_last(period, layers))
+
+
+def _all_but_last(period: int, layers: int) -> tuple[bool, ...]:
+    """Of every so many layers all but the last; of a period of one all."""
+    return tuple(period <= 1 or layer % period != period - 1 for layer in range(layers))

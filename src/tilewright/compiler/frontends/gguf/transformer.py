@@ -42,6 +42,7 @@ from tilewright.compiler.frontends.gguf.rope import (
 from tilewright.compiler.frontends.gguf.weights import Projection, StackedMatrix, Weights
 from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.ir import Graph, Location, Value
@@ -53,6 +54,8 @@ POSITION: Final = "position"
 SPAN: Final = "span"
 ROOM: Final = "room"
 LOGITS: Final = "logits"
+_OF_POSITIONS: Final = ("rope_freqs", "rope_factors_", "rotary_pos_emb")
+"""Tensors of which a model reads those that its scaling asks for."""
 
 Turning = tuple[Tensor, Tensor]
 
@@ -109,6 +112,21 @@ class Transformer:
         for layer in range(form.layers):
             for name, cache in zip(("key", "value"), caches[layer * 2 :][:2], strict=True):
                 self._output(f"new_{name}_{layer}", cache)
+        self._check_all_read()
+
+    def _check_all_read(self) -> None:
+        """A tensor that has no part here has one in what the model computes.  Raises: UnsupportedError."""
+        left = [
+            name
+            for name in self.file.tensors
+            if name not in self.weights.read and not name.startswith(_OF_POSITIONS)
+        ]
+        if left:
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise UnsupportedError(
+                f"tensor '{left[0]}'{more} has no part in the architecture that the file names",
+                location=self.file.location,
+            )
 
     # --- inputs and outputs
 
@@ -325,7 +343,7 @@ class Transformer:
             rows = (x.shape[1], form.width)
             shares = e.op("softmax", e.reshape(scores, (rows[0], form.experts)), axis=1)
             weights, chosen = e.ops("top_k", shares, k=(form.chosen_experts,), axis=1)
-            if form.architecture.shares_add_up:
+            if form.shares_add_up:
                 total = e.op("reduce_sum", weights, axes=(1,), keepdims=True)
                 weights = e.op("div", weights, total)
 

@@ -52,7 +52,7 @@ class Projection:
 
 @final
 class Weights:
-    """Finds tensors by name and makes operands of them.
+    """Finds tensors by name and makes operands of them; `read` are the names that were asked for.
 
     Raises (every method): ModelError for a tensor that is missing or has another shape; UnsupportedError for a
         type whose blocks are not known.
@@ -61,6 +61,7 @@ class Weights:
     def __init__(self, maker: NodeMaker, file: GgufFile) -> None:
         self.maker: NodeMaker = maker
         self.file: GgufFile = file
+        self.read: Final[set[str]] = set()
 
     def has(self, name: str) -> bool:
         """Whether there is such a tensor."""
@@ -71,6 +72,7 @@ class Weights:
         found = self.file.tensors.get(name)
         if found is None:
             raise ModelError(f"tensor '{name}' is missing", location=self.file.location)
+        self.read.add(name)
         fits = len(found.shape) == len(shape) and all(
             wanted in (None, got) for wanted, got in zip(shape, found.shape, strict=True)
         )

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.onnx.experimental import ROWS as EXPERIMENTAL
 from tilewright.compiler.frontends.onnx.expert_routers import ROWS as EXPERT_ROUTERS
 from tilewright.compiler.frontends.onnx.experts import ROWS as EXPERTS
 from tilewright.compiler.frontends.onnx.fused import ROWS as FUSED
+from tilewright.compiler.frontends.onnx.generation import ROWS as GENERATION
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
 from tilewright.compiler.frontends.onnx.hashing import ROWS as HASHING
 from tilewright.compiler.frontends.onnx.hyper_connections import ROWS as HYPER_CONNECTIONS
@@ -69,6 +70,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     EXPERTS,
     EXPERT_ROUTERS,
     FUSED,
+    GENERATION,
     GROUPED_ATTENTION,
     HASHING,
     HYPER_CONNECTIONS,

@@ -35,6 +35,41 @@ def test_layers_of_gemma_see_windows_in_turn() -> None:
     assert form.windows == (7, 0, 7, 0)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [(2, (7, 0, 7, 0)), (3, (7, 7, 0, 7)), (1, (7, 7, 7, 7)), ([0, 1, 1, 0], (0, 7, 7, 0))],
+)
+def test_a_file_may_say_which_layers_see_windows(pattern: object, expected: object) -> None:
+    metadata = {
+        "gemma3.attention.sliding_window": 7,
+        "gemma3.attention.sliding_window_pattern": pattern,
+    }
+    form = read_hyperparameters(
+        read_gguf(Form("gemma3", layers=4, metadata=metadata).data())
+    )
+    assert form.windows == expected
+
+
+def test_patterns_of_windows_are_checked() -> None:
+    for pattern in (0, "odd", [1, 0]):
+        metadata = {
+            "gemma3.attention.sliding_window": 7,
+            "gemma3.attention.sliding_window_pattern": pattern,
+        }
+        with pytest.raises(ModelError, match="or one for each of 4 layers"):
+            read_hyperparameters(
+                read_gguf(Form("gemma3", layers=4, metadata=metadata).data())
+            )
+
+
+def test_what_a_file_says_of_scores_and_shares_goes_first() -> None:
+    form = _read(
+        attention__scale=0.5, expert_count=4, expert_used_count=2, expert_weights_norm=False,
+        logit_scale=1.0, residual_scale=0.0, attention__causal=True,
+    )  # fmt: skip
+    assert (form.attention_scale, form.shares_add_up) == (0.5, False)
+
+
 def test_sizes_that_all_layers_agree_on_are_one_size() -> None:
     assert _read(attention__head_count_kv=[2, 2]).shared_heads == 2
 
@@ -49,6 +84,18 @@ WRONG = {
     "gating": (
         {"expert_count": 2, "expert_used_count": 1, "expert_gating_func": 2},
         "not chosen by softmax",
+    ),
+    "scales": (
+        {"residual_scale": 0.25},
+        "'llama.residual_scale' is '0.25', which is not supported",
+    ),
+    "both sides": (
+        {"attention__causal": False},
+        "'llama.attention.causal' is 'False', which is not",
+    ),
+    "shares": (
+        {"expert_weights_norm": 1},
+        "'llama.expert_weights_norm' is '1', expected true or false",
     ),
     "no layers": (
         {"block_count": 0},

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -80,3 +81,21 @@ def test_truncated_files_are_errors(tmp_path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(ArchiveError, match="needs"):
         gguf.load(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["blk.0.attn_sinks.weight", "blk.1.attn_norm.bias", "blk.2.attn_q.weight"]
+)
+def test_a_tensor_without_a_part_is_an_error(name: str) -> None:
+    data = Form(more={name: np.zeros(64, np.float32)}).data()
+    with pytest.raises(
+        ModelError, match=f"tensor '{name}' has no part in the architecture"
+    ):
+        gguf.load(data)
+
+
+def test_factors_of_positions_that_are_not_asked_for_are_passed_over() -> None:
+    factors = {
+        f"rope_factors_{kind}.weight": np.ones(8, np.float32) for kind in ("long", "short")
+    }
+    gguf.load(Form(more=factors).data())

@@ -1,0 +1,221 @@
+"""Rows for text that a decoder writes token by token: the decoder is a subgraph, the search is a loop around it.
+
+A step reads the tokens that are new, beside caches of what was read before; both grow with the text.  The prompt is
+read before the loop, so that each trip is one token.
+
+Source: onnxruntime ContribOperators.md (GreedySearch, Sampling), in the meaning of its CPU kernels: a token that ends
+a text is written as padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from onnx import GraphProto
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.forms import tensor_in
+from tilewright.compiler.frontends.onnx.generation_scores import ScoreRules
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.tensors import dtype_of
+
+_OWN_INPUTS: Final = ("input_ids", "position_ids", "attention_mask")
+
+
+@final
+@record
+class _Read:
+    """What a decoder has read, and its scores for what follows, `[batch, vocabulary]`.
+
+    Attributes:
+        scores: of the next token.
+        places: i32[batch, 1], where it stands.
+        mask: i32[batch, tokens], of all that was read.
+        caches: keys and values of every layer.
+    """
+
+    scores: Tensor
+    places: Tensor
+    mask: Tensor
+    caches: Sequence[Tensor]
+
+
+@final
+class _Decoder:
+    """A subgraph like that of GPT-2."""
+
+    def __init__(self, call: Call, name: str) -> None:
+        self._call: Call = call
+        self.graph: GraphProto = call.graph(name)
+        names = [value.name for value in self.graph.input]
+        layers = len(self.graph.output) - 1
+        if tuple(names[:3]) != _OWN_INPUTS or len(names) != 3 + layers or layers < 1:
+            raise UnsupportedError(
+                f"a decoder with the inputs {' '.join(names[:8])} is not supported",
+                hint=f"expected are {' '.join(_OWN_INPUTS)} and a past for each of {layers} layers",
+            )
+
+    def no_caches(self, batch: Dim) -> list[Tensor]:
+        """Those of no token at all."""
+        return [self._no_cache(at, batch) for at in range(3, len(self.graph.input))]
+
+    def _no_cache(self, at: int, batch: Dim) -> Tensor:
+        value = self.graph.input[at]
+        held = value.type.tensor_type
+        sizes = [dim.dim_value for dim in held.shape.dim]
+        if len(sizes) != 5 or sizes[0] != 2 or not (sizes[2] and sizes[4]):
+            raise ModelError(f"'{value.name}' is no past [2, batch, heads, tokens, size]")
+        shape = (2, batch, sizes[2], 0, sizes[4])
+        return self._call.maker.full(0, dtype_of(held.elem_type), shape)
+
+    def read(
+        self, tokens: Tensor, places: Tensor, mask: Tensor, caches: Sequence[Tensor]
+    ) -> _Read:
+        """Read tokens, `i32[batch, n]`, behind those that stand in caches."""
+        e = self._call.maker
+        made = self._call.inline(self.graph, [tokens, places, mask, *caches])
+        scores, *held = map(tensor_in, made)
+        last = e.slice(scores, 1, scores.shape[1] - 1, 1)
+        found = e.cast(e.squeeze(last, (1,)), dtypes.f32)
+        return _Read(scores=found, places=places, mask=mask, caches=held)
+
+
+@final
+@record
+class _Search:
+    """A call as it is understood.
+
+    Attributes:
+        end: what ends a text.
+        padding: what stands behind its end.
+        most: tokens of a text.
+    """
+
+    call: Call
+    first: _Decoder
+    others: _Decoder
+    rules: ScoreRules
+    end: int
+    padding: int
+    most: Dim
+
+    def prompt(self) -> tuple[Tensor, _Read]:
+        """The tokens of the prompts, and what is known when they are read."""
+        e, tokens = self.call.maker, self.call.tensor(0)
+        zero, padding = (e.scalar(n, dtypes.i32) for n in (0, self.padding))
+        is_word = e.cast(e.op("not_equal", tokens, padding), dtypes.i32)
+        before = e.op("sub", e.op("cumsum", is_word, axis=1), is_word)
+        places = e.op("mul", before, is_word)
+        given = self.call.optional(6)
+        mask = is_word if given is None else given
+        read = self.first.read(tokens, places, mask, self.first.no_caches(tokens.shape[0]))
+        count = e.op("reduce_sum", is_word, axes=(1,), keepdims=True)
+        return tokens, _Read(
+            scores=read.scores,
+            places=e.op("add", count, zero),
+            mask=mask,
+            caches=read.caches,
+        )
+
+    def follow(self, token: Tensor, read: _Read) -> _Read:
+        """What is known behind a token, `i32[batch]`."""
+        e = self.call.maker
+        one = e.full(1, dtypes.i32, (token.shape[0], 1))
+        mask = e.concat([read.mask, one], 1)
+        found = self.others.read(e.unsqueeze(token, (1,)), read.places, mask, read.caches)
+        places = e.op("add", read.places, one)
+        return _Read(scores=found.scores, places=places, mask=mask, caches=found.caches)
+
+    def write(
+        self, ids: Tensor, ended: Tensor, token: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The texts with another token, which of them have ended, and the token that was written."""
+        e = self.call.maker
+        is_end = e.op("equal", token, e.scalar(self.end, dtypes.i32))
+        ended = e.op("logical_or", ended, is_end)
+        token = e.op("where", ended, e.scalar(self.padding, dtypes.i32), token)
+        return e.concat([ids, e.unsqueeze(token, (1,))], 1), ended, token
+
+    def filled(self, ids: Tensor) -> Tensor:
+        """The texts, padded to their full length."""
+        e, (batch, length) = self.call.maker, ids.shape
+        rest = e.full(self.padding, dtypes.i32, (batch, self.most - length))
+        return e.concat([ids, rest], 1)
+
+
+def _search_of(call: Call, rules: ScoreRules) -> _Search:
+    if call.integer("model_type", 0) != 0 or call.attributes.graph("encoder") is not None:
+        raise UnsupportedError("a search over an encoder and a decoder is not supported")
+    tokens = call.tensor(0)
+    if tokens.rank != 2:
+        raise ModelError(f"tokens {tokens.type}, expected [batch, tokens]")
+    most, length = call.one_size(1, "max_length", 1), tokens.shape[1]
+    if isinstance(most, int) and isinstance(length, int):
+        if most <= length:
+            raise ModelError(f"max_length is {most}, the prompt has {length} tokens")
+    else:
+        # A call whose prompt leaves no room fails here: sizes behind it count on some.
+        room = control.fresh_symbol(call.maker, "room", 1)
+        call.maker.bind_sizes(call.maker.dims((most - length,)), [room])
+    has_first = call.attributes.graph("init_decoder") is not None
+    return _Search(
+        call=call,
+        first=_Decoder(call, "init_decoder" if has_first else "decoder"),
+        others=_Decoder(call, "decoder"),
+        rules=rules,
+        end=call.integer("eos_token_id"),
+        padding=call.integer("pad_token_id"),
+        most=most,
+    )
+
+
+def _greedy_search(call: Call) -> Tensor:
+    """The most likely token, one after the other."""
+    e, rules = call.maker, ScoreRules.of(call)
+    search = _search_of(call, rules)
+
+    def choose(scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:
+        scores = rules.adjusted(scores, ids, is_first=is_first)
+        best = e.op("arg_max", scores, axis=1, keepdims=False, select_last=False)
+        return e.cast(best, dtypes.i32)
+
+    ids, read = search.prompt()
+    none = e.full(False, dtypes.bool_, (ids.shape[0],))
+    ids, ended, token = search.write(ids, none, choose(read.scores, ids, is_first=True))
+
+    def go_on(values: list[Tensor]) -> Tensor:
+        held, ended = values[:2]
+        has_room = e.op("less", e.dim(held.shape[1]), e.dim(search.most))
+        left = e.op("reduce_min", e.cast(ended, dtypes.i32), axes=(0,), keepdims=False)
+        is_left = e.op("equal", left, e.scalar(0, dtypes.i32))
+        return e.op("logical_and", e.reshape(has_room, ()), is_left)
+
+    def trip(values: list[Tensor]) -> list[Tensor]:
+        ids, ended, token, places, mask, *caches = values
+        before = _Read(scores=token, places=places, mask=mask, caches=caches)
+        found = search.follow(token, before)
+        chosen = choose(found.scores, ids, is_first=False)
+        ids, ended, token = search.write(ids, ended, chosen)
+        return [ids, ended, token, found.places, found.mask, *found.caches]
+
+    begin = [ids, ended, token, read.places, read.mask, *read.caches]
+    held, *_ = control.loop(e, begin, go_on, trip, checkpoint=call.checkpoint)
+    return search.filled(held)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row(
+        "GreedySearch",
+        _greedy_search,
+        domain=MICROSOFT,
+        ignores=("vocab_size", "decoder_start_token_id"),
+    ),
+)

@@ -1,0 +1,118 @@
+"""What is done to scores before a token is chosen: repeated tokens, short texts and words that are not allowed.
+
+Called by `generation`.
+
+Source: onnxruntime ContribOperators.md (GreedySearch); Keskar et al., CTRL, 2019, section 4.1 (repetition).
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.record import record
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx.call import Call
+
+_LOWEST: Final = -3.4028234663852886e38
+_NO_TOKEN: Final = -(1 << 31)
+
+
+@final
+@record
+class ScoreRules:
+    """The operands and attributes that all searches have; operands that are left out do nothing.
+
+    Attributes:
+        least: tokens that a text has at least.
+        penalty: of tokens that stand in it already.
+        allowed: i32[vocabulary], 0 for what never comes.
+        allowed_first: i32[batch, vocabulary], of the first token alone.
+        run: so many tokens never come in the same order again; 0: they may.
+        end: what ends a text.
+    """
+
+    call: Call
+    least: Tensor | None
+    penalty: Tensor | None
+    allowed: Tensor | None
+    allowed_first: Tensor | None
+    run: int
+    end: int
+
+    @staticmethod
+    def of(call: Call) -> ScoreRules:
+        """Those of a call whose operands from the third on are these."""
+        least, penalty, allowed, allowed_first = (call.optional(i) for i in range(2, 6))
+        return ScoreRules(
+            call=call,
+            least=least,
+            penalty=penalty,
+            allowed=allowed,
+            allowed_first=allowed_first,
+            run=call.integer("no_repeat_ngram_size", 0),
+            end=call.integer("eos_token_id"),
+        )
+
+    def adjusted(self, scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:
+        """Scores `[batch, vocabulary]` behind `ids: i32[batch, tokens]`."""
+        scores = self._without_repetition(scores, ids)
+        scores = self._without_runs(scores, ids)
+        for allowed in (self.allowed, self.allowed_first if is_first else None):
+            if allowed is not None:
+                scores = self._unless(allowed, scores)
+        return self._long_enough(scores, ids)
+
+    def _unless(self, allowed: Tensor, scores: Tensor) -> Tensor:
+        e = self.call.maker
+        is_allowed = e.op("not_equal", allowed, e.scalar(0, allowed.dtype))
+        return e.op("where", is_allowed, scores, e.scalar(_LOWEST, scores.dtype))
+
+    def _without_repetition(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if self.penalty is None:
+            return scores
+        e, zero = self.call.maker, self.call.maker.scalar(0, scores.dtype)
+        penalty = e.reshape(self.penalty, ())
+        ones = e.full(1, dtypes.i32, ids.shape)
+        nowhere = e.full(0, dtypes.i32, scores.shape)
+        seen = e.op("scatter_elements", nowhere, self._known(ids), ones, axis=1)
+        lower = e.op(
+            "where", e.op("less", scores, zero), e.op("mul", scores, penalty), e.op("div", scores, penalty)
+        )  # fmt: skip
+        return e.op("where", e.op("greater", seen, e.scalar(0, dtypes.i32)), lower, scores)
+
+    def _known(self, ids: Tensor) -> Tensor:
+        """Tokens as places; padding may be none."""
+        e = self.call.maker
+        return e.cast(e.op("max", ids, e.scalar(0, dtypes.i32)), dtypes.i64)
+
+    def _without_runs(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if self.run < 1:
+            return scores
+        e, (batch, length), size = self.call.maker, ids.shape, self.run
+        # With something in front that is no token there are as many runs as tokens, however few these are.
+        long = e.concat([e.full(_NO_TOKEN, dtypes.i32, (batch, size - 1)), ids], 1)
+        repeats = e.full(True, dtypes.bool_, ids.shape)
+        for place in range(size - 1):
+            last = e.slice(long, 1, length + place, 1)
+            same = e.op("equal", e.slice(long, 1, place, length), last)
+            repeats = e.op("logical_and", repeats, same)
+        low, high = e.scalar(_LOWEST, scores.dtype), e.scalar(np.inf, scores.dtype)
+        limit = e.op("where", repeats, low, high)
+        return e.op(
+            "scatter_elements", scores, self._known(ids), limit, axis=1, reduction="min"
+        )
+
+    def _long_enough(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if self.least is None:
+            return scores
+        e = self.call.maker
+        least = e.cast(e.reshape(self.least, ()), dtypes.i64)
+        is_short = e.op("less", e.dim(ids.shape[1]), least)
+        is_end = e.op(
+            "equal", e.iota((1, scores.shape[1]), 1), e.scalar(self.end, dtypes.i64)
+        )
+        is_no_end = e.op("logical_and", is_end, is_short)
+        return e.op("where", is_no_end, e.scalar(_LOWEST, scores.dtype), scores)
