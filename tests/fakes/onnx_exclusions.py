@@ -73,7 +73,6 @@ CONTRIBUTED = {
     "RMSNormRotary": GPU,
     "RouterGateUpProj": GPU,
     "SampleOp": "an example of how onnxruntime is extended",
-    "Sampling": SEARCH,
     "Snpe": FOREIGN,
     "SparseAttentionIndexer": GPU,
     "SparsePagedAttention": GPU,

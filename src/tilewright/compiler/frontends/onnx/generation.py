@@ -9,7 +9,7 @@ a text is written as padding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from onnx import GraphProto
@@ -23,10 +23,12 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.forms import tensor_in
-from tilewright.compiler.frontends.onnx.generation_scores import ScoreRules
+from tilewright.compiler.frontends.onnx.generation_scores import LikelyTokens, ScoreRules
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 
+# Scores `[batch, vocabulary]`, and how long the texts are -> a token of each.
+Pick = Callable[[Tensor, Dim], Tensor]
 _OWN_INPUTS: Final = ("input_ids", "position_ids", "attention_mask")
 
 
@@ -177,15 +179,14 @@ def _search_of(call: Call, rules: ScoreRules) -> _Search:
     )
 
 
-def _greedy_search(call: Call) -> Tensor:
-    """The most likely token, one after the other."""
+def _written(call: Call, pick: Pick) -> Tensor:
+    """Texts of which `pick` chooses token after token, `i32[batch, max_length]`."""
     e, rules = call.maker, ScoreRules.of(call)
     search = _search_of(call, rules)
 
     def choose(scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:
-        scores = rules.adjusted(scores, ids, is_first=is_first)
-        best = e.op("arg_max", scores, axis=1, keepdims=False, select_last=False)
-        return e.cast(best, dtypes.i32)
+        found = pick(rules.adjusted(scores, ids, is_first=is_first), ids.shape[1])
+        return e.cast(found, dtypes.i32)
 
     ids, read = search.prompt()
     none = e.full(False, dtypes.bool_, (ids.shape[0],))
@@ -211,11 +212,63 @@ def _greedy_search(call: Call) -> Tensor:
     return search.filled(held)
 
 
+def _greedy_search(call: Call) -> Tensor:
+    """The most likely token, one after the other."""
+
+    def most_likely(scores: Tensor, length: Dim) -> Tensor:
+        del length
+        return call.maker.op("arg_max", scores, axis=1, keepdims=False, select_last=False)
+
+    return _written(call, most_likely)
+
+
+def _sampling(call: Call) -> Tensor:
+    """Tokens that are drawn from the most likely ones."""
+    e = call.maker
+    if call.flag("custom"):
+        raise UnsupportedError("attribute 'custom' is not supported")
+    if call.wants(1):
+        raise UnsupportedError("output 2 ('filtered_logits') is not supported")
+    call.optional(7)  # of what there is with 'custom' alone
+    seed = None if call.is_nothing(8) else call.number(8, "the seed")
+    temperature = call.float("temperature", 1.0)
+    if temperature <= 0:
+        raise ModelError(
+            f"attribute 'temperature' is {temperature:g}, expected more than 0"
+        )
+    shares = LikelyTokens(
+        most=call.float("top_p", 0.0),
+        least=call.integer("min_tokens_to_keep", 0),
+        other=call.float("filter_value", -1e20),
+    )
+
+    def drawn(scores: Tensor, length: Dim) -> Tensor:
+        scaled = e.op("div", scores, e.scalar(temperature, scores.dtype))
+        below = e.op(
+            "cumsum",
+            e.op("softmax", e.cast(shares.kept(e, scaled), dtypes.f64), axis=1),
+            axis=1,
+        )
+        with call.draws.trip(e.reshape(e.dim(length), ())):
+            number = call.draws.uniform(e, (scores.shape[0], 1), dtypes.f64, seed)
+        words = scores.shape[1]
+        # Sums end near 1, not at it.
+        total = e.slice(below, 1, words - 1, 1)
+        passed = e.cast(e.op("less_equal", below, e.op("mul", number, total)), dtypes.i64)
+        count = e.op("reduce_sum", passed, axes=(1,), keepdims=False)
+        return e.op("min", count, e.op("sub", e.dim(words), e.scalar(1, dtypes.i64)))
+
+    return _written(call, drawn)
+
+
+_WITHOUT_EFFECT: Final = ("vocab_size", "decoder_start_token_id")
+
 ROWS: Final[tuple[Row, ...]] = (
+    row("GreedySearch", _greedy_search, domain=MICROSOFT, ignores=_WITHOUT_EFFECT),
     row(
-        "GreedySearch",
-        _greedy_search,
+        "Sampling",
+        _sampling,
         domain=MICROSOFT,
-        ignores=("vocab_size", "decoder_start_token_id"),
+        ignores=(*_WITHOUT_EFFECT, "presence_penalty"),
     ),
 )

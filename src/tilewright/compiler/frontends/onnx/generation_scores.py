@@ -2,7 +2,8 @@
 
 Called by `generation`.
 
-Source: onnxruntime ContribOperators.md (GreedySearch); Keskar et al., CTRL, 2019, section 4.1 (repetition).
+Source: onnxruntime ContribOperators.md (GreedySearch, Sampling), in the meaning of its CPU kernels; Keskar et al., CTRL,
+2019, section 4.1 (repetition); Holtzman et al., The Curious Case of Neural Text Degeneration, 2020, section 3.1 (top-p).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.record import record
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 
@@ -116,3 +119,36 @@ class ScoreRules:
         )
         is_no_end = e.op("logical_and", is_end, is_short)
         return e.op("where", is_no_end, e.scalar(_LOWEST, scores.dtype), scores)
+
+
+@final
+@record
+class LikelyTokens:
+    """From which tokens one is drawn.
+
+    Attributes:
+        most: the least likely ones that together are at most 1 less this are left out.
+        least: so many likely ones are kept in any case.
+        other: the score of those that are left out.
+    """
+
+    most: float
+    least: int
+    other: float
+
+    def kept(self, e: NodeMaker, scores: Tensor) -> Tensor:
+        """Scores `[batch, vocabulary]`, those of tokens that are left out replaced."""
+        words = scores.shape[1]
+        if not isinstance(words, int):
+            raise UnsupportedError("a vocabulary of a dynamic size is not supported")
+        low, places = e.ops("top_k", scores, k=(words,), axis=1, largest=False)
+        below = e.op("cumsum", e.op("softmax", low, axis=1), axis=1)
+        left = e.full(True, dtypes.bool_, below.shape)
+        if self.most > 0:
+            left = e.op("less_equal", below, e.scalar(1 - self.most, below.dtype))
+        is_rest = e.op(
+            "less", e.iota((1, words), 1), e.scalar(words - self.least, dtypes.i64)
+        )
+        left = e.op("logical_and", left, is_rest)
+        found = e.op("where", left, e.scalar(self.other, low.dtype), low)
+        return e.op("scatter_elements", scores, places, found, axis=1)

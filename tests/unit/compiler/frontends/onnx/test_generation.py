@@ -130,6 +130,80 @@ def test_a_compiled_search_takes_prompts_of_any_size() -> None:
         compiled.run({"x0": np.ones((1, 9), np.int32)})
 
 
+# --- drawn tokens
+
+
+def drawn(count: int = 2000, **options: object) -> tuple[np.ndarray, np.ndarray]:
+    """How often each word follows one prompt, here and in onnxruntime."""
+    ids = np.tile(np.array([[7, 2, 9]], np.int32), (count, 1))
+    options = {
+        "decoder": decoder(0),
+        "eos_token_id": NEVER,
+        "pad_token_id": 0,
+        "temperature": 3.0,
+        **options,
+    }
+    operands = [ids, whole(4), None, None, None, None, None, None, whole(5)]
+    model = generating("Sampling", operands, **options)
+    texts = evaluate(load(model), [ids])[0], theirs(model, ids)[0]
+    ours, other = (np.bincount(each[:, 3], minlength=WORDS) / count for each in texts)
+    return ours, other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_p": 1.0}, {"top_p": 0.9}, {"top_p": 0.5}, {}, {"top_p": 0.01, "min_tokens_to_keep": 3},
+        {"top_p": 0.6, "filter_value": -1.0},
+    ],
+)  # fmt: skip
+def test_tokens_are_drawn_as_often_as_they_are_likely(options: dict[str, object]) -> None:
+    ours, other = drawn(**options)
+    # Five standard deviations of the difference of two shares.
+    assert np.abs(ours - other).max() < 5 * np.sqrt(0.5 / 2000)
+    if "filter_value" not in options and options.get("top_p") != 1.0:
+        assert ((ours > 0) == (other > 0)).all()
+
+
+def test_a_draw_from_one_token_is_the_most_likely_one() -> None:
+    ids = whole(*PROMPT)
+    options = {"decoder": decoder(0), "eos_token_id": NEVER, "pad_token_id": 0}
+    (found,) = evaluate(
+        load(generating("Sampling", [ids, whole(12)], top_p=1e-6, **options)), [ids]
+    )
+    assert found.tolist() == greedy().tolist()
+
+
+def test_steps_and_seeds_draw_other_numbers() -> None:
+    ids = np.tile(np.array([[7]], np.int32), (64, 1))
+    options = {
+        "eos_token_id": NEVER,
+        "pad_token_id": 0,
+        "top_p": 1.0,
+        "temperature": 1000.0,
+    }
+    texts: list[np.ndarray] = []
+    for seed in (1, 1, 2):
+        operands = [ids, whole(6), None, None, None, None, None, None, whole(seed)]
+        model = load(generating("Sampling", operands, decoder=decoder(0), **options))
+        texts += evaluate(model, [ids])
+    assert (texts[0] == texts[1]).all()
+    assert not (texts[0] == texts[2]).all()
+    columns = {tuple(column) for column in texts[0][:, 1:].T.tolist()}
+    assert len(columns) == 5
+
+
+def test_draws_that_are_not_understood_are_errors() -> None:
+    options = {"decoder": decoder(), "eos_token_id": 1, "pad_token_id": 0, "top_p": 0.5}
+    operands = [whole([1, 2]), whole(9)]
+    for more, message in (
+        ({"custom": 1}, "'custom'"),
+        ({"temperature": 0.0}, "'temperature' is 0"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            load(generating("Sampling", operands, **options, **more))
+
+
 def test_what_is_no_decoder_is_an_error() -> None:
     options = {"eos_token_id": 1, "pad_token_id": 0}
     operands = [whole([1, 2]), whole(9)]
