@@ -5,22 +5,26 @@ which no two updates meet are loops of their own, so schedules may share them ou
 them.  Indices below zero count from the end; kernels clamp every index into its range.  16-bit
 floats are combined in f32 and rounded once.
 
+With `drops` an index below zero or beyond the end is no mistake: its update goes nowhere.
 With `in_place` the memory of the result holds x already, and kernels only write the updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import IN_PLACE, Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
-from tilewright.compiler.kernel.ir import Buffer
+from tilewright.compiler.kernel.ir import Buffer, Expression
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -29,7 +33,14 @@ from tilewright.compiler.ops.bodies import (
     picking_nest,
     wrapped_index,
 )
-from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.declaration import (
+    IndexRanges,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
 from tilewright.compiler.ops.indexing import (
     along_axis,
     element_places,
@@ -43,7 +54,16 @@ _COMBINE: Final[dict[str, Any]] = {
     "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
 _MAY_BE_IN_PLACE: Final = attr(IN_PLACE, "bool", default=False)
+_MAY_DROP: Final = attr("drops", "bool", default=False)
+_Pick = Callable[[Expression, Dim], Dim]
 _LOGICAL: Final = {"add": "or", "mul": "and", "max": "or", "min": "and"}
+
+
+def _checked(ranges: IndexRanges) -> IndexRanges:
+    """The ranges of indices that fail a call; none where updates outside are dropped."""
+    return lambda types, attributes: (
+        () if attributes.get("drops") else ranges(types, attributes)
+    )
 
 
 def _check_reduction(attributes: Attributes) -> None:
@@ -74,9 +94,9 @@ def _scatter(
     updates: Source,
     result: Buffer,
     attributes: Attributes,
-    place_of: Callable[[tuple[Dim, ...]], tuple[Dim, ...]],
+    place_of: Callable[[tuple[Dim, ...], _Pick], tuple[Dim, ...]],
 ) -> None:
-    """The result is x with every update combined at `place_of` its own place."""
+    """The result is x with every update combined at `place_of` its own place, by what picks places of loaded indices."""
     reduction, in_place = cast("str", attributes["reduction"]), attributes[IN_PLACE]
     wide = compute_dtype(x.dtype)
     rounds = reduction != "none" and wide is not x.dtype
@@ -85,8 +105,11 @@ def _scatter(
         copy_nest(b, x, target)
     op = _LOGICAL.get(reduction, reduction) if target.dtype.is_bool else reduction
     # Every axis: an update has nowhere to go in a tensor without elements.
-    with picking_nest(b, updates.shape, x.shape) as place:
-        there = place_of(place)
+    drops = bool(attributes["drops"])
+    with (
+        picking_nest(b, updates.shape, x.shape) as place,
+        _picked(b, place, place_of, drops=drops) as there,
+    ):
         value = b.cast(b.load(updates, place), target.dtype)
         if op == "none":
             b.store(target, there, value)
@@ -94,6 +117,39 @@ def _scatter(
             b.accumulate(op, target, there, value)
     if rounds:
         copy_nest(b, target, result)
+
+
+@contextmanager
+def _picked(
+    b: KernelBuilder,
+    place: tuple[Dim, ...],
+    place_of: Callable[[tuple[Dim, ...], _Pick], tuple[Dim, ...]],
+    *,
+    drops: bool,
+) -> Generator[tuple[Dim, ...]]:
+    """Where an update goes; with `drops` only for those that go somewhere."""
+    if not drops:
+        yield place_of(place, partial(wrapped_index, b))
+        return
+    inside: Expression = b.const(True, dtypes.bool_)
+
+    def pick(value: Expression, extent: Dim) -> Dim:
+        nonlocal inside
+        value = b.cast(value, b.index(0).dtype)
+        exists = b.and_(b.gt(value, -1), b.lt(value, b.index(extent)))
+        inside = b.and_(exists, inside)
+        return b.as_index(b.min(b.max(value, 0), b.index(extent - 1)))
+
+    there = place_of(place, pick)
+    with b.when(inside):
+        yield there
+
+
+def _kept(indices: np.ndarray, sizes: Sequence[int], *, drops: bool) -> np.ndarray:
+    """Which index vectors of the last axis have a place; all of them where no update is dropped."""
+    if not drops:
+        return np.ones(indices.shape[:-1], np.bool_)
+    return np.asarray(np.all((indices >= 0) & (indices < np.array(sizes)), axis=-1))
 
 
 # --- elements --------------------------------------------------------------------------------
@@ -124,11 +180,15 @@ def _elements_oracle(
     *,
     axis: int,
     reduction: str,
+    drops: bool = False,
     in_place: bool = False,
 ) -> np.ndarray:
     del in_place
-    places = element_places(x, indices, normal_axis(axis, x.ndim))
-    return _combine(x.copy(), places, updates, reduction)
+    axis = normal_axis(axis, x.ndim)
+    kept = _kept(indices[..., None], (x.shape[axis],), drops=drops)
+    places = element_places(x, np.where(kept, indices, 0), axis)
+    chosen = tuple(place[kept] for place in np.broadcast_arrays(*places))
+    return _combine(x.copy(), chosen, updates[kept], reduction)
 
 
 def _elements_body(
@@ -138,8 +198,8 @@ def _elements_body(
     (result,) = results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
 
-    def place_of(place: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        at = wrapped_index(b, b.load(indices, place), x.shape[axis])
+    def place_of(place: tuple[Dim, ...], pick: _Pick) -> tuple[Dim, ...]:
+        at = pick(b.load(indices, place), x.shape[axis])
         return (*place[:axis], at, *place[axis + 1 :])
 
     _scatter(b, x, updates, result, attributes, place_of)
@@ -152,12 +212,13 @@ scatter_elements: Final = declare(
     attributes=(
         attr("axis", "int", 0),
         attr("reduction", "string", "none"),
+        _MAY_DROP,
         _MAY_BE_IN_PLACE,
     ),
     infer=_elements_infer,
     evaluate=_elements_oracle,
     body=_elements_body,
-    indices=along_axis,
+    indices=_checked(along_axis),
     cases=(
         "[3,5] [2,5]:index(3) [2,5]; axis=0",
         "[3] [3]:=0,0,2 [3]; reduction=add",
@@ -169,6 +230,9 @@ scatter_elements: Final = declare(
         "f32[5,3] [0,3]:index(1) [0,3]; axis=0",
         "f32[1,1] [1,1]:index(1) [1,1]; axis=1 reduction=add",
         "f32[6,33] [6,33]:index(33) [6,33]; axis=1",
+        "[3] [5]:=0,-1,3,1,2 [5]; drops=True",
+        "[3,4] [5,4]:=9 [5,4]; drops=True",
+        "[3] [5]:=0,-1,3,0,2 [5]; reduction=add drops=True",
     ),
     source="ONNX ScatterElements, opset 18",
 )
@@ -199,13 +263,14 @@ def _slices_oracle(
     updates: np.ndarray,
     *,
     reduction: str,
+    drops: bool = False,
     in_place: bool = False,
 ) -> np.ndarray:
     del in_place
-    places = tuple(
-        from_front(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])
-    )
-    return _combine(x.copy(), places, updates, reduction)
+    kept = _kept(indices, x.shape[: indices.shape[-1]], drops=drops)
+    chosen = indices[kept]
+    places = tuple(from_front(chosen[:, i], x.shape[i]) for i in range(chosen.shape[-1]))
+    return _combine(x.copy(), places, updates[kept], reduction)
 
 
 def _slices_body(
@@ -215,10 +280,9 @@ def _slices_body(
     (result,) = results
     depth, outer = cast("int", indices.shape[-1]), len(indices.shape) - 1
 
-    def place_of(place: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    def place_of(place: tuple[Dim, ...], pick: _Pick) -> tuple[Dim, ...]:
         picks = [
-            wrapped_index(b, b.load(indices, (*place[:outer], i)), x.shape[i])
-            for i in range(depth)
+            pick(b.load(indices, (*place[:outer], i)), x.shape[i]) for i in range(depth)
         ]
         return (*picks, *place[outer:])
 
@@ -229,11 +293,11 @@ scatter_nd: Final = declare(
     name="scatter_nd",
     summary="x with slices replaced at index tuples, combined by `reduction`",
     operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("reduction", "string", "none"), _MAY_BE_IN_PLACE),
+    attributes=(attr("reduction", "string", "none"), _MAY_DROP, _MAY_BE_IN_PLACE),
     infer=_slices_infer,
     evaluate=_slices_oracle,
     body=_slices_body,
-    indices=index_tuples,
+    indices=_checked(index_tuples),
     cases=(
         "f32[4,3] [2,1]:=1,3 [2,3]",
         "[4] [3,1]:=0,0,2 [3]; reduction=add",
@@ -245,6 +309,9 @@ scatter_nd: Final = declare(
         "[4,19] [6,1]:index(4) [6,19]",
         "f32[4,3] [0,1]:index(1) [0,3]",
         "f32[1] [1,1]:index(1) [1]",
+        "f32[4,19] [5,1]:=0,-1,3,4,2 [5,19]; drops=True",
+        "[4,37] [5,1]:=0,-1,0,4,2 [5,37]; reduction=add drops=True",
+        "f32[3,2] [4,2]:=0,1,2,2,-1,0,2,1 [4]; reduction=max drops=True",
     ),
     source="ONNX ScatterND, opset 18",
 )

@@ -1,6 +1,6 @@
 """Rows for scatters, whose regions say what becomes of an element and its update.
 
-Updates that fall outside go to one more element, which is dropped.  By a region that is one known operation
+Updates that fall outside are dropped.  By a region that is one known operation
 a scatter is an op of the graph; by any other updates come one after the other, or at once where no two of them meet.
 
 Source: StableHLO specification, "scatter".
@@ -81,19 +81,11 @@ def _rows_written(call: Call, x: Held, update: Held) -> Held | None:
     places = [e.squeeze(e.slice(indices, last, a, 1), (last,)) for a in range(depth)]
     inside, many = _inside(e, places, x.shape[:depth]), element_count(x.shape[:depth])
     offset = offset_of(e, places, x.shape[:depth])
-    rest = x.shape[depth:]
-    rows = e.reshape(x, (many, *rest))
-    if mode == "none":
-        # What has no place goes to one more row, which is dropped.
-        offset = e.op("where", inside, offset, e.dim(many))
-        rows = e.concat([rows, e.full(0, x.dtype, (1, *rest))], 0)
-    else:
-        offset = e.op("where", inside, offset, e.scalar(0, dtypes.i64))
-        wide = e.unsqueeze(inside, range(inside.rank, update.rank))
-        update = e.op("where", wide, update, e.scalar(_unchanging(mode, x), x.dtype))
-    where = e.unsqueeze(offset, (offset.rank,))
-    found = e.op("scatter_nd", rows, where, update, reduction=mode)
-    return e.reshape(e.slice(found, 0, 0, many), x.shape)
+    rows = e.reshape(x, (many, *x.shape[depth:]))
+    # Behind the last row there is none, and what is written there is dropped.
+    where = e.unsqueeze(e.op("where", inside, offset, e.dim(many)), (offset.rank,))
+    found = e.op("scatter_nd", rows, where, update, reduction=mode, drops=True)
+    return e.reshape(found, x.shape)
 
 
 def _depth_of_rows(
@@ -116,18 +108,6 @@ def _depth_of_rows(
         and tuple(given[batch:]) == tuple(shape[depth:])
     )
     return depth if is_whole and (depth == 1 or rank > batch) else None
-
-
-def _unchanging(mode: str, x: Tensor) -> float:
-    """What changes no element that it is combined with: of floats, added zeros have a sign."""
-    if mode in ("add", "mul"):
-        return (-0.0 if x.dtype.is_float else 0) if mode == "add" else 1
-    if x.dtype.is_bool:
-        return mode == "min"
-    if x.dtype.is_float:
-        return -np.inf if mode == "max" else np.inf
-    limits = np.iinfo(np.dtype(f"{'i' if x.dtype.is_signed else 'u'}{x.dtype.itemsize}"))
-    return limits.min if mode == "max" else limits.max
 
 
 def _offsets(
@@ -191,24 +171,24 @@ def scatter_flat(
         unique: whether no two updates go to one element.
     """
     e = call.maker
-    (size,), many = dims_of(inputs[0]), element_count(offsets.shape)
-    padded = [
-        on_parts(lambda x: e.concat([x, e.full(0, x.dtype, (1,))], 0), held)
-        for held in inputs
-    ]
+    many = element_count(offsets.shape)
     places = e.reshape(offsets, (many,))
     given = [on_parts(lambda x: e.reshape(x, (many,)), held) for held in updates]
-    mode = _mode(region, padded)
+    mode = _mode(region, inputs)
     if mode:
-        written = [_written(e, padded[0], places, given[0], mode)]
-    elif unique:
-        old = [on_parts(lambda x: e.op("gather", x, places, axis=0), h) for h in padded]
+        return [_written(e, inputs[0], places, given[0], mode)]
+    if unique:
+        old = [on_parts(lambda x: _read(e, x, places), held) for held in inputs]
         new = lifted(call, [*old, *given], region)
-        pairs = zip(padded, new, strict=True)
-        written = [_written(e, x, places, value, "none") for x, value in pairs]
-    else:
-        written = _in_turn(call, region, padded, places, given)
-    return [on_parts(lambda x: e.slice(x, 0, 0, size), held) for held in written]
+        pairs = zip(inputs, new, strict=True)
+        return [_written(e, x, places, value, "none") for x, value in pairs]
+    return _in_turn(call, region, inputs, places, given)
+
+
+def _read(e: NodeMaker, x: Tensor, places: Tensor) -> Tensor:
+    """What stands at places; what has none is read where nobody looks at it."""
+    last = e.op("sub", e.dim(x.shape[0]), e.scalar(1, dtypes.i64))
+    return e.op("gather", x, e.op("min", places, last), axis=0)
 
 
 def _mode(region: Region, inputs: Sequence[Held]) -> str:
@@ -233,7 +213,7 @@ def _written(e: NodeMaker, held: Held, places: Tensor, updates: Held, mode: str)
 def _written_part(
     e: NodeMaker, x: Tensor, places: Tensor, updates: Tensor, mode: str
 ) -> Tensor:
-    return e.op("scatter_elements", x, places, updates, axis=0, reduction=mode)
+    return e.op("scatter_elements", x, places, updates, axis=0, reduction=mode, drops=True)
 
 
 def _in_turn(
@@ -249,7 +229,7 @@ def _in_turn(
     def trip(turn: Tensor, rest: list[Tensor]) -> list[Tensor]:
         vectors = restored(inputs, rest)
         place = e.reshape(control.row_at(e, places, turn, 0), (1,))
-        old = [on_parts(lambda x: e.op("gather", x, place, axis=0), h) for h in vectors]
+        old = [on_parts(lambda x: _read(e, x, place), held) for held in vectors]
         one = [on_parts(lambda x: control.row_at(e, x, turn, 0), h) for h in updates]
         one = [on_parts(lambda x: e.reshape(x, (1,)), held) for held in one]
         new = lifted(call, [*old, *one], region)

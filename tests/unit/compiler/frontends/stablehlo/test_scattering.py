@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import run, type_of
+from tilewright.compiler.frontends.stablehlo import load
 
 NUMBERS = "#stablehlo.scatter<update_window_dims = [], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"
 PLACES = np.int32([[2], [0], [2], [7], [-1], [2]])
@@ -159,3 +160,26 @@ def test_whole_rows_that_fall_outside_are_dropped(
     np.testing.assert_array_equal(found, expected)
     if dtype == "float32":
         np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize(
+    "region",
+    ["stablehlo.return %b", "%s = stablehlo.add %a, %b : tensor<f32>\nstablehlo.return %s"],
+)
+@pytest.mark.parametrize("rows", ["", "3x"])
+def test_a_scatter_copies_nothing_but_what_it_changes(region: str, rows: str) -> None:
+    window = f"update_window_dims = [{1 if rows else 0}]"
+    axis = 1 if rows else 0
+    text = f"""func.func @main(%x: tensor<5x7xf32>, %i: tensor<{rows}1xi32>, %u: tensor<{rows}7xf32>) -> tensor<5x7xf32> {{
+    %r = "stablehlo.scatter"(%x, %i, %u) ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      {region} : tensor<f32>
+    }}) {{scatter_dimension_numbers = #stablehlo.scatter<{window}, inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = {axis}>, indices_are_sorted = false, unique_indices = true}} : (tensor<5x7xf32>, tensor<{rows}1xi32>, tensor<{rows}7xf32>) -> tensor<5x7xf32>
+    return %r : tensor<5x7xf32>
+    }}"""
+    (scattered,) = (n for n in load(text.encode()).graph.nodes if n.op == "scatter_nd")
+    source = scattered.present_operands[0]
+    while source.node is not None:
+        assert source.node.op == "reshape"
+        source = source.node.present_operands[0]
+    assert source.name == "x"
