@@ -350,16 +350,17 @@ def _pack_oracle(x: np.ndarray, *, panel: int, words: int) -> np.ndarray:
     panels, steps = -(-columns // panel), -(-rows // together)
     if rows % together:
         x = np.concatenate([x, np.zeros((*batch, -rows % together, columns), x.dtype)], -2)
-    # Columns of a panel stand before the rows of a step.
-    split = np.swapaxes(x.reshape(*batch, steps, together, columns), -1, -2)
     packed = empty_at_line((*batch, panels, steps, panel, together), x.dtype)
     whole = columns // panel
-    inside = split[..., : whole * panel, :].reshape(*batch, steps, whole, panel, together)
-    packed[..., :whole, :, :, :] = np.moveaxis(inside, -3, -4)
-    if whole < panels:  # by itself, so that the rest is not copied to get a border
-        last = packed[..., whole, :, :, :]
-        last[..., : columns % panel, :] = split[..., whole * panel :, :]
-        last[..., columns % panel :, :] = 0
+    for part in range(together):
+        # Row by row of the steps, so that numpy's innermost loop is as long as a panel.
+        own, place = x[..., part::together, :], packed[..., part]
+        inside = own[..., : whole * panel].reshape(*batch, steps, whole, panel)
+        place[..., :whole, :, :] = np.moveaxis(inside, -2, -3)
+        if whole < panels:  # by itself, so that the rest is not copied to get a border
+            last = place[..., whole, :, :]
+            last[..., : columns % panel] = own[..., whole * panel :]
+            last[..., columns % panel :] = 0
     if words:
         packed = packed.view(WORDS[words].numpy)
     return packed.reshape(*batch, panels, steps, panel)

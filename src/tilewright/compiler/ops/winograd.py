@@ -346,11 +346,11 @@ def _filter_oracle(w: np.ndarray, *, tile: int, groups: int, panel: int) -> np.n
     blocks = itertools.product(range(groups), range(panels), range(0, channels, step))
     for group, p, at in blocks:
         part = grouped[group, p * width : (p + 1) * width, at : at + step]
-        columns = part.astype(np.float64).transpose(2, 3, 1, 0)
-        taps = columns.reshape(math.prod(square), columns[0, 0].size)
-        points = (both @ taps).reshape(len(both), part.shape[1], len(part))
+        taps = np.empty((*square, part.shape[1], len(part)))
+        taps[...] = part.transpose(2, 3, 1, 0)
+        points = both @ taps.reshape(math.prod(square), -1)
         place = found[group, :, p, at : at + step]
-        place[..., : len(part)] = points if dtype != w.dtype else narrow(points, w)
+        place[..., : len(part)] = points.reshape(len(both), part.shape[1], len(part))
         place[..., len(part) :] = 0
     return found.reshape(groups * len(both), *found.shape[2 if panel else 3 :])
 

@@ -48,15 +48,17 @@ class FoldConstants(GraphPass):
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
         del context
-        count = 0
+        count, made = 0, list[Node]()
         with Editor(graph) as edit:
             for node in edit.nodes():
                 if _is_empty(node):
                     _empty(node, edit)
                     count += 1
                 elif self._folds(node, edit):
-                    _fold(node, edit)
+                    made += _fold(node, edit)
                     count += 1
+            for node in made:
+                _settle(node)
             return PassResult(edit.modified, {"folded": count} if count else {})
 
     def _folds(self, node: Node, edit: Editor) -> bool:
@@ -150,7 +152,8 @@ def attributes_are_numbers(node: Node) -> bool:
     return True
 
 
-def _fold(node: Node, edit: Editor) -> None:
+def _fold(node: Node, edit: Editor) -> list[Node]:
+    """Put constants in the place of a node.  Returns: those that are new."""
     arrays = [None if v is None else constant_of(v) for v in node.operands]
     try:
         results = evaluate_node(node, arrays)
@@ -159,24 +162,27 @@ def _fold(node: Node, edit: Editor) -> None:
         raise ModelError(error.message, location=error.location) from error
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands
-    values = [emit.constant(_settled(a)) for a in results]
-    edit.replace(node, values)
+    made = [emit.node("constant", (), {"value": array}) for array in results]
+    edit.replace(node, [each.result for each in made])
     release(edit, operands)
+    return made
 
 
-def _settled(array: Array) -> Array:
-    """The array where kernels shall read it: its own memory, at the boundary of a cache line.
+def _settle(constant: Node) -> None:
+    """Put the elements where kernels shall read them: memory of their own, at the boundary of a cache line.
 
     A view that shows little of a large array would keep the array alive.  Vectors that straddle
     two lines cost two reads; with vectors as wide as a line, all of them would.
     """
+    array = cast("Array | None", constant.attributes.get("value"))
+    if array is None:  # let go: what was made of it is a constant, too
+        return
     base = array.base
     is_small_view = isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes
-    if not is_small_view and array.ctypes.data % LINE_BYTES == 0:
-        return array
-    place = empty_at_line(array.shape, array.dtype)
-    place[...] = array
-    return place
+    if is_small_view or array.ctypes.data % LINE_BYTES:
+        place = empty_at_line(array.shape, array.dtype)
+        place[...] = array
+        constant.attributes["value"] = place
 
 
 def release(edit: Editor, values: Sequence[Value]) -> None:

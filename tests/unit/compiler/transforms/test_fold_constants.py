@@ -7,10 +7,11 @@ from fakes.contractions import product
 from fakes.graphs import assert_becomes, ops, parse, run
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.placement import empty_at_line
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.passes import run_passes
-from tilewright.compiler.transforms import FoldConstants
+from tilewright.compiler.transforms import FoldConstants, fold_constants
 
 F = [FoldConstants()]
 
@@ -119,6 +120,31 @@ def test_weights_are_moved_and_their_originals_let_go():
     assert original() is None
     packed = builder.graph.nodes[0].attributes["value"]
     np.testing.assert_array_equal(packed[0], expected[:, :8])
+
+
+def test_only_the_end_of_a_chain_is_brought_to_its_place(monkeypatch):
+    placed = []
+
+    def place(shape, dtype):
+        placed.append(tuple(shape))
+        return empty_at_line(shape, dtype)
+
+    monkeypatch.setattr(fold_constants, "empty_at_line", place)
+    builder = GraphBuilder()
+    room = np.zeros(200 * 300 * 4 + 4, np.uint8)
+    start = 4 if room.ctypes.data % 64 == 0 else 0
+    array = room[start : start + 200 * 300 * 4].view(np.float32).reshape(200, 300)
+    assert array.ctypes.data % 64
+    array[...] = weights((200, 300))
+    turned = builder.transpose(builder.constant(array), perm=(1, 0))
+    builder.output("y", builder.reshape(turned, shape=(5, 60, 200)))
+    run_passes(builder.graph, F)
+    (folded,) = builder.graph.nodes
+    np.testing.assert_array_equal(
+        folded.attributes["value"], array.T.reshape(5, 60, 200), strict=True
+    )
+    assert folded.attributes["value"].ctypes.data % 64 == 0
+    assert placed == [(5, 60, 200)]
 
 
 def test_a_small_view_does_not_keep_a_large_array():
