@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast, final
+from typing import Final, cast, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol, symbols
@@ -38,6 +38,8 @@ class Location:
 
 
 UNKNOWN_LOCATION = Location()
+_WITH_SYMBOLS: Final = Trait.BINDS | Trait.BRANCH | Trait.LOOP
+"""Traits of nodes whose attributes bind symbols."""
 
 
 @final
@@ -120,7 +122,7 @@ class Node:
         return self._symbols_of("trip_sizes")
 
     def _symbols_of(self, attribute: str) -> tuple[Symbol, ...]:
-        if not self.schema.traits & (Trait.BINDS | Trait.BRANCH | Trait.LOOP):
+        if not self.schema.traits & _WITH_SYMBOLS:
             return ()
         dims = cast("tuple[Dim, ...]", self.attributes.get(attribute, ()))
         return tuple(symbol for dim in dims for symbol in symbols(dim))

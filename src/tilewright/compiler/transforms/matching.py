@@ -112,8 +112,7 @@ def array_splat(array: Array) -> float | int | bool | None:
     if array.size == 0:
         return None
     first = array[(0,) * array.ndim]
-    probe = array[tuple(slice(0, 2) for _ in range(array.ndim))]
-    if not _all_same(probe, first) or not _all_same(array, first):
+    if not _all_same(array, first):
         return None
     # numpy's item() gives the types of ml_dtypes as themselves.
     kind = array.dtype.kind
@@ -124,7 +123,10 @@ def _all_same(array: Array, first: np.generic) -> bool:
     """Whether all elements are the first, zeros with its sign."""
     if array.strides and not any(array.strides):
         return True
-    if not (array == first).all():
+    if array.size == 1:  # most often; NaN is like nothing
+        return bool(first == first)
+    probe = array[tuple(slice(0, 2) for _ in range(array.ndim))]
+    if not (probe == first).all() or not (array == first).all():
         return False
     if array.dtype.kind in "biuc" or first != 0:
         return True

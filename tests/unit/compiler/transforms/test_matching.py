@@ -20,6 +20,8 @@ N, S = symbolic.symbol("N", 1), symbolic.symbol("S", 1)
         (np.array([1.0] * 99 + [2.0]), None),
         (np.broadcast_to(np.int64(7), (1 << 20, 1 << 20)), 7),
         (np.full(3, np.nan), None),
+        (np.float32(np.nan), None),
+        (np.full((1, 1), 7, np.int8), 7),
     ],
 )
 def test_splats_of_arrays(array, splat):
