@@ -17,6 +17,8 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -26,6 +28,8 @@ from tilewright.compiler.frontends.onnx.scores import binary_scores, labelled, t
 from tilewright.compiler.frontends.onnx.values import Held
 from tilewright.compiler.graph.schema import TensorType
 
+_MISSING_IS_A_KEY: Final = 4
+"""The opset from which a NaN among the keys of LabelEncoder is met by NaN."""
 _TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
 Values = np.ndarray[Any, np.dtype[Any]]
 
@@ -171,15 +175,22 @@ def _column(call: Call, stem: str) -> Values:
     raise ModelError(f"attribute '{stem}_*' is missing")
 
 
-def _by_table(x: Values, table: Mapping[Any, Any], default: object, dtype: Any) -> Values:
+def _by_table(x: Values, table: Mapping[Any, Any], default: Any, dtype: Any) -> Values:
+    """The value of each key; a NaN is one key."""
+    nan = next((value for key, value in table.items() if key != key), default)
     found = np.empty(x.size, dtype)
-    found[:] = [table.get(key, default) for key in x.reshape(-1).tolist()]
+    found[:] = [
+        table.get(key, default) if key == key else nan for key in x.reshape(-1).tolist()
+    ]
     return found.reshape(x.shape)
 
 
 def _encode(call: Call) -> Result:
     e = call.maker
     keys, values, default = _tables(call)
+    if keys.dtype != object and call.opset < _MISSING_IS_A_KEY:
+        kept = ~np.isnan(keys)
+        keys, values = keys[kept], values[kept]
     if keys.dtype != object and values.dtype != object and not call.is_text(0):
         x = call.tensor(0)
         table = e.constant(keys.astype(x.dtype.numpy))
@@ -218,8 +229,6 @@ def _one_hot(call: Call) -> Result:
         call.attributes.strings("cats_strings"),
         call.attributes.integers("cats_int64s"),
     )
-    if not zeros:
-        raise UnsupportedError("categories that are not known cannot fail the call")
     if call.is_text(0):
         places = {name: place for place, name in enumerate(names or ())}
         (held,) = call.on_host(
@@ -233,7 +242,21 @@ def _one_hot(call: Call) -> Result:
         x, known = call.tensor(0), np.array(numbers or ())
     table = e.constant(known.astype(x.dtype.numpy))
     column = e.reshape(x, (*x.shape, 1))
-    return e.cast(e.op("equal", column, table), dtypes.f32)
+    hits = e.op("equal", column, table)
+    if not zeros:
+        _require_hits(e, hits)
+    return e.cast(hits, dtypes.f32)
+
+
+def _require_hits(e: NodeMaker, hits: Tensor) -> None:
+    """Fail a call in which a row of categories has no hit."""
+    counts = e.op(
+        "reduce_sum", e.cast(hits, dtypes.i64), axes=(hits.rank - 1,), keepdims=False
+    )
+    missing = e.cast(e.op("equal", counts, e.scalar(0, dtypes.i64)), dtypes.i64)
+    axes = tuple(range(missing.rank))
+    total = e.op("reduce_sum", missing, axes=axes, keepdims=False) if axes else missing
+    control.require(e, total, 0, "unknown")
 
 
 # --- linear models

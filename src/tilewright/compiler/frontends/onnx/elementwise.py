@@ -31,6 +31,15 @@ def _unary(op: str, **floats: float) -> Build:
     return build
 
 
+def _shrink(call: Call) -> Tensor:
+    """Integers are shrunk as real numbers, and what is left of them is cut to whole ones."""
+    e, x = call.maker, call.tensor(0)
+    options = {"bias": call.float("bias", 0.0), "lambd": call.float("lambd", 0.5)}
+    if x.dtype.is_float:
+        return e.op("shrink", x, **options)
+    return e.cast(e.op("shrink", e.cast(x, dtypes.f64), **options), x.dtype)
+
+
 def legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
     """The two operands; before opset 7 `axis` says where the second one's axes belong."""
     left, right = call.tensor(0), call.tensor(1)
@@ -307,7 +316,6 @@ _PARAMETRIC: Final[tuple[tuple[str, str, dict[str, float]], ...]] = (
     ("HardSigmoid", "hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
     ("LeakyRelu", "leaky_relu", {"alpha": 0.01}),
     ("Selu", "selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
-    ("Shrink", "shrink", {"bias": 0.0, "lambd": 0.5}),
     ("ThresholdedRelu", "thresholded_relu", {"alpha": 1.0}),
 )
 
@@ -330,6 +338,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("PRelu", _prelu, ignores=_LEGACY),
     row("Pow", _pow),
     row("Relu", _relu, ignores=_LEGACY),
+    row("Shrink", _shrink),
     row("Sum", _variadic("add"), ignores=_LEGACY),
     row("Swish", _swish),
     row("Where", _where),

@@ -11,14 +11,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import InputError, ModelError
 
 TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "O": TensorProto.STRING}
 RNG = np.random.default_rng(7)
 
 
 def single(
-    op: str, inputs: list[np.ndarray], outputs: int, **attributes: Any
+    op: str, inputs: list[np.ndarray], outputs: int, *, opset: int = 3, **attributes: Any
 ) -> onnx.ModelProto:
     names = [f"x{i}" for i in range(len(inputs))]
     results = [f"y{i}" for i in range(outputs)]
@@ -30,7 +30,7 @@ def single(
     graph = helper.make_graph(
         [node], op, infos, [onnx.ValueInfoProto(name=r) for r in results]
     )
-    imports = [helper.make_opsetid("", 19), helper.make_opsetid("ai.onnx.ml", 3)]
+    imports = [helper.make_opsetid("", 19), helper.make_opsetid("ai.onnx.ml", opset)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
@@ -84,7 +84,33 @@ def test_labels_are_looked_up_whatever_they_are() -> None:
     check("LabelEncoder", reals, keys_floats=[0.5, 2.0], values_int64s=[1, 2])
     check("OneHotEncoder", numbers, cats_int64s=[1, 2, 3])
     check("OneHotEncoder", words, cats_strings=["b", "a"])
+    for opset in (3, 4):  # where a NaN is no key, and where it is
+        for options in ({"values_strings": ["x", "y"]}, {"values_int64s": [1, 2]}):
+            check("LabelEncoder", reals, opset=opset, keys_floats=[2.0, np.nan], **options)
     check("CategoryMapper", words, cats_int64s=[1, 2], cats_strings=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("known", "other", "options"),
+    [
+        ([3, 1], 2, {"cats_int64s": [1, 2, 3][::2]}),
+        (["b", "a"], "c", {"cats_strings": ["b", "a"]}),
+    ],
+)
+def test_a_category_that_is_not_known_fails_the_call_where_the_model_says_so(
+    known: list[Any], other: Any, options: dict[str, Any]
+) -> None:
+    """As scikit-learn's encoder is exported whose unknown categories are an error, its default."""
+    kind = object if isinstance(other, str) else np.int64
+    rows = np.array([known, known[::-1]], kind)
+    check("OneHotEncoder", rows, zeros=0, **options)
+    check("OneHotEncoder", rows[:, 0], zeros=0, **options)
+    check("OneHotEncoder", rows[:0], zeros=0, **options)
+    strange = np.array([known, [known[0], other]], kind)
+    with pytest.raises(InputError, match="expected at most 0"):
+        backend.run_model(
+            single("OneHotEncoder", [strange], 1, zeros=0, **options), [strange]
+        )
 
 
 @pytest.mark.parametrize(

@@ -350,3 +350,15 @@ def test_deformable_convolutions_agree_with_their_oracle(
     more = {"groups": groups, "offset_groups": banks, **steps}
     (wanted,) = oracle([x, w, offsets, bias, mask], more)
     np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+def test_integers_are_shrunk_as_real_numbers_and_cut(dtype: type) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    x = np.array([[-3, -1, 0], [1, 2, 5]]).clip(np.iinfo(dtype).min).astype(dtype)
+    for options in ({"lambd": 1.0, "bias": 0.5}, {"bias": -1.75}, {}):
+        model = onnx_models.one_node("Shrink", [x], opset=9, **options)
+        model.graph.output[0].ClearField("type")
+        (wanted,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
+        (found,) = run_node("Shrink", [x], opset=9, **options)
+        np.testing.assert_array_equal(found, wanted)
