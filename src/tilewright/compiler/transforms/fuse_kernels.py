@@ -35,7 +35,7 @@ from tilewright.compiler.transforms.fusion_classes import (
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import has, operand
+from tilewright.compiler.transforms.matching import dim_groups, has, operand
 from tilewright.formats.executable import MAX_BINDINGS
 
 _OTHER_BINDINGS: Final = 16  # results, findings and scratch
@@ -367,7 +367,36 @@ class _Prologue:
             return self._row_reads(node, role)
         if role is Role.POINTWISE:
             return self._computed_once(node)
-        return not self._scatters_slices(node)
+        return not (self._scatters_slices(node) or self._interleaves_lanes(node, user))
+
+    def _interleaves_lanes(self, node: Node, view: Node) -> bool:
+        """Whether lanes along what `view` merges would pick elements one by one behind `node`, which keeps the last axis.
+
+        Phases of an image are put together row by row, which moves whole pieces; then the image is turned.
+        """
+        if not keeps_last_axis(node) or self.groups.role(view) is not Role.VIEW:
+            return False
+        return any(
+            moves_last_axis(turn) and self._merges_lanes(turn, view)
+            for turn in self.group.nodes
+        )
+
+    def _merges_lanes(self, turn: Node, view: Node) -> bool:
+        """Whether what `turn` makes the last axis is one that `view` merges, which it reads as it is or a part of it."""
+        order, value = permutation(turn), operand(turn)
+        while value.node in self.group.nodes and value.node is not view:
+            between = value.node
+            if self.groups.role(between) is Role.VIEW or permutation(between) is not None:
+                return False
+            value = operand(between)
+        if order is None or value.node is not view:
+            return False
+        shape = operand(view).type.shape
+        merged = dim_groups(shape, view.result.type.shape) or ()
+        return any(
+            order[-1] in axes and sum(shape[axis] != 1 for axis in parts) > 1
+            for parts, axes in merged
+        )
 
     def _scatters_slices(self, node: Node) -> bool:
         """Whether slices that data picks would no longer lie in one piece.

@@ -166,3 +166,30 @@ def test_a_transpose_stays_before_a_convolution_whose_lanes_are_channels() -> No
 def test_a_transpose_joins_a_convolution_that_reads_channels_in_all_lanes() -> None:
     text = CHANNELS_FIRST + f"%y: f32[1, 3, 3, 8] = contract(%t, %v) {IMAGE} return %y }}"
     assert kernels(text) == ["transpose+contract:conv"]
+
+
+# --- transposes behind them ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "parts"),
+    [
+        ("rows", ["transpose", "reshape", "transpose"]),
+        ("columns", ["transpose+reshape+transpose"]),
+    ],
+)
+def test_phases_are_put_together_before_the_image_is_turned(
+    last: str, parts: list[str]
+) -> None:
+    """Lanes along rows of which every other one comes from somewhere else would be picked one by one."""
+    perm, shape = {
+        "rows": ("0, 2, 3, 1", "N, 3, 8, 10"),
+        "columns": ("0, 1, 3, 2", "N, 10, 8, 3"),
+    }[last]
+    text = (
+        "graph @g<N: 1..>(%x: f32[N, 5, 2, 3, 8]) {"
+        " %p: f32[N, 2, 5, 3, 8] = transpose(%x) {perm = [0, 2, 1, 3, 4]}"
+        " %v: f32[N, 10, 3, 8] = reshape(%p) {shape = [N, 10, 3, 8]}"
+        f" %y: f32[{shape}] = transpose(%v) {{perm = [{perm}]}} return %y }}"
+    )
+    assert kernels(text) == parts
