@@ -227,7 +227,7 @@ class _Graph:
             _order(node) for node in _returned(graph_module)
         ]
         self._plain: bool = all(
-            isinstance(output.value, Ref) and order is None
+            isinstance(output.value, Ref) and order is None and not output.is_complex
             for output, order in zip(program.outputs, self._orders, strict=True)
         )
         self._to_tensor: Callable[[Any], Any] = border.load().from_numpy
@@ -239,6 +239,9 @@ class _Graph:
             i
             for i, entry in enumerate(program.inputs)
             if entry.role is Role.USER and entry.type is not None
+        )
+        self._parts: tuple[bool, ...] = tuple(
+            program.inputs[i].is_complex for i in self._picks
         )
         self._places: tuple[int, ...] = tuple(
             i for i, entry in enumerate(program.inputs) if entry.name in self._held
@@ -256,10 +259,14 @@ class _Graph:
         self._model: Model = compile_model(graph, **options)
         self._run: Callable[..., Any] = self._model.session.executor
         self._versions: list[int] = [tensor._version for tensor in self._watched]
-        self._wide: bool = any(
-            spec.dtype.name in ("bf16", "f8e4m3fn", "f8e5m2")
-            for spec in (*self._model.inputs, *self._model.outputs)
-        ) or any(entry.number is not None for entry in program.inputs)
+        self._wide: bool = (
+            any(self._parts)
+            or any(
+                spec.dtype.name in ("bf16", "f8e4m3fn", "f8e5m2")
+                for spec in (*self._model.inputs, *self._model.outputs)
+            )
+            or any(entry.number is not None for entry in program.inputs)
+        )
 
     def _refresh(self, arguments: Sequence[Any]) -> None:
         """Compile again if a weight was written to since, or another tensor stands in its place."""
@@ -298,7 +305,8 @@ class _Graph:
         kept = () if self._views is None else tuple(arguments)
         arguments.clear()
         if self._wide or any(value is None for value in given):
-            arrays = [_elements(value) for value in given]
+            pairs = zip(given, self._parts, strict=True)
+            arrays = [array for pair in pairs for array in _elements(*pair)]
         else:
             arrays = [value.detach().numpy() for value in given]
         results = self._run(*arrays)
@@ -315,16 +323,22 @@ class _Graph:
                 continue
             array = next(made)
             number = computed_number(output.value, array)
-            tensor = None if number is not None else border.to_tensor(array)
-            found.append(number if tensor is None else _laid_out(tensor, order))
+            if number is not None:
+                found.append(number)
+            elif output.is_complex:
+                found.append(_laid_out(border.of_parts(array, next(made)), order))
+            else:
+                found.append(_laid_out(border.to_tensor(array), order))
         return found
 
 
-def _elements(value: Any) -> Array:
-    """Of a tensor or a number; what torch orders effects by (a token) is None in calls, and a tensor without elements in graphs."""
+def _elements(value: Any, is_complex: bool) -> Sequence[Array]:
+    """Of a tensor, of its parts, or of a number; what torch orders effects by (a token) is None in calls, and a tensor without elements in graphs."""
+    if is_complex:
+        return border.to_parts(value)
     if isinstance(value, int):
-        return np.array(value, np.int64)
-    return np.empty(0, np.float32) if value is None else border.to_array(value)
+        return [np.array(value, np.int64)]
+    return [np.empty(0, np.float32) if value is None else border.to_array(value)]
 
 
 def _watchable(tensors: Any) -> tuple[Any, ...]:
@@ -381,14 +395,53 @@ def _partitioned(
         graph_module, _Supported(names), allows_single_node_partition=False
     )
     fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+    sizes = _numbers_of(fused)
     for node in list(fused.graph.nodes):
         if node.op == "call_module" and str(node.target).startswith("fused_"):
             part = fused.get_submodule(node.target)
+            _let_know(part, node, sizes)
             compiled = _part(part, node, held, options)
             if compiled is not None:
                 node.op, node.target = "call_function", compiled
     fused.recompile()
     return _boxed(fused.forward)
+
+
+def _numbers_of(graph_module: Any) -> dict[str, Any]:
+    """The arguments of a graph that are sizes, by the names of their symbols."""
+    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    held = [(node, node.meta.get("val")) for node in inputs]
+    return {
+        str(value.node.expr): node
+        for node, value in held
+        if border.is_instance(value, "SymInt")
+    }
+
+
+def _let_know(part: Any, node: Any, sizes: Mapping[str, Any]) -> None:
+    """Hand a part the sizes that the shapes in it follow from, where no shape that it is given says them by itself."""
+    nodes = list(part.graph.nodes)
+    values = [n.meta.get("val") for n in nodes]
+    expressions = {
+        size.node.expr
+        for value in values
+        for size in getattr(value, "shape", ())
+        if border.is_instance(size, "SymInt")
+    }
+    given = {
+        str(value.node.expr) for value in values if border.is_instance(value, "SymInt")
+    }
+    needed = {str(symbol) for found in expressions for symbol in found.free_symbols}
+    inputs = [inner for inner in nodes if inner.op == "placeholder"]
+    if not inputs:
+        return
+    placeholder = inputs[-1]
+    for name in sorted((needed - given) & set(sizes)):
+        with part.graph.inserting_after(placeholder):
+            placeholder = part.graph.placeholder(f"size_{name}")
+        placeholder.meta["val"] = sizes[name].meta["val"]
+        node.args = (*node.args, sizes[name])
+    part.recompile()
 
 
 def _part(

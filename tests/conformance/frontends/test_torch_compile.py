@@ -242,3 +242,52 @@ def test_other_parameters_in_place_of_the_old_ones_are_weights_too() -> None:
             module.load_state_dict(state, assign=True)
             for _ in range(2):
                 torch.testing.assert_close(compiled(x), module(x))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_of_transformers_are_compiled_whole(norm_first: bool) -> None:
+    layer = nn.TransformerEncoderLayer(
+        8, 2, 16, batch_first=True, norm_first=norm_first, activation="gelu"
+    )
+    module = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    compiled = torch.compile(module, backend=entry(), dynamic=True)
+    hidden = torch.tensor([[False, True, False, False], [False, False, False, True]])
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*run in eager mode.*")
+        for mask in (None, hidden):
+            x = torch.randn(2, 4, 8)
+            found = compiled(x, src_key_padding_mask=mask)
+            assert near(found, module(x, src_key_padding_mask=mask))
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("kind", ["keys", "places", "none"])
+def test_weights_of_attention_come_out_of_torchs_one_operator(
+    kind: str, averaged: bool
+) -> None:
+    module = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    keys = torch.tensor([[False, True, False], [True, True, True]])
+    places = torch.ones(3, 3, dtype=torch.bool).triu(1)
+    masks = {"keys": {"key_padding_mask": keys}, "places": {"attn_mask": places}}
+    named = {**masks.get(kind, {}), "average_attn_weights": averaged}
+    compiled, x = torch.compile(module, backend=entry()), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        for found, wanted in zip(
+            compiled(x, x, x, **named), module(x, x, x, **named), strict=True
+        ):
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+def test_parts_know_sizes_that_their_operands_do_not_say() -> None:
+    def cut(x: Any) -> Any:
+        y = (x * 2).flatten(1)[:, : x.shape[1] // 2 * (x.shape[2] // 4) + 1]
+        (more,) = torch._foreach_add([y], 1)
+        return more * x.shape[1] + y.sin()
+
+    compiled = torch.compile(cut, backend=entry(), dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for size in ((2, 4, 8), (2, 6, 12), (2, 4, 12)):
+            x = torch.randn(size)
+            torch.testing.assert_close(compiled(x), cut(x))
+    assert any("run in eager mode" in str(w.message) for w in caught)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import pytest
 
 import tilewright as tw
@@ -172,3 +175,56 @@ def test_angles_and_choices_of_complex_numbers(shape: tuple[int, ...]) -> None:
     found = evaluate(graph, [z.real.numpy(), z.imag.numpy()])
     for ours, theirs in zip(found, Parts()(z), strict=True):
         torch.testing.assert_close(torch.from_numpy(ours), theirs, equal_nan=True)
+
+
+class Moved(nn.Module):
+    """What moves elements moves both parts."""
+
+    def forward(self, z: Any, x: Any) -> Any:
+        turned = z.mT, z.mH, z.adjoint(), z.swapaxes(0, 1), z.movedim(0, -1)
+        parts = *z.chunk(2, 1), *z.tensor_split(2, 2), z.tril(), z.tile(2, 1, 1), z.ravel()
+        joined = torch.concat([z, x], 1), torch.concatenate([x, z], 1)
+        added = z[0].index_add(0, torch.tensor([1, 1]), z[1, :2]), z.cumsum(1)
+        return (
+            *turned,
+            *parts,
+            *joined,
+            *added,
+            z.unflatten(2, (2, 2)),
+            z.take(torch.tensor([3, -1])),
+        )
+
+
+def test_what_is_moved_and_turned_keeps_both_parts() -> None:
+    z, x = torch.randn(2, 3, 4, dtype=torch.complex64), torch.randn(2, 3, 4)
+    module = Moved().eval()
+    graph = load(Captured(module, args=(z, x))).graph
+    given = [z.real, z.imag, x]
+    found = iter(evaluate(graph, [part.contiguous().numpy() for part in given]))
+    for theirs in module(z, x):
+        for part in (theirs.real, theirs.imag):
+            torch.testing.assert_close(torch.from_numpy(next(found)), part)
+
+
+class Turning(nn.Module):
+    """Complex numbers as an argument, a buffer and results, one of them a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+    def forward(self, z: Any) -> Any:
+        found = z * self.turns
+        return found, found.t(), z.conj(), found.abs(), torch.view_as_real(found)
+
+
+def test_graphs_of_torch_take_and_give_complex_numbers() -> None:
+    module = Turning().eval()
+    compiled = torch.compile(module, backend="tilewright")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*run in eager mode.*")
+        for rows in (3, 5):
+            z = torch.randn(rows, 4, dtype=torch.complex64)
+            for found, wanted in zip(compiled(z), module(z), strict=True):
+                torch.testing.assert_close(found, wanted)
+                assert found.stride() == wanted.stride()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -149,3 +152,78 @@ def test_torch_rolls_by_a_number_of_data() -> None:
     compiled = tw.compile(Rolled().eval(), args=(x, torch.tensor(3)))
     for n in (3, 0, -1, 30, 10_000):
         torch.testing.assert_close(compiled(x, torch.tensor(n)), torch.roll(x, n, 0))
+
+
+def _rows_of(x: Any, index: Any) -> Any:
+    return index[:, None].expand(index.shape[0], x.shape[1])
+
+
+WITHIN: dict[str, Any] = {
+    "bincount": lambda x, i: torch.bincount(i, minlength=x.shape[0]),
+    "cross_entropy": lambda x, i: nn.functional.cross_entropy(x.t()[:3], i),
+    "embedding": lambda x, i: nn.functional.embedding(i, x),
+    "embedding_bag": lambda x, i: nn.functional.embedding_bag(i[None], x),
+    "gather": lambda x, i: x.gather(0, _rows_of(x, i)),
+    "index_add": lambda x, i: x.index_add(0, i, x[:3]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:3]),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "one_hot": lambda x, i: nn.functional.one_hot(i, x.shape[0]),
+    "scatter": lambda x, i: x.scatter(0, _rows_of(x, i), 1.0),
+    "scatter_add": lambda x, i: (x > 0).long().scatter_add(0, _rows_of(x, i), x[:3].long()),
+    "scatter_flags": lambda x, i: (x > 0).scatter(0, _rows_of(x, i), True),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, _rows_of(x, i), x[:3], "mean"),
+}
+FROM_THE_END: dict[str, Any] = {
+    "index": lambda x, i: x[i],
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "index_put": lambda x, i: x.index_put((i,), torch.ones(())),
+    "put": lambda x, i: x.put(i, torch.ones(3)),
+    "take": lambda x, i: x.take(i),
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, _rows_of(x, i), 0),
+}
+
+
+def _place(name: str, places: list[int]) -> tuple[Any, Any]:
+    """What a call gives, and what torch does."""
+    function = (WITHIN | FROM_THE_END)[name]
+    x = torch.arange(20.0).reshape(5, 4) - 9
+
+    class Placing(nn.Module):
+        def forward(self, x: Any, i: Any) -> Any:
+            return function(x, i)
+
+    made = load(Captured(Placing().eval(), args=(x, torch.tensor([0, 1, 2]))))
+    assert made.calling is not None
+    call = (x, torch.tensor(places))
+
+    def run(arrays: Any) -> Any:
+        return evaluate(made.graph, [np.array(array, order="C") for array in arrays])
+
+    return made.calling(run, call, {}), function(*call)
+
+
+@pytest.mark.parametrize("name", [*WITHIN, *FROM_THE_END])
+def test_places_that_are_there_are_read_and_written(name: str) -> None:
+    torch.testing.assert_close(*_place(name, [3, 0, 2]))
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_a_negative_place_fails_the_call_where_torch_raises(name: str) -> None:
+    with pytest.raises(tw.InputError, match="index -1 is out of range"):
+        _place(name, [0, -1, 2])
+
+
+@pytest.mark.parametrize("name", FROM_THE_END)
+def test_a_negative_place_counts_from_the_end_where_torch_lets_it(name: str) -> None:
+    torch.testing.assert_close(*_place(name, [0, -1, -2]))
+
+
+@pytest.mark.parametrize("place", [-1, 5])
+def test_machine_code_looks_for_negative_places(place: int) -> None:
+    x, module = torch.randn(5, 4), nn.Embedding(5, 4).eval()
+    with torch.no_grad():
+        module.weight.copy_(x)
+        model = tw.compile(module, args=(torch.tensor([0, 1, 2]),))
+        torch.testing.assert_close(model(torch.tensor([4, 0, 3])), x[[4, 0, 3]])
+    with pytest.raises(tw.InputError, match=r"out of range .* expected 0 \.\. 4"):
+        model(torch.tensor([0, place, 3]))

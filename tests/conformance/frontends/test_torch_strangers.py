@@ -456,3 +456,28 @@ def test_numbers_and_truths_of_sizes_are_results() -> None:
         for flags in ([True, False, True, True], [False] * 5, [True, True])
     ]
     same(numbers, calls, ({0: Dim("n")}, {0: Dim("n")}))
+
+
+def test_masks_of_transformers_are_applied_as_they_are_given() -> None:
+    module = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+
+    def both(x: Any, y: Any) -> Any:
+        mask = module.generate_square_subsequent_mask(y.shape[1])
+        return module(x, y, tgt_mask=mask), module(x, y, tgt_mask=torch.zeros_like(mask))
+
+    size = [Dim("b", min=2, max=8), Dim("t", min=2, max=8), Dim("u", min=2, max=8)]
+    dynamic = ({0: size[0], 1: size[1]}, {0: size[0], 1: size[2]})
+    calls = [
+        (torch.randn(b, t, 8), torch.randn(b, u, 8)) for b, t, u in ((2, 5, 3), (3, 4, 6))
+    ]
+    same(both, calls, dynamic)
+
+
+def test_places_are_as_far_apart_as_a_size_that_calls_decide() -> None:
+    def begins(x: Any) -> Any:
+        count, length = x.shape
+        ends = torch.arange(length, count * length + 1, length)
+        return torch.arange(0, count * length, length), ends * 0.5
+
+    calls = [(torch.randn(n, m),) for n, m in ((3, 5), (4, 2), (2, 9))]
+    same(begins, calls, ({0: Dim.AUTO, 1: Dim.AUTO},))

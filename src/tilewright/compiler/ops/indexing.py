@@ -1,12 +1,13 @@
 """Ops that read where data says: gather, one-hot, nonzero.
 
-Indices below zero count from the end; in kernels every index is clamped into its range, so that
-none reads foreign memory.  The rows say what that range is (`indices`): oracles raise outside of
+Indices below zero count from the end, unless a row's attribute `from_end` says that they are out of range; in kernels
+every index is clamped into its range, so that none reads foreign memory.  The rows say what that range is (`indices`): oracles raise outside of
 it, and a run reports what its kernels clamped (`out_of_range`).  What writes there: `scatter`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -54,6 +55,10 @@ def from_front(indices: np.ndarray, extent: int) -> np.ndarray:
     return np.where(indices < 0, indices + extent, indices)
 
 
+FROM_END: Final = attr("from_end", "bool", default=True)
+"""Whether a negative place counts from the end, as in ONNX; else it is out of range."""
+
+
 def _place_on(x: TensorType, axis: int, column: int | None = None) -> IndexRange:
     """Operand 1 holds places on one axis of x, as ONNX counts them: from either end."""
     size = x.shape[axis]
@@ -63,7 +68,8 @@ def _place_on(x: TensorType, axis: int, column: int | None = None) -> IndexRange
 def along_axis(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
     """Operand 1 holds places on the axis that the attribute `axis` says."""
     x = need(types, 0)
-    return (_place_on(x, normal_axis(cast("int", attributes["axis"]), x.rank)),)
+    place = _place_on(x, normal_axis(cast("int", attributes["axis"]), x.rank))
+    return (place if attributes[FROM_END.name] else replace(place, low=0),)
 
 
 def index_tuples(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
@@ -188,9 +194,9 @@ def _gather_body(
 
 
 def _gather_oracle(
-    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool
+    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool, from_end: bool
 ) -> np.ndarray:
-    del in_range
+    del in_range, from_end
     return np.take(x, from_front(indices, x.shape[axis]), axis)
 
 
@@ -199,7 +205,7 @@ gather: Final = declare(
     contents=contents.gathered,
     summary="Slices of x along `axis` at the given indices",
     operands=(operand("x", ALL), operand("indices", _INDEX)),
-    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False)),
+    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False), FROM_END),
     infer=_gather_infer,
     evaluate=_gather_oracle,
     body=_gather_body,
@@ -214,6 +220,7 @@ gather: Final = declare(
         "[3,7,2] []:index(7); axis=1",
         "[2,3,5] [4]:index(3); axis=1",
         "[3,7] [4]:=0,6,3,3; axis=1 in_range=True",
+        "[3,7] [4]:=0,6,3,3; axis=1 from_end=False",
         "[5] [3]:index(5); axis=-1",
         "[4,2] [0]:index(1)",
     ),
@@ -237,9 +244,9 @@ def element_places(x: np.ndarray, indices: np.ndarray, axis: int) -> tuple[np.nd
 
 
 def _gather_elements_oracle(
-    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool
+    x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool, from_end: bool
 ) -> np.ndarray:
-    del in_range
+    del in_range, from_end
     return x[element_places(x, indices, normal_axis(axis, x.ndim))]
 
 
@@ -257,7 +264,7 @@ gather_elements: Final = declare(
     name="gather_elements",
     summary="Every element of x at its own position along `axis`",
     operands=(operand("x", ALL), operand("indices", _INDEX)),
-    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False)),
+    attributes=(attr("axis", "int", 0), attr("in_range", "bool", default=False), FROM_END),
     infer=_elements_infer,
     evaluate=_gather_elements_oracle,
     body=_gather_elements_body,
@@ -268,6 +275,7 @@ gather_elements: Final = declare(
     cases=(
         "[3,5] [3,4]:index(5); axis=1",
         "[4,3] [2,3]:index(4); axis=0",
+        "[3] [2]:=2,0; from_end=False",
         "[5] [0]:index(1)",
     ),
     source="ONNX GatherElements, opset 13",

@@ -42,6 +42,7 @@ from tilewright.compiler.ops.declaration import (
     operand,
 )
 from tilewright.compiler.ops.indexing import (
+    FROM_END,
     along_axis,
     element_places,
     from_front,
@@ -180,10 +181,11 @@ def _elements_oracle(
     *,
     axis: int,
     reduction: str,
+    from_end: bool = True,
     drops: bool = False,
     in_place: bool = False,
 ) -> np.ndarray:
-    del in_place
+    del in_place, from_end
     axis = normal_axis(axis, x.ndim)
     kept = _kept(indices[..., None], (x.shape[axis],), drops=drops)
     places = element_places(x, np.where(kept, indices, 0), axis)
@@ -212,6 +214,7 @@ scatter_elements: Final = declare(
     attributes=(
         attr("axis", "int", 0),
         attr("reduction", "string", "none"),
+        FROM_END,
         _MAY_DROP,
         _MAY_BE_IN_PLACE,
     ),
@@ -222,6 +225,7 @@ scatter_elements: Final = declare(
     cases=(
         "[3,5] [2,5]:index(3) [2,5]; axis=0",
         "[3] [3]:=0,0,2 [3]; reduction=add",
+        "[3] [2]:=0,2 [2]; from_end=False",
         "f32[3,7] [3,9]:index(7) [3,9]; axis=1 reduction=add",
         "f32[2,5,17] [2,6,17]:index(5) [2,6,17]; axis=1 reduction=mul",
         "[4,19] [9,18]:index(4) [9,18]; axis=0 reduction=max",

@@ -286,7 +286,7 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
         return None
     axis = number(node, "axis") % x.type.rank
     place: Dim = int(index.reshape(())[()])
-    if isinstance(place, int) and place < 0:
+    if isinstance(place, int) and place < 0 and node.attributes.get("from_end", True):
         place = x.type.shape[axis] + place
     if not (is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place)):
         return None  # a slice looks at nothing; a gather is checked

@@ -6,7 +6,12 @@ from fakes.graphs import assert_becomes, parse, run
 from tilewright.base.errors import ModelError
 from tilewright.compiler.ops.declaration import OpDecl
 from tilewright.compiler.passes import run_passes
-from tilewright.compiler.transforms import EliminateCommon, EliminateDead, GuardIndices
+from tilewright.compiler.transforms import (
+    EliminateCommon,
+    EliminateDead,
+    GuardIndices,
+    Simplify,
+)
 
 G = [GuardIndices()]
 HEAD = "graph @g(%t: f32[5, 3], %i: i64[4])"
@@ -123,3 +128,26 @@ def test_only_constants_are_checked_where_calls_are_not_to_be():
 def test_no_index_is_nothing_to_look_at():
     text = "graph @g(%t: f32[5, 3], %i: i64[0]) { %y: f32[0, 3] = gather(%t, %i) {axis = 0} return %y }"
     assert_becomes(G, text, text)
+
+
+@pytest.mark.parametrize(
+    ("op", "more"), [("gather_elements", ""), ("scatter_elements", ", %u")]
+)
+def test_places_that_do_not_count_from_the_end_begin_at_0(op, more):
+    graph = parse(
+        "graph @g(%t: f32[5], %i: i64[4], %u: f32[4]) {"
+        f" %y: f32[{5 if more else 4}] = {op}(%t, %i{more}) {{axis = 0, from_end = false}}"
+        " return %y }"
+    )
+    run_passes(graph, G)
+    assert [n.attributes["low"] for n in graph if n.op == "out_of_range"] == [(0,)]
+
+
+def test_a_known_place_before_the_first_is_refused_where_none_counts_from_the_end():
+    text = (
+        "graph @g(%t: f32[5, 3]) {{ %i: i64[1] = constant() {{value = i64[1] [-1]}}"
+        " %y: f32[1, 3] = gather(%t, %i) {{axis = 0{}}} return %y }}"
+    )
+    run_passes(parse(text.format("")), G)
+    with pytest.raises(ModelError, match="index -1 is out of range"):
+        run_passes(parse(text.format(", from_end = false")), [Simplify(), *G])

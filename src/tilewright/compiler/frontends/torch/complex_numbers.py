@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import tilewright.compiler.frontends.torch.movement as movement
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -60,6 +61,15 @@ def _convert(call: Call) -> Held:
 def _conjugate(call: Call) -> Complex:
     pair = _pair(call)
     return Complex(pair.real, call.op("neg", pair.imaginary))
+
+
+def _turned_over(call: Call) -> Complex:
+    """The conjugates of transposed matrices."""
+    pair = _conjugate(call)
+    axes = [*range(len(call.shape()))]
+    axes[-2:] = reversed(axes[-2:])
+    parts = (pair.real, pair.imaginary)
+    return Complex(*(call.maker.transpose(part, axes) for part in parts))
 
 
 def _of_parts(call: Call) -> Complex:
@@ -322,14 +332,14 @@ def _eigenvalues(call: Call) -> Sequence[Complex]:
 
 _ROWS: Final[dict[str, Build]] = {
     "_to_copy": _convert, "_conj": _conjugate, "conj_physical": _conjugate,
-    "_conj_physical": _conjugate, "complex": _of_parts, "polar": _polar,
+    "_conj_physical": _conjugate, "adjoint": _turned_over, "mH": _turned_over, "complex": _of_parts, "polar": _polar,
     "view_as_complex": _of_pairs, "view_as_real": _pairs, "view_as_real_copy": _pairs,
     "real": _real, "imag": _imaginary, "abs": _size, "add.Tensor": _sum("add"),
     "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
     "rsub.Scalar": _sum("sub", turned=True), "mul.Tensor": _product, "mul.Scalar": _product,
     "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
     "exp": _exponential, "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"),
-    "bmm": _matrix_product("mat2"), "cat": _joined("dim"), "stack": _joined("dim", stacked=True),
+    "bmm": _matrix_product("mat2"), **dict.fromkeys(("cat", "concat", "concatenate"), _joined("dim")), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
     "linalg_eig": _eigenvalues, "angle": _angle, "copy": _copied, "where.self": _chosen,
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _filled(0)),
@@ -337,11 +347,9 @@ _ROWS: Final[dict[str, Build]] = {
     **dict.fromkeys(("full", "full_like", "new_full"), _filled()),
 }  # fmt: skip
 _BY_PARTS: Final = (
-    "_unsafe_view", "alias", "clone", "constant_pad_nd", "contiguous", "detach", "diagonal", "expand", "flatten.using_ints",
-    "empty.memory_format", "empty_like", "flip", "gather", "index.Tensor", "index_put", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "narrow", "permute",
-    "repeat", "reshape", "resolve_conj", "resolve_neg", "roll", "select.int", "select_scatter", "slice.Tensor", "slice_scatter", "split.Tensor",
-    "split_with_sizes", "squeeze", "squeeze.dim", "squeeze.dims", "sum", "sum.dim_IntList", "t",
-    "transpose.int", "unbind.int", "unfold", "unsqueeze", "view",
+    "alias", "clone", "contiguous", "cumsum", "detach", "empty.memory_format", "empty_like", "gather", "index.Tensor", "index_add",
+    "index_copy", "index_put", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "resolve_conj", "resolve_neg", "scatter.src",
+    "scatter_add", "select_scatter", "slice_scatter", "sum", "sum.dim_IntList", "take",
 )  # fmt: skip
 
 
@@ -351,7 +359,10 @@ def _full(name: str) -> str:
 
 ROWS: Final = {_full(name): build for name, build in _ROWS.items()}
 """By the names of overloads."""
-_ALIKE: Final = frozenset(map(_full, _BY_PARTS))
+# What moves elements moves both parts; where several tensors become one, some of them may be real.
+_ALIKE: Final = (
+    frozenset(map(_full, _BY_PARTS)) | {name for row in movement.ROWS for name in row.names}
+) - frozenset(ROWS)
 
 
 def is_by_parts(operation: Operation) -> bool:

@@ -112,7 +112,7 @@ def _bin_counts(call: Call) -> Tensor:
         weights = e.full(1, dtypes.i64, x.shape)
     room = e.full(0, call.dtype(), (size,))
     added = e.cast(weights, call.dtype())
-    return e.op("scatter_elements", room, x, added, axis=0, reduction="add")
+    return e.op("scatter_elements", room, x, added, axis=0, reduction="add", from_end=False)
 
 
 # --- distinct elements --------------------------------------------------------------------------

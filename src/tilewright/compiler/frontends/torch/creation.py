@@ -55,16 +55,18 @@ def _arange(call: Call) -> Tensor:
     given = [call.argument(name) for name in ("start", "end", "step")]
     start = 0 if given[0] is None else given[0]
     step = 1 if given[2] is None else given[2]
-    if isinstance(step, Expr) or not isinstance(step, int | float):
-        raise UnsupportedError("a step that a call decides is not supported")
+    if not isinstance(step, int | float | Expr):
+        raise UnsupportedError("a step that data or a quotient decides is not supported")
     if dtype.is_integer:
-        # Torch converts both before it counts; a start that a call decides is a size, which is whole.
-        step = int(step)
+        # Torch converts both before it counts; what a call decides is a size, which is whole.
+        step = step if isinstance(step, Expr) else int(step)
         start = int(start) if isinstance(start, int | float) else start
     is_whole = not any(isinstance(number, float) for number in (start, step))
     wide = dtypes.i64 if is_whole else dtypes.f64
     places = e.cast(e.iota(shape, 0), wide)
-    if step != 1:
+    if isinstance(step, Expr):
+        places = e.op("mul", places, call.operand("step", wide))
+    elif step != 1:
         places = e.op("mul", places, e.scalar(step, wide))
     if start != 0:
         whole = isinstance(start, int | float)

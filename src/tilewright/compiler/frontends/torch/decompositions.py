@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.decomposed_attention import OWN as ATTENTION
 from tilewright.compiler.frontends.torch.decomposed_counts import OWN as COUNTS
 from tilewright.compiler.frontends.torch.decomposed_equations import OWN as EQUATIONS
 from tilewright.compiler.frontends.torch.decomposed_gradients import OWN as GRADIENTS
@@ -185,7 +186,7 @@ def _embedding_bags(  # noqa: PLR0913 - the schema has that many
     target = bag if padding_idx < 0 else torch.where(indices == padding_idx, bags, bag)
     ones = torch.ones_like(target)
     sizes = target.new_zeros((bags + 1,)).index_add(0, target, ones)[:bags]
-    rows = weight[indices]
+    rows = weight.index_select(0, indices)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     held = rows.float() if rows.dtype.itemsize == 2 else rows
@@ -396,6 +397,7 @@ def _in_chunks(
 
 
 _OWN: Final[dict[str, Decomposition]] = {
+    **ATTENTION,
     **COUNTS,
     **EQUATIONS,
     **GRADIENTS,

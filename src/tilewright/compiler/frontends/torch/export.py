@@ -17,6 +17,7 @@ import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
+from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels
 from tilewright.compiler.frontends.torch.hoist import hoisted
@@ -176,7 +177,10 @@ def _traced(captured: Captured, *, strict: bool, checks: bool = False) -> Any:
         args = (args,)
     # Dynamo looks into functions by itself.
     functions = contextlib.nullcontext() if strict else traceable_functions()
-    with torch.no_grad(), whole_recurrences(), moves_that_change(), functions:
+    untouched = (whole_recurrences(), moves_that_change(), masks_as_given())
+    with contextlib.ExitStack() as kept, torch.no_grad(), functions:
+        for context in untouched:
+            kept.enter_context(context)
         return torch.export.export(
             captured.model,
             tuple(args or ()),

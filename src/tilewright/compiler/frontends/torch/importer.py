@@ -95,7 +95,8 @@ class Importer:
                 entry.name: entry.type.shape
                 for entry in program.inputs
                 if entry.type is not None and entry.role is not Role.WEIGHT
-            }
+            },
+            [entry.number for entry in program.inputs if entry.number is not None],
         )
         self._bound: set[Dim] = set()
         # The symbols of numbers that need not be sizes, in regions that are closed, too.
@@ -184,7 +185,8 @@ class Importer:
         """Let inputs have the shapes that operators know them by, where calls see others."""
         self.maker.location = Location(self.file, "sizes of the inputs")
         self._sizes.bind(self.maker)
-        for entry in self.program.inputs:
+        # Numbers first: the sizes of an axis may follow from them.
+        for entry in sorted(self.program.inputs, key=lambda entry: entry.number is None):
             held = self._values.get(entry.name)
             if not isinstance(held, Tensor) or entry.type is None:
                 continue

@@ -1,6 +1,7 @@
 """Rows that read and write elements at places that are data.
 
-Negative places count from the end.  What a mask picks has a size that depends on data; it is refused.
+Where torch lets negative places count from the end (`x[index]`, `take`, `put`, `index_fill`) they do; elsewhere they are out
+of range.  What a mask picks has a size that depends on data; it is refused.
 
 Source: the operators of ATen by name.
 """
@@ -45,7 +46,7 @@ def _places(e: NodeMaker, x: Tensor) -> Tensor:
 def _embedding(call: Call) -> Tensor:
     indices = _places(call.maker, call.tensor("indices"))
     call.argument("padding_idx")
-    return call.op("gather", call.tensor("weight"), indices, axis=0)
+    return call.op("gather", call.tensor("weight"), indices, axis=0, from_end=False)
 
 
 def _index_select(call: Call) -> Tensor:
@@ -56,7 +57,7 @@ def _index_select(call: Call) -> Tensor:
         return e.reshape(x, call.shape())
     axis = axis_of(call, x.rank)
     index = e.reshape(index, (call.shape()[axis],))
-    return e.op("gather", x, index, axis=axis)
+    return e.op("gather", x, index, axis=axis, from_end=False)
 
 
 def _gather(call: Call) -> Tensor:
@@ -67,7 +68,8 @@ def _gather(call: Call) -> Tensor:
     axis = axis_of(call, x.rank)
     if any(size == 0 for size in index.shape):
         return e.full(0, x.dtype, call.shape())
-    return e.op("gather_elements", _cropped(e, x, index.shape, axis), index, axis=axis)
+    x = _cropped(e, x, index.shape, axis)
+    return e.op("gather_elements", x, index, axis=axis, from_end=False)
 
 
 def _cropped(e: NodeMaker, x: Tensor, shape: Sequence[Dim], but: int | None) -> Tensor:
@@ -311,7 +313,14 @@ def _neutral(call: Call, dtype: DType, combine: str) -> Tensor:
 
 
 def _scattered(
-    call: Call, x: Tensor, index: Tensor, update: Tensor, axis: int, combine: str
+    call: Call,
+    x: Tensor,
+    index: Tensor,
+    update: Tensor,
+    axis: int,
+    combine: str,
+    *,
+    from_end: bool = False,
 ) -> Tensor:
     e = call.maker
     if any(size == 0 for size in index.shape):
@@ -323,9 +332,19 @@ def _scattered(
     update = _cropped(e, update, index.shape, None)
     if x.dtype.is_bool and combine == "none":
         bits = [e.cast(t, dtypes.u8) for t in (x, update)]
-        found = e.op("scatter_elements", bits[0], index, bits[1], axis=axis)
+        found = e.op(
+            "scatter_elements", bits[0], index, bits[1], axis=axis, from_end=from_end
+        )
         return e.cast(found, dtypes.bool_)
-    return e.op("scatter_elements", x, index, update, axis=axis, reduction=combine)
+    return e.op(
+        "scatter_elements",
+        x,
+        index,
+        update,
+        axis=axis,
+        reduction=combine,
+        from_end=from_end,
+    )
 
 
 def _index_write(reduction: str) -> Build:
@@ -374,7 +393,7 @@ def _index_fill(call: Call) -> Tensor:
         return x
     place = e.broadcast_to(place, wanted)
     update = e.broadcast_to(e.reshape(value, ()), wanted)
-    return _scattered(call, x, place, update, axis, "none")
+    return _scattered(call, x, place, update, axis, "none", from_end=True)
 
 
 def _slice_scatter(call: Call) -> Tensor:
@@ -438,7 +457,10 @@ def _one_hot(call: Call) -> Tensor:
     if count < 0:
         raise UnsupportedError("a number of classes that the data says is not supported")
     values = e.iota((2,), 0)
-    return e.op("one_hot", call.tensor(), values, depth=(count,), axis=-1)
+    # A class that there is not is out of range, which `one_hot` by itself leaves without a one.
+    classes = _places(e, call.tensor())
+    classes = e.op("gather", e.iota((count,), 0), classes, axis=0, from_end=False)
+    return e.op("one_hot", classes, values, depth=(count,), axis=-1)
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -25,9 +25,12 @@ class InputSizes:
 
     Args:
         shapes: of all inputs, by name.
+        numbers: the inputs that are sizes; an axis may follow from these in any way.
     """
 
-    def __init__(self, shapes: Mapping[str, Sequence[Dim]]) -> None:
+    def __init__(
+        self, shapes: Mapping[str, Sequence[Dim]], numbers: Iterable[Dim] = ()
+    ) -> None:
         bare = {name for shape in shapes.values() for dim in shape for name in _bare(dim)}
         self._known: set[str] = bare  # names of sizes that something says already
         taken = {
@@ -36,6 +39,7 @@ class InputSizes:
             for dim in shape
             for s in symbolic.symbols(dim)
         }
+        given = {s.name for number in numbers for s in symbolic.symbols(number)}
         self._own: dict[tuple[str, int], Dim] = {}
         self._solved: dict[Dim, Dim] = {}
         for name, shape in shapes.items():
@@ -48,6 +52,8 @@ class InputSizes:
                     size = symbolic.floordiv(own - rest, factor)
                     self._solved[Expr.of_atom(unknown[0])] = size
                     bare.add(unknown[0].name)
+                elif unknown and {s.name for s in unknown} <= given:
+                    self._own[name, axis] = _symbol(_free(f"{name}_{axis}", taken), dim)
 
     def declared(self, name: str, type_: TensorType) -> TensorType:
         """The type of an input as a call has to see it."""

@@ -518,10 +518,7 @@ def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Pro
     )
     inputs += reader.constants()
     complexes = reader.complex_values()
-    outputs = tuple(
-        Output(Opaque("complex results are not supported") if _in(v, complexes) else v)
-        for v in reader.returned()
-    )
+    outputs = tuple(Output(v, is_complex=_in(v, complexes)) for v in reader.returned())
     operations = reader.operations()
     return Program(
         name, inputs, operations, outputs, (), (), sizes.symbols, rounded=sizes.rounded
@@ -550,10 +547,11 @@ def _traced_input(
         return Input(node.name, Role.USER, None, None, error.message)
     if border.is_instance(node.meta.get("val"), "SymInt"):
         return _number_input(reader, node)
-    if is_complex(node.meta.get("val")):
-        return Input(node.name, Role.USER, None, None, "complex numbers are not supported")
+    of_parts = is_complex(node.meta.get("val"))
     if weight is None or type_ is None:
-        return Input(node.name, Role.USER, type_)
+        return Input(node.name, Role.USER, type_, is_complex=of_parts)
     if id(weight) not in arrays:
         arrays[id(weight)] = border.to_array(weight)
-    return Input(node.name, Role.WEIGHT, type_, arrays[id(weight)], target=node.name)
+    return Input(
+        node.name, Role.WEIGHT, type_, arrays[id(weight)], target=node.name, is_complex=of_parts
+    )  # fmt: skip
