@@ -322,6 +322,25 @@ def test_a_guard_makes_no_digit_of_a_sum_that_the_other_index_lacks() -> None:
     assert not distinct(read, write, [loop.var])
 
 
+@pytest.mark.parametrize(
+    ("limit", "apart"), [(7, True), (8, True), (9, False), (12, False)]
+)
+def test_a_guard_makes_a_digit_of_what_stays_below_the_next_factor(
+    limit: int, apart: bool
+) -> None:
+    """`if 4 * p + lane < limit: y[8 * g + 4 * p + lane] = 1`, where `p` and `lane` alone reach 11."""
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (100,))
+    with b.nest((3, 3, 4), ("g", "p", "lane")) as (g, p, lane):
+        digit = 4 * p + lane
+        with b.when(b.lt(b.index(digit), limit)):
+            b.store(y, (8 * g + digit,), 1)
+    kernel = b.build()
+    (write,) = (a for a in accesses(find(kernel, "lane").body) if a.write)
+    shared = [find(kernel, name).var for name in ("g", "p", "lane")]
+    assert distinct(write, write, shared) is apart
+
+
 def test_within_takes_a_variable_that_is_subtracted_at_its_first_iteration() -> None:
     body = For(Symbol("i", 0, 2), 3, ())
     offset = 10 - Expr.of_atom(body.var)

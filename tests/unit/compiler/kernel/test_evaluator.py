@@ -107,6 +107,17 @@ def test_lanes_that_run_backwards_are_before_the_first_one(beside: int, apart: b
     np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize(
+    ("step", "apart"), [(1, True), (2, False), (3, False), (-1, True), (-2, False)]
+)
+def test_inner_loops_reach_as_far_as_their_steps(step: int, apart: bool):
+    """Elements 4 i + 8 and each `step` from there on, three of them."""
+    y = Buffer("y", f32, (24,))
+    (s, i), (t, j) = var("i", 3), var("j", 3)
+    body = For(s, 3, (For(t, 3, (Store(y, (i * 4 + j * step + 8,), e.const(1.0, f32)),)),))
+    assert is_independent(body) is apart
+
+
 def test_a_store_through_a_loaded_index_is_not_independent():
     x, y = Buffer("x", i64, (4,)), Buffer("y", i64, (4,))
     s, i = var("i", 4)

@@ -53,6 +53,17 @@ def test_the_best_are_picked_in_order_from_any_block(count: int) -> None:
     assert pick(apart(count), scores, 9, 1) == order[:1]
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_boxes_overlap_whatever_an_image_measures(scale: float) -> None:
+    """Corners may be parts of an image's size: the areas are below 1."""
+    boxes = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 0.9, 1, 1.9]], np.float32)
+    assert pick(boxes * np.float32(scale), np.array([3, 2, 1], np.float32), 3, 3) == [
+        0,
+        2,
+        -1,
+    ]
+
+
 def test_equal_scores_keep_their_order_across_blocks() -> None:
     count = 2 * _PASSED_OVER + 3
     picked = pick(apart(count), np.ones(count, np.float32), 2, 3)

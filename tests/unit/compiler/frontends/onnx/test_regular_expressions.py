@@ -162,3 +162,22 @@ def test_what_re2_refuses_is_refused_in_words(pattern: str, message: str) -> Non
 def test_what_is_not_supported_is_said(pattern: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         regular_expression(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "of_lines"),
+    [("a.b", False), ("(?s)a.b", True), ("(?s:a.)b", True), ("(?s:a).b", False), ("(?s)(?-s:a.b)", False)],
+)  # fmt: skip
+def test_a_dot_takes_the_end_of_a_line_only_where_the_pattern_says(
+    pattern: str, of_lines: bool
+) -> None:
+    texts = ["axb", "a\nb", "ab"]
+    found = regular_expression(pattern)
+    assert [found.matches(text) for text in texts] == [True, of_lines, False]
+    assert expected(pattern, texts) == [True, of_lines, False]
+
+
+def test_groups_stand_inside_one_another_a_hundred_deep() -> None:
+    assert regular_expression("(" * 100 + "a" + ")" * 100).matches("a")
+    with pytest.raises(UnsupportedError, match="more than 100 groups"):
+        regular_expression("(" * 101 + "a" + ")" * 101)
