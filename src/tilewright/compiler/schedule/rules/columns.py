@@ -19,7 +19,13 @@ from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
-from tilewright.compiler.kernel.rewrite import dim_symbols, loads, loops, stores
+from tilewright.compiler.kernel.rewrite import (
+    dim_symbols,
+    expression_symbols,
+    loads,
+    loops,
+    stores,
+)
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -186,10 +192,17 @@ class ColumnsSite:
         return _window(self.inner) <= _WINDOW_LIMIT or slides
 
     def _vectors(self) -> int:
-        """Where some lanes may be outside, one: as little as possible is done under masks."""
-        known = isinstance(self.inner.extent, int)
-        near = 2 if known and not self._has_interior(Columns()) else 1
+        """Where some lanes may be outside and others not, one: as little as possible is done under masks."""
+        near = 1 if self._masks_lanes() else 2
         return min(near if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+
+    def _masks_lanes(self) -> bool:
+        """Whether tiles at an end have lanes of which some are left out."""
+        lane = self.names[-1]
+        masks = [v.mask for v in loads(self.inner.body) if v.mask is not None]
+        apart = any(s.name == lane for mask in masks for s in expression_symbols(mask))
+        known = isinstance(self.inner.extent, int)
+        return not known or (apart and self._has_interior(Columns()))
 
     def _vectors_of_passes(self) -> int:
         """Cheap passes wait for one sum after the other, and read whole lines: as many side by side as registers hold."""

@@ -22,6 +22,7 @@ from tilewright.compiler.schedule.rules.columns import _slides
 from tilewright.compiler.schedule.rules.structure import short_axis
 
 V4 = MachineModel.of(Target.level("v4"))
+V3 = MachineModel.of(Target.level("v3"))
 LAST = {"epsilon": 1e-5, "layout": "NHWC"}
 
 
@@ -176,3 +177,25 @@ def test_passes_of_many_steps_keep_to_one_vector() -> None:
     changed = schedule(kernel, MachineModel.of(Target.level("v3")))
     assert_same(kernel, changed)
     assert {x.extent for x in loops(changed.body) if x.kind is LoopKind.VECTOR} == {8}
+
+
+# --- windows with a border ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "decided"),
+    [
+        ("NCHW", (1, 2, 40, 56), "vectors=1 places=no interior=yes"),
+        ("NCHW", (1, 2, 40, 20), "vectors=2 places=no interior=no"),
+        (
+            "NCHW",
+            (1, 2, symbol("H", 1), symbol("W", 1)),
+            "vectors=1 places=no interior=yes",
+        ),
+        ("NHWC", (1, 40, 56, 64), "vectors=2 places=no interior=yes"),
+    ],
+)
+def test_only_lanes_that_may_be_outside_are_one_vector_at_a_time(layout, shape, decided):
+    window = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "layout": layout}
+    done = schedule(op_kernel("max_pool", [shape], shape, window), V3)
+    assert decided in done.notes[-1]

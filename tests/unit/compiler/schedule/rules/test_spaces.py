@@ -140,16 +140,15 @@ def pool(shape: tuple[int, ...], kernel: int, step: int) -> Kernel:
     return op_kernel("max_pool", [shape], (*outer, (last - kernel) // step + 1), attributes)
 
 
-def padded_pool(op: str, height: Dim, width: Dim, step: int) -> Kernel:
+def padded_pool(
+    op: str, height: Dim, width: Dim, step: int, layout: str = "NCHW"
+) -> Kernel:
     """Windows of 3 x 3 of an image with a border of 1."""
-    attributes = {
-        "kernel": (3, 3),
-        "strides": (step, step),
-        "pads": (1, 1, 1, 1),
-        "layout": "NCHW",
-    }
+    steps = {"strides": (step, step), "pads": (1, 1, 1, 1), "layout": layout}
     sizes = [symbolic.floordiv(n - 1, step) + 1 for n in (height, width)]
-    return op_kernel(op, [(1, 2, height, width)], (1, 2, *sizes), attributes)
+    first, last = ((2,), ()) if layout == "NCHW" else ((), (29,))
+    shape, result = ((1, *first, *image, *last) for image in ([height, width], sizes))
+    return op_kernel(op, [shape], result, {"kernel": (3, 3), **steps})
 
 
 KERNELS: Mapping[str, Callable[[], Kernel]] = {
@@ -183,6 +182,10 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "windows": lambda: pool((2, 3, 37), 3, 2),
     "windows far apart": lambda: pool((2, 3, 61), 3, 7),
     "padded windows": lambda: padded_pool("average_pool", 5, 43, 1),
+    "padded windows of channels": lambda: padded_pool("average_pool", 5, 6, 1, "NHWC"),
+    "padded windows of channels and open sizes": lambda: padded_pool(
+        "max_pool", M, N, 2, "NHWC"
+    ),
     "padded windows far apart": lambda: padded_pool("max_pool", 7, 61, 2),
     "padded windows of open sizes": lambda: padded_pool("average_pool", M, N, 1),
     "padded windows far apart of open sizes": lambda: padded_pool("max_pool", M, N, 2),
