@@ -59,6 +59,17 @@ def _cholesky_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _cholesky_oracle(x: Array) -> tuple[Array, Array]:
+    try:
+        whole: Array = np.linalg.cholesky(x.astype(np.float64))
+    except np.linalg.LinAlgError:
+        return _cholesky_by_rows(x)
+    if not np.isfinite(whole).all():
+        return _cholesky_by_rows(x)
+    return _rounded(whole, x), np.zeros(x.shape[:-2], np.int32)
+
+
+def _cholesky_by_rows(x: Array) -> tuple[Array, Array]:
+    """The same where a matrix has no factor: up to which minor it has one."""
     found = np.zeros(x.shape)
     lost = np.zeros(x.shape[:-2], np.int32)
     wide = x.astype(np.float64)
@@ -95,28 +106,36 @@ def _lu_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 def _lu_oracle(x: Array, *, pivot: bool) -> tuple[Array, ...]:
     matrices = _each(x).copy()
     count = min(x.shape[-2:])
-    pivots = np.zeros((len(matrices), count), np.int32)
+    pivots = np.tile(np.arange(1, count + 1, dtype=np.int32), (len(matrices), 1))
     lost = np.zeros(len(matrices), np.int32)
-    for place, a in enumerate(matrices):
-        lost[place] = _eliminate(a, pivots[place], pivot=pivot)
+    for k in range(count):
+        if pivot:
+            _exchange(matrices, pivots, k)
+        _eliminate(matrices, lost, k)
     batch = x.shape[:-2]
     packed = _rounded(matrices.reshape(x.shape), x)
     return packed, pivots.reshape((*batch, count)), lost.reshape(batch)
 
 
-def _eliminate(a: np.ndarray, pivots: np.ndarray, *, pivot: bool) -> int:
-    """Let a matrix become its factors, row k exchanged with row `pivots[k]`, counted from 1; which pivot is 0, or 0."""
-    lost = 0
-    for k in range(len(pivots)):
-        chosen = k + int(np.argmax(np.abs(a[k:, k]))) if pivot else k
-        pivots[k] = chosen + 1
-        a[[k, chosen]] = a[[chosen, k]]
-        if a[k, k] == 0:
-            lost = lost or k + 1
-            continue
-        a[k + 1 :, k] /= a[k, k]
-        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
-    return lost
+def _exchange(a: np.ndarray, pivots: np.ndarray, k: int) -> None:
+    """Let row k of every matrix be the one with the largest number in column k; which it was, counted from 1."""
+    chosen = k + np.argmax(np.abs(a[:, k:, k]), axis=1)
+    pivots[:, k] = chosen + 1
+    each = np.arange(len(a))
+    picked = a[each, chosen]
+    a[each, chosen] = a[:, k]
+    a[:, k] = picked
+
+
+def _eliminate(a: np.ndarray, lost: np.ndarray, k: int) -> None:
+    """Subtract row k of every matrix from those below; where its pivot is 0, that is noted instead."""
+    live: Any = slice(None)
+    if not a[:, k, k].all():
+        lost[(lost == 0) & (a[:, k, k] == 0)] = k + 1
+        live = np.flatnonzero(a[:, k, k])
+    column = a[live, k + 1 :, k] / a[live, k, k][:, None]
+    a[live, k + 1 :, k] = column
+    a[live, k + 1 :, k + 1 :] -= column[:, :, None] * a[live, k, None, k + 1 :]
 
 
 lu: Final = declare(
@@ -142,8 +161,10 @@ def _exchanged_oracle(pivots: np.ndarray, *, rows: tuple[int, ...]) -> np.ndarra
     found = np.tile(np.arange(rows[0]), (*pivots.shape[:-1], 1))
     if pivots.size:
         for order, exchanges in zip(found.reshape((-1, rows[0])), flat, strict=True):
-            for k, chosen in enumerate(exchanges - 1):
-                order[[k, chosen]] = order[[chosen, k]]
+            listed = list(range(rows[0]))
+            for k, chosen in enumerate((exchanges - 1).tolist()):
+                listed[k], listed[chosen] = listed[chosen], listed[k]
+            order[:] = listed
     return found
 
 

@@ -93,3 +93,35 @@ def test_triangular_equations_read_one_triangle(lower: bool, unit: bool) -> None
     if unit:
         kept = kept - kept * np.eye(3) + np.eye(3)
     np.testing.assert_allclose(kept @ x, b, atol=1e-9)
+
+
+@pytest.mark.parametrize("pivot", [True, False])
+def test_a_matrix_without_a_pivot_changes_no_other_of_its_batch(pivot: bool) -> None:
+    x = np.stack([np.ones((4, 4)), matrices(4, 4) + 9 * np.eye(4), np.full((4, 4), np.nan)])
+    packed, pivots, info = run("lu", x, pivot=pivot)
+    assert info.tolist() == [2, 0, 0]
+    for place in range(3):
+        alone = run("lu", x[place], pivot=pivot)
+        for one, other in zip(
+            (packed[place], pivots[place], info[place]), alone, strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_matrix_without_a_root_changes_no_other_of_its_batch() -> None:
+    root = matrices(2, 40, 40)
+    x = root @ root.swapaxes(-1, -2) + np.eye(40)
+    x[1, 30, 30] = -1
+    factors, info = run("cholesky", x)
+    assert info.tolist() == [0, 31]
+    np.testing.assert_allclose(factors[0] @ factors[0].T, x[0], atol=1e-10)
+    alone, _ = run("cholesky", x[0])
+    np.testing.assert_allclose(factors[0], alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_above_the_diagonal_are_not_read_by_cholesky(wrong: float) -> None:
+    x = np.float64([[4, wrong], [2, 5]])
+    factor, info = run("cholesky", x)
+    np.testing.assert_allclose(factor, [[2, 0], [1, 2]])
+    assert info == 0
