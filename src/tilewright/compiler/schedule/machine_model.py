@@ -47,7 +47,7 @@ class Core:
     latency: int = 4
     miss: int = 15
     tile: int = 40
-    load: float = 0.03
+    load: float = 0.04
     crowded: float = 1.3
     across: int = 24
     clock: float = 3.0

@@ -36,6 +36,7 @@ from tilewright.compiler.schedule.primitives.reduction import (
 from tilewright.compiler.schedule.primitives.tails import (
     partition,
     specialize,
+    split_counts,
     split_powers,
     trim,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "sink_guards",
     "specialize",
     "split",
+    "split_counts",
     "split_powers",
     "subtotal",
     "tensorize",

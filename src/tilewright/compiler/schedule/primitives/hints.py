@@ -30,10 +30,12 @@ def prefetch(
     step: int,
     line: int = 16,
     level: int = 2,
+    most: int = 0,
 ) -> Kernel:
     """Ask for what the next iteration of `ahead` reads, `step` elements per iteration of `loop`.
 
-    A step longer than a cache line of `line` elements takes several hints.
+    A step longer than a cache line of `line` elements takes several hints.  With `most`, hints go no further than so
+    many elements, however often `loop` runs.
 
     rewrite:
         for p in 8: for i in 4: for k in 16: S(b[p, k])
@@ -57,10 +59,10 @@ def prefetch(
     for around in (*(s for s in path if isinstance(s, For)), inner):
         position = position * around.extent + reference(around.var)
     *before, last = _next_first(found, outer)
-    hints = [
-        Prefetch(wanted, (*before, last + position * step + offset), level)
-        for offset in range(0, step, line)
-    ]
+    places = [position * step + offset for offset in range(0, step, line)]
+    if most:
+        places = [symbolic.minimum(place, most) for place in places]
+    hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
     return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
 
 

@@ -1,4 +1,4 @@
-"""Primitives that give parts of a loop their own code: partition, specialize, split_powers, trim.
+"""Primitives that give parts of a loop their own code: partition, specialize, split_counts, split_powers, trim.
 
 They copy code; values private to an iteration get their own buffers in each copy.
 """
@@ -263,6 +263,39 @@ def _without(body: Body, condition: Expression) -> Body:
         else:
             result.append(statement)
     return tuple(result)
+
+
+@primitive
+def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
+    """Give each number of times that a short loop of unknown length may run its own code.
+
+    rewrite:
+        for i in n: S(i)                                            (n <= 2)
+        ->
+        if n == 2: for i in 2: S(i)
+        if n == 1: for i_2 in 1: S(i_2)
+
+    Raises: ScheduleError where the number is known or has no bound.
+    """
+    old = find(kernel, loop)
+    most = symbolic.bounds(old.extent)[1]
+    if isinstance(old.extent, int) or most is None or most < 1:
+        raise ScheduleError(
+            f"'{loop}' runs {old.extent} times, which is no number up to a bound"
+        )
+    check_fixed((old,), old.body)
+    names = names_of(kernel)
+    code: list[Statement] = []
+    parts: list[Piece] = []
+    for count in range(most, 0, -1):
+        inner = make_loop(loop, count, (), old.kind, reduction=old.reduction)
+        body: Body = (with_inner(inner, rebind(old.body, loop, reference(inner.var))),)
+        made = body
+        if count != most:
+            kernel, made = copy_of(kernel, body, old, names)
+        parts.append(copy_piece(body, made))
+        code.append(If(E.compare("eq", E.index(old.extent), E.index(count)), made))
+    return rewrite(kernel, old, code), tuple(parts)
 
 
 @primitive

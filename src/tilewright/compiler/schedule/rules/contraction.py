@@ -13,11 +13,12 @@ read through its affine index, no matrix is built.  Partial tiles get their own 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import Body, Call, For, If, LoopKind
@@ -31,6 +32,7 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     specialize,
     split,
+    split_counts,
     split_powers,
     trim,
 )
@@ -52,6 +54,8 @@ from tilewright.compiler.schedule.tree import enclosing_loops, find
 _LEAST_LINES: Final = 128
 _LEAST_BLOCK_LINES: Final = 16
 """Lines of a block that take longer to use than memory takes to bring one."""
+_FEW_ROWS: Final = 3
+"""Of a rest that each have a tile of their own."""
 _MOST_HINTS: Final = 4
 _MOST_HINTS_OF_WORDS: Final = 16
 """Of words, whose bytes are multiplied in as many instructions as lines of them are asked for."""
@@ -301,15 +305,17 @@ class ContractionSite:
         for row in row_tiles:
             parts = parts_of(s, parts, row, row_tiles[0])
         for row in row_tiles:
-            parts = [p.then(more) for p in parts for more in self._in_powers(p[row])]
+            parts = [p.then(more) for p in parts for more in self._in_tiles(p[row])]
         return parts
 
-    def _in_powers(self, row: str) -> tuple[Piece, ...]:
-        """Rows of a number known at run time as tiles of powers of two."""
+    def _in_tiles(self, row: str) -> tuple[Piece, ...]:
+        """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two."""
         extent = find(self.s.kernel, row).extent
         if isinstance(extent, int):
             return (WHOLE,)
         most = symbolic.bounds(extent)[1] or 1
+        if most <= _FEW_ROWS:
+            return self.s.apply(split_counts, row)
         return self.s.apply(split_powers, row, 1 << (most.bit_length() - 1))
 
     # --- memory --------------------------------------------------------------------------
@@ -325,7 +331,10 @@ class ContractionSite:
         paths = [] if around is None else _step_loops(around.body)
         if around is None or not paths:
             return
-        path = max(paths, key=trip_count)
+        outside = {loop.var.name: 0 for loop in enclosing_loops(s.kernel, around)}
+        turns, path = max(
+            ((_turns(path, outside), path) for path in paths), key=lambda x: x[0]
+        )
         panel = self._panel_elements(around, right)
         line = self.machine.line_bytes // self.dtype.itemsize
         if panel < line * _LEAST_LINES:
@@ -333,11 +342,15 @@ class ContractionSite:
         words = self.found.products > 1 and self.shape.is_one_row
         if words and self._fetch_blocks(right, path, line):
             return
-        step = max(1, -(-panel // trip_count(path)))
+        step = max(1, -(-panel // turns))
         if step > line * (_MOST_HINTS_OF_WORDS if words else _MOST_HINTS):
             return  # hardly used, memory decides
+        most = 0
+        if any(not isinstance(x.extent, int) for x in path):
+            # A call may have fewer rows than is likely: a line per turn costs no more than a part of one.
+            step, most = max(step, line), panel
         loop = path[-1].var.name
-        if s.attempt(prefetch, right, loop, around.var.name, step, line):
+        if s.attempt(prefetch, right, loop, around.var.name, step, line, most=most):
             s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
 
     def _fetch_blocks(self, right: str, path: Sequence[For], line: int) -> bool:
@@ -374,6 +387,14 @@ class ContractionSite:
                 apart = stride(load, around.var.name)
                 return apart if isinstance(apart, int) else 0
         return 0
+
+
+def _turns(path: Sequence[For], outside: Mapping[str, Dim]) -> int:
+    """How often the innermost loop of a path runs in the first iterations of the loops outside, estimated."""
+    turns = 1
+    for loop in path:
+        turns *= max(1, estimate(symbolic.substitute(loop.extent, outside)))
+    return turns
 
 
 def _step_loops(body: Body, outer: tuple[For, ...] = ()) -> list[tuple[For, ...]]:

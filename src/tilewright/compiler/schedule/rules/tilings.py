@@ -198,7 +198,7 @@ class ContractionShape:
         """The tile that the cost model takes, with so many columns if that is said."""
         return choose_tile(
             self.machine,
-            tuple([max(1, estimate(extent)) for extent in self.rows] or [1]),
+            likely_rows(self.rows),
             self.columns,
             self.depth,
             self.lanes,
@@ -354,6 +354,11 @@ def _product(extents: Sequence[Dim]) -> int:
     return math.prod(max(1, estimate(extent)) for extent in extents)
 
 
+def likely_rows(extents: Sequence[Dim]) -> tuple[int, ...]:
+    """Rows by which a tile is chosen: so many where a call decides that no choice is one for what is left of them."""
+    return tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in extents) or (1,)
+
+
 @functools.lru_cache(maxsize=64)
 def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
     return shape.best_tile(panel)
@@ -380,7 +385,7 @@ def contraction_panel(
     shape = ContractionShape(
         machine=machine.for_sums_of(dtype),
         dtype=dtype,
-        rows=tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m),
+        rows=likely_rows(m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
         row_bytes=depth * products * dtype.itemsize,

@@ -50,6 +50,12 @@ def test_a_step_of_several_lines_takes_several_hints() -> None:
     assert_same(panels(), changed)
 
 
+def test_hints_go_no_further_than_is_said() -> None:
+    changed = prefetch(panels(symbol("n", 1)), "b", "k", "p", 4, most=28)
+    verify(changed)
+    assert "prefetch b[p + 1, 0, min((28*c + 112*i + 4*k), 28)]" in body_text(changed)
+
+
 def test_prefetch_takes_sizes_that_are_not_known() -> None:
     changed = prefetch(panels(symbol("n", 1)), "b", "k", "p", 1)
     verify(changed)

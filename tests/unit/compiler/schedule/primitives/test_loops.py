@@ -17,6 +17,7 @@ from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import AccessMode, Kernel
 from tilewright.compiler.kernel.parser import parse_kernel
+from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.primitives import (
     bind,
@@ -28,6 +29,7 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     specialize,
     split,
+    split_counts,
     split_powers,
     tile,
     trim,
@@ -243,6 +245,21 @@ def test_split_powers_covers_every_remainder(size: int) -> None:
     assert_same(doubled(N), changed, {"N": size})
 
 
+@pytest.mark.parametrize("size", range(9))
+def test_split_counts_has_a_code_for_every_remainder(size: int) -> None:
+    kernel = specialize(split(doubled(N), "i", 4), "i_i")
+    changed = split_counts(kernel, "i_i_2")
+    counts = [x.extent for x in loops(changed.body) if x.var.name.startswith("i_i")]
+    assert counts == [4, 3, 2, 1]
+    assert_same(doubled(N), changed, {"N": size})
+
+
+@pytest.mark.parametrize("extent", [3, N])
+def test_split_counts_needs_a_number_that_is_not_known_but_bounded(extent) -> None:
+    with pytest.raises(ScheduleError, match="which is no number up to a bound"):
+        split_counts(doubled(extent), "i")
+
+
 TRIMMED = """
 kernel trimmed(read x: f32[8], write y: f32[5], write z: f32[8]):
     local t: f32[]@register
@@ -348,10 +365,11 @@ def counted(*, inner: bool = False) -> Kernel:
         lambda k: split(k, "i", 2),
         lambda k: split(k, "i", 2, "tight"),
         lambda k: partition(k, "i", 1),
+        lambda k: split_counts(k, "i"),
         lambda k: split_powers(k, "i", 4),
         lambda k: join(k, "i", "all"),
     ],
-    ids=["split", "tight", "partition", "split_powers", "join"],
+    ids=["split", "tight", "partition", "split_counts", "split_powers", "join"],
 )
 def test_a_loop_that_changes_its_own_count_keeps_it(change) -> None:
     with pytest.raises(ScheduleError, match="'n' decides how often 'i' runs"):

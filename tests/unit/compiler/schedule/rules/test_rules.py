@@ -318,6 +318,23 @@ def test_the_next_panel_of_weights_is_fetched_while_one_is_multiplied() -> None:
     assert any("the next panel is fetched" in note for note in done.notes)
 
 
+def test_the_next_panel_is_fetched_by_the_first_of_rows_that_a_call_counts() -> None:
+    done = schedule(fused(columns=320, rows=M, depth=512), V4)
+    (hint,) = (x for x in body_text(done).splitlines() if "prefetch" in x)
+    assert "prefetch w[p_f_b + 1, 0, min((16*" in hint
+    (note,) = (x for x in done.notes if "the next panel" in x)
+    assert note.startswith("the next panel is fetched 16 elements per turn")
+
+
+@pytest.mark.parametrize("rows", range(1, 12))
+def test_a_rest_of_few_rows_has_a_tile_of_its_own(rows: int) -> None:
+    kernel = fused(columns=48, rows=M, depth=40, panel=24)
+    done = schedule(kernel, V3)
+    tiles = {x.extent for x in loops(done.body) if x.var.name.startswith("tile_row")}
+    assert tiles >= {1, 2, 3, 4}
+    assert_same(kernel, done, {"M": rows}, exact=False)
+
+
 @pytest.mark.parametrize(
     ("columns", "rows", "depth"),
     [
@@ -377,7 +394,7 @@ def test_numbers_of_words_are_multiplied_in_turn_for_one_row(machine: MachineMod
 
 def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
     done = schedule(fused(columns=640, rows=512, depth=3000), V4)
-    assert any("x 10 of 37 tiles" in note for note in done.notes), done.notes
+    assert any("x 10 of 40 tiles" in note for note in done.notes), done.notes
 
 
 # --- one row -----------------------------------------------------------------------------------
