@@ -304,7 +304,7 @@ class _Graph:
         given = [arguments[i] for i in self._picks]
         kept = () if self._views is None else tuple(arguments)
         arguments.clear()
-        if self._wide or any(value is None for value in given):
+        if self._wide or any(value is None or value.is_neg() for value in given):
             pairs = zip(given, self._parts, strict=True)
             arrays = [array for pair in pairs for array in _elements(*pair)]
         else:

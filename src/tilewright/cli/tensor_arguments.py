@@ -9,7 +9,7 @@ Names are those of the session; an input is given once.  Called by the verbs tha
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -73,10 +73,13 @@ def _name_of(value: str, names: Sequence[str]) -> str | None:
 
 def _read_one(value: str, name: str) -> Array:
     if _is_archive(value):
-        arrays = _load(value)
-        if name not in arrays:
-            raise _missing(name, arrays, value)
-        return arrays[name]
+
+        def only(keys: Sequence[str]) -> Sequence[str]:
+            if name not in keys:
+                raise _missing(name, keys, value)
+            return [name]
+
+        return _load(value, only)[name]
     arrays = TensorReader().read([value])
     if len(arrays) != 1:
         raise InputError(f"has {len(arrays)} arrays, expected one", location=f"'{value}'")
@@ -84,28 +87,40 @@ def _read_one(value: str, name: str) -> Array:
 
 
 def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
-    arrays = _load(value)
-    if arrays and all(key.startswith(_PLAIN_KEYS) and key not in names for key in arrays):
-        if len(arrays) > len(names):
+    arrays = _load(value, lambda keys: _checked_keys(keys, names, value))
+    if _are_plain(tuple(arrays), names):
+        return dict(zip(names, arrays.values(), strict=False))
+    return arrays
+
+
+def _are_plain(keys: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the arrays have the names that numpy gives to those without."""
+    return all(key.startswith(_PLAIN_KEYS) and key not in names for key in keys)
+
+
+def _checked_keys(keys: Sequence[str], names: Sequence[str], value: str) -> Sequence[str]:
+    """All of them, if they fit.  Raises: InputError, before anything is unpacked."""
+    if _are_plain(keys, names):
+        if len(keys) > len(names):
             raise InputError(
-                f"has {len(arrays)} arrays, expected at most {len(names)}",
+                f"has {len(keys)} arrays, expected at most {len(names)}",
                 location=f"'{value}'",
             )
-        return dict(zip(names, arrays.values(), strict=False))
-    unknown = [key for key in arrays if key not in names]
+        return keys
+    unknown = [key for key in keys if key not in names]
     if unknown:
         raise InputError(
             f"there is no input '{unknown[0]}'",
             location=f"'{value}'",
             hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
         )
-    return arrays
+    return keys
 
 
-def _load(value: str) -> dict[str, Array]:
+def _load(value: str, choose: Callable[[Sequence[str]], Iterable[str]]) -> dict[str, Array]:
     path = value[1:]
     try:
-        return read_npz(path)
+        return read_npz(path, choose)
     except OSError as error:
         raise InputError(
             f"cannot read '{path}': {error.strerror or error}", location=f"'{value}'"
@@ -114,12 +129,12 @@ def _load(value: str) -> dict[str, Array]:
         raise InputError(f"not a .npz file: {error}", location=f"'{value}'") from error
 
 
-def _missing(name: str, arrays: Mapping[str, Array], value: str) -> InputError:
-    known = f"arrays: {', '.join(arrays)}"
+def _missing(name: str, keys: Sequence[str], value: str) -> InputError:
+    known = f"arrays: {', '.join(keys)}"
     return InputError(
         f"has no array '{name}'",
         location=f"'{value}'",
-        hint=did_you_mean(name, arrays) or known,
+        hint=did_you_mean(name, keys) or known,
     )
 
 

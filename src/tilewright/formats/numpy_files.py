@@ -14,6 +14,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,18 +49,31 @@ def read_npy(file: BinaryIO) -> Array:
         raise _refused(error) from error
 
 
-def read_npz(path: str | Path) -> dict[str, Array]:
-    """All arrays of an archive, by name.  Raises: as `read_npy`."""
+def read_npz(
+    path: str | Path, choose: Callable[[Sequence[str]], Iterable[str]] = tuple
+) -> dict[str, Array]:
+    """Arrays of an archive, by name.
+
+    Args:
+        path: the file, or a pipe.
+        choose: which of the names are read; nothing of the others is unpacked.
+
+    Raises: as `read_npy`, and what `choose` raises.
+    """
     with Path(path).open("rb") as file:
         # What comes through a pipe has no end to begin at.
         source = file if file.seekable() else BytesIO(file.read())
         try:
-            with cast(
-                "np.lib.npyio.NpzFile", np.load(source, allow_pickle=False)
-            ) as archive:
-                return {key: archive[key] for key in archive.files}
+            archive = cast("np.lib.npyio.NpzFile", np.load(source, allow_pickle=False))
+            names = archive.files
         except _RAISED as error:
             raise _refused(error) from error
+        with archive:
+            chosen = choose(names)
+            try:
+                return {key: archive[key] for key in chosen}
+            except _RAISED as error:
+                raise _refused(error) from error
 
 
 def _refused(error: Exception) -> NumpyFileError:

@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 
 from tilewright.base.budget import Limits, budget_of
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.options import paths_option
@@ -58,6 +58,7 @@ from tilewright.runtime.plan_executor import (
     FindFunction,
     PlanExecutor,
     arrange,
+    places_of,
 )
 from tilewright.runtime.session_options import (
     MAIN,
@@ -205,13 +206,15 @@ class Session:
     @property
     def threads(self) -> int:
         """Threads that run kernels, the caller's included."""
-        return 1 if self._pool is None else self._pool.thread_count
+        pool = self._pool  # another thread may close the session meanwhile, here and below
+        return 1 if pool is None else pool.thread_count
 
     @property
     def device(self) -> Device:
         """The device.  Replaying a plan on the host takes its workers only; the rest comes here."""
         self._check_open()
-        if self._opened is None:
+        opened = self._opened
+        if opened is None:
             with LATE_IMPORTS:
                 from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
                     create_device,
@@ -220,12 +223,12 @@ class Session:
                     HeapAllocator,
                 )
 
-                self._opened = self._opened or create_device(
+                opened = self._opened = self._opened or create_device(
                     self._pool,
                     allocator=HeapAllocator(heap=self._heap),
                     machine=self._machine,
                 )
-        return self._opened
+        return opened
 
     @property
     def memory(self) -> native.MemoryReport:
@@ -266,12 +269,15 @@ class Session:
     @property
     def _call_threads(self) -> HostThreads:
         """The threads of calls that end later."""
-        if self._begun is None:
+        begun = self._begun
+        if begun is None:
             with LATE_IMPORTS:
                 from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
 
-                self._begun = self._begun or HostThreads("tilewright-call", self.threads)
-        return self._begun
+                begun = self._begun = self._begun or HostThreads(
+                    "tilewright-call", self.threads
+                )
+        return begun
 
     def _open_device(
         self, device: str | Device, threads: int | None, location: str
@@ -440,16 +446,18 @@ class Session:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, element type and shape of each input, in order."""
-        if self.variant is None or self.engine == "vm":
+        variant = self.variant
+        if variant is None or self.engine == "vm":
             return cast("BytecodeExecutor", self.executor).inputs
-        return signature(self.variant.plan, "inputs")
+        return signature(variant.plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
-        if self.variant is None or self.engine == "vm":
+        variant = self.variant
+        if variant is None or self.engine == "vm":
             return cast("BytecodeExecutor", self.executor).outputs
-        return signature(self.variant.plan, "outputs")
+        return signature(variant.plan, "outputs")
 
     def __repr__(self) -> str:
         if self._is_closed:
@@ -516,11 +524,7 @@ class Session:
         if outputs is None:
             results = executor(*arrays)
         else:
-            unknown = sorted(set(outputs) - set(executor.output_names))
-            if unknown:
-                known = ", ".join(executor.output_names) or "none"
-                raise InputError(f"got output '{unknown[0]}', expected some of: {known}")
-            places = [outputs.get(name) for name in executor.output_names]
+            places = places_of(outputs, executor.output_names)
             results = executor.run_into(arrays, places)
         return dict(zip(executor.output_names, results, strict=True))
 

@@ -42,6 +42,16 @@ def test_a_module_gives_what_it_gives_for_every_size() -> None:
         assert near(compiled(x), module(x))
 
 
+def test_an_input_that_is_negated_as_it_is_read_gives_what_it_says() -> None:
+    x = torch.randn(4, 16)
+    negated = torch.complex(x, x).conj().imag
+    assert negated.is_neg()
+    module = perceptron()
+    compiled = torch.compile(module, backend=entry())
+    for given in (negated, x, negated):
+        assert near(compiled(given), module(given))
+
+
 def test_a_write_to_a_weight_is_noticed() -> None:
     module, x = perceptron(), torch.randn(4, 16)
     compiled = torch.compile(module, backend=entry())

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fakes import command_line
+from tilewright import __main__ as cli_main
 from tilewright.base.errors import ModelError
 
 
@@ -100,3 +101,48 @@ def test_the_core_can_be_left_out(models: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("False\n")
     assert "2x3xf32=" in ran.stdout
+
+
+SHADOWED = ("http", "json", "logging", "signal", "numpy", "click", "onnx")
+
+
+def test_modules_beside_a_model_are_not_imported(models: Path, tmp_path: Path) -> None:
+    """`python -m` puts the current folder first, the command does not."""
+    for name in SHADOWED:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)\n")
+    command = (
+        sys.executable,
+        "-m",
+        "tilewright",
+        "coverage",
+        str(models / "relu.onnx"),
+    )
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_package_is_found_in_the_current_folder_where_it_lies(tmp_path: Path) -> None:
+    """A copy of the sources runs from its folder: only a folder without the package is left out."""
+    copied = tmp_path / "tilewright"
+    copied.mkdir()
+    source = Path(cli_main.__file__)
+    (copied / "__init__.py").write_text("")
+    (copied / "cli.py").write_text("def main(): print('mine')\n")
+    (copied / "__main__.py").write_text(source.read_text())
+    command = (sys.executable, "-m", "tilewright")
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "mine\n", done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder that is in use stays")
+def test_a_current_folder_that_was_removed_is_no_traceback(tmp_path: Path) -> None:
+    code = f"import os, sys; os.chdir({str(tmp_path)!r}); os.rmdir({str(tmp_path)!r}); "
+    code += "os.execv(sys.executable, [sys.executable, '-m', 'tilewright', '--version'])"
+    done = subprocess.run(
+        (sys.executable, "-c", code), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -46,6 +46,17 @@ def test_arrays_come_back(tmp_path: Path) -> None:
     assert list(found) == ["a", "b"]
 
 
+def test_what_is_not_asked_for_is_not_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as made:
+        made.writestr("x.npy", saved())
+        made.writestr("bomb.npy", npy("nothing that numpy reads"))
+    found = read_npz(tmp_path / "a.npz", lambda names: [n for n in names if n != "bomb"])
+    np.testing.assert_array_equal(found["x"], ARRAY)
+    assert list(found) == ["x"]
+    with pytest.raises(NumpyFileError):
+        read_npz(tmp_path / "a.npz")
+
+
 @pytest.mark.parametrize(
     "head",
     [

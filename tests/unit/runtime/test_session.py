@@ -8,9 +8,10 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import ml_dtypes
 import numpy as np
@@ -202,6 +203,117 @@ def test_torch_tensors_go_in_and_results_come_out_through_dlpack(path: Path) -> 
     narrow = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
     assert as_array(narrow).astype(np.float32).tolist() == [1.5, -2.0]
     assert as_array(narrow.to(torch.float8_e5m2)).astype(np.float32).tolist() == [1.5, -2.0]
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize("engine", ENGINES)
+def test_torch_tensors_that_are_negated_as_they_are_read_give_what_they_say(
+    path: Path, engine: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    x, b = inputs(2)
+    negated = torch.complex(torch.from_numpy(x), torch.from_numpy(x)).conj().imag
+    assert negated.is_neg()
+    check(opened(path, engine)(negated, torch.from_numpy(b)), -x, b)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", [(1 << 40, 5), (1 << 40,), (1, 1 << 40, 6)])
+def test_the_shape_of_an_array_is_looked_at_before_it_is_copied(
+    path: Path, engine: str, shape: tuple[int, ...]
+) -> None:
+    session = opened(path, engine)
+    for _ in range(3):  # later calls of a shape may be replayed
+        with pytest.raises(InputError, match=r"input 'x': got f32\[|sizes are too large"):
+            session(np.broadcast_to(np.float32(1), shape), inputs(1)[1])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_copy_for_which_there_is_no_memory_is_an_error_in_words(
+    tmp_path: Path, engine: str
+) -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[N] x, int64[1] s) => (float[M] y) { y = Slice(x, s, s) }"""
+    with quiet():
+        tw.compile(onnx.parser.parse_model(text), jobs=1).save(tmp_path / "m.vmfb")
+    huge = np.broadcast_to(np.float32(1), (1 << 45,))
+    with pytest.raises((DeviceError, InputError), match=r"no memory|too large"):
+        opened(tmp_path / "m.vmfb", engine)(huge, np.array([0]))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_arrays_for_outputs_that_cannot_take_them_are_named(
+    path: Path, engine: str
+) -> None:
+    session = opened(path, engine)
+    x, b = inputs(3)
+    given = {"x": x, "b": b}
+    read_only = np.zeros((3, 6), np.float32)
+    read_only.flags.writeable = False
+    for outputs, text in [
+        ({"s": read_only}, "output 's': "),
+        ({"s": [[0.0] * 6] * 3}, "output 's': got list, expected an array of numpy"),
+        ({"z": x}, "got output 'z', expected some of: v, i, s"),
+        ([x], "got list for outputs, expected a mapping from names to arrays"),
+    ]:
+        with pytest.raises(InputError, match=text):
+            session.run(given, outputs)  # pyright: ignore[reportArgumentType]
+    taken = np.zeros((3, 6), np.float32)
+    assert session.run(given, {"s": taken, "v": None})["s"] is taken  # pyright: ignore[reportArgumentType]
+    assert np.array_equal(taken, x + b)
+
+
+def refusal(use: Callable[[Session], object], session: Session) -> str | None:
+    try:
+        use(session)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda session: session.inputs,
+        lambda session: session.outputs,
+        lambda session: session.threads,
+        lambda session: session.memory.in_use_bytes,
+        lambda session: session.device.id,
+        lambda session: session.begin(*inputs(2)).result(),
+        lambda session: session(*inputs(2)),
+        lambda session: session.run({"x": inputs(2)[0], "b": inputs(2)[1]}),
+        repr,
+    ],
+)
+def test_a_session_may_be_closed_between_any_two_lines_of_what_uses_it(
+    path: Path, engine: str, use: Callable[[Session], object]
+) -> None:
+    """As another thread does it: what was begun ends, or is told that the session is closed."""
+    source = sys.modules[Session.__module__].__file__
+    for count in range(1, 100):
+        session = opened(path, engine)
+        lines = iter(range(count))
+
+        def trace(
+            frame: FrameType, event: str, argument: object
+        ) -> Callable[..., object] | None:
+            del argument
+            if frame.f_code.co_filename != source:
+                return None
+            if event == "line" and next(lines, None) is None:  # noqa: B023
+                sys.settrace(None)
+                session.close()  # noqa: B023
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        told = refusal(use, session)
+        sys.settrace(before)
+        assert told is None or "the session is closed" in told
+        if next(lines, None) is not None:
+            return  # it has fewer lines
+    pytest.fail("it does not come to its end")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

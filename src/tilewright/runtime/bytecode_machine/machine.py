@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.budget import Budget, Limits, budget_of
+from tilewright.base.dense_arrays import in_order
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.base.symbolic import symbol
 from tilewright.base.text import did_you_mean
@@ -27,6 +28,7 @@ from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
+from tilewright.runtime.bytecode_machine.given_arrays import check_shapes, check_target
 from tilewright.runtime.bytecode_machine.recorded_calls import (
     RecordedCalls,
     changes_globals,
@@ -301,7 +303,7 @@ class BytecodeMachine:
             buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, array.nbytes)
             buffer.write(array.tobytes())
             return BufferView(buffer, shape, element_type)
-        dense = np.ascontiguousarray(array)
+        dense = in_order(array)
         memory = dense.reshape(-1).view(np.uint8)
         imported = None
         if not copies:
@@ -358,6 +360,7 @@ class VmFunction:
         inputs, outputs = parse_declaration(self.declaration)
         self.inputs: tuple[TensorSpec, ...] = inputs
         self.outputs: tuple[TensorSpec, ...] = outputs
+        self.checked: tuple[TensorSpec, ...] = ()  # what is known to hold for inputs
         # Kernels of our own never write to inputs.  Those of other compilers may work in place on
         # what they are called with; their own runtimes hand them copies.
         self._copies_inputs: bool = not is_artifact(module.definition)
@@ -367,6 +370,7 @@ class VmFunction:
                 cast("LocalDevice", machine.device),
                 self._to_view,
                 self._call,
+                lambda arrays: check_shapes(self.checked, arrays),
                 copies_inputs=self._copies_inputs,
             )
 
@@ -439,6 +443,7 @@ class VmFunction:
                 + ", ".join(self.input_names),
                 location=self.name,
             )
+        check_shapes(self.checked, inputs)
         to_view, argument = self._to_view, self._argument
         return [
             to_view(cast("Array", value))
@@ -502,6 +507,7 @@ class BytecodeExecutor:
     ) -> None:
         self.machine: BytecodeMachine = machine
         self.function: VmFunction = machine.function(name)
+        self.function.checked = inputs or ()
         self.inputs: tuple[TensorSpec, ...] = inputs or self.function.inputs
         self.outputs: tuple[TensorSpec, ...] = outputs or self.function.outputs
         self.input_names: tuple[str, ...] = (
@@ -529,11 +535,7 @@ class BytecodeExecutor:
             if target is None:
                 continue
             made = results[index]
-            if (target.dtype, target.shape) != (made.dtype, made.shape):
-                raise InputError(
-                    f"got {target.dtype}{list(target.shape)}, expected {made.dtype}{list(made.shape)}",
-                    location=f"output '{name}'",
-                )
+            check_target(target, made, name)
             np.copyto(target, made)
             results[index] = target
         return tuple(results)

@@ -85,6 +85,7 @@ class RecordedCalls:
         device: what its calls submit to.
         to_view: makes a buffer view of an array.
         call: calls the function with buffer views; its results.
+        check: raises for arrays of shapes that the function does not take.
         copies_inputs: as the function may write to what it is called with, give it copies.
 
     Thread-safety: may be used from any thread.
@@ -95,12 +96,14 @@ class RecordedCalls:
         device: LocalDevice,
         to_view: Callable[[Array], BufferView],
         call: Callable[[Sequence[object]], Sequence[object]],
+        check: Callable[[Sequence[Array]], None],
         *,
         copies_inputs: bool,
     ) -> None:
         self._device: LocalDevice = device
         self._to_view: Callable[[Array], BufferView] = to_view
         self._call: Callable[[Sequence[object]], Sequence[object]] = call
+        self._check: Callable[[Sequence[Array]], None] = check
         self._copies_inputs: bool = copies_inputs
         self._replays: OrderedDict[Key, Replay | _Seen] = OrderedDict()
         self._latest: Replay | None = None
@@ -132,6 +135,7 @@ class RecordedCalls:
         key: Key = tuple((array.shape, array.dtype) for array in inputs)
         found = self._replays.get(key)
         if found is None:  # the first call may initialise what later ones reuse
+            self._check(inputs)
             self._remember(key, _Seen.ONCE)
             return None
         if found is _Seen.ONCE:

@@ -9,6 +9,15 @@ from tilewright.runtime.plan_executor.executor import PlanExecutor
 from tilewright.runtime.plan_executor.host_arrays import arrange, as_array
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.record_steps import FindFunction
+from tilewright.runtime.plan_executor.results import places_of
 from tilewright.runtime.plan_executor.tensors import Array
 
-__all__ = ["Array", "FindFunction", "HostFunction", "PlanExecutor", "arrange", "as_array"]
+__all__ = [
+    "Array",
+    "FindFunction",
+    "HostFunction",
+    "PlanExecutor",
+    "arrange",
+    "as_array",
+    "places_of",
+]

@@ -16,6 +16,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.dense_arrays import in_order
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
@@ -40,7 +41,6 @@ from tilewright.runtime.plan_executor.tensors import (
     as_bits,
     describe,
     describe_array,
-    in_order,
 )
 
 BOUND_PLAN_LIMIT: Final = 32

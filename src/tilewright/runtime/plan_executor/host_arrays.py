@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import without_marks
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.plan_executor.tensors import Array
 
@@ -26,9 +27,8 @@ def as_array(value: object) -> Array:
     if isinstance(value, np.ndarray):
         return cast("Array", value)
     if hasattr(value, "__dlpack__"):
-        detach = getattr(value, "detach", None)
         try:
-            return np.from_dlpack(detach() if callable(detach) else value)  # pyright: ignore[reportArgumentType]
+            return np.from_dlpack(without_marks(value))  # pyright: ignore[reportArgumentType]
         except (BufferError, TypeError, RuntimeError, ValueError):
             # Not for numpy, or no tensor at all: a capsule that was taken before, say.
             bits = _through_bits(value)  # read-only, or a type that DLPack or numpy lacks
@@ -98,6 +98,6 @@ def _through_bits(value: object) -> Array | None:
     if name not in _BITS_OF:
         return None
     method, dtype = _BITS_OF[name]
-    tensor = cast("Any", value).detach()
+    tensor = cast("Any", without_marks(value))
     integers = tensor.view(getattr(tensor.new_empty(0), method)().dtype)
     return np.from_dlpack(integers).view(dtype.numpy)

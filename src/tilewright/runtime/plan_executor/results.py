@@ -8,7 +8,7 @@ that nobody holds any more hold the results of later calls.  Called by `binding`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -60,6 +60,25 @@ def result_for(
         return result_array(heap, shape, dtype.numpy)
     _check_fits(given, type_, name)
     return given
+
+
+def places_of(outputs: object, names: Sequence[str]) -> list[Array | None]:
+    """The arrays that results are written to, in order.  Raises: InputError."""
+    if not isinstance(outputs, Mapping):
+        raise InputError(
+            f"got {type(outputs).__name__} for outputs, expected a mapping from names to arrays"
+        )
+    given = cast("Mapping[object, object]", outputs)
+    for name, array in given.items():
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise InputError(f"got output '{name}', expected some of: {known}")
+        if array is not None and not isinstance(array, np.ndarray):
+            raise InputError(
+                f"got {type(array).__name__}, expected an array of numpy to write to",
+                location=f"output '{name}'",
+            )
+    return [cast("Array | None", given.get(name)) for name in names]
 
 
 def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:

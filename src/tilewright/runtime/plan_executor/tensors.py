@@ -48,12 +48,6 @@ def as_bits(array: Array, dtype: DType) -> Array:
     return array if dtype.name in _FORMATS else array.view(wire_type(dtype))
 
 
-def in_order(array: Array) -> Array:
-    """The array, C-contiguous and aligned; a copy only where it is not (numpy's own would add an axis)."""
-    dense = np.asarray(array, order="C")
-    return dense if dense.flags.aligned else dense.copy()
-
-
 def describe(dtype: DType, shape: Sequence[object]) -> str:
     """`f32[2, 3]`."""
     return f"{dtype}[{', '.join(map(str, shape))}]"

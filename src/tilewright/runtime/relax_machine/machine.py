@@ -15,6 +15,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import without_marks
 from tilewright.base.text import did_you_mean
 from tilewright.formats.dlpack_types import DataType
 from tilewright.formats.relax_executable import (
@@ -349,7 +350,7 @@ def as_value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return as_value(tensor_of(value))
     if hasattr(value, "__dlpack__"):
-        return as_value(tvm_ffi.from_dlpack(value))
+        return as_value(tvm_ffi.from_dlpack(without_marks(value)))
     if isinstance(value, (list, tuple)):
         items = cast("Sequence[Any]", value)
         return tvm_ffi.Array([as_value(item) for item in items])

@@ -15,6 +15,7 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import without_marks
 from tilewright.base.options import wrong
 from tilewright.runtime.packed.devices import Device
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -361,5 +362,5 @@ def kept_copy(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         if not hasattr(value, "__dlpack__") or value.__dlpack_device__()[0] != _CPU:
             return value
-        value = array_of(tvm_ffi.from_dlpack(value))
+        value = array_of(tvm_ffi.from_dlpack(without_marks(value)))
     return tensor_of(np.array(value, order="C", copy=True))

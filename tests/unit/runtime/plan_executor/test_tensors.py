@@ -12,7 +12,6 @@ from tilewright.runtime.plan_executor.tensors import (
     buffer_formats,
     describe,
     describe_array,
-    in_order,
     wire_type,
 )
 
@@ -27,17 +26,6 @@ def test_what_travels_has_one_of_the_accepted_formats(dtype: DType) -> None:
     assert bits.dtype == wire_type(dtype)
     assert np.shares_memory(bits, array)
     assert bits.view(dtype.numpy).dtype == array.dtype
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3)])
-def test_an_array_in_order_is_not_copied_and_keeps_its_shape(
-    shape: tuple[int, ...],
-) -> None:
-    array = np.zeros(shape, np.float32)
-    assert in_order(array) is array
-    turned = np.zeros((4, 5), np.float32).T
-    assert in_order(turned).flags.c_contiguous
-    assert in_order(turned).shape == (5, 4)
 
 
 def test_types_and_shapes_as_text() -> None:
