@@ -6,19 +6,14 @@ no memory for it is an answer in words.  Called where arrays of users meet an en
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from tilewright.base.status import StatusCode, failure
 
-Element = TypeVar("Element", bound=np.generic)
-Shape = TypeVar("Shape", bound=tuple[int, ...])
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
-def in_order(
-    array: np.ndarray[Shape, np.dtype[Element]],
-) -> np.ndarray[Shape, np.dtype[Element]]:
+def in_order(array: Array) -> Array:
     """The array, C-contiguous and aligned; a copy only where it is not (numpy's own would add an axis).
 
     Raises: DeviceError (RESOURCE_EXHAUSTED) where there is no memory for the copy.
