@@ -34,7 +34,6 @@ SPECULATION = "bookkeeping of a server that decodes speculatively"
 # Schemas of onnxruntime's own domain that have no row, and why; the test holds it against onnxruntime, both ways.
 CONTRIBUTED = {
     "AttnLSTM": RARE,
-    "BeamSearch": SEARCH,
     "BifurcationDetector": SPECULATION,
     "BitmaskBiasDropout": GPU,
     "BitmaskDropout": GPU,

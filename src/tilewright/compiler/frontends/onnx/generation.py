@@ -34,7 +34,7 @@ _OWN_INPUTS: Final = ("input_ids", "position_ids", "attention_mask")
 
 @final
 @record
-class _Read:
+class Read:
     """What a decoder has read, and its scores for what follows, `[batch, vocabulary]`.
 
     Attributes:
@@ -80,61 +80,62 @@ class _Decoder:
 
     def read(
         self, tokens: Tensor, places: Tensor, mask: Tensor, caches: Sequence[Tensor]
-    ) -> _Read:
+    ) -> Read:
         """Read tokens, `i32[batch, n]`, behind those that stand in caches."""
         e = self._call.maker
         made = self._call.inline(self.graph, [tokens, places, mask, *caches])
         scores, *held = map(tensor_in, made)
         last = e.slice(scores, 1, scores.shape[1] - 1, 1)
         found = e.cast(e.squeeze(last, (1,)), dtypes.f32)
-        return _Read(scores=found, places=places, mask=mask, caches=held)
+        return Read(scores=found, places=places, mask=mask, caches=held)
 
 
 @final
 @record
-class _Search:
+class Search:
     """A call as it is understood.
 
     Attributes:
         end: what ends a text.
         padding: what stands behind its end.
         most: tokens of a text.
+        given_mask: which tokens of the prompts are read, where the caller says it.
     """
 
     call: Call
     first: _Decoder
     others: _Decoder
-    rules: ScoreRules
     end: int
     padding: int
     most: Dim
+    given_mask: Tensor | None
 
-    def prompt(self) -> tuple[Tensor, _Read]:
+    def prompt(self) -> tuple[Tensor, Read]:
         """The tokens of the prompts, and what is known when they are read."""
         e, tokens = self.call.maker, self.call.tensor(0)
         zero, padding = (e.scalar(n, dtypes.i32) for n in (0, self.padding))
         is_word = e.cast(e.op("not_equal", tokens, padding), dtypes.i32)
         before = e.op("sub", e.op("cumsum", is_word, axis=1), is_word)
         places = e.op("mul", before, is_word)
-        given = self.call.optional(6)
+        given = self.given_mask
         mask = is_word if given is None else given
         read = self.first.read(tokens, places, mask, self.first.no_caches(tokens.shape[0]))
         count = e.op("reduce_sum", is_word, axes=(1,), keepdims=True)
-        return tokens, _Read(
+        return tokens, Read(
             scores=read.scores,
             places=e.op("add", count, zero),
             mask=mask,
             caches=read.caches,
         )
 
-    def follow(self, token: Tensor, read: _Read) -> _Read:
+    def follow(self, token: Tensor, read: Read) -> Read:
         """What is known behind a token, `i32[batch]`."""
         e = self.call.maker
         one = e.full(1, dtypes.i32, (token.shape[0], 1))
         mask = e.concat([read.mask, one], 1)
         found = self.others.read(e.unsqueeze(token, (1,)), read.places, mask, read.caches)
         places = e.op("add", read.places, one)
-        return _Read(scores=found.scores, places=places, mask=mask, caches=found.caches)
+        return Read(scores=found.scores, places=places, mask=mask, caches=found.caches)
 
     def write(
         self, ids: Tensor, ended: Tensor, token: Tensor
@@ -153,7 +154,8 @@ class _Search:
         return e.concat([ids, rest], 1)
 
 
-def _search_of(call: Call, rules: ScoreRules) -> _Search:
+def search_of(call: Call, given_mask: Tensor | None) -> Search:
+    """What a call asks for.  Raises: UnsupportedError, ModelError for what is no decoder or no room."""
     if call.integer("model_type", 0) != 0 or call.attributes.graph("encoder") is not None:
         raise UnsupportedError("a search over an encoder and a decoder is not supported")
     tokens = call.tensor(0)
@@ -168,21 +170,21 @@ def _search_of(call: Call, rules: ScoreRules) -> _Search:
         room = control.fresh_symbol(call.maker, "room", 1)
         call.maker.bind_sizes(call.maker.dims((most - length,)), [room])
     has_first = call.attributes.graph("init_decoder") is not None
-    return _Search(
+    return Search(
         call=call,
         first=_Decoder(call, "init_decoder" if has_first else "decoder"),
         others=_Decoder(call, "decoder"),
-        rules=rules,
         end=call.integer("eos_token_id"),
         padding=call.integer("pad_token_id"),
         most=most,
+        given_mask=given_mask,
     )
 
 
 def _written(call: Call, pick: Pick) -> Tensor:
     """Texts of which `pick` chooses token after token, `i32[batch, max_length]`."""
-    e, rules = call.maker, ScoreRules.of(call)
-    search = _search_of(call, rules)
+    e, rules = call.maker, ScoreRules.of(call, range(2, 6))
+    search = search_of(call, call.optional(6))
 
     def choose(scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:
         found = pick(rules.adjusted(scores, ids, is_first=is_first), ids.shape[1])
@@ -201,7 +203,7 @@ def _written(call: Call, pick: Pick) -> Tensor:
 
     def trip(values: list[Tensor]) -> list[Tensor]:
         ids, ended, token, places, mask, *caches = values
-        before = _Read(scores=token, places=places, mask=mask, caches=caches)
+        before = Read(scores=token, places=places, mask=mask, caches=caches)
         found = search.follow(token, before)
         chosen = choose(found.scores, ids, is_first=False)
         ids, ended, token = search.write(ids, ended, chosen)

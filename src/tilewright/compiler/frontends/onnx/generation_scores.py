@@ -8,6 +8,7 @@ Source: onnxruntime ContribOperators.md (GreedySearch, Sampling), in the meaning
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, final
 
 import numpy as np
@@ -46,9 +47,9 @@ class ScoreRules:
     end: int
 
     @staticmethod
-    def of(call: Call) -> ScoreRules:
-        """Those of a call whose operands from the third on are these."""
-        least, penalty, allowed, allowed_first = (call.optional(i) for i in range(2, 6))
+    def of(call: Call, places: Sequence[int]) -> ScoreRules:
+        """Those of a call whose operands at four places are these."""
+        least, penalty, allowed, allowed_first = (call.optional(i) for i in places)
         return ScoreRules(
             call=call,
             least=least,
@@ -57,6 +58,21 @@ class ScoreRules:
             allowed_first=allowed_first,
             run=call.integer("no_repeat_ngram_size", 0),
             end=call.integer("eos_token_id"),
+        )
+
+    def of_rows(self, rows: Tensor) -> ScoreRules:
+        """Those for texts of which each begins as the prompt of a number, `i64[texts]`."""
+        first = self.allowed_first
+        if first is not None:
+            first = self.call.maker.op("gather", first, rows, axis=0)
+        return ScoreRules(
+            call=self.call,
+            least=self.least,
+            penalty=self.penalty,
+            allowed=self.allowed,
+            allowed_first=first,
+            run=self.run,
+            end=self.end,
         )
 
     def adjusted(self, scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:

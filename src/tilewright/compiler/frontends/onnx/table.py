@@ -10,6 +10,7 @@ from typing import Final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx.attention import ROWS as ATTENTION
+from tilewright.compiler.frontends.onnx.beam_search import ROWS as BEAM_SEARCH
 from tilewright.compiler.frontends.onnx.block_quantization import ROWS as BLOCK_QUANTIZATION
 from tilewright.compiler.frontends.onnx.branches import ROWS as BRANCHES
 from tilewright.compiler.frontends.onnx.classical import ROWS as CLASSICAL
@@ -62,6 +63,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     BLOCK_QUANTIZATION,
     CLASSICAL,
     CONTRACTION,
+    BEAM_SEARCH,
     BRANCHES,
     CONTROL,
     CONVOLUTION,

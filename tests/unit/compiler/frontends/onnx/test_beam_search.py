@@ -1,0 +1,113 @@
+"""Texts that are followed side by side, beside onnxruntime's CPU kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from fakes.decoders import WORDS, decoder, generating
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
+
+RESULTS = ("sequences", "sequences_scores")
+
+
+def whole(*numbers: object) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+def operands(
+    beams: int,
+    texts: int,
+    *,
+    penalty: float = 1.0,
+    prompt: object = ((3, 4, 5), (7, 2, 9)),
+    most: int = 9,
+    repetition: float = 1.0,
+) -> list[np.ndarray | None]:
+    return [
+        np.array(prompt, np.int32), whole(most), whole(0), whole(beams), whole(texts),
+        np.array([penalty], np.float32), np.array([repetition], np.float32),
+    ]  # fmt: skip
+
+
+def theirs(model: onnx.ModelProto, prompt: np.ndarray) -> list[np.ndarray]:
+    runtime = pytest.importorskip("onnxruntime")
+    # It takes its operands for those of the caller, not for parts of the model.
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    given = {n: onnx.numpy_helper.to_array(t) for n, t in held.items()}
+    info = onnx.helper.make_tensor_value_info
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    del other.graph.initializer[:]
+    other.graph.input.extend(info(n, t.data_type, t.dims) for n, t in held.items())
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    data = other.SerializeToString()
+    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x0": prompt, **given})
+
+
+def agree(
+    given: list[np.ndarray | None], seed: int, ending: float, **options: object
+) -> list[np.ndarray]:
+    """What both find, which is the same."""
+    options = {
+        "decoder": decoder(seed, ending),
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        **options,
+    }
+    model = generating("BeamSearch", given, results=RESULTS, **options)
+    prompt = given[0]
+    assert prompt is not None
+    found, expected = evaluate(load(model), [prompt]), theirs(model, prompt)
+    assert found[0].tolist() == expected[0].tolist()
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+    return found
+
+
+@pytest.mark.parametrize(("beams", "texts"), [(1, 1), (2, 1), (3, 2), (4, 4)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_best_texts_of_all_beams_are_found(seed: int, beams: int, texts: int) -> None:
+    penalty = (1.0, 2.0, 0.5)[seed]
+    for ending, early in ((0.0, 0), (2.0, 1)):
+        given = operands(beams, texts, penalty=penalty)
+        agree(given, seed, ending, early_stopping=early)
+
+
+def test_what_scores_are_changed_by_is_that_of_other_searches() -> None:
+    allowed = np.ones(WORDS, np.int32)
+    allowed[[4, 9]] = 0
+    first = np.ones((2, WORDS), np.int32)
+    first[0, :5] = 0
+    found, _ = agree([*operands(3, 3), allowed, first], 0, 1.0, no_repeat_ngram_size=2)
+    assert not np.isin(found[..., 3:], [4, 9]).any()
+    agree(operands(3, 2, repetition=1.5), 1, 1.0)
+
+
+def test_padding_in_front_is_not_read() -> None:
+    agree(operands(3, 2, prompt=[[0, 0, 4], [7, 2, 9]]), 3, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.*runs one element after the other")
+def test_a_compiled_search_takes_prompts_of_any_size() -> None:
+    options = {"decoder": decoder(2, 1.0), "eos_token_id": 1, "pad_token_id": 0}
+    model = generating(
+        "BeamSearch", operands(3, 2), sizes=("b", "s"), results=RESULTS, **options
+    )
+    compiled = tw.compile(model)
+    for prompt in (whole([3]), whole([3, 4, 5, 6], [7, 2, 9, 9], [2, 2, 3, 5])):
+        found = [*compiled.run({"x0": prompt}).values()]
+        expected = theirs(model, prompt)
+        assert found[0].tolist() == expected[0].tolist()
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_more_texts_than_beams_are_an_error() -> None:
+    options = {"decoder": decoder(), "eos_token_id": 1, "pad_token_id": 0}
+    with pytest.raises(ModelError, match="3 texts of 2 beams"):
+        load(generating("BeamSearch", operands(2, 3), results=RESULTS, **options))
