@@ -21,7 +21,12 @@ from tilewright.compiler.analysis.dependence import (
     overlap,
     private_buffers,
 )
-from tilewright.compiler.analysis.proofs import disjoint, distinct, within
+from tilewright.compiler.analysis.proofs import (
+    _is_never_negative,
+    disjoint,
+    distinct,
+    within,
+)
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.expressions import const
 from tilewright.compiler.kernel.ir import (
@@ -339,6 +344,16 @@ def test_a_guard_makes_a_digit_of_what_stays_below_the_next_factor(
     (write,) = (a for a in accesses(find(kernel, "lane").body) if a.write)
     shared = [find(kernel, name).var for name in ("g", "p", "lane")]
     assert distinct(write, write, shared) is apart
+
+
+@pytest.mark.parametrize(
+    ("constant", "never"), [(0, True), (3, True), (-1, False), (-5, False)]
+)
+def test_a_sum_of_open_sizes_is_never_negative_with_a_constant_that_is_not(
+    constant: int, never: bool
+) -> None:
+    value = symbol("n", 0) * symbol("m", 0) // 2 * symbol("k", 0) + constant
+    assert _is_never_negative(value, ()) is never
 
 
 def test_within_takes_a_variable_that_is_subtracted_at_its_first_iteration() -> None:

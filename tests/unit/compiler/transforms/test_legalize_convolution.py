@@ -193,10 +193,19 @@ def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
 
 
 @pytest.mark.parametrize(
-    ("channels", "groups", "word"),
-    [(8, 1, "i64"), (16, 2, "i64"), (4, 1, "i32"), (12, 1, "i32")],
+    ("channels", "groups", "image", "word"),
+    [
+        (8, 1, (5, 6), "i64"),
+        (16, 2, (5, 6), "i64"),
+        (4, 1, (5, 6), "i32"),
+        (12, 1, (5, 6), "i32"),
+        (8, 1, (3, 4), "i64"),
+        (8, 1, (3, 3), "i32"),  # one place has no rows for a tile
+    ],
 )
-def test_channels_are_eight_bytes_to_a_word_where_they_fill_it(channels, groups, word):
+def test_channels_are_eight_bytes_to_a_word_where_they_fill_it(
+    channels, groups, image, word
+):
     passes = [
         ConvertLayout(),
         LegalizeConvolution(choose_panel=panel, products=frozenset({"long_bytes"})),
@@ -204,8 +213,8 @@ def test_channels_are_eight_bytes_to_a_word_where_they_fill_it(channels, groups,
     ]
     weights = f"6, {channels // groups}, 3, 3"
     text = (
-        f"graph @g(%x: u8[1, 5, 6, {channels}]) {{ %w: i8[{weights}] = constant {{value = i8[{weights}] splat -3}}"
-        f' %y: i32[1, 3, 4, 6] = conv(%x, %w) {{layout = "NHWC", dtype = i32, groups = {groups}}} return %y }}'
+        f"graph @g(%x: u8[1, {image[0]}, {image[1]}, {channels}]) {{ %w: i8[{weights}] = constant {{value = i8[{weights}] splat -3}}"
+        f' %y: i32[1, {image[0] - 2}, {image[1] - 2}, 6] = conv(%x, %w) {{layout = "NHWC", dtype = i32, groups = {groups}}} return %y }}'
     )
     graph = run(passes, text)
     product = only(graph, "contract:conv")
