@@ -63,5 +63,25 @@ def test_a_case_folder_runs_unchanged(
     assert "mismatch" in done.err
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device here")
+def test_a_device_without_end_is_refused() -> None:
+    with pytest.raises(UserError, match="/dev/zero: flag files hold more than 1 MiB"):
+        expand_flagfiles(["--flagfile=/dev/zero"])
+
+
+def test_files_that_name_others_many_times_are_refused(tmp_path: Path) -> None:
+    """Ten to the power of ten lines, of ten files with ten lines each."""
+    for i in range(10):
+        (tmp_path / str(i)).write_text(f"--flagfile={tmp_path / str(i + 1)}\n" * 10)
+    (tmp_path / "10").write_text("--random\n")
+    with pytest.raises(UserError, match="flag files hold more than 1 MiB in all"):
+        expand_flagfiles([f"--flagfile={tmp_path / '0'}"])
+
+
+def test_a_path_that_can_be_none_is_named() -> None:
+    with pytest.raises(UserError, match="cannot read the flag file: embedded null"):
+        expand_flagfiles(["--flagfile=a\0b"])
+
+
 def test_help_says_so() -> None:
     assert "--flagfile" in tilewright("--help").out
