@@ -67,11 +67,12 @@ def test_a_number_is_the_same_case_each_time() -> None:
 
 def test_models_have_all_kinds_of_control_flow_and_of_sizes() -> None:
     kinds: Counter[str] = Counter()
-    for number in range(60):
+    for number in range(90):
         kinds.update(n.op_type for n in nodes(make_case(number).model.graph))
     wanted = {
         "If", "Loop", "Scan", "NonZero", "Compress", "Slice", "Range", "Tile", "Pad", "Expand",
-        "Reshape", "TopK", "Where", "Split", "OneHot", "ConstantOfShape",
+        "Reshape", "TopK", "Where", "Split", "OneHot", "ConstantOfShape", "SequenceAt",
+        "ConcatFromSequence", "SequenceInsert", "QuantizeLinear",
     }  # fmt: skip
     assert wanted <= set(kinds)
 

@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from fuzz.flow import elementwise, movement, rows, sizes
+from fuzz.flow import elementwise, lists, movement, rows, sizes
 from fuzz.flow.maker import FLOATS, SAME, SIZES, TYPES, WHOLE, Maker, Size, Value
 from fuzz.flow.regions import Regions, declared
 
 OPSETS = ((8, 18), (9, 19), (10, 21), (10, 22))
-PLAIN = (*elementwise.STEPS, *rows.STEPS, *movement.STEPS, *sizes.STEPS)
+PLAIN = (*elementwise.STEPS, *rows.STEPS, *movement.STEPS, *sizes.STEPS, *lists.STEPS)
 REGIONS = Regions(PLAIN)
 CALLS = 3
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)

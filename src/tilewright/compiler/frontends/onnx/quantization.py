@@ -42,11 +42,15 @@ def scalar_like(e: NodeMaker, x: Tensor) -> Tensor:
     return e.reshape(x, ()) if x.shape == (1,) else x
 
 
+_QUOTIENT_IS_ROUNDED: Final = 23
+"""The opset from which QuantizeLinear divides in the type of its scale, or the one that `precision` names."""
+
+
 def _quantize(call: Call) -> Tensor:
     e, x, scale, zero = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     code = call.integer("output_dtype", 0)
     saturate = call.flag("saturate", default=True)
-    call.integer("precision", 0)
+    precision = call.integer("precision", 0)
     dtype = dtype_of(code) if code else dtypes.u8
     block = call.integer("block_size", 0)
     axis = _axis(call, x.rank)
@@ -59,6 +63,13 @@ def _quantize(call: Call) -> Tensor:
             scale = e.reshape(scale, (*scale.shape, *([1] * (x.rank - 1 - axis))))
         quotient = e.op("div", x, e.cast(scale, x.dtype))
         return convert(e, quotient, target, saturate=saturate)
+    exact = dtype_of(precision) if precision else scale.dtype
+    if call.opset >= _QUOTIENT_IS_ROUNDED and exact.bits < 32 and block == 0:
+        wide = scale
+        if scale.rank:
+            wide = e.reshape(scale, (*scale.shape, *([1] * (x.rank - 1 - axis))))
+        x = e.op("div", e.cast(x, exact), e.cast(wide, exact))
+        scale = e.full(1.0, exact, scale.shape)
     return e.op(
         "quantize_linear",
         x,

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+import tilewright as tw
 from fakes import contributed, onnx_models
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -174,3 +175,23 @@ def test_what_onnxruntime_has_no_kernel_for_is_the_formula() -> None:
     mean = ((a.astype(np.float32) - 117) * SCALE).mean(0, keepdims=True)
     expected = np.clip(np.rint(mean / y_scale) + 100, 0, 255)
     np.testing.assert_allclose(found, expected, atol=1)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("opset", [21, 23])
+def test_quotients_of_16_bits_are_rounded_where_the_opset_says_so(
+    opset: int, *, by_column: bool
+) -> None:
+    """From opset 23 on the quotient has the type of the scale, and what was near a half is one."""
+    runtime = pytest.importorskip("onnxruntime")
+    x = np.linspace(-5, 5, 3000).reshape(1000, 3).astype(np.float16)
+    scale = np.array([0.0419, 0.0613, 0.0377] if by_column else 0.0419, np.float16)
+    arrays = [x, scale, np.full(scale.shape, 120, np.uint8)]
+    options = {"opset": opset, "axis": 1, "constants": (1, 2)}
+    model = onnx_models.one_node("QuantizeLinear", arrays, **options)
+    model.graph.output[0].ClearField("type")
+    (wanted,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
+    (found,) = onnx_models.run_node("QuantizeLinear", arrays, **options)
+    np.testing.assert_array_equal(found, wanted)
+    compiled = tw.compile(onnx_models.one_node("QuantizeLinear", arrays, **options), jobs=1)
+    np.testing.assert_array_equal(compiled(x0=x), wanted)
