@@ -6,7 +6,7 @@ import sys
 
 
 def _forget_current_folder(path: list[str], package: str) -> None:
-    """Take off the folder that `-m` puts first: `http.py` beside a stranger's model is not Python's own.
+    """Take off the folder that `-m` puts first: a module `http` beside a stranger's model is not Python's own.
 
     The command `tilewright` does not look there either.  It stays where it is the one that this package was found in.
     """
