@@ -311,6 +311,23 @@ def test_bags_of_any_lengths_are_reduced(mode: str, options: dict[str, Any]) -> 
         same(Bags(mode, **options), [call])
 
 
+def test_weighted_rows_of_halves_are_added_before_they_are_rounded() -> None:
+    class Weighted(nn.Module):
+        def forward(self, table: Any, places: Any, shares: Any) -> Any:
+            bag = nn.functional.embedding_bag
+            return bag(places, table, per_sample_weights=shares, mode="sum")
+
+    weighted = Weighted().eval()
+    table = (torch.arange(40.0).reshape(8, 5) * 0.37 - 7).half()
+    shares = torch.linspace(-0.9, 1.1, 12).reshape(3, 4).half()
+    places = torch.tensor([[0, 7, 3, 5], [1, 1, 2, 6], [4, 0, 7, 2]])
+    exact = (table.double()[places] * shares.double().unsqueeze(2)).sum(1).half()
+    assert torch.equal(weighted(table, places, shares), exact)
+    made = load(Captured(weighted, args=(table, places, shares)))
+    (found,) = evaluate(made.graph, [t.numpy() for t in (table, places, shares)])
+    assert torch.equal(torch.from_numpy(found), exact)
+
+
 class Repeated(nn.Module):
     def forward(self, x: Any, times: Any) -> Any:
         return torch.repeat_interleave(x, times, 0, output_size=9), torch.repeat_interleave(

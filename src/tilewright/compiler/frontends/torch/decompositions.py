@@ -187,9 +187,10 @@ def _embedding_bags(  # noqa: PLR0913 - the schema has that many
     ones = torch.ones_like(target)
     sizes = target.new_zeros((bags + 1,)).index_add(0, target, ones)[:bags]
     rows = weight.index_select(0, indices)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(1)
+    # Products of halves are not rounded before they are added.
     held = rows.float() if rows.dtype.itemsize == 2 else rows
+    if per_sample_weights is not None:
+        held = held * per_sample_weights.unsqueeze(1).to(held.dtype)
     room = held.new_zeros((bags + 1, held.shape[1]))
     bag = torch.where(bag < bags, bag, 0)
     if mode == 2:
