@@ -332,9 +332,7 @@ class ContractionSite:
         if around is None or not paths:
             return
         outside = {loop.var.name: 0 for loop in enclosing_loops(s.kernel, around)}
-        turns, path = max(
-            ((_turns(path, outside), path) for path in paths), key=lambda x: x[0]
-        )
+        path = max(paths, key=lambda path: _turns(path, outside))
         panel = self._panel_elements(around, right)
         line = self.machine.line_bytes // self.dtype.itemsize
         if panel < line * _LEAST_LINES:
@@ -342,14 +340,21 @@ class ContractionSite:
         words = self.found.products > 1 and self.shape.is_one_row
         if words and self._fetch_blocks(right, path, line):
             return
-        step = max(1, -(-panel // turns))
+        step = -(-panel // _turns(path, outside))
         if step > line * (_MOST_HINTS_OF_WORDS if words else _MOST_HINTS):
             return  # hardly used, memory decides
+        # Where a turn is worth less than a line, a hint in each costs more than some in a loop around it.
+        depth = len(path)
+        while step < line and depth > 1:
+            longer = -(-panel // _turns(path[: depth - 1], outside))
+            if longer > line * _MOST_HINTS:
+                break
+            step, depth = longer, depth - 1
         most = 0
-        if any(not isinstance(x.extent, int) for x in path):
+        if any(not isinstance(x.extent, int) for x in path[:depth]):
             # A call may have fewer rows than is likely: a line per turn costs no more than a part of one.
             step, most = max(step, line), panel
-        loop = path[-1].var.name
+        loop = path[depth - 1].var.name
         if s.attempt(prefetch, right, loop, around.var.name, step, line, most=most):
             s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
 

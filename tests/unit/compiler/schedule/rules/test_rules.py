@@ -326,6 +326,12 @@ def test_the_next_panel_is_fetched_by_the_first_of_rows_that_a_call_counts() -> 
     assert note.startswith("the next panel is fetched 16 elements per turn")
 
 
+def test_hints_worth_less_than_a_line_stand_in_the_loop_over_tiles() -> None:
+    done = schedule(fused(columns=1024, rows=2000, depth=96), V3)
+    (hint,) = (x for x in done.notes if "the next panel" in x)
+    assert hint == "the next panel is fetched 24 elements per turn of 'm_t_n'"
+
+
 @pytest.mark.parametrize("rows", range(1, 12))
 def test_a_rest_of_few_rows_has_a_tile_of_its_own(rows: int) -> None:
     kernel = fused(columns=48, rows=M, depth=40, panel=24)
