@@ -57,7 +57,7 @@ def codes_of(model: Path, target: Target, threads: int) -> list[Code]:
     graph = pipeline.import_model(model, options).graph
     pipeline.optimize(graph, options)
     groups = pipeline.find_kernels(graph)
-    kernels = pipeline.schedule_kernels(groups, target, options, pipeline.SILENT)
+    kernels = pipeline.schedule_kernels(groups, target, options)
     found: list[Code] = []
     for item in kernels:
         assert isinstance(item, pipeline.Scheduled), "there is no cache"

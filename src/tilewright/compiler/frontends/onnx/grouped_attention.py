@@ -271,7 +271,7 @@ def _with_sink(
 ) -> tuple[Tensor, Tensor, _Scores]:
     """With one more key, of which the score is that of a sink, and the value nothing."""
     e, sink = call.maker, call.optional(11)
-    if sink is None and not call.flag("smooth_softmax"):
+    if sink is None and call.integer("smooth_softmax", -1) <= 0:
         return (*rows, scores)
     keys, values = (
         e.concat([x, e.full(0, x.dtype, (*x.shape[:2], 1, x.shape[3]))], 2) for x in rows

@@ -130,6 +130,7 @@ FORMS: dict[str, tuple[Given, dict[str, object]]] = {
     "both directions": (operands(3, 9, [8]), {"causal": 0}),
     "both directions, short": (operands(3, 3, [2, 1], None), {"causal": 0}),
     "smooth": (operands(1, 7, [6, 4]), {"smooth_softmax": 1}),
+    "not smooth": (operands(1, 7, [6, 4]), {"smooth_softmax": -1}),
     "smooth with a bias": (
         more(operands(1, 7, [6, 4]), at10=floats(1, 4, 1, 7)), {"smooth_softmax": 1}
     ),
