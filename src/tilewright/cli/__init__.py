@@ -46,7 +46,7 @@ VERBS: Final = {
     "devices": "List the devices and what they can do.",
     "sign": "Sign an artifact, or any file, with a private key.",
     "keygen": "Make a key to sign with.",
-    "cache": "Show or clear the kernels kept from earlier compilations.",
+    "cache": "Show or clear what earlier compilations left.",
     "completion": "Print what lets a shell complete verbs, options and files.",
 }
 

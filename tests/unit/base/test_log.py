@@ -55,7 +55,7 @@ def test_a_compilation_says_its_phases_and_its_kernels(
 ) -> None:
     tw.compile(save(mlp(), tmp_path / "m.onnx"), cache=False)
     text = texts(told)
-    assert re.search(r"tilewright.compiler INFO schedule: [0-9.]+ s", text)
+    assert re.search(r"tilewright.compiler INFO generate code: [0-9.]+ s", text)
     assert re.search(
         r"INFO x86_64 .*: 0 of \d+ kernels are from the cache|INFO aarch64", text
     )

@@ -162,10 +162,10 @@ def _fold(node: Node, edit: Editor) -> list[Node]:
         raise ModelError(error.message, location=error.location) from error
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands
-    made = [emit.node("constant", (), {"value": array}) for array in results]
-    edit.replace(node, [each.result for each in made])
+    made = [emit.constant(array) for array in results]
+    edit.replace(node, made)
     release(edit, operands)
-    return made
+    return [value.node for value in made if value.node is not None]
 
 
 def _settle(constant: Node) -> None:

@@ -15,9 +15,13 @@ SPECS = (TensorSpec("x", dtypes.f32, (symbol("n"), 3)), TensorSpec("k", dtypes.i
 
 
 def test_shapes_that_fit_pass_and_what_is_no_array_is_left_to_others() -> None:
-    check_shapes(SPECS, [np.zeros((0, 3), np.float64), np.array(2)])
-    check_shapes(SPECS, [None, 5])
-    check_shapes((), [np.zeros(7)])
+    fitting: list[tuple[tuple[TensorSpec, ...], list[object]]] = [
+        (SPECS, [np.zeros((0, 3), np.float64), np.array(2)]),
+        (SPECS, [None, 5]),
+        ((), [np.zeros(7)]),
+    ]
+    for specs, inputs in fitting:
+        assert check_shapes(specs, inputs) is None, inputs
 
 
 @pytest.mark.parametrize(

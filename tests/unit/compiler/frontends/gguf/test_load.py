@@ -10,6 +10,7 @@ from fakes.language_models import Form
 from tilewright.base.errors import ArchiveError, ModelError, UserError
 from tilewright.compiler.frontends import gguf
 from tilewright.compiler.frontends.door import front_end_of
+from tilewright.compiler.graph.text import to_text
 
 
 def test_the_door_knows_files_by_suffix_and_by_how_they_begin(tmp_path: Path) -> None:
@@ -98,4 +99,5 @@ def test_factors_of_positions_that_are_not_asked_for_are_passed_over() -> None:
     factors = {
         f"rope_factors_{kind}.weight": np.ones(8, np.float32) for kind in ("long", "short")
     }
-    gguf.load(Form(more=factors).data())
+    found, plain = (gguf.load(form.data()) for form in (Form(more=factors), Form()))
+    assert to_text(found.graph) == to_text(plain.graph)
