@@ -7,7 +7,6 @@ it, and a run reports what its kernels clamped (`out_of_range`).  What writes th
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
@@ -59,17 +58,20 @@ FROM_END: Final = attr("from_end", "bool", default=True)
 """Whether a negative place counts from the end, as in ONNX; else it is out of range."""
 
 
-def _place_on(x: TensorType, axis: int, column: int | None = None) -> IndexRange:
-    """Operand 1 holds places on one axis of x, as ONNX counts them: from either end."""
+def _place_on(
+    x: TensorType, attributes: Attributes, axis: int, column: int | None = None
+) -> IndexRange:
+    """Operand 1 holds places on one axis of x, counted as the attribute `from_end` says: from either end, if it is not there."""
     size = x.shape[axis]
-    return IndexRange(1, axis, size, -size, size - 1, column)
+    low = -size if attributes.get(FROM_END.name, True) else 0
+    return IndexRange(1, axis, size, low, size - 1, column)
 
 
 def along_axis(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
     """Operand 1 holds places on the axis that the attribute `axis` says."""
     x = need(types, 0)
-    place = _place_on(x, normal_axis(cast("int", attributes["axis"]), x.rank))
-    return (place if attributes[FROM_END.name] else replace(place, low=0),)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    return (_place_on(x, attributes, axis),)
 
 
 def index_tuples(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
@@ -77,7 +79,9 @@ def index_tuples(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]
     x, indices = need(types, 0), need(types, 1)
     batch = cast("int", attributes.get("batch_dims", 0))
     depth = cast("int", indices.shape[-1])
-    return tuple(_place_on(x, batch + column, column) for column in range(depth))
+    return tuple(
+        _place_on(x, attributes, batch + column, column) for column in range(depth)
+    )
 
 
 # --- out of range ----------------------------------------------------------------------------

@@ -267,10 +267,11 @@ def _slices_oracle(
     updates: np.ndarray,
     *,
     reduction: str,
+    from_end: bool = True,
     drops: bool = False,
     in_place: bool = False,
 ) -> np.ndarray:
-    del in_place
+    del from_end, in_place
     kept = _kept(indices, x.shape[: indices.shape[-1]], drops=drops)
     chosen = indices[kept]
     places = tuple(from_front(chosen[:, i], x.shape[i]) for i in range(chosen.shape[-1]))
@@ -297,7 +298,7 @@ scatter_nd: Final = declare(
     name="scatter_nd",
     summary="x with slices replaced at index tuples, combined by `reduction`",
     operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("reduction", "string", "none"), _MAY_DROP, _MAY_BE_IN_PLACE),
+    attributes=(attr("reduction", "string", "none"), FROM_END, _MAY_DROP, _MAY_BE_IN_PLACE),
     infer=_slices_infer,
     evaluate=_slices_oracle,
     body=_slices_body,
@@ -315,6 +316,7 @@ scatter_nd: Final = declare(
         "f32[1] [1,1]:index(1) [1]",
         "f32[4,19] [5,1]:=0,-1,3,4,2 [5,19]; drops=True",
         "[4,37] [5,1]:=0,-1,0,4,2 [5,37]; reduction=add drops=True",
+        "[4,37] [3,1]:=0,3,0 [3,37]; reduction=add from_end=False",
         "f32[3,2] [4,2]:=0,1,2,2,-1,0,2,1 [4]; reduction=max drops=True",
     ),
     source="ONNX ScatterND, opset 18",

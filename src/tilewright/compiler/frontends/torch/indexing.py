@@ -366,12 +366,17 @@ def _index_write(reduction: str) -> Build:
             axis = axis_of(call, x.rank)
         size = index.shape[0] if index.rank else 1
         wanted = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        place = e.reshape(index, [size if i == axis else 1 for i in range(x.rank)])
         if any(extent == 0 for extent in wanted):
             return e.reshape(x, shape)
         source = e.broadcast_to(e.reshape(source, wanted), wanted)
         combine = reduction or _reduction(call)
         keeps = call.flag("include_self", default=True)
+        if combine == "add" and axis == 0 and not x.dtype.is_bool:
+            # Whole rows: a place for each of them, not for each element.
+            place = e.reshape(index, (size, 1))
+            found = e.op("scatter_nd", x, place, source, reduction="add", from_end=False)
+            return e.reshape(found, shape)
+        place = e.reshape(index, [size if i == axis else 1 for i in range(x.rank)])
         place = e.broadcast_to(place, wanted)
         found = _combined(call, x, place, source, axis, combine, keeps=keeps)
         return e.reshape(found, shape)
