@@ -345,6 +345,12 @@ def generate_code(
     """Code of every kernel that has none yet; the back end works on the first while `kernels` makes more."""
     given: list[Scheduled | KernelRecord] = []
     fresh: list[Scheduled] = []
+    compiled_so_far = 0
+
+    def tell(done: int) -> None:
+        nonlocal compiled_so_far
+        compiled_so_far = done
+        progress.advance(len(given) - len(fresh) + done, count)
 
     def without_code() -> Iterator[Kernel]:
         for kernel in kernels:
@@ -352,13 +358,15 @@ def generate_code(
             if isinstance(kernel, Scheduled):
                 fresh.append(kernel)
                 yield kernel.kernel
+            else:
+                tell(compiled_so_far)
 
     compiled = backend_of(target).generate(
         without_code(),
         target,
         jobs=options.jobs,
         cache=options.cache,
-        progress=lambda done, _: progress.advance(len(given) - len(fresh) + done, count),
+        progress=lambda done, _: tell(done),
     )
     made = {
         item: make_record(item.request, item.kernel, code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper
 from fakes import onnx_models
 from fakes.small_models import mlp, scale_and_shift, with_host_op
 from tilewright.base import dtypes
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
@@ -139,6 +141,29 @@ def test_kernels_go_to_the_back_end_while_further_ones_are_scheduled(
     pipeline.compile_model(mlp(), OPTIONS)
     assert waiting == [*range(1, len(scheduled) + 1)]
     assert len(scheduled) > 1
+
+
+class Watching:
+    """Numbers of kernels that were told, by phase."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[int]] = {}
+
+    def phase(self, name: str) -> None:
+        self.told[name] = []
+
+    def advance(self, done: int, total: int) -> None:
+        del total
+        list(self.told.values())[-1].append(done)
+
+
+def test_kernels_of_the_cache_are_told_one_by_one(tmp_path: Path) -> None:
+    options = replace(OPTIONS, cache=CompilationCache(folder=tmp_path, limit_bytes=1 << 30))
+    pipeline.compile_model(mlp(), options)
+    watching = Watching()
+    count = len(pipeline.compile_model(mlp(), options, watching).kernels[0])
+    assert watching.told["generate code"] == [*range(1, count + 1), count]
+    assert count > 1
 
 
 def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:

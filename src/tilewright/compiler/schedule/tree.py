@@ -15,6 +15,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.fields import with_inner
+from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
@@ -127,6 +128,14 @@ def loop_symbol(name: str, extent: Dim) -> Symbol:
 def reference(var: Symbol) -> Dim:
     """The variable as an index."""
     return symbolic.Expr.of_atom(var)
+
+
+def check_no_grid(kernel: Kernel, loop: For) -> None:
+    """Raise ScheduleError for a loop of workgroups: their number is that of all calls, and nothing stands in front of them."""
+    if loop.kind in GRID_KINDS:
+        raise ScheduleError(
+            f"'{loop.var.name}' is made of workgroups", location=kernel.name
+        )
 
 
 def only_statement(body: Body) -> Statement | None:

@@ -40,7 +40,7 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import find, rewrite
+from tilewright.compiler.schedule.tree import check_no_grid, find, rewrite
 
 E = Expressions
 
@@ -68,9 +68,10 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     What decides whether elements of buffers are read counts as a test, as far as it compares numbers made of loop
     variables and sizes.  With them, the least and largest values of numbers are decided where they are numbers
     that do not change in the loop (of how much of a window is inside, all of it).
-    Raises: ScheduleError if nothing is tested, or if no run passes.
+    Raises: ScheduleError if nothing is tested, or if no run passes; for a loop of workgroups.
     """
     old = find(kernel, loop)
+    check_no_grid(kernel, old)
     check_fixed((old,), old.body)
     extents = _extents(old)
     rooms = set(_tests(old, extents))

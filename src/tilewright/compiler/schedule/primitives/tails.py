@@ -42,6 +42,7 @@ from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
+    check_no_grid,
     enclosing_loops,
     find,
     make_loop,
@@ -80,8 +81,11 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
         ->
         for i in min(at, n): S(i)
         for i_2 in n - min(at, n): S(min(at, n) + i_2)
+
+    Raises: ScheduleError for a negative number, and for a loop of workgroups.
     """
     old = find(kernel, loop)
+    check_no_grid(kernel, old)
     check_fixed((old,), old.body)
     point = dim_argument(kernel, at, enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
@@ -120,10 +124,11 @@ def specialize(
 
     With `at`, the two cases are told apart in front of that loop, around or equal to `loop`.
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, or if r changes
-    inside `at`.
+    inside `at`; for a loop of workgroups.
     """
     old = find(kernel, loop)
     top = old if at is None else find(kernel, at)
+    check_no_grid(kernel, top)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' has no constant extent", location=kernel.name)
     found = guard_of(old)
@@ -275,9 +280,10 @@ def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
         if n == 2: for i in 2: S(i)
         if n == 1: for i_2 in 1: S(i_2)
 
-    Raises: ScheduleError where the number is known or has no bound.
+    Raises: ScheduleError where the number is known or has no bound, and for a loop of workgroups.
     """
     old = find(kernel, loop)
+    check_no_grid(kernel, old)
     most = symbolic.bounds(old.extent)[1]
     if isinstance(old.extent, int) or most is None or most < 1:
         raise ScheduleError(
@@ -310,9 +316,10 @@ def split_powers(
         for p in n // 2 % 2: for i in 2: S(n // 4 * 4 + i)          (once per power)
         for p_2 in n % 2: for i_2 in 1: S(n // 2 * 2 + i_2)
 
-    Raises: ScheduleError unless `largest` is a power of two and n surely below twice that.
+    Raises: ScheduleError unless `largest` is a power of two and n surely below twice that; for a loop of workgroups.
     """
     old = find(kernel, loop)
+    check_no_grid(kernel, old)
     upper = symbolic.bounds(old.extent)[1]
     if largest < 1 or largest & (largest - 1) or upper is None or upper >= 2 * largest:
         raise ScheduleError(

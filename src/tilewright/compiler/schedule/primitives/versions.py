@@ -15,7 +15,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import known_facts
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -47,6 +46,7 @@ from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
+    check_no_grid,
     enclosing_loops,
     find,
     make_loop,
@@ -77,7 +77,7 @@ def version(
     """
     old = find(kernel, loop)
     limit = dim_argument(kernel, size, enclosing_loops(kernel, old))
-    _check_no_grid(kernel, old)
+    check_no_grid(kernel, old)
     if isinstance(limit, int):
         raise ScheduleError(f"{limit} is known before a call", location=kernel.name)
     kernel, other = copy_of(kernel, (old,), old)
@@ -109,7 +109,7 @@ def precompute_factors(
     may not be there when the loop does not run.
     """
     old = find(kernel, loop)
-    _check_no_grid(kernel, old)
+    check_no_grid(kernel, old)
     found = common_factors(old, lane)
     if found is None:
         raise ScheduleError(
@@ -200,7 +200,7 @@ def common_factors(loop: For, lane: str) -> CommonFactors | None:
     if (
         moved is None
         or loop.var.name in used
-        or not read.isdisjoint(buffers_written((loop,)))
+        or not {*read, lefts[0].buffer}.isdisjoint(buffers_written((loop,)))
         or not all(isinstance(x.extent, int) for x in inside)
         or all(x.var.name != lane for x in inside)
     ):
@@ -278,10 +278,3 @@ def _check_exists(kernel: Kernel, loop: For, found: CommonFactors) -> None:
                 f"'{loop.var.name}' may run no time, and then that part of '{load.buffer.name}' may not exist",
                 location=kernel.name,
             )
-
-
-def _check_no_grid(kernel: Kernel, loop: For) -> None:
-    if loop.kind in GRID_KINDS:
-        raise ScheduleError(
-            f"'{loop.var.name}' is made of workgroups", location=kernel.name
-        )

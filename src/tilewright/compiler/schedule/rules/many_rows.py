@@ -14,7 +14,6 @@ which a language model speaks, makes them in registers.  The nests in a workgrou
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -77,15 +76,10 @@ def match_many_rows(s: Schedule, machine: MachineModel) -> ManyRowsSite | None:
     common = common_factors(found.rows[0], lane.var.name)
     if common is None or sum(map(cost, common.factors)) < INVARIANT_COST:
         return None
-    dtype = common.factors[0].dtype
-    # Of one column: loops over columns stand around rows then.
-    outer = math.prod(n for n in (panel.extent, lane.extent) if isinstance(n, int))
-    depth_bytes = math.prod(common.shape) // outer * dtype.itemsize
-    lanes = machine.lanes(dtype)
-    most = min(
-        _MOST_VECTORS * lanes, (machine.l2.size_bytes or 1 << 30) // (2 * depth_bytes)
-    )
-    widths = [n for n in range(lanes, most + 1, lanes) if lane.extent % n == 0]
+    lanes = machine.lanes(common.factors[0].dtype)
+    widths = [
+        n * lanes for n in range(1, _MOST_VECTORS + 1) if lane.extent % (n * lanes) == 0
+    ]
     if not widths:
         return None
     rows = tuple(row.var.name for row in found.rows)
@@ -104,7 +98,7 @@ class ManyRowsSite:
         panel, rows, lane: the loops over panels, over rows, and over the columns of a panel.
         beside: the outermost loops of other nests.
         count: rows that a call has.
-        widths: columns of which a workgroup may make what it multiplies, the second level cache holds them.
+        widths: columns of which a workgroup may make what it multiplies: whole vectors.
     """
 
     s: Schedule
@@ -121,9 +115,12 @@ class ManyRowsSite:
             ManyRows(),
             (
                 Choice("columns", lambda _: self.widths[-1:], lambda _: self.widths[-1]),
-                Choice("least", lambda _: _ROWS, lambda _: _ROWS[0]),
+                Choice("least", lambda _: self._thresholds(), lambda _: _ROWS[0]),
             ),
         )
+
+    def _thresholds(self) -> tuple[int, ...]:
+        return _ROWS[:1] if isinstance(self.count, int) else _ROWS
 
     def apply(self, chosen: ManyRows, grid: Grid) -> list[str]:
         """Make some columns of a panel a workgroup that has code for many rows and for few.
@@ -142,7 +139,8 @@ class ManyRowsSite:
             _, piece = s.apply(version, first, self.count, chosen.least)
             few.append(self._with_narrow_tiles(piece, lane))
         factors, maker = s.apply(precompute_factors, first, lane)
-        s.note(f"many_rows: '{factors}' is made once for {chosen.least} rows or more")
+        which = f" where there are {chosen.least} or more" if few else ""
+        s.note(f"many_rows: '{factors}' is made once for all rows{which}")
         return [maker, first, *few, *self.beside]
 
     def _with_narrow_tiles(self, few: Piece, lane: str) -> str:

@@ -23,6 +23,7 @@ from tilewright.compiler.schedule.primitives import (
     bind,
     fuse,
     fuse_nests,
+    interior,
     join,
     partition,
     privatize,
@@ -258,6 +259,22 @@ def test_split_counts_has_a_code_for_every_remainder(size: int) -> None:
 def test_split_counts_needs_a_number_that_is_not_known_but_bounded(extent) -> None:
     with pytest.raises(ScheduleError, match="which is no number up to a bound"):
         split_counts(doubled(extent), "i")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda k: partition(k, "i", 1),
+        lambda k: specialize(k, "i"),
+        lambda k: split_counts(k, "i"),
+        lambda k: split_powers(k, "i", 4),
+        lambda k: interior(k, "i"),
+    ],
+    ids=["partition", "specialize", "split_counts", "split_powers", "interior"],
+)
+def test_workgroups_are_not_cut_in_parts(change) -> None:
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        change(bind(doubled(symbol("N", 0, 5)), "i", "x"))
 
 
 TRIMMED = """

@@ -179,3 +179,16 @@ def test_what_a_row_changes_is_not_made_before() -> None:
             b.accumulate("add", y, (i, j), total)
     with pytest.raises(ScheduleError, match="no sum in 'i'"):
         precompute_factors(b.build(), "i", "j")
+
+
+def test_left_elements_that_the_loop_changes_are_refused() -> None:
+    b = KernelBuilder("k")
+    w, y = b.parameter("w", f32, (3, 4)), b.result("y", f32, (5, 6))
+    with b.nest((5, 4), ("i", "j")) as (i, j), b.reduce((3,), ("k",)) as (k,):
+        factor = b.add(b.load(w, (k, j)), b.const(1, f32))
+        total = b.add(
+            b.mul(b.load(y, (i, j)), factor), b.mul(b.load(y, (i, j + 1)), factor)
+        )
+        b.store(y, (i, j), b.add(b.load(y, (i, j)), total))
+    with pytest.raises(ScheduleError, match="no sum in 'i'"):
+        precompute_factors(b.build(), "i", "j")

@@ -129,18 +129,25 @@ def test_few_rows_make_factors_as_they_multiply(rows: int) -> None:
     assert_same(kernel, changed, exact=False)
 
 
-@pytest.mark.parametrize(
-    ("cache_bytes", "columns"), [(1 << 20, 16), (2 * 48 * 8 * 4, 8), (1 << 10, 0)]
-)
-def test_a_workgroup_takes_columns_whose_factors_stay_near(
-    cache_bytes: int, columns: int
-) -> None:
-    machine = replace(V3, l2=replace(V3.l2, size_bytes=cache_bytes))
-    kernel = words(9, 96)
-    changed = schedule(kernel, machine)
+@pytest.mark.parametrize(("panel", "columns"), [(32, 16), (24, 8), (8, 8), (12, 0)])
+def test_a_workgroup_takes_whole_vectors_of_a_panel(panel: int, columns: int) -> None:
+    kernel = words(9, 96, panel=panel)
+    changed = schedule(kernel, V3)
     assert is_made_once(changed) == bool(columns)
     assert f"many_rows columns={columns} " in decided(changed) or not columns
     assert_same(kernel, changed, exact=False)
+
+
+def test_factors_of_long_sums_are_made_once_though_no_cache_holds_them() -> None:
+    machine = replace(V3, l2=replace(V3.l2, size_bytes=1 << 10))
+    assert is_made_once(schedule(words(9, 96), machine))
+
+
+def test_there_is_nothing_to_decide_where_rows_are_known() -> None:
+    (choices, *_) = space_of(words(9, 96), V3).nests
+    assert len(list(choices.points())) == 1
+    (note,) = (x for x in schedule(words(9, 96), V3).notes if x.startswith("many_rows"))
+    assert note == "many_rows: 'factors' is made once for all rows"
 
 
 def test_a_single_panel_makes_factors_as_it_multiplies() -> None:
