@@ -283,6 +283,9 @@ Text (`.mlir`) and portable artifacts (`.mlirbc`, StableHLO 0.9 to 1.20). What b
 attributes: `tilewright coverage module.mlir` says it for a module, before compiling. An operation that is not listed is
 reported with all others of its kind in one error.
 
+An argument or a result of `main` whose elements are quantized is an array of their storage: `!quant.uniform<i8:f32, 0.1:3>` comes
+as `int8`, of which `(stored - 3) * 0.1` is the number. Scale and zero point are the module's, and stay there.
+
 | suite (StableHLO 1.20) | modules | right | without checks | refused | other |
 | --- | --- | --- | --- | --- | --- |
 {rows}

@@ -31,6 +31,9 @@ _RAISED: Final = (
 """By numpy and the standard library; among them RecursionError and NotImplementedError."""
 
 
+_SUFFIX: Final = ".npy"
+
+
 class NumpyFileError(Exception):
     """A file is none of numpy's, damaged, or of a kind that is not read."""
 
@@ -58,22 +61,45 @@ def read_npz(
         path: the file, or a pipe.
         choose: which of the names are read; nothing of the others is unpacked.
 
-    Raises: as `read_npy`, and what `choose` raises.
+    Raises: as `read_npy`, for a member that is no `.npy` and for two of one name, too; and what `choose` raises.
     """
     with Path(path).open("rb") as file:
         # What comes through a pipe has no end to begin at.
         source = file if file.seekable() else BytesIO(file.read())
         try:
             archive = cast("np.lib.npyio.NpzFile", np.load(source, allow_pickle=False))
-            names = archive.files
+            names = _array_names(archive)
         except _RAISED as error:
             raise _refused(error) from error
         with archive:
             chosen = choose(names)
             try:
-                return {key: archive[key] for key in chosen}
+                return {key: _array_of(archive, f"{key}{_SUFFIX}") for key in chosen}
             except _RAISED as error:
                 raise _refused(error) from error
+
+
+def _array_names(archive: np.lib.npyio.NpzFile) -> list[str]:
+    """The names of the arrays, in order; a member of another kind may hide one from numpy."""
+    names: dict[str, None] = {}
+    members = cast("zipfile.ZipFile", archive.zip)  # of one that is open
+    for member in members.namelist():
+        name = member.removesuffix(_SUFFIX)
+        if name == member:
+            raise NumpyFileError(
+                f"{member!r} is no array: its name does not end in {_SUFFIX}"
+            )
+        if name in names:
+            raise NumpyFileError(f"there are two arrays {name!r}")
+        names[name] = None
+    return list(names)
+
+
+def _array_of(archive: np.lib.npyio.NpzFile, member: str) -> Array:
+    found = cast("object", archive[member])
+    if not isinstance(found, np.ndarray):  # bytes, where it does not begin as arrays do
+        raise NumpyFileError(f"{member!r} is no array")
+    return cast("Array", found)
 
 
 def _refused(error: Exception) -> NumpyFileError:

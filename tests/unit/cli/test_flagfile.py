@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -73,9 +74,43 @@ def test_files_that_name_others_many_times_are_refused(tmp_path: Path) -> None:
     """Ten to the power of ten lines, of ten files with ten lines each."""
     for i in range(10):
         (tmp_path / str(i)).write_text(f"--flagfile={tmp_path / str(i + 1)}\n" * 10)
-    (tmp_path / "10").write_text("--random\n")
+    (tmp_path / "10").write_text(f"--random\n# {'x' * 1000}\n")
     with pytest.raises(UserError, match="flag files hold more than 1 MiB in all"):
         expand_flagfiles([f"--flagfile={tmp_path / '0'}"])
+
+
+def test_empty_files_that_are_named_many_times_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    many = tmp_path / "many"
+    many.write_text(f"--flagfile={tmp_path / 'empty'}\n" * 4095)
+    assert expand_flagfiles([f"--flagfile={many}"]) == []
+    many.write_text(f"--flagfile={tmp_path / 'empty'}\n" * 4096)
+    with pytest.raises(UserError, match="more than 4096 flag files"):
+        expand_flagfiles([f"--flagfile={many}"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_flag(tmp_path: Path) -> None:
+    (tmp_path / "flags").write_bytes(b"\xef\xbb\xbf--x\n--y=\xc3\xa9\n")
+    assert expand_flagfiles([f"--flagfile={tmp_path / 'flags'}"]) == ["--x", "--y=é"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_named_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="nobody writes to this pipe"):
+        expand_flagfiles([f"--flagfile={tmp_path / 'pipe'}"])
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no paths of open files here")
+def test_flags_come_through_a_pipe() -> None:
+    """As `--flagfile=<(command)` of a shell has it."""
+    source, sink = os.pipe()
+    try:
+        os.write(sink, b"--a\n--b\n")
+        os.close(sink)
+        assert expand_flagfiles([f"--flagfile=/dev/fd/{source}"]) == ["--a", "--b"]
+    finally:
+        os.close(source)
 
 
 def test_a_path_that_can_be_none_is_named() -> None:

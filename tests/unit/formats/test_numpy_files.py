@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import zipfile
 from io import BytesIO
@@ -55,6 +56,40 @@ def test_what_is_not_asked_for_is_not_unpacked(tmp_path: Path) -> None:
     assert list(found) == ["x"]
     with pytest.raises(NumpyFileError):
         read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("other", ["notes.txt", "x", "x/", ".npy/x"])
+def test_a_member_that_is_no_array_is_refused(tmp_path: Path, other: str) -> None:
+    """Also where nobody asks for it: `x` beside `x.npy` would hide it."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as made:
+        made.writestr("x.npy", saved())
+        made.writestr(other, b"hello")
+    with pytest.raises(NumpyFileError, match=rf"'{re.escape(other)}' is no array"):
+        read_npz(tmp_path / "a.npz", lambda names: names[:1])
+
+
+def test_bytes_that_begin_as_no_array_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(archive(b"hello"))
+    with pytest.raises(NumpyFileError, match=r"'x\.npy' is no array"):
+        read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as made:
+        made.writestr("x.npy", saved())
+        made.writestr("x.npy", saved(ARRAY[0]))
+    with pytest.raises(NumpyFileError, match="there are two arrays 'x'"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_names_that_end_as_files_do_come_back(tmp_path: Path) -> None:
+    """`x.npy` and `x` are two arrays: numpy writes `x.npy.npy` and `x.npy`."""
+    np.savez(tmp_path / "a.npz", **{"x.npy": ARRAY[0], "x": ARRAY, "": ARRAY[1]})
+    found = read_npz(tmp_path / "a.npz")
+    assert list(found) == ["x.npy", "x", ""]
+    np.testing.assert_array_equal(found["x.npy"], ARRAY[0])
+    np.testing.assert_array_equal(found["x"], ARRAY)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,12 @@ def test_a_constant_of_quantized_elements_lists_its_integers() -> None:
     np.testing.assert_allclose(found, dequantized(np.int8([1, -2, 3]), 0.1, -30))
 
 
+def test_arguments_and_results_are_arrays_of_the_storage() -> None:
+    stored = np.int8([-128, -30, 127])
+    (found,) = run(f"return %x : tensor<3x{A}>", f"%x: tensor<3x{A}>", stored)
+    np.testing.assert_array_equal(found, stored, strict=True)
+
+
 @pytest.mark.parametrize(
     ("type_", "message"),
     [
