@@ -102,39 +102,53 @@ def _doubly_shifted_step(
 
 def _part(t: np.ndarray, q: np.ndarray, k: int) -> None:
     """Turn two rows so that they have their eigenvalues on the diagonal, or equal numbers there."""
-    turn = _turn(t[k : k + 2, k : k + 2])
-    t[k : k + 2, k:] = turn.T @ t[k : k + 2, k:]
-    t[: k + 2, k : k + 2] = t[: k + 2, k : k + 2] @ turn
+    block, turn = _standard(t[k : k + 2, k : k + 2])
+    t[k : k + 2, k + 2 :] = turn.T @ t[k : k + 2, k + 2 :]
+    t[:k, k : k + 2] = t[:k, k : k + 2] @ turn
     q[:, k : k + 2] = q[:, k : k + 2] @ turn
-    block = t[k : k + 2, k : k + 2]
-    if _discriminant(block) >= 0:
-        block[1, 0] = 0
-    else:
-        block[0, 0] = block[1, 1] = (block[0, 0] + block[1, 1]) / 2
+    # Not by the rotation, whose rounding would stand where a number is far smaller than those beside it.
+    t[k : k + 2, k : k + 2] = block
 
 
-def _discriminant(block: np.ndarray) -> float:
-    """Negative: two eigenvalues that are no real numbers.  Of the block over its largest number."""
-    scale = float(abs(block).max())
-    (a, b), (c, d) = (block / scale if scale else block).tolist()
-    half = (a - d) / 2
-    found = half * half + b * c
-    # What rounding leaves of two equal eigenvalues.
-    return found if abs(found) > 4 * np.finfo(np.float64).eps else 0.0
-
-
-def _turn(block: np.ndarray) -> np.ndarray:
+def _standard(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The form of two rows, and the rotation that makes it."""
     (a, b), (c, d) = block.tolist()
-    found = _discriminant(block)
-    if found < 0:
-        sign = math.copysign(1, b + c)
-        angle = math.atan2((d - a) * sign, abs(b + c)) / 2
-        cosine, sine = math.cos(angle), math.sin(angle)
-    else:
-        half = (a - d) / 2
-        root = math.sqrt(found) * float(abs(block).max())
-        # An eigenvector of the eigenvalue that is farther from d.
-        x, y = half + math.copysign(root, half), c
-        size = math.hypot(x, y) or 1.0
-        cosine, sine = (x / size, y / size) if x or y else (1.0, 0.0)
-    return np.array([[cosine, -sine], [sine, cosine]])
+    if c == 0 or (a == d and _opposite(b, c)):
+        return block.copy(), np.eye(2)
+    if b == 0:
+        return np.array([[d, -c], [0, a]]), _rotation(0, 1)
+    half = (a - d) / 2
+    scale = max(abs(half), abs(b), abs(c))
+    found = (half / scale) ** 2 + (b / scale) * (c / scale)
+    if found < 4 * np.finfo(np.float64).eps:
+        return _of_equal_diagonal(block)
+    # Two real eigenvalues far enough apart: an eigenvector of the one that is farther from d.
+    away = half + math.copysign(math.sqrt(found) * scale, half)
+    near = d - b / away * c
+    return np.array([[d + away, b - c], [0, near]]), _rotation(away, c)
+
+
+def _of_equal_diagonal(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same where no two real eigenvalues are far apart: the diagonal is made equal before anything is split."""
+    (a, b), (c, d) = block.tolist()
+    angle = math.atan2(math.copysign(1, b + c) * (d - a), abs(b + c)) / 2
+    turn = _rotation(math.cos(angle), math.sin(angle))
+    (a, b), (c, d) = (turn.T @ block @ turn).tolist()
+    mean = (a + d) / 2
+    if c == 0 or _opposite(b, c):
+        return np.array([[mean, b], [c, mean]]), turn
+    x, y = math.sqrt(abs(b)), math.sqrt(abs(c))
+    apart = math.copysign(x * y, c)
+    split = np.array([[mean + apart, b - c], [0, mean - apart]])
+    return split, turn @ _rotation(x, y)
+
+
+def _opposite(b: float, c: float) -> bool:
+    """Not by their product, which may be too small for a number."""
+    return (b < 0 < c) or (c < 0 < b)
+
+
+def _rotation(x: float, y: float) -> np.ndarray:
+    """What turns the first axis into the direction of (x, y)."""
+    size = math.hypot(x, y)
+    return np.array([[x / size, -y / size], [y / size, x / size]])

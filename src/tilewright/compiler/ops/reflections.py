@@ -22,7 +22,9 @@ def reflection(line: np.ndarray) -> tuple[float, complex]:
     # Against the largest part, so that no square is beyond the range of numbers.
     scale = float(np.abs(np.stack((np.real(line), np.imag(line)))).max())
     if np.isfinite(scale) and scale > 0:
-        line /= scale
+        # Part by part: a complex quotient multiplies by 1 / scale, which may be beyond the range.
+        parts = line.view(np.float64)
+        parts /= scale
     else:
         scale = 1.0
     first = complex(line[0])
