@@ -270,17 +270,25 @@ def _pad(call: Call) -> Tensor:
 def pad(
     e: NodeMaker, x: Tensor, amounts: Sequence[Dim], mode: str, value: Tensor | None
 ) -> Tensor:
-    """`x` with a border; negative amounts crop."""
+    """`x` with a border; negative amounts crop, before a border is made of what is left."""
     rank = x.rank
     grow: list[Dim] = list(amounts)
     for axis in range(rank):
-        front, back = amounts[axis], amounts[rank + axis]
-        crop_front, crop_back = (_cropped(side, mode) for side in (front, back))
+        sides = axis, rank + axis
+        crop_front, crop_back = (_cropped(amounts[side], mode) for side in sides)
+        rest = x.shape[axis] - crop_front - crop_back
+        if mode != "constant":
+            grow[axis], grow[rank + axis] = (
+                symbolic.maximum(amounts[side], 0) for side in sides
+            )
+            _require_source(e, rest, [grow[side] for side in sides], mode)
+        elif crop_front != 0 or crop_back != 0:
+            grow[axis], grow[rank + axis] = (
+                amounts[axis] + crop_front,
+                amounts[rank + axis] + crop_back,
+            )
         if crop_front != 0 or crop_back != 0:
-            rest = x.shape[axis] - crop_front - crop_back
             x = e.slice(x, axis, crop_front, rest)
-            grow[axis] = front + crop_front
-            grow[rank + axis] = back + crop_back
     if all(g == 0 for g in grow):
         return x
     return e.op(
@@ -291,11 +299,36 @@ def pad(
 def _cropped(amount: Dim, mode: str) -> Dim:
     """How much of a side is cut off first.
 
-    Where a call decides it, only what wraps around has to be cut before: the op crops for the others.
+    Where a call decides it, the op itself crops for a constant border, which is made of nothing that is cut off.
     """
-    if isinstance(amount, int):
-        return max(-amount, 0)
-    return symbolic.maximum(-amount, 0) if mode == "wrap" else 0
+    if isinstance(amount, int) or mode != "constant":
+        return symbolic.maximum(-amount, 0)
+    return 0
+
+
+def _require_source(e: NodeMaker, rest: Dim, borders: Sequence[Dim], mode: str) -> None:
+    """Let borders of an axis, no less than 0, be made of `rest` elements, or the call fails and names the node.
+
+    They need one; a mirror shows each element once, and not the one that it stands at.
+
+    Raises: ModelError where the model alone says that there are too few.
+    Source: onnxruntime Pad, CPU kernel.
+    """
+    if mode == "reflect":
+        needs = [border + symbolic.minimum(border, 1) for border in borders]
+        need = symbolic.maximum(*needs)
+    else:
+        need = symbolic.minimum(symbolic.maximum(*borders), 1)
+    least, _ = symbolic.bounds(rest - need)
+    if need == 0 or (least is not None and least >= 0):
+        return
+    if isinstance(rest, int) and isinstance(need, int):
+        raise ModelError(
+            f"mode '{mode}' pads an axis of which {rest} elements are left, expected at least {need}"
+        )
+    low = need if isinstance(need, int) else 0
+    spare = control.fresh_symbol(e, "padded_from", low)
+    e.bind_sizes(e.dims((rest if isinstance(need, int) else rest - need,)), [spare])
 
 
 # --- gather and scatter

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from fakes.onnx_models import parse
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ModelError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -49,6 +49,71 @@ def test_amounts_of_padding_that_data_gives_may_crop(
     by_model = load(parse(quoted.format("", constant)))
     (found,), (wanted,) = evaluate(by_data, [x, given]), evaluate(by_model, [x])
     np.testing.assert_array_equal(found, wanted)
+
+
+ROW = np.arange(1, 6, dtype=np.float32)
+
+
+def padded(
+    mode: str, pads: tuple[int, int], *, size: str = "N", by_data: bool = True
+) -> np.ndarray:
+    """ROW with borders of amounts that are an input, or a constant of the model."""
+    operand = ", int64[2] p" if by_data else ""
+    constant = "" if by_data else f"p = Constant<value_ints = {list(pads)}>()"
+    head = f"graph (float[{size}] x{operand}) => (float[M] y)"
+    graph = load(parse(f"{head} {{ {constant} y = Pad<mode = \"{mode}\">(x, p) }}"))
+    return evaluate(graph, [ROW, np.array(pads)][: len(graph.inputs)])[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads", "expected"),
+    [
+        ("edge", (-2, 2), [3, 4, 5, 5, 5]),
+        ("edge", (3, -4), [1, 1, 1, 1]),
+        ("edge", (0, -5), []),
+        ("reflect", (-2, 2), [3, 4, 5, 4, 3]),
+        ("reflect", (2, -2), [3, 2, 1, 2, 3]),
+        ("reflect", (4, 4), [5, 4, 3, 2, 1, 2, 3, 4, 5, 4, 3, 2, 1]),
+        ("reflect", (-4, 0), [5]),
+        ("wrap", (-3, 3), [4, 5, 4, 5, 4]),
+        ("wrap", (3, -4), [1, 1, 1, 1]),
+    ],
+)
+def test_borders_are_made_of_what_is_left(
+    mode: str, pads: tuple[int, int], expected: list[int]
+) -> None:
+    """Worked out by hand: no element that is cut off comes back."""
+    for size, by_data in (("N", True), ("N", False), ("5", True), ("5", False)):
+        found = padded(mode, pads, size=size, by_data=by_data)
+        assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads"),
+    [
+        ("edge", (-5, 2)), ("edge", (4, -6)), ("wrap", (-5, 2)), ("wrap", (2, -5)),
+        ("reflect", (-3, 3)), ("reflect", (3, -3)), ("reflect", (-4, 1)), ("reflect", (5, 0)),
+    ],
+)  # fmt: skip
+def test_borders_of_too_few_elements_are_errors(mode: str, pads: tuple[int, int]) -> None:
+    """As in onnxruntime; with sizes that only a call knows it is the call that fails."""
+    words = "the data gives size|sizes do not agree"
+    for size, by_data in (("N", True), ("N", False), ("5", True)):
+        with pytest.raises(InputError, match=words):
+            padded(mode, pads, size=size, by_data=by_data)
+    with pytest.raises(ModelError, match=f"mode '{mode}' pads an axis of which"):
+        padded(mode, pads, size="5", by_data=False)
+
+
+def test_a_compiled_call_gives_no_border_of_nothing() -> None:
+    text = """graph (float[N] x) => (float[M] y) {
+        p = Constant<value_ints = [-4, 2]>()
+        y = Pad<mode = "wrap">(x, p)
+    }"""
+    model = tw.compile(parse(text), opt_level=0, threads=1, jobs=1)
+    assert model(x=ROW).tolist() == [5, 5, 5]
+    with pytest.raises(InputError, match="node 'y': the data gives size 0, expected at"):
+        model(x=ROW[:4])
 
 
 def test_known_amounts_of_padding_stay_known_beside_computed_ones() -> None:
