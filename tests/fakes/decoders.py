@@ -43,8 +43,8 @@ _LAYER = """
 _TAIL = "    scores = MatMul(h2, head)  logits = Add(scores, bias)\n}"
 
 
-def decoder(seed: int = 0, ending: float = 0.0) -> onnx.GraphProto:
-    """The subgraph; `ending` makes the token that ends a text more likely."""
+def decoder(seed: int = 0, ending: float = 0.0, words: int = WORDS) -> onnx.GraphProto:
+    """The subgraph; `ending` makes the token that ends a text more likely; it scores the first `words`."""
     layers = [_LAYER.replace("@", str(i)).replace("#", str(i + 1)) for i in range(LAYERS)]
     graph = onnx.parser.parse_graph(_HEAD + "".join(layers) + _TAIL)
     random = np.random.default_rng(seed)
@@ -53,6 +53,8 @@ def decoder(seed: int = 0, ending: float = 0.0) -> onnx.GraphProto:
     arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     arrays["bias"] = np.zeros(WORDS, np.float32)
     arrays["bias"][END] = ending
+    arrays["head"], arrays["bias"] = arrays["head"][:, :words], arrays["bias"][:words]
+    graph.output[0].type.tensor_type.shape.dim[2].dim_value = words
     graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
     return graph
 

@@ -248,6 +248,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "BeamSearch",
         _beam_search,
         domain=MICROSOFT,
-        ignores=("vocab_size", "decoder_start_token_id"),
+        ignores=("decoder_start_token_id",),
     ),
 )

@@ -56,6 +56,7 @@ class _Decoder:
 
     def __init__(self, call: Call, name: str) -> None:
         self._call: Call = call
+        self._words: int = call.integer("vocab_size", 0)
         self.graph: GraphProto = call.graph(name)
         names = [value.name for value in self.graph.input]
         layers = len(self.graph.output) - 1
@@ -86,8 +87,19 @@ class _Decoder:
         made = self._call.inline(self.graph, [tokens, places, mask, *caches])
         scores, *held = map(tensor_in, made)
         last = e.slice(scores, 1, scores.shape[1] - 1, 1)
-        found = e.cast(e.squeeze(last, (1,)), dtypes.f32)
+        found = e.cast(self._of_words(e.squeeze(last, (1,))), dtypes.f32)
         return Read(scores=found, places=places, mask=mask, caches=held)
+
+    def _of_words(self, scores: Tensor) -> Tensor:
+        """Scores `[batch, columns]` without the columns behind the vocabulary, which only fill it up."""
+        columns, words = scores.shape[1], self._words
+        if words < 1 or words == columns:
+            return scores
+        if not isinstance(columns, int):
+            raise UnsupportedError("'vocab_size' beside a dynamic size is not supported")
+        if words > columns:
+            raise ModelError(f"'vocab_size' is {words}, the decoder has {columns} scores")
+        return self._call.maker.slice(scores, 1, 0, words)
 
 
 @final
@@ -231,7 +243,11 @@ def _sampling(call: Call) -> Tensor:
         raise UnsupportedError("attribute 'custom' is not supported")
     if call.wants(1):
         raise UnsupportedError("output 2 ('filtered_logits') is not supported")
-    call.optional(7)  # of what there is with 'custom' alone
+    has_penalty = call.float("presence_penalty", 0.0) != 0
+    if has_penalty and not call.is_nothing(7):
+        raise UnsupportedError(
+            "operand 8 ('presence_mask') with 'presence_penalty' is not supported"
+        )
     seed = None if call.is_nothing(8) else call.number(8, "the seed")
     temperature = call.float("temperature", 1.0)
     if temperature <= 0:
@@ -263,7 +279,7 @@ def _sampling(call: Call) -> Tensor:
     return _written(call, drawn)
 
 
-_WITHOUT_EFFECT: Final = ("vocab_size", "decoder_start_token_id")
+_WITHOUT_EFFECT: Final = ("decoder_start_token_id",)
 
 ROWS: Final[tuple[Row, ...]] = (
     row("GreedySearch", _greedy_search, domain=MICROSOFT, ignores=_WITHOUT_EFFECT),
@@ -271,6 +287,6 @@ ROWS: Final[tuple[Row, ...]] = (
         "Sampling",
         _sampling,
         domain=MICROSOFT,
-        ignores=(*_WITHOUT_EFFECT, "presence_penalty"),
+        ignores=_WITHOUT_EFFECT,
     ),
 )

@@ -94,18 +94,21 @@ class ScoreRules:
             return scores
         e, zero = self.call.maker, self.call.maker.scalar(0, scores.dtype)
         penalty = e.reshape(self.penalty, ())
-        ones = e.full(1, dtypes.i32, ids.shape)
-        nowhere = e.full(0, dtypes.i32, scores.shape)
-        seen = e.op("scatter_elements", nowhere, self._known(ids), ones, axis=1)
+        places, is_scored = self._places(ids, scores)
+        nowhere, here = e.full(0, dtypes.i32, scores.shape), e.cast(is_scored, dtypes.i32)
+        seen = e.op("scatter_elements", nowhere, places, here, axis=1, reduction="max")
         lower = e.op(
             "where", e.op("less", scores, zero), e.op("mul", scores, penalty), e.op("div", scores, penalty)
         )  # fmt: skip
         return e.op("where", e.op("greater", seen, e.scalar(0, dtypes.i32)), lower, scores)
 
-    def _known(self, ids: Tensor) -> Tensor:
-        """Tokens as places; padding may be none."""
+    def _places(self, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens as places of scores, and which have one: prompts and padding may be behind the vocabulary."""
         e = self.call.maker
-        return e.cast(e.op("max", ids, e.scalar(0, dtypes.i32)), dtypes.i64)
+        words = e.dim(scores.shape[1])
+        places = e.cast(e.op("max", ids, e.scalar(0, dtypes.i32)), dtypes.i64)
+        last = e.op("sub", words, e.scalar(1, dtypes.i64))
+        return e.op("min", places, last), e.op("less", places, words)
 
     def _without_runs(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.run < 1:
@@ -119,10 +122,9 @@ class ScoreRules:
             same = e.op("equal", e.slice(long, 1, place, length), last)
             repeats = e.op("logical_and", repeats, same)
         low, high = e.scalar(_LOWEST, scores.dtype), e.scalar(np.inf, scores.dtype)
-        limit = e.op("where", repeats, low, high)
-        return e.op(
-            "scatter_elements", scores, self._known(ids), limit, axis=1, reduction="min"
-        )
+        places, is_scored = self._places(ids, scores)
+        limit = e.op("where", e.op("logical_and", repeats, is_scored), low, high)
+        return e.op("scatter_elements", scores, places, limit, axis=1, reduction="min")
 
     def _long_enough(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.least is None:

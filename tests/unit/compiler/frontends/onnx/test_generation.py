@@ -52,6 +52,7 @@ def greedy(
     return found
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_most_likely_token_follows(seed: int) -> None:
     greedy(seed=seed)
@@ -92,6 +93,7 @@ def test_tokens_that_stand_there_are_less_likely() -> None:
     greedy(None, np.array([0.5], np.float32))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_runs_of_tokens_do_not_come_again(size: int) -> None:
     greedy(no_repeat_ngram_size=size)
@@ -106,6 +108,25 @@ def test_words_may_be_forbidden_at_first_or_always() -> None:
     found = greedy(None, None, allowed, first)
     assert not np.isin(found[:, 3:], [4, 9]).any()
     assert found[0, 3] >= 5
+
+
+def test_columns_behind_the_vocabulary_are_never_chosen() -> None:
+    """As where the decoder had no such columns."""
+    found = greedy(decoder=decoder(0, words=7))
+    ids, words = whole(*PROMPT), np.ones(7, np.int32)
+    options = {"decoder": decoder(0), "eos_token_id": NEVER, "pad_token_id": 0}
+    # Two tokens of the prompt are behind it, which nothing is done to.
+    nothing = np.array([1.0], np.float32)
+    for operands in ([], [None, nothing, words]):
+        model = generating(
+            "GreedySearch", [ids, whole(12), *operands], vocab_size=7, **options
+        )
+        assert evaluate(load(model), [ids])[0].tolist() == found.tolist()
+    assert found.tolist() != greedy().tolist()
+    assert greedy(vocab_size=WORDS).tolist() == greedy(vocab_size=-1).tolist()
+    model = generating("GreedySearch", [ids, whole(12)], vocab_size=12, **options)
+    with pytest.raises(ModelError, match="'vocab_size' is 12, the decoder has 11 scores"):
+        load(model)
 
 
 def test_a_text_has_a_least_length() -> None:
@@ -150,6 +171,7 @@ def drawn(count: int = 2000, **options: object) -> tuple[np.ndarray, np.ndarray]
     return ours, other
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -202,6 +224,16 @@ def test_draws_that_are_not_understood_are_errors() -> None:
     ):
         with pytest.raises(ModelError, match=message):
             load(generating("Sampling", operands, **options, **more))
+
+
+def test_a_penalty_of_tokens_that_are_present_is_refused() -> None:
+    ids, mask = whole(*PROMPT), np.ones((2, WORDS), np.int32)
+    options = {"decoder": decoder(), "eos_token_id": NEVER, "pad_token_id": 0, "top_p": 0.5}
+    operands = [ids, whole(6), None, None, None, None, None, mask]
+    load(generating("Sampling", operands, **options))
+    load(generating("Sampling", operands[:2], presence_penalty=1.5, **options))
+    with pytest.raises(ModelError, match=r"operand 8 \('presence_mask'\)"):
+        load(generating("Sampling", operands, presence_penalty=1.5, **options))
 
 
 def test_what_is_no_decoder_is_an_error() -> None:
