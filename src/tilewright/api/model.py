@@ -126,7 +126,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data, or an initializer of ONNX that is an
-            input, too, which another value replaces.
+            input, too, which another value replaces. A number fills an input of one element.
         precision: `"bf16"` or `"f16"` rounds operands of matrix products and convolutions (`docs/numerics.md`), sums stay f32;
             `"i8"` rounds rows that meet weights of 4 or 8 bits in blocks.
         check_indices: let calls fail (InputError) for indices out of range, else clamp; default: `TILEWRIGHT_CHECK_INDICES`, else yes.

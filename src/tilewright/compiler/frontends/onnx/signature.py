@@ -232,11 +232,13 @@ def type_proto(type_: TensorType, code: int) -> TypeProto:
 
 
 def fixed_value(name: str, value: ArrayLike, type_: TensorType) -> np.ndarray:
-    """The value that a caller gives an input, as an array of the type it has.
+    """The value that a caller gives an input, as an array of the type it has; a number fills one of one element.
 
     Raises: UserError for another shape, and for numbers that the type does not hold.
     """
     given = np.asarray(value)
+    if given.ndim == 0 and all(size == 1 for size in type_.shape):
+        given = given.reshape((1,) * type_.rank)
     fits = given.ndim == type_.rank and all(
         not isinstance(d, int) or d == n
         for d, n in zip(type_.shape, given.shape, strict=True)

@@ -34,19 +34,24 @@ def operands(
     ]  # fmt: skip
 
 
+def with_inputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """All operands are inputs, as the exporter of onnxruntime writes them."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    held = list(other.graph.initializer)
+    del other.graph.initializer[:]
+    info = onnx.helper.make_tensor_value_info
+    other.graph.input.extend(info(t.name, t.data_type, t.dims) for t in held)
+    return other
+
+
 def theirs(model: onnx.ModelProto, prompt: np.ndarray) -> list[np.ndarray]:
     runtime = pytest.importorskip("onnxruntime")
     # It takes its operands for those of the caller, not for parts of the model.
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
-    given = {n: onnx.numpy_helper.to_array(t) for n, t in held.items()}
-    info = onnx.helper.make_tensor_value_info
-    other = onnx.ModelProto()
-    other.CopyFrom(model)
-    del other.graph.initializer[:]
-    other.graph.input.extend(info(n, t.data_type, t.dims) for n, t in held.items())
+    given = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
     options = runtime.SessionOptions()
     options.log_severity_level = 3
-    data = other.SerializeToString()
+    data = with_inputs(model).SerializeToString()
     session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     return session.run(None, {"x0": prompt, **given})
 
@@ -70,6 +75,7 @@ def agree(
     return found
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("beams", "texts"), [(1, 1), (2, 1), (3, 2), (4, 4)])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_best_texts_of_all_beams_are_found(seed: int, beams: int, texts: int) -> None:
@@ -93,6 +99,7 @@ def test_padding_in_front_is_not_read() -> None:
     agree(operands(3, 2, prompt=[[0, 0, 4], [7, 2, 9]]), 3, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*runs one element after the other")
 def test_a_compiled_search_takes_prompts_of_any_size() -> None:
     options = {"decoder": decoder(2, 1.0), "eos_token_id": 1, "pad_token_id": 0}
@@ -105,6 +112,38 @@ def test_a_compiled_search_takes_prompts_of_any_size() -> None:
         expected = theirs(model, prompt)
         assert found[0].tolist() == expected[0].tolist()
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
+
+
+def test_columns_behind_the_vocabulary_are_never_chosen() -> None:
+    """As where the decoder had no such columns."""
+    options = {"eos_token_id": 1, "pad_token_id": 0}
+    given = operands(3, 2, prompt=[[3, 4, 5], [6, 2, 4]])
+    prompt = given[0]
+    assert prompt is not None
+    model = generating(
+        "BeamSearch", given, results=RESULTS, vocab_size=7, decoder=decoder(0, 1.0), **options
+    )
+    found = evaluate(load(model), [prompt])
+    expected = agree(given, 0, 1.0, decoder=decoder(0, 1.0, words=7))
+    assert found[0].tolist() == expected[0].tolist()
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+
+
+def test_beams_that_are_inputs_are_fixed_by_numbers() -> None:
+    options = {"decoder": decoder(0, 1.0), "eos_token_id": 1, "pad_token_id": 0}
+    given = operands(3, 2)
+    model = generating("BeamSearch", given, results=RESULTS, **options)
+    exported = with_inputs(model)
+    # Operands 4 and 5: num_beams and num_return_sequences.
+    with pytest.raises(ModelError, match="num_beams depends on data"):
+        load(exported)
+    with pytest.raises(ModelError, match="num_return_sequences depends on data"):
+        load(exported, input_values={"x3": np.array(3)})
+    for three, two in ((np.array(3), np.array(2)), (whole(3), whole(2))):
+        graph = load(exported, input_values={"x3": three, "x4": two})
+        left = [array for i, array in enumerate(given) if array is not None and i not in (3, 4)]
+        found = evaluate(graph, left)
+        assert found[0].tolist() == theirs(model, left[0])[0].tolist()
 
 
 def test_more_texts_than_beams_are_an_error() -> None:

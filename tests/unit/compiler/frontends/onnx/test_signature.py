@@ -1,15 +1,36 @@
+import numpy as np
 import pytest
 from onnx import TensorProto, TypeProto, ValueInfoProto, helper
 
-from tilewright.base import symbolic
+from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError, UserError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,
     described,
+    fixed_value,
     type_proto,
 )
+from tilewright.compiler.graph.schema import TensorType
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_number_fills_an_input_of_one_element(shape: tuple[int, ...]) -> None:
+    found = fixed_value("n", 3, TensorType(dtypes.i32, shape))
+    assert (found.tolist(), found.shape) == (np.full(shape, 3).tolist(), shape)
+
+
+@pytest.mark.parametrize("shape", [(2,), (0,), (1, 2), (symbolic.symbol("n"),)])
+def test_a_number_fills_no_input_of_several_elements(shape: tuple[Dim, ...]) -> None:
+    with pytest.raises(UserError, match=r"input_values has shape \[\], expected i32"):
+        fixed_value("n", 3, TensorType(dtypes.i32, shape))
+
+
+def test_rows_of_one_element_are_no_number() -> None:
+    with pytest.raises(UserError, match=r"input_values has shape \[1\], expected i32\[\]"):
+        fixed_value("n", [3], TensorType(dtypes.i32, ()))
 
 
 def info(name: str, *dims: object, dtype: int = TensorProto.FLOAT) -> ValueInfoProto:
