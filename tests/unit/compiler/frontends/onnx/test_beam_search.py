@@ -121,7 +121,12 @@ def test_columns_behind_the_vocabulary_are_never_chosen() -> None:
     prompt = given[0]
     assert prompt is not None
     model = generating(
-        "BeamSearch", given, results=RESULTS, vocab_size=7, decoder=decoder(0, 1.0), **options
+        "BeamSearch",
+        given,
+        results=RESULTS,
+        vocab_size=7,
+        decoder=decoder(0, 1.0),
+        **options,
     )
     found = evaluate(load(model), [prompt])
     expected = agree(given, 0, 1.0, decoder=decoder(0, 1.0, words=7))
@@ -141,7 +146,9 @@ def test_beams_that_are_inputs_are_fixed_by_numbers() -> None:
         load(exported, input_values={"x3": np.array(3)})
     for three, two in ((np.array(3), np.array(2)), (whole(3), whole(2))):
         graph = load(exported, input_values={"x3": three, "x4": two})
-        left = [array for i, array in enumerate(given) if array is not None and i not in (3, 4)]
+        left = [
+            array for i, array in enumerate(given) if array is not None and i not in (3, 4)
+        ]
         found = evaluate(graph, left)
         assert found[0].tolist() == theirs(model, left[0])[0].tolist()
 

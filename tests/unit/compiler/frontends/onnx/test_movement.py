@@ -61,7 +61,7 @@ def padded(
     operand = ", int64[2] p" if by_data else ""
     constant = "" if by_data else f"p = Constant<value_ints = {list(pads)}>()"
     head = f"graph (float[{size}] x{operand}) => (float[M] y)"
-    graph = load(parse(f"{head} {{ {constant} y = Pad<mode = \"{mode}\">(x, p) }}"))
+    graph = load(parse(f'{head} {{ {constant} y = Pad<mode = "{mode}">(x, p) }}'))
     return evaluate(graph, [ROW, np.array(pads)][: len(graph.inputs)])[0]
 
 
