@@ -1,17 +1,18 @@
 """Special tokens in a text that stand there as themselves: where one begins the longest one is meant.
 
-A vocabulary may have any number of them: what a place of the text costs depends on how many lengths those have that
-begin like it, not on how many there are.  Called by `tokenizer`.
+A vocabulary may have any number of them, of any lengths: they lie in the order of their characters, so a few
+comparisons of texts find the one that fits a place best.  Called by `tokenizer`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, final
 
-_HEAD: Final = 4
-"""Characters by which tokens are told apart before any is compared."""
+_GLANCE: Final = 32
+"""Characters of a text that are compared first; more only where a token goes on like all of them."""
 
 
 @final
@@ -24,12 +25,8 @@ class SpecialTokens:
 
     def __init__(self, tokens: Mapping[str, int]) -> None:
         self._tokens: Mapping[str, int] = tokens
-        found: dict[str, set[int]] = {}
-        for text in tokens:
-            found.setdefault(text[:_HEAD], set()).add(len(text))
-        self._lengths: dict[str, list[int]] = {
-            head: sorted(lengths, reverse=True) for head, lengths in found.items()
-        }
+        self._ordered: list[str] = sorted(tokens)
+        self._beginnings: dict[str, tuple[str, ...]] = dict(_beginnings(self._ordered))
         first = "".join(map(re.escape, sorted({text[0] for text in tokens})))
         self._first: re.Pattern[str] | None = re.compile(f"[{first}]") if first else None
 
@@ -41,22 +38,47 @@ class SpecialTokens:
             if place is None:
                 break
             at = place.start()
-            length = self._length_at(text, at)
-            if not length:
+            token = self._longest_at(text, at)
+            if token is None:
                 at += 1
                 continue
             if at > begin:
                 yield text[begin:at]
-            yield self._tokens[text[at : at + length]]
-            begin = at = at + length
+            yield self._tokens[token]
+            begin = at = at + len(token)
         if begin < len(text):
             yield text[begin:]
 
-    def _length_at(self, text: str, at: int) -> int:
-        """Of the longest token that begins at a place; 0: none does."""
-        for size in range(_HEAD, 0, -1):
-            # Shorter heads are those of whole tokens.
-            for length in self._lengths.get(text[at : at + size], ()):
-                if text[at : at + length] in self._tokens:
-                    return length
-        return 0
+    def _longest_at(self, text: str, at: int) -> str | None:
+        """The longest token that begins at a place.
+
+        Every token that does stands, in the order, before the text from there on, and begins the last one before it.
+        """
+        size, behind = _GLANCE, self._behind(text[at : at + _GLANCE])
+        while behind < len(self._ordered) and size < len(text) - at:
+            if not self._ordered[behind].startswith(text[at : at + size]):
+                break
+            size *= 2
+            behind = self._behind(text[at : at + size])
+        if not behind:
+            return None
+        last = self._ordered[behind - 1]
+        if text.startswith(last, at):
+            return last
+        shorter = self._beginnings.get(last, ())
+        fitting = bisect_left(shorter, True, key=lambda each: not text.startswith(each, at))
+        return shorter[fitting - 1] if fitting else None
+
+    def _behind(self, text: str) -> int:
+        return bisect_right(self._ordered, text)
+
+
+def _beginnings(ordered: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Tokens that begin with others, with those from the shortest on."""
+    open_: list[str] = []
+    for text in ordered:
+        while open_ and not text.startswith(open_[-1]):
+            open_.pop()
+        if open_:
+            yield text, tuple(open_)
+        open_.append(text)

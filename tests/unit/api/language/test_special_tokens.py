@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 
@@ -38,15 +39,56 @@ def test_characters_that_mean_something_in_expressions_are_themselves() -> None:
     assert found == ["x", 1, "y", 2, "z", 3, 4, "b", 0]
 
 
-def test_a_hundred_thousand_of_them_are_looked_up_and_not_tried() -> None:
-    class Counted(dict[str, int]):
-        tried = 0
+class Counted(str):
+    """A text that counts the characters of it that are looked at."""
 
-        def __contains__(self, key: object) -> bool:
-            self.tried += 1
-            return super().__contains__(key)
+    __slots__ = ("looked_at",)
+    looked_at: int
 
-    tokens = Counted({f"<|reserved_{at}|>": at for at in range(100_000)})
-    found = list(SpecialTokens(tokens).parts("a < b <|reserved_99999|> <|reserved_|>" * 50))
-    assert found.count(99_999) == 50
-    assert tokens.tried < 50 * 3 * 6
+    def __getitem__(self, key: Any) -> str:
+        found = super().__getitem__(key)
+        self.looked_at += len(found)
+        return found
+
+    def startswith(self, prefix: Any, *place: Any) -> bool:
+        self.looked_at += len(prefix)
+        return super().startswith(prefix, *place)
+
+
+MANY = {
+    "reserved": (
+        [f"<|reserved_{at}|>" for at in range(100_000)],
+        "a < b <|reserved_99999|> <|reserved_|>" * 50,
+    ),
+    "one head": (["aaaa" + "b" * count for count in range(1, 300)], "a" * 2000),
+    "its rest": (["aaaa" + "b" * count for count in range(1, 300)], "aaaabbbbc" * 200),
+    "late ends": (["a" * count + "b" for count in range(1, 300)], "a" * 2000),
+    "beginnings": (["ab" + "c" * count for count in range(300)], "abd" * 600),
+    "many ends": (["b" * count + "a" for count in range(300)], "b" * 2000),
+}
+
+
+@pytest.mark.parametrize("case", MANY)
+def test_what_a_place_costs_is_not_how_many_tokens_there_are(case: str) -> None:
+    words, text = MANY[case]
+    tokens = {word: at for at, word in enumerate(words)}
+    counted = Counted(text)
+    counted.looked_at = 0
+    found = list(SpecialTokens(tokens).parts(counted))
+    assert "".join(words[part] if isinstance(part, int) else part for part in found) == text
+    # Of the longest of these nothing is looked at more than a few times at one place.
+    assert counted.looked_at < 5 * 512 * len(text)
+    if case == "reserved":
+        assert counted.looked_at < 100 * len(text)
+        assert found.count(99_999) == 50
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tokens_longer_than_a_glance_are_found(seed: int) -> None:
+    chance = random.Random(seed)
+    letters = "aaaaaaab"
+    words = {"".join(chance.choices(letters, k=chance.randint(1, 150))) for _ in range(20)}
+    words |= {"a" * chance.randint(30, 140) + "b" * chance.randint(0, 40) for _ in range(30)}
+    tokens = {word: at for at, word in enumerate(sorted(words))}
+    text = "".join(chance.choice([*sorted(words), "a" * 40, "b", "c"]) for _ in range(200))
+    assert list(SpecialTokens(tokens).parts(text)) == _by_expression(tokens, text)
