@@ -42,7 +42,7 @@ def _value(value: Any) -> bytes:
     if isinstance(value, bool):
         return struct.pack("<I?", 7, value)
     if isinstance(value, int):
-        return struct.pack("<II", 4, value)
+        return struct.pack("<II", 4, value) if value >= 0 else struct.pack("<Ii", 5, value)
     if isinstance(value, float):
         return struct.pack("<If", 6, value)
     if isinstance(value, str):
@@ -50,6 +50,8 @@ def _value(value: Any) -> bytes:
     if isinstance(value[0], str):
         texts = b"".join(map(parameter_files.gguf_text, value))
         return struct.pack("<IIQ", 9, 8, len(value)) + texts
+    if isinstance(value[0], bool):
+        return struct.pack(f"<IIQ{len(value)}?", 9, 7, len(value), *value)
     if isinstance(value[0], float):
         return struct.pack(f"<IIQ{len(value)}f", 9, 6, len(value), *value)
     return struct.pack(f"<IIQ{len(value)}i", 9, 5, len(value), *value)
@@ -205,12 +207,14 @@ def _norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
 
 
-def _turn(x: np.ndarray, position: int, angles: np.ndarray, neighbours: bool) -> np.ndarray:
+def _turn(
+    x: np.ndarray, position: int, angles: np.ndarray, neighbours: bool, scale: float = 1.0
+) -> np.ndarray:
     """One head's vector as complex numbers that are turned."""
     half = len(angles)
     body = x[: 2 * half]
     pairs = body.reshape(half, 2).T if neighbours else body.reshape(2, half)
-    whole = (pairs[0] + 1j * pairs[1]) * np.exp(1j * position * angles)
+    whole = (pairs[0] + 1j * pairs[1]) * (scale * np.exp(1j * position * angles))
     found = np.stack([whole.real, whole.imag])
     return np.concatenate([(found.T if neighbours else found).reshape(-1), x[2 * half :]])
 
@@ -229,6 +233,7 @@ class Reference:
     attention_cap: float = 0.0
     final_cap: float = 0.0
     divisors: np.ndarray | None = None
+    turned_scale: float = 1.0
     shares_add_up: bool = True
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
@@ -308,7 +313,7 @@ class Reference:
                 projected[index] = _norm(projected[index], w[f"attn_{letter}_norm.weight"])
             for p, h in np.ndindex(projected[index].shape[:2]):
                 projected[index][p, h] = _turn(
-                    projected[index][p, h], p, angles, self.neighbours
+                    projected[index][p, h], p, angles, self.neighbours, self.turned_scale
                 )
         q, k, v = projected
         out = np.zeros_like(q)

@@ -26,13 +26,18 @@ _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
     "attention.causal": (1,), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,),
-    "attention.temperature_scale": (0,), "embedding_scale": (0, 1), "expert_weights_scale": (0, 1),
-    "logit_scale": (0, 1), "residual_scale": (0, 1), "rope.scaling.yarn_log_multiplier": (0,),
-    "router_logit_softcapping": (0,), "use_parallel_residual": (0,),
+    "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
+    "attention.temperature_scale": (0,), "embedding_scale": (0, 1), "expert_group_count": (0, 1),
+    "expert_weights_scale": (0, 1), "logit_scale": (0, 1), "residual_scale": (0, 1),
+    "rope.scaling.alpha": (0, 1), "rope.scaling.yarn_attn_factor": (1,),
+    "rope.scaling.yarn_log_multiplier": (0,), "router_logit_softcapping": (0,),
+    "use_parallel_residual": (0,),
 }  # fmt: skip
 """Keys that change what a model computes in ways that there are not, with the values that change nothing."""
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
+_LEAST_TURNS: Final = 2.0**-10
+"""Of YaRN, within a context: models have 1 and more, and none has a logarithm."""
 
 
 @final
@@ -44,8 +49,8 @@ class Architecture:
         turns_neighbours: rotary embedding turns columns 2i and 2i + 1, not i and i + half.
         activation: of the feed-forward network's gate.
         scales_embedding: embeddings are multiplied by the root of their width.
-        window_period: of so many layers all but the last see a window of keys; 0: `sliding_window` is not looked
-            at, 1: every layer does.
+        window_period: of so many layers all but the last see a window of keys; 0: every layer does, as in
+            `sliding_window_pattern`, None: `sliding_window` is not looked at.
         local_rope_base: of layers with a window; 0: that of all.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
@@ -55,7 +60,7 @@ class Architecture:
     turns_neighbours: bool = False
     activation: str = "silu"
     scales_embedding: bool = False
-    window_period: int = 0
+    window_period: int | None = None
     local_rope_base: float = 0.0
     wide_scale_layers: int = 0
     shares_add_up: bool = True
@@ -67,7 +72,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "qwen3": Architecture(),
     "qwen2moe": Architecture(shares_add_up=False),
     "qwen3moe": Architecture(),
-    "phi3": Architecture(window_period=1),
+    "phi3": Architecture(window_period=0),
     "gemma": Architecture(activation="gelu", scales_embedding=True),
     "gemma2": Architecture(
         activation="gelu", scales_embedding=True, window_period=2, wide_scale_layers=46
@@ -89,12 +94,16 @@ class RopeScaling:
         factor: how many times longer contexts are.
         original_context: that of training; 0: not said.
         attention_factor: what cosines and sines are multiplied with.
+        fast_turns: of YaRN: columns that turn more often within the context of training stay as they are.
+        slow_turns: of YaRN: columns that turn less often are stretched by the factor.
     """
 
     type: str = "none"
     factor: float = 1.0
     original_context: int = 0
     attention_factor: float = 1.0
+    fast_turns: float = 32.0
+    slow_turns: float = 1.0
 
 
 @final
@@ -102,6 +111,7 @@ class RopeScaling:
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
 
+    `local_rope_base` is that of layers with a window (0: that of all).
     `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, and
     `shares_add_up` whether their shares are made to be all of the result.
     """
@@ -117,6 +127,7 @@ class Hyperparameters:
     epsilon: float
     rope_size: int
     rope_base: float
+    local_rope_base: float
     rope_scaling: RopeScaling
     windows: tuple[int, ...]
     attention_scale: float
@@ -148,8 +159,15 @@ class Keys:
             f"metadata '{name}' {got}, expected {expected}", location=self._file.location
         )
 
-    def size(self, key: str, default: int | None = None, limit: int = _MAX_SIZE) -> int:
-        """A whole number from 1 to a limit; one that all layers agree on."""
+    def size(
+        self,
+        key: str,
+        default: int | None = None,
+        limit: int = _MAX_SIZE,
+        *,
+        least: int = 1,
+    ) -> int:
+        """A whole number from the least to a limit; one that all layers agree on."""
         name, value = self._find(key)
         if value is None and default is not None:
             return default
@@ -160,8 +178,9 @@ class Keys:
                     location=self._file.location,
                 )
             value = value.flat[0].item()
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
-            raise self._wrong(name, value, f"a whole number from 1 to {limit}")
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not least <= value <= limit:
+            raise self._wrong(name, value, f"a whole number from {least} to {limit}")
         return value
 
     def real(
@@ -189,9 +208,10 @@ class Keys:
         return value
 
     def refuse(self, key: str, neutral: tuple[float, ...]) -> None:
-        """Raise UnsupportedError for a value that is none of those that change nothing."""
+        """Raise UnsupportedError for a value, or one of several, that is none of those that change nothing."""
         name, value = self._find(key)
-        if value is not None and value not in neutral:
+        several = value.flat if isinstance(value, np.ndarray) else (value,)
+        if value is not None and any(each not in neutral for each in several):
             raise UnsupportedError(
                 f"metadata '{name}' is {str(value)[:40]!r}, which is not supported",
                 location=self._file.location,
@@ -202,9 +222,13 @@ class Keys:
         name, value = self._find(key)
         if value is None:
             return None
-        if isinstance(value, np.ndarray) and value.size == layers:
+        if (
+            isinstance(value, np.ndarray)
+            and value.size == layers
+            and value.dtype.kind in "biu"
+        ):
             return tuple(bool(each) for each in value.flat)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise self._wrong(
                 name, value, f"a whole number, or one for each of {layers} layers"
             )
@@ -262,10 +286,8 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     chosen = keys.size("expert_used_count", limit=experts) if experts else 0
     if experts and keys.real("expert_gating_func", 1) not in (0, 1):
         raise UnsupportedError("experts that are not chosen by softmax are not supported")
-    for key, neutral in _NEUTRAL.items():
-        keys.refuse(key, neutral)
     scale = keys.real("attention.scale", 0.0, least=0)
-    return Hyperparameters(
+    form = Hyperparameters(
         architecture=architecture,
         layers=layers,
         width=width,
@@ -277,6 +299,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         epsilon=keys.real("attention.layer_norm_rms_epsilon", least=0),
         rope_size=rope_size,
         rope_base=keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE),
+        local_rope_base=_local_rope_base(keys, architecture),
         rope_scaling=_rope_scaling(keys),
         windows=_windows(keys, architecture, layers),
         attention_scale=scale or 1 / math.sqrt(width // heads if is_wide else key_size),
@@ -286,6 +309,29 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         chosen_experts=chosen,
         shares_add_up=keys.flag("expert_weights_norm", architecture.shares_add_up),
     )
+    _refuse_other_forms(keys, form)
+    return form
+
+
+def _refuse_other_forms(keys: Keys, form: Hyperparameters) -> None:
+    """What would change results and is not part of a form.  Raises: UnsupportedError."""
+    own_range = 1 if form.rope_scaling.type == "yarn" else 0
+    others = {
+        "attention.key_length_swa": (form.key_size,),
+        "attention.value_length_swa": (form.value_size,),
+        "rope.dimension_count_swa": (form.rope_size,),
+        "rope.scaling.yarn_ext_factor": (-1, own_range),
+    }
+    if not form.local_rope_base:
+        others["rope.freq_base_swa"] = (form.rope_base,)
+    for key, neutral in {**_NEUTRAL, **others}.items():
+        keys.refuse(key, neutral)
+
+
+def _local_rope_base(keys: Keys, architecture: Architecture) -> float:
+    """That of layers with a window where an architecture has one, or what a file says of it; else 0."""
+    own = architecture.local_rope_base
+    return keys.real("rope.freq_base_swa", own, least=_LEAST_BASE) if own else 0.0
 
 
 def _rope_scaling(keys: Keys) -> RopeScaling:
@@ -302,17 +348,21 @@ def _rope_scaling(keys: Keys) -> RopeScaling:
         factor=factor,
         original_context=keys.size("rope.scaling.original_context_length", 0, 1 << 31),
         attention_factor=keys.real("rope.scaling.attn_factor", 1.0),
+        fast_turns=keys.real("rope.scaling.yarn_beta_fast", 32.0, least=_LEAST_TURNS),
+        slow_turns=keys.real("rope.scaling.yarn_beta_slow", 1.0, least=_LEAST_TURNS),
     )
 
 
 def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, ...]:
     """How many keys each layer sees; as a file says it, or else the last of every period sees all."""
     period = architecture.window_period
-    window = keys.size("attention.sliding_window", 0, 1 << 31) if period else 0
+    if period is None:
+        return (0,) * layers
+    window = keys.size("attention.sliding_window", 0, 1 << 31, least=0)
     said = keys.windowed("attention.sliding_window_pattern", layers) if window else None
     return tuple(window if own else 0 for own in said or _all_but_last(period, layers))
 
 
 def _all_but_last(period: int, layers: int) -> tuple[bool, ...]:
-    """Of every so many layers all but the last; of a period of one all."""
-    return tuple(period <= 1 or layer % period != period - 1 for layer in range(layers))
+    """Of every so many layers all but the last, so of a period of one none; of a period of zero all."""
+    return tuple(period == 0 or layer % period < period - 1 for layer in range(layers))

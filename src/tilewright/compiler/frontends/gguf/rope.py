@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-
-_FAST: Final = 32.0
-_SLOW: Final = 1.0
-"""Turns within the context of training above and below which YaRN extends and stretches a column."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -31,10 +28,15 @@ Floats = npt.NDArray[np.float32]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Frequencies:
-    """Angle per position of each pair of columns, and what cosines and sines are multiplied with."""
+    """Angle per position of each pair of columns, and what cosines and sines are multiplied with.
+
+    `far` are the angles where there is room for more than `near` tokens; None: there, too, they are `angles`.
+    """
 
     angles: Floats
     factor: float = 1.0
+    far: Floats | None = None
+    near: int = 0
 
 
 def frequencies(
@@ -51,7 +53,7 @@ def frequencies(
     """
     half = form.rope_size // 2
     base, scaling = form.rope_base, form.rope_scaling
-    own = local and form.architecture.local_rope_base
+    own = local and form.local_rope_base
     powers = np.arange(half, dtype=np.float64) / half
     angles = 1.0 / (own or base) ** powers
     if own:
@@ -77,29 +79,40 @@ def _yarn(
     angles: npt.NDArray[np.float64], form: Hyperparameters
 ) -> npt.NDArray[np.float64]:
     """Columns that turn often stay, those that turn less than once are stretched, a ramp lies between."""
-    context = form.rope_scaling.original_context or form.context
+    scaling = form.rope_scaling
+    context = scaling.original_context or form.context
     size, spread = form.rope_size, 2 * math.log(form.rope_base)
 
     def column(turns: float) -> float:
         return size * math.log(context / (turns * 2 * math.pi)) / spread
 
-    low = max(0, math.floor(column(_FAST)))
-    high = min(size - 1, math.ceil(column(_SLOW)))
+    low = max(0, math.floor(column(scaling.fast_turns)))
+    high = min(size - 1, math.ceil(column(scaling.slow_turns)))
     ramp = (np.arange(len(angles)) - low) / max(0.001, high - low)
     kept = 1 - np.clip(ramp, 0, 1)
     with np.errstate(all="ignore"):
-        return angles / form.rope_scaling.factor * (1 - kept) + angles * kept
+        return angles / scaling.factor * (1 - kept) + angles * kept
 
 
-def turning(e: NodeMaker, positions: Tensor, found: Frequencies) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for `positions: [n]`: `[1, 1, n, half]` each."""
+def turning(
+    e: NodeMaker, positions: Tensor, found: Frequencies, room: Dim
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for `positions: [n]` in caches with room for so many: `[1, 1, n, half]` each."""
     place = e.cast(e.unsqueeze(positions, (0, 1, 3)), dtypes.f32)
-    angle = e.op("mul", place, e.constant(found.angles.reshape(1, 1, 1, -1)))
+    angle = e.op("mul", place, _angles(e, found, room))
     both = e.op("cos", angle), e.op("sin", angle)
     if found.factor == 1.0:
         return both
     factor = e.scalar(found.factor, dtypes.f32)
     return e.op("mul", both[0], factor), e.op("mul", both[1], factor)
+
+
+def _angles(e: NodeMaker, found: Frequencies, room: Dim) -> Tensor:
+    near = e.constant(found.angles.reshape(1, 1, 1, -1))
+    if found.far is None:
+        return near
+    is_far = e.op("greater", e.dim(room), e.scalar(found.near, dtypes.i64))
+    return e.op("where", is_far, e.constant(found.far.reshape(1, 1, 1, -1)), near)
 
 
 def turned(e: NodeMaker, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

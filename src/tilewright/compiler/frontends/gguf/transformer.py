@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import numpy as np
@@ -54,8 +54,9 @@ POSITION: Final = "position"
 SPAN: Final = "span"
 ROOM: Final = "room"
 LOGITS: Final = "logits"
-_OF_POSITIONS: Final = ("rope_freqs", "rope_factors_", "rotary_pos_emb")
-"""Tensors of which a model reads those that its scaling asks for."""
+_DIVISORS: Final = "rope_freqs.weight"
+_NEAR_AND_FAR: Final = ("rope_factors_short.weight", "rope_factors_long.weight")
+"""What frequencies are divided by: always, or with room for a context of training's length and for more."""
 
 Turning = tuple[Tensor, Tensor]
 
@@ -116,11 +117,7 @@ class Transformer:
 
     def _check_all_read(self) -> None:
         """A tensor that has no part here has one in what the model computes.  Raises: UnsupportedError."""
-        left = [
-            name
-            for name in self.file.tensors
-            if name not in self.weights.read and not name.startswith(_OF_POSITIONS)
-        ]
+        left = [name for name in self.file.tensors if name not in self.weights.read]
         if left:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             raise UnsupportedError(
@@ -164,26 +161,28 @@ class Transformer:
     def _step(self, count: Dim, span: Dim, room: Dim, position: Tensor) -> _Step:
         e, form = self.maker, self.form
         places = e.op("add", e.iota((count,), 0), position)
-        local = bool(form.architecture.local_rope_base) and any(form.windows)
+        local = bool(form.local_rope_base) and any(form.windows)
         kinds = {
             False: self._frequencies(),
             **({True: frequencies(form, local=True)} if local else {}),
         }
-        found = {kind: turning(e, places, each) for kind, each in kinds.items()}
+        found = {kind: turning(e, places, each, room) for kind, each in kinds.items()}
         masks = {w: self._seen(places, span, w) for w in sorted(set(form.windows))}
         return _Step(count, span, room, places, found, masks)
 
     def _frequencies(self) -> Frequencies:
-        half = self.form.rope_size // 2
-        names = ["rope_freqs.weight"]
-        if self.form.rope_scaling.type == "longrope":
-            room, trained = self._dim(ROOM), self.form.rope_scaling.original_context
-            is_long = isinstance(room, int) and trained > 0 and room > trained
-            names = [f"rope_factors_{'long' if is_long else 'short'}.weight"]
-        for name in names:
-            if self.weights.has(name):
-                return frequencies(self.form, self.weights.array(name, half))
-        return frequencies(self.form)
+        """As tensors say them, whatever the kind of scaling: files with both sets of divisors name none."""
+        form, has = self.form, self.weights.has
+        half = form.rope_size // 2
+        if has(_DIVISORS):
+            return frequencies(form, self.weights.array(_DIVISORS, half))
+        if form.rope_scaling.type != "longrope" and not any(map(has, _NEAR_AND_FAR)):
+            return frequencies(form)
+        near, far = (
+            frequencies(form, self.weights.array(name, half)) for name in _NEAR_AND_FAR
+        )
+        trained = form.rope_scaling.original_context or form.context
+        return replace(near, far=far.angles, near=trained)
 
     def _seen(self, places: Tensor, span: Dim, window: int) -> Tensor:
         """`[1, 1, tokens, span]`: keys up to a token's own place, and not too far before it."""

@@ -37,7 +37,15 @@ def test_layers_of_gemma_see_windows_in_turn() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "expected"),
-    [(2, (7, 0, 7, 0)), (3, (7, 7, 0, 7)), (1, (7, 7, 7, 7)), ([0, 1, 1, 0], (0, 7, 7, 0))],
+    [
+        (0, (7, 7, 7, 7)),
+        (1, (0, 0, 0, 0)),
+        (2, (7, 0, 7, 0)),
+        (3, (7, 7, 0, 7)),
+        (5, (7, 7, 7, 7)),
+        ([0, 1, 1, 0], (0, 7, 7, 0)),
+        ([True, False, True, True], (7, 0, 7, 7)),
+    ],
 )
 def test_a_file_may_say_which_layers_see_windows(pattern: object, expected: object) -> None:
     metadata = {
@@ -51,7 +59,15 @@ def test_a_file_may_say_which_layers_see_windows(pattern: object, expected: obje
 
 
 def test_patterns_of_windows_are_checked() -> None:
-    for pattern in (0, "odd", [1, 0]):
+    for pattern in (
+        "odd",
+        True,
+        -1,
+        0.5,
+        [1, 0],
+        [1.0, 0.5, 0.0, 1.0],
+        ["a", "", "b", "c"],
+    ):
         metadata = {
             "gemma3.attention.sliding_window": 7,
             "gemma3.attention.sliding_window_pattern": pattern,
@@ -60,6 +76,66 @@ def test_patterns_of_windows_are_checked() -> None:
             read_hyperparameters(
                 read_gguf(Form("gemma3", layers=4, metadata=metadata).data())
             )
+
+
+def test_every_layer_of_phi3_sees_a_window_where_a_file_does_not_say_which() -> None:
+    assert _read("phi3", attention__sliding_window=7).windows == (7, 7)
+    said = {"attention__sliding_window": 7, "attention__sliding_window_pattern": 2}
+    assert _read("phi3", **said).windows == (7, 0)
+
+
+@pytest.mark.parametrize("architecture", ["phi3", "gemma2", "gemma3"])
+def test_a_window_of_no_keys_is_none(architecture: str) -> None:
+    assert _read(architecture, attention__sliding_window=0).windows == (0, 0)
+
+
+def test_a_file_may_say_how_layers_with_windows_are_turned() -> None:
+    assert _read("gemma3").local_rope_base == 10000.0
+    assert _read("gemma3", rope__freq_base_swa=500.0).local_rope_base == 500.0
+    with pytest.raises(ModelError, match=r"'gemma3\.rope\.freq_base_swa' is '1\.0'"):
+        _read("gemma3", rope__freq_base_swa=1.0)
+    assert _read("llama", rope__freq_base=500.0, rope__freq_base_swa=500.0)
+
+
+def test_a_file_may_say_which_columns_yarn_stretches() -> None:
+    form = _read(
+        rope__scaling__type="yarn", rope__scaling__yarn_beta_fast=20.0,
+        rope__scaling__yarn_beta_slow=2.0,
+    )  # fmt: skip
+    assert (form.rope_scaling.fast_turns, form.rope_scaling.slow_turns) == (20.0, 2.0)
+
+
+def test_what_changes_nothing_may_be_said_in_any_way() -> None:
+    _read(
+        logit_scale=[1.0, 1.0], attention__causal=[1, 1], attention__key_length_swa=16,
+        attention__value_length_swa=16, rope__dimension_count_swa=16,
+        rope__scaling__yarn_attn_factor=1.0, rope__scaling__yarn_ext_factor=-1.0,
+    )  # fmt: skip
+    _read(rope__scaling__yarn_ext_factor=0.0)
+    _read(rope__scaling__type="yarn", rope__scaling__yarn_ext_factor=1.0)
+
+
+CHANGED = {
+    "logit_scale": [1.0, 2.0],
+    "residual_scale": ["a", "b"],
+    "attention__output_scale": 2.0,
+    "attention__shared_kv_layers": 1,
+    "attention__key_length_swa": 8,
+    "attention__value_length_swa": [16, 8],
+    "expert_group_count": 2,
+    "rope__dimension_count_swa": 8,
+    "rope__freq_base_swa": 500.0,
+    "rope__scaling__alpha": 1000.0,
+    "rope__scaling__yarn_attn_factor": 2.0,
+    "rope__scaling__yarn_ext_factor": 1.0,
+}
+
+
+@pytest.mark.parametrize("key", CHANGED)
+def test_what_would_change_a_result_is_refused_by_its_name(key: str) -> None:
+    name = f"metadata 'llama.{key.replace('__', '.')}' is"
+    with pytest.raises(UnsupportedError, match=f"{name} .* not supported"):
+        _read(**{key: CHANGED[key]})
 
 
 def test_what_a_file_says_of_scores_and_shares_goes_first() -> None:
@@ -121,6 +197,10 @@ WRONG = {
     "factor": (
         {"rope__scaling__type": "yarn", "rope__scaling__factor": -2.0},
         "'llama.rope.scaling.factor' is '-2.0', expected at least 0",
+    ),
+    "turns": (
+        {"rope__scaling__yarn_beta_slow": 0.0},
+        "yarn_beta_slow' is '0.0', expected at least 0.0009",
     ),
     "below zero": ({"attention__layer_norm_rms_epsilon": -1.0}, "expected at least 0"),
     "cap": ({"attn_logit_softcapping": -3.0}, "expected at least 0"),

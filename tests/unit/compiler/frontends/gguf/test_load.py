@@ -10,7 +10,6 @@ from fakes.language_models import Form
 from tilewright.base.errors import ArchiveError, ModelError, UserError
 from tilewright.compiler.frontends import gguf
 from tilewright.compiler.frontends.door import front_end_of
-from tilewright.compiler.graph.text import to_text
 
 
 def test_the_door_knows_files_by_suffix_and_by_how_they_begin(tmp_path: Path) -> None:
@@ -95,9 +94,30 @@ def test_a_tensor_without_a_part_is_an_error(name: str) -> None:
         gguf.load(data)
 
 
-def test_factors_of_positions_that_are_not_asked_for_are_passed_over() -> None:
-    factors = {
-        f"rope_factors_{kind}.weight": np.ones(8, np.float32) for kind in ("long", "short")
-    }
-    found, plain = (gguf.load(form.data()) for form in (Form(more=factors), Form()))
-    assert to_text(found.graph) == to_text(plain.graph)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rotary_pos_emb.inv_freq",),
+        ("rope_freqs.bias",),
+        ("rope_freqs.weight", "rope_factors_long.weight"),
+    ],
+)
+def test_divisors_of_frequencies_that_are_not_read_are_an_error(
+    names: tuple[str, ...],
+) -> None:
+    data = Form(more={name: np.ones(8, np.float32) for name in names}).data()
+    with pytest.raises(ModelError, match=f"tensor '{names[-1]}' has no part"):
+        gguf.load(data)
+
+
+@pytest.mark.parametrize("kind", ["short", "long"])
+def test_divisors_of_one_room_alone_are_an_error(kind: str) -> None:
+    data = Form(more={f"rope_factors_{kind}.weight": np.ones(8, np.float32)}).data()
+    with pytest.raises(ModelError, match=r"'rope_factors_\w+.weight' is missing"):
+        gguf.load(data)
+
+
+def test_longrope_without_divisors_is_an_error() -> None:
+    data = Form(metadata={"llama.rope.scaling.type": "longrope"}).data()
+    with pytest.raises(ModelError, match=r"'rope_factors_short\.weight' is missing"):
+        gguf.load(data)

@@ -30,7 +30,8 @@ def test_yarn_keeps_fast_columns_and_stretches_slow_ones() -> None:
 
 
 @pytest.mark.needs_torch
-def test_yarn_is_that_of_transformers() -> None:
+@pytest.mark.parametrize("turns", [(32.0, 1.0), (12.0, 3.0)])
+def test_yarn_is_that_of_transformers(turns: tuple[float, float]) -> None:
     pytest.importorskip("torch")
     rope = pytest.importorskip("transformers.modeling_rope_utils")
     configuration = pytest.importorskip("transformers").Qwen3Config(
@@ -38,7 +39,7 @@ def test_yarn_is_that_of_transformers() -> None:
         max_position_embeddings=131072,
         rope_parameters={
             "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768,
-            "rope_theta": 1e6,
+            "rope_theta": 1e6, "beta_fast": turns[0], "beta_slow": turns[1],
         },
     )  # fmt: skip
     expected, factor = rope.ROPE_INIT_FUNCTIONS["yarn"](configuration, "cpu")
@@ -47,6 +48,8 @@ def test_yarn_is_that_of_transformers() -> None:
         "qwen3.rope.scaling.factor": 4.0,
         "qwen3.rope.scaling.original_context_length": 32768,
         "qwen3.rope.freq_base": 1e6,
+        "qwen3.rope.scaling.yarn_beta_fast": turns[0],
+        "qwen3.rope.scaling.yarn_beta_slow": turns[1],
     }
     form = read_hyperparameters(
         read_gguf(Form("qwen3", size=128, heads=2, shared=2, metadata=metadata).data())

@@ -9,6 +9,7 @@ import pytest
 import tilewright as tw
 from fakes.language_models import Form, Reference
 from tilewright.base.errors import InputError, ModelError
+from tilewright.formats.gguf import dequantize, read_gguf
 
 TOKENS = [3, 17, 0, 79, 5, 44, 44, 8, 61, 20, 33]
 ROOM = 24
@@ -107,6 +108,13 @@ MORE = {
         {"neighbours": False, "gelu": True, "embedding_scale": 8.0, "base": 1e6,
          "local_base": 1e4, "windows": (3, 3, 3, 3, 3, 0, 3)},
     ),
+    "gemma3 of other windows": (
+        Form("gemma3", post_norms=True, head_norms=True,
+             metadata={"gemma3.attention.sliding_window": 3, "gemma3.rope.freq_base": 1e6,
+                       "gemma3.attention.sliding_window_pattern": 0, "gemma3.rope.freq_base_swa": 500.0}),
+        {"neighbours": False, "gelu": True, "embedding_scale": 8.0, "base": 1e6,
+         "local_base": 500.0, "windows": (3, 3)},
+    ),
 }  # fmt: skip
 
 
@@ -115,6 +123,104 @@ MORE = {
 def test_models_of_other_forms_compute_what_the_papers_say(case: str) -> None:
     form, options = MORE[case]
     _check(form, **options)
+
+
+def _phi3(trained: int, turned: int) -> Form:
+    """As files of models of Phi-3.5 and Phi-4 are written: with both sets of divisors, without a kind of scaling."""
+    half = turned // 2
+    return Form(
+        "phi3",
+        layers=1,
+        fused=True,
+        tied=False,
+        more={
+            "rope_factors_short.weight": np.linspace(1, 1.5, half),
+            "rope_factors_long.weight": np.linspace(2, 40, half),
+        },
+        metadata={
+            "phi3.rope.dimension_count": turned,
+            "phi3.rope.scaling.original_context_length": trained,
+            "phi3.rope.scaling.attn_factor": np.sqrt(
+                1 + np.log(64 / trained) / np.log(trained)
+            ).item(),
+        },
+    )
+
+
+def _phi3_of_transformers(form: Form, trained: int, turned: int) -> np.ndarray:
+    """The scores behind the last token."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    file = read_gguf(form.data())
+    w = {
+        n: torch.from_numpy(dequantize(file, t).astype(np.float32).copy())
+        for n, t in file.tensors.items()
+    }
+    configuration = transformers.Phi3Config(
+        vocab_size=form.vocabulary, hidden_size=form.width, intermediate_size=form.inner,
+        num_hidden_layers=form.layers, num_attention_heads=form.heads,
+        num_key_value_heads=form.shared, max_position_embeddings=64,
+        original_max_position_embeddings=trained, pad_token_id=0,
+        partial_rotary_factor=turned / form.size, tie_word_embeddings=False,
+        rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0,
+            "partial_rotary_factor": turned / form.size,
+            "original_max_position_embeddings": trained,
+            "short_factor": w.pop("rope_factors_short.weight").tolist(),
+            "long_factor": w.pop("rope_factors_long.weight").tolist(),
+        },
+    )  # fmt: skip
+    names = {
+        "blk.": "model.layers.", "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj",
+        "ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm", "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm", "output.": "lm_head.",
+    }  # fmt: skip
+    state: dict[str, Any] = {}
+    for name, array in w.items():
+        own = name
+        for old, new in names.items():
+            own = (
+                own.replace(old, new)
+                if old != "output." or name == "output.weight"
+                else own
+            )
+        state[own] = array
+    model = transformers.Phi3ForCausalLM(configuration)
+    model.load_state_dict(state)
+    with torch.no_grad():
+        return model.eval()(torch.tensor([TOKENS])).logits[0, -1].numpy()
+
+
+@pytest.mark.needs_torch
+@pytest.mark.parametrize(("trained", "turned"), [(8, 16), (8, 12), (32, 16)])
+def test_divisors_for_near_and_far_are_those_of_transformers(
+    trained: int, turned: int
+) -> None:
+    """A context of training's length that the tokens go beyond, and one that even the caches do not."""
+    form = _phi3(trained, turned)
+    expected = _phi3_of_transformers(form, trained, turned)
+    for shapes in ({}, {"key_0": (1, 2, ROOM, 16)}):
+        model = tw.compile(form.data(), input_shapes=shapes)
+        caches = _caches(model)
+        _step(model, caches, TOKENS[:6], 0)
+        found = _step(model, caches, TOKENS[6:], 6)
+        assert np.abs(found - expected).max() < 5e-5 * np.abs(expected).max()
+
+
+@pytest.mark.slow
+def test_the_room_of_a_call_says_which_divisors_count() -> None:
+    form = _phi3(16, 16)
+    factor = form.metadata["phi3.rope.scaling.attn_factor"]
+    model = tw.compile(form.data())
+    for room, kind in ((16, "short"), (17, "long")):
+        found = _step(model, _caches(model, room), TOKENS, 0)
+        divisors = form.more[f"rope_factors_{kind}.weight"]
+        reference = Reference(
+            form, neighbours=False, divisors=divisors, turned_scale=factor
+        )
+        expected = reference.logits(TOKENS)
+        assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
 
 
 @pytest.mark.slow
