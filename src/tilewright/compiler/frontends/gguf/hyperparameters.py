@@ -178,8 +178,11 @@ class Keys:
                     location=self._file.location,
                 )
             value = value.flat[0].item()
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or not least <= value <= limit:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not least <= value <= limit
+        ):
             raise self._wrong(name, value, f"a whole number from {least} to {limit}")
         return value
 
@@ -316,7 +319,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
 def _refuse_other_forms(keys: Keys, form: Hyperparameters) -> None:
     """What would change results and is not part of a form.  Raises: UnsupportedError."""
     own_range = 1 if form.rope_scaling.type == "yarn" else 0
-    others = {
+    others: dict[str, tuple[float, ...]] = {
         "attention.key_length_swa": (form.key_size,),
         "attention.value_length_swa": (form.value_size,),
         "rope.dimension_count_swa": (form.rope_size,),
