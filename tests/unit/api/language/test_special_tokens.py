@@ -88,7 +88,9 @@ def test_tokens_longer_than_a_glance_are_found(seed: int) -> None:
     chance = random.Random(seed)
     letters = "aaaaaaab"
     words = {"".join(chance.choices(letters, k=chance.randint(1, 150))) for _ in range(20)}
-    words |= {"a" * chance.randint(30, 140) + "b" * chance.randint(0, 40) for _ in range(30)}
+    words |= {
+        "a" * chance.randint(30, 140) + "b" * chance.randint(0, 40) for _ in range(30)
+    }
     tokens = {word: at for at, word in enumerate(sorted(words))}
     text = "".join(chance.choice([*sorted(words), "a" * 40, "b", "c"]) for _ in range(200))
     assert list(SpecialTokens(tokens).parts(text)) == _by_expression(tokens, text)
