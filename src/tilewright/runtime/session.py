@@ -514,10 +514,11 @@ class Session:
 
         Args:
             inputs: by name.
-            outputs: dense arrays that outputs are written to, by name.  One may be an input: an output that
-                updates it, as a cache of keys is updated, is then written in place.
+            outputs: arrays that outputs are written to, by name: of their types and shapes, dense in row-major
+                order, without a mask.  One may be an input: an output that updates it, as a cache of keys is
+                updated, is then written in place.
 
-        Raises: as a call by position; InputError for an output that is unknown or does not fit.
+        Raises: as a call by position; InputError for an output that is unknown or does not fit, on either engine.
         """
         executor = self.executor
         arrays = self._arrange((inputs,), {})

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -250,14 +251,20 @@ def test_arrays_for_outputs_that_cannot_take_them_are_named(
     read_only = np.zeros((3, 6), np.float32)
     read_only.flags.writeable = False
     for outputs, text in [
-        ({"s": read_only}, "output 's': "),
+        ({"s": read_only}, "output 's': expected a dense array of f32[3, 6] in row-major"),
+        ({"s": np.zeros((6, 3), np.float32).T}, "output 's': expected a dense array of"),
+        ({"s": np.zeros((3, 6))}, "output 's': got f64[3, 6], expected f32[3, 6]"),
+        ({"s": np.ma.zeros((3, 6), np.float32)}, "output 's': got MaskedArray, expected"),
         ({"s": [[0.0] * 6] * 3}, "output 's': got list, expected an array of numpy"),
         ({"z": x}, "got output 'z', expected some of: v, i, s"),
         ([x], "got list for outputs, expected a mapping from names to arrays"),
     ]:
-        with pytest.raises(InputError, match=text):
+        with pytest.raises(InputError, match=re.escape(text)):
             session.run(given, outputs)  # pyright: ignore[reportArgumentType]
     taken = np.zeros((3, 6), np.float32)
+    with pytest.raises(InputError, match="output 's': got"):
+        session.run(given, {"v": taken, "s": x[:2]})
+    assert not taken.any(), "written, though another cannot be"
     assert session.run(given, {"s": taken, "v": None})["s"] is taken  # pyright: ignore[reportArgumentType]
     assert np.array_equal(taken, x + b)
 

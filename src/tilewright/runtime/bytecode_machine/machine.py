@@ -28,7 +28,13 @@ from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
-from tilewright.runtime.bytecode_machine.given_arrays import check_shapes, check_target
+from tilewright.runtime.bytecode_machine.given_arrays import (
+    check_shapes,
+    check_target,
+    check_types,
+    find_element_type,
+    known_element_type,
+)
 from tilewright.runtime.bytecode_machine.recorded_calls import (
     RecordedCalls,
     changes_globals,
@@ -38,7 +44,7 @@ from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.hal.element_type import Array, bit_count, element_type_of, pack
+from tilewright.runtime.hal.element_type import Array, bit_count, pack
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.module_file import read_module_file
@@ -293,9 +299,9 @@ class BytecodeMachine:
 
         Raises: InputError for an element type that tensors do not have.
         """
-        shape, element_type = array.shape, _ELEMENT_TYPES.get(array.dtype)
+        shape, element_type = array.shape, known_element_type(array.dtype)
         if element_type is None:
-            element_type = _element_type(array.dtype)
+            element_type = find_element_type(array.dtype)
             bits = bit_count(element_type)
             array = array if bits >= 8 else pack(array, bits)
         allocator = self.device.allocator
@@ -320,20 +326,6 @@ def _public_names(module: BytecodeModule) -> list[str]:
         for function in module.functions
         if not function.name.startswith("__")
     ]
-
-
-_ELEMENT_TYPES: Final[dict[np.dtype[np.generic], int]] = {}
-"""What was asked before: finding out takes longer than a small call."""
-
-
-def _element_type(dtype: np.dtype[np.generic]) -> int:
-    try:
-        found = element_type_of(dtype)
-    except UserError as error:
-        raise InputError(error.message) from error
-    if bit_count(found) >= 8:  # the others are packed first
-        _ELEMENT_TYPES[dtype] = found
-    return found
 
 
 @final
@@ -370,7 +362,7 @@ class VmFunction:
                 cast("LocalDevice", machine.device),
                 self._to_view,
                 self._call,
-                lambda arrays: check_shapes(self.checked, arrays),
+                self._check,
                 copies_inputs=self._copies_inputs,
             )
 
@@ -443,7 +435,7 @@ class VmFunction:
                 + ", ".join(self.input_names),
                 location=self.name,
             )
-        check_shapes(self.checked, inputs)
+        self._check(inputs)
         to_view, argument = self._to_view, self._argument
         return [
             to_view(cast("Array", value))
@@ -451,6 +443,10 @@ class VmFunction:
             else argument(index, bank, value)
             for index, (bank, value) in enumerate(zip(self._banks, inputs, strict=True))
         ]
+
+    def _check(self, inputs: Sequence[object]) -> None:
+        check_shapes(self.checked, inputs)
+        check_types(self.input_names, inputs)
 
     def _to_view(self, array: Array) -> BufferView:
         return self._machine.to_view(array, copies=self._copies_inputs)
@@ -526,19 +522,17 @@ class BytecodeExecutor:
     ) -> tuple[Array, ...]:
         """Run, and copy results into arrays of the caller, where there are some.
 
-        Raises: InputError for an array of another type.
+        Raises: InputError for an array of another type or layout; none is written then.
         """
-        results = list(self(*arrays))
-        for index, (name, target) in enumerate(
-            zip(self.output_names, outputs, strict=True)
-        ):
-            if target is None:
-                continue
-            made = results[index]
-            check_target(target, made, name)
-            np.copyto(target, made)
-            results[index] = target
-        return tuple(results)
+        results = self(*arrays)
+        rows = list(zip(self.output_names, outputs, results, strict=True))
+        for name, target, made in rows:
+            if target is not None:
+                check_target(target, made, name)
+        for _, target, made in rows:
+            if target is not None:
+                np.copyto(target, made)
+        return tuple(made if target is None else target for _, target, made in rows)
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]:
         """Run once, one command at a time: each with its times, in order."""

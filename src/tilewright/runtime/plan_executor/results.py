@@ -73,12 +73,19 @@ def places_of(outputs: object, names: Sequence[str]) -> list[Array | None]:
         if name not in names:
             known = ", ".join(names) or "none"
             raise InputError(f"got output '{name}', expected some of: {known}")
-        if array is not None and not isinstance(array, np.ndarray):
+        if not _takes_results(array):
             raise InputError(
                 f"got {type(array).__name__}, expected an array of numpy to write to",
                 location=f"output '{name}'",
             )
     return [cast("Array | None", given.get(name)) for name in names]
+
+
+def _takes_results(array: object) -> bool:
+    """Whether it is nothing or an array of numpy, whose mask, if it had one, would hide what is written."""
+    if array is None or type(array) is np.ndarray:
+        return True
+    return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
 
 
 def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:

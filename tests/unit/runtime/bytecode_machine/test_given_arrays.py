@@ -9,7 +9,11 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.tensor_spec import TensorSpec
-from tilewright.runtime.bytecode_machine.given_arrays import check_shapes, check_target
+from tilewright.runtime.bytecode_machine.given_arrays import (
+    check_shapes,
+    check_target,
+    check_types,
+)
 
 SPECS = (TensorSpec("x", dtypes.f32, (symbol("n"), 3)), TensorSpec("k", dtypes.i64, ()))
 
@@ -45,10 +49,22 @@ def test_the_first_input_of_another_shape_is_named(inputs: list[object], text: s
 
 def test_targets_have_the_type_of_the_result_and_may_be_written() -> None:
     made = np.ones((2, 3), np.float32)
-    check_target(np.zeros((3, 2), np.float32).T, made, "y")
+    check_target(np.zeros((2, 3), np.float32), made, "y")
     with pytest.raises(
-        InputError, match=r"output 'y': got float64\[2, 3\], expected float32"
+        InputError, match=r"output 'y': got f64\[2, 3\], expected f32\[2, 3\]"
     ):
         check_target(np.zeros((2, 3)), made, "y")
-    with pytest.raises(InputError, match="output 'y': got an array that is read-only"):
-        check_target(np.broadcast_to(np.float32(0), (2, 3)), made, "y")
+    read_only = np.zeros((2, 3), np.float32)
+    read_only.flags.writeable = False
+    for target in (read_only, np.zeros((3, 2), np.float32).T):
+        with pytest.raises(InputError, match=r"output 'y': expected a dense array of f32"):
+            check_target(target, made, "y")
+
+
+@pytest.mark.parametrize("dtype", [">f4", "M8[s]", "S3", "O"])
+def test_an_input_of_elements_that_tensors_do_not_have_is_named(dtype: str) -> None:
+    given = [np.zeros(2, np.float32), np.zeros(2, dtype)]
+    with pytest.raises(InputError, match=r"input 'k': numpy type .* has no tensor data"):
+        check_types(("x", "k"), given)
+    check_types(("x", "k"), given[:1])
+    check_types((), given)

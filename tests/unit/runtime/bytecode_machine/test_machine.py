@@ -313,6 +313,15 @@ def test_the_executor_says_what_is_better_known_than_declared() -> None:
     assert executor.dimensions_of([mlp_input()]) == {}
 
 
+def test_the_executor_names_an_input_of_a_type_that_tensors_do_not_have() -> None:
+    executor = BytecodeExecutor(machine())
+    for _ in range(3):  # calls that repeat themselves are recorded
+        with pytest.raises(
+            InputError, match="input 'input0': numpy type '>f4' has no tensor"
+        ):
+            executor(mlp_input().astype(">f4"))
+
+
 def test_the_executor_profiles_kernels_by_name() -> None:
     executor = BytecodeExecutor(machine())
     assert executor.input_names == ("input0",)
