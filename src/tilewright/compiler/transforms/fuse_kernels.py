@@ -383,13 +383,8 @@ class _Prologue:
 
     def _merges_lanes(self, turn: Node, view: Node) -> bool:
         """Whether what `turn` makes the last axis is one that `view` merges, which it reads as it is or a part of it."""
-        order, value = permutation(turn), operand(turn)
-        while value.node in self.group.nodes and value.node is not view:
-            between = value.node
-            if self.groups.role(between) is Role.VIEW or permutation(between) is not None:
-                return False
-            value = operand(between)
-        if order is None or value.node is not view:
+        order = permutation(turn)
+        if order is None or not self._shows(operand(turn), view):
             return False
         shape = operand(view).type.shape
         merged = dim_groups(shape, view.result.type.shape) or ()
@@ -397,6 +392,23 @@ class _Prologue:
             order[-1] in axes and sum(shape[axis] != 1 for axis in parts) > 1
             for parts, axes in merged
         )
+
+    def _shows(self, value: Value, view: Node) -> bool:
+        """Whether the group computes `value` from what `view` gives, axis by axis: nothing between moves one."""
+        rank = len(view.result.type.shape)
+        seen, work = set[Value](), [value]
+        while work:
+            current = work.pop()
+            maker = current.node
+            if maker is view:
+                return True
+            if current in seen or maker is None or maker not in self.group.nodes:
+                continue
+            seen.add(current)
+            moves = self.groups.role(maker) is Role.VIEW or permutation(maker) is not None
+            if not moves:
+                work += [v for v in maker.present_operands if len(v.type.shape) == rank]
+        return False
 
     def _scatters_slices(self, node: Node) -> bool:
         """Whether slices that data picks would no longer lie in one piece.

@@ -193,3 +193,28 @@ def test_phases_are_put_together_before_the_image_is_turned(
         f" %y: f32[{shape}] = transpose(%v) {{perm = [{perm}]}} return %y }}"
     )
     assert kernels(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("between", "parts"),
+    [
+        ("%s: f32[N, 10, 3, 8] = sub(%c, %v)", ["constant+sub+transpose"]),
+        ("%s: f32[N, 10, 3, 8] = sub(%v, %c)", ["constant+sub+transpose"]),
+        (
+            "%e: f32[N, 10, 3, 8] = exp(%v) %d: f32[N, 10, 3, 8] = div(%c, %e)"
+            " %s: f32[N, 10, 3, 8] = sub(%c, %d)",
+            ["constant+exp+div+sub+transpose"],
+        ),
+    ],
+)
+def test_phases_are_put_together_before_what_is_computed_of_them_is_turned(
+    between: str, parts: list[str]
+) -> None:
+    text = (
+        "graph @g<N: 1..>(%x: f32[N, 5, 2, 3, 8]) {"
+        " %c: f32[] = constant {value = f32[] [3.0]}"
+        " %p: f32[N, 2, 5, 3, 8] = transpose(%x) {perm = [0, 2, 1, 3, 4]}"
+        f" %v: f32[N, 10, 3, 8] = reshape(%p) {{shape = [N, 10, 3, 8]}} {between}"
+        " %y: f32[N, 3, 8, 10] = transpose(%s) {perm = [0, 2, 3, 1]} return %y }"
+    )
+    assert kernels(text) == ["transpose", "reshape", *parts]
