@@ -83,7 +83,7 @@ typedef struct tw_equality_t {
   tw_number_t left;
   tw_number_t right;
   const char* left_text;
-  const char* right_text;
+  const char* right_text;  // "": the right says no more than that the left is not negative
   const char* location;  // of the node that needs it; "": the model does
   uint32_t group;
 } tw_equality_t;

@@ -13,6 +13,7 @@ import tilewright as tw
 from fakes import flow_graphs, flow_models
 from fakes.exported_library import CModel, LibraryError, export
 from fakes.graphs import parse
+from fakes.onnx_models import parse as parse_onnx
 from tilewright.base.errors import InputError
 
 MODELS = flow_models.models()
@@ -221,6 +222,33 @@ def test_a_branch_that_cannot_run_is_no_error_unless_it_runs(tmp_path: Path) -> 
             library.run_allocating(other, [np.float32] * 2)
         assert caught.value.args[1] in problem
     assert refused
+    library.close()
+
+
+FILLED_UP = """filled (bool c, float[N] x) => (float[P] y) <int64[1] five = {5}> {
+    y = If (c) <
+        then_branch = g1 () => (float[Q] y1) {
+            s = Shape(x)  d = Sub(five, s)  z = ConstantOfShape(d)  y1 = Concat<axis = 0>(x, z)
+        },
+        else_branch = g2 () => (float[R] y2) { y2 = Identity(x) }>
+}"""
+
+
+def test_a_size_below_zero_in_a_kernel_is_an_error_where_it_runs(tmp_path: Path) -> None:
+    model = tw.compile(parse_onnx(FILLED_UP), threads=1)
+    library = CModel(export(model, tmp_path / "net.so"), threads=1)
+    for size in (3, 7):
+        x = np.arange(size, dtype=np.float32)
+        check_late(model, library, np.array(False), x)
+        problem = error_of(model, np.array(True), x)
+        assert (problem is not None) is (size > 5)
+        if problem is None:
+            check_late(model, library, np.array(True), x)
+            continue
+        assert "a size is below zero: (-N + 5) is -2" in problem
+        with pytest.raises(LibraryError) as caught:
+            library.run_allocating([np.array(True), x], [np.float32])
+        assert caught.value.args[1] in problem
     library.close()
 
 

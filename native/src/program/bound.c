@@ -83,7 +83,16 @@ int tw_bound_fail_too_large_in(const tw_bound_t* bound, const char* kernel, int6
                       value, kernel, given.text, 1ULL << 32);
 }
 
+static int fail_negative(const tw_bound_t* bound, const tw_equality_t* pair) {
+  tw_text_t given = {.length = 0};
+  add_dims(&given, bound);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%sa size is below zero: %s is %" PRId64 " for %s", pair->location,
+                      pair->location[0] == '\0' ? "" : ": ", pair->left_text, tw_bound_number(bound, pair->left),
+                      given.text);
+}
+
 int tw_bound_fail_unequal(const tw_bound_t* bound, const tw_equality_t* pair) {
+  if (pair->right_text[0] == '\0') return fail_negative(bound, pair);
   return tw_error_set(TW_MODEL_BAD_INPUT, "%s%ssizes do not agree: %s is %" PRId64 ", %s is %" PRId64, pair->location,
                       pair->location[0] == '\0' ? "" : ": ", pair->left_text, tw_bound_number(bound, pair->left),
                       pair->right_text, tw_bound_number(bound, pair->right));

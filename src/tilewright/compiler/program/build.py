@@ -23,12 +23,13 @@ from tilewright.compiler.program.build_flow import (
     origin_of,
     reserve_states,
 )
-from tilewright.compiler.program.hidden_sizes import hidden_sizes
+from tilewright.compiler.program.hidden_sizes import bound_names, hidden_sizes, sizes_inside
 from tilewright.compiler.program.ir import (
     Call,
     Copy,
     Dispatch,
     Entry,
+    ExpectSizes,
     HostCall,
     KernelSignature,
     PickRow,
@@ -74,6 +75,7 @@ class _Builder:
         self.kernels: Sequence[KernelSignature] = kernels
         self.lowered: Mapping[Node, Lowered] = lowered
         self.top: frozenset[Node] = frozenset(graph.nodes)
+        self.bound: frozenset[str] = bound_names(graph)
         self.entries: dict[Value, Entry] = {}
         self.steps: list[Step] = []
         self.names: dict[str, int] = {}
@@ -98,7 +100,7 @@ class _Builder:
             dims=_find_dims(self.graph),
             kernels=tuple(self.kernels),
             steps=tuple(self.steps),
-            equalities=(*self.graph.equalities, *hidden_sizes(self.graph)),
+            equalities=(*self.graph.equalities, *hidden_sizes(self.graph, self.bound)),
             checks=tuple(self.checks),
             check_storage=self.check_storage if self.checks else None,
         )
@@ -148,6 +150,7 @@ class _Builder:
         elif Trait.PART in node.schema.traits:
             self._pick_row(node)
         elif node in self.lowered:
+            self._expect_sizes(node)
             self._dispatch(node, self.lowered[node])
         elif Trait.CALL in node.schema.traits:
             self._call(node)
@@ -203,6 +206,12 @@ class _Builder:
             allocate(self, entry)
         self.entries[value] = entry
         return entry
+
+    def _expect_sizes(self, node: Node) -> None:
+        """What is inside of a kernel is looked at where the kernel runs, unless every call does."""
+        pairs = () if node in self.top else sizes_inside(node, self.bound)
+        if pairs:
+            self.steps.append(ExpectSizes(pairs, node.location))
 
     def _dispatch(self, node: Node, lowered: Lowered) -> None:
         kernel = self.kernels[lowered.kernel]

@@ -6,29 +6,51 @@ Called by `build`.
 
 from __future__ import annotations
 
-from tilewright.base.symbolic import Dim, bounds, maximum, symbols
-from tilewright.compiler.graph.ir import Graph
+from collections.abc import Collection, Iterable
+
+from tilewright.base.symbolic import Dim, bounds, symbols
+from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
+from tilewright.formats.plan.signs import Pair, at_least_zero
 
 
-def hidden_sizes(graph: Graph) -> tuple[tuple[Dim, Dim], ...]:
-    """Pairs that agree where a size inside of a kernel is not negative; kernels of branches and loops left out."""
-    seen = {dim for value in graph.values() for dim in value.type.shape}
+def bound_names(graph: Graph) -> frozenset[str]:
+    """The symbols that have a value in some place of a program: inputs or data decide them, or a loop changes them."""
+    named = {
+        s.name for value in graph.values() for d in value.type.shape for s in symbols(d)
+    }
+    bound = {s.name for n in graph.walk() for s in (*n.bound_sizes, *n.trip_sizes)}
+    return frozenset(named | bound)
+
+
+def hidden_sizes(graph: Graph, known: Collection[str]) -> tuple[Pair, ...]:
+    """Pairs that agree where no size inside of a kernel is negative; those of branches and loops have their own place."""
+    return _not_negative(graph.nodes, graph.values(), known)
+
+
+def sizes_inside(node: Node, known: Collection[str]) -> tuple[Pair, ...]:
+    """The same of one kernel, for the place where it runs: a branch, or a trip of a loop."""
+    return _not_negative((node,), (*node.present_operands, *node.results), known)
+
+
+def _not_negative(
+    nodes: Iterable[Node], shown: Iterable[Value], known: Collection[str]
+) -> tuple[Pair, ...]:
+    seen = {dim for value in shown for dim in value.type.shape}
     inside = (
         dim
-        for node in graph.nodes
+        for node in nodes
         if Trait.KERNEL in node.schema.traits
         for region in node.regions
         for value in region.values()
         for dim in value.type.shape
     )
-    known = {s.name for dim in seen for s in symbols(dim)}
     return tuple(
-        (dim, maximum(dim, 0))
+        at_least_zero(dim)
         for dim in dict.fromkeys(inside)
         if dim not in seen
         and _may_be_negative(dim)
-        and {s.name for s in symbols(dim)} <= known
+        and all(s.name in known for s in symbols(dim))
     )
 
 

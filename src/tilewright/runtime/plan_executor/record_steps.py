@@ -19,6 +19,7 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, FLOW_KINDS, Entry, Plan, Step
 from tilewright.formats.plan.findings import IndexReport
 from tilewright.formats.plan.kernel_plan import misfit_of
+from tilewright.formats.plan.signs import is_at_least_zero
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
@@ -90,12 +91,14 @@ class StepRecorder:
 
     def expect_equal(self, left: Dim, right: Dim, location: str | None = None) -> None:
         """Refuse sizes that do not agree.  Raises: InputError."""
-        if self.number(left) != self.number(right):
-            raise InputError(
-                f"sizes do not agree: {left} is {self.number(left)}, "
-                f"{right} is {self.number(right)}",
-                location=location,
-            )
+        if self.number(left) == self.number(right):
+            return
+        found = f"{left} is {self.number(left)}"
+        if is_at_least_zero((left, right)):
+            text = f"a size is below zero: {found} for {self.given}"
+        else:
+            text = f"sizes do not agree: {found}, {right} is {self.number(right)}"
+        raise InputError(text, location=location)
 
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]

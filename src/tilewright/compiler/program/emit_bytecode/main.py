@@ -65,6 +65,7 @@ from tilewright.formats.bytecode.assembler import (
 )
 from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
+from tilewright.formats.plan.signs import is_at_least_zero
 
 
 def emit_main(module: ModuleTables, code: VariantCode) -> AssembledFunction:
@@ -196,6 +197,10 @@ class _Main:
                 self._refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
+        if is_at_least_zero((left, right)):
+            message = f"{where}{left} must be at least 0: a size is below zero"
+            self._refuse_less(self.function.size(left), self.function.i64(0), message)
+            return
         a, b = self.function.size(left), self.function.size(right)
         message = f"{where}{left} must be {right}"
         self._refuse(self.build.emit("cmp.ne.i64", a, b), message)
