@@ -59,29 +59,43 @@ def _cholesky_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _cholesky_oracle(x: Array) -> tuple[Array, Array]:
+    matrices = _each(x)
+    factors = _factors_if_any(matrices)
+    lost = np.zeros(len(matrices), np.int32)
+    missing: Array = np.asarray(~np.isfinite(factors).all(axis=(-2, -1)))
+    if missing.any():
+        factors[missing], lost[missing] = _cholesky_by_rows(matrices[missing])
+    return _rounded(factors.reshape(x.shape), x), lost.reshape(x.shape[:-2])
+
+
+def _factors_if_any(matrices: np.ndarray) -> np.ndarray:
+    """Numpy's factor of every matrix; NaN for those without one."""
     try:
-        whole: Array = np.linalg.cholesky(x.astype(np.float64))
+        return np.asarray(np.linalg.cholesky(matrices))
     except np.linalg.LinAlgError:
-        return _cholesky_by_rows(x)
-    if not np.isfinite(whole).all():
-        return _cholesky_by_rows(x)
-    return _rounded(whole, x), np.zeros(x.shape[:-2], np.int32)
+        if len(matrices) == 1:
+            return np.full_like(matrices, np.nan)
+    # It does not say which has none, and all others are to be what they are without it.
+    half = len(matrices) // 2
+    return np.concatenate(
+        [_factors_if_any(matrices[:half]), _factors_if_any(matrices[half:])]
+    )
 
 
-def _cholesky_by_rows(x: Array) -> tuple[Array, Array]:
-    """The same where a matrix has no factor: up to which minor it has one."""
-    found = np.zeros(x.shape)
-    lost = np.zeros(x.shape[:-2], np.int32)
-    wide = x.astype(np.float64)
-    for j in range(x.shape[-1]):
-        row = found[..., j, :j]
-        rest = wide[..., j, j] - np.sum(row * row, -1)
+@np.errstate(all="ignore")
+def _cholesky_by_rows(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of matrices without a factor: up to which minor each has one."""
+    found = np.zeros(matrices.shape)
+    lost = np.zeros(len(matrices), np.int32)
+    for j in range(matrices.shape[-1]):
+        row = found[:, j, :j]
+        rest = matrices[:, j, j] - np.sum(row * row, -1)
         lost = np.where((lost == 0) & ~(rest > 0), j + 1, lost)
         root = np.sqrt(rest)
-        found[..., j, j] = root
-        below = found[..., j + 1 :, :j] @ row[..., None]
-        found[..., j + 1 :, j] = (wide[..., j + 1 :, j] - below[..., 0]) / root[..., None]
-    return _rounded(found, x), np.asarray(lost, np.int32)
+        found[:, j, j] = root
+        below = found[:, j + 1 :, :j] @ row[..., None]
+        found[:, j + 1 :, j] = (matrices[:, j + 1 :, j] - below[..., 0]) / root[:, None]
+    return found, np.asarray(lost, np.int32)
 
 
 cholesky: Final = declare(
@@ -281,10 +295,15 @@ def _eig_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return x.with_shape(x.shape[:-1]), x.with_shape(x.shape[:-1]), x, x
 
 
+def _complex_eig(x: Any) -> list[Array]:
+    """Complex for any x: numpy's are real where all eigenvalues of a batch are, and then have one NaN, not two."""
+    return [np.asarray(part, np.complex128) for part in np.linalg.eig(x)]
+
+
 def _eig_oracle(x: Array) -> tuple[Array, ...]:
     if not x.size:
         return (*(np.zeros(x.shape[:-1], x.dtype) for _ in range(2)), x, x)
-    found: Any = where_finite(np.linalg.eig, x.astype(np.float64))
+    found: Any = where_finite(_complex_eig, x.astype(np.float64))
     parts = [getattr(held, part) for held in found for part in ("real", "imag")]
     return tuple(_rounded(part, x) for part in parts)
 

@@ -108,15 +108,48 @@ def test_a_matrix_without_a_pivot_changes_no_other_of_its_batch(pivot: bool) -> 
             np.testing.assert_array_equal(one, other)
 
 
-def test_a_matrix_without_a_root_changes_no_other_of_its_batch() -> None:
-    root = matrices(2, 40, 40)
-    x = root @ root.swapaxes(-1, -2) + np.eye(40)
-    x[1, 30, 30] = -1
+def symmetric(count: int, size: int) -> Array:
+    root = matrices(count, size, size)
+    return root @ root.swapaxes(-1, -2) + np.eye(size)
+
+
+def assert_each_is_as_alone(name: str, x: Array, **attributes: object) -> None:
+    whole = run(name, x, **attributes)
+    for place, matrix in enumerate(x):
+        for one, other in zip(whole, run(name, matrix, **attributes), strict=True):
+            np.testing.assert_array_equal(one[place], other)
+
+
+@pytest.mark.parametrize("size", [1, 4, 40])
+@pytest.mark.parametrize("without", [(), (1,), (0, 3, 4), (0, 1, 2, 3, 4)])
+def test_a_matrix_without_a_root_changes_no_other_of_its_batch(
+    size: int, without: tuple[int, ...]
+) -> None:
+    x = symmetric(5, size)
+    x[without, size // 2, size // 2] = -1
     factors, info = run("cholesky", x)
-    assert info.tolist() == [0, 31]
-    np.testing.assert_allclose(factors[0] @ factors[0].T, x[0], atol=1e-10)
-    alone, _ = run("cholesky", x[0])
-    np.testing.assert_allclose(factors[0], alone, rtol=1e-9, atol=1e-12)
+    assert np.flatnonzero(info).tolist() == list(without)
+    assert set(info.tolist()) <= {0, size // 2 + 1}
+    for place in set(range(5)) - set(without):
+        np.testing.assert_array_equal(factors[place], np.linalg.cholesky(x[place]))
+    assert_each_is_as_alone("cholesky", x)
+
+
+def test_where_numbers_end_no_root_is_found() -> None:
+    x = symmetric(5, 3)
+    x[0], x[1, 1, 0], x[3, 2, 2], x[4] = np.nan, np.inf, np.inf, 0
+    _, info = run("cholesky", x)
+    assert info.tolist() == [1, 2, 0, 0, 1]
+    assert_each_is_as_alone("cholesky", x)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "lu", "reflectors", "eigh", "eig", "svd"])
+def test_no_factor_depends_on_its_batch(name: str) -> None:
+    x = symmetric(6, 7)
+    x[1], x[2], x[3, 0, 0], x[4] = 0, np.nan, np.inf, -x[4]
+    assert_each_is_as_alone(name, x)
+    x[5] = np.eye(7, k=1) - np.eye(7, k=-1)
+    assert_each_is_as_alone(name, x)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
