@@ -51,6 +51,11 @@ COUNTED = """agraph (float[N] x) => (float[P] y)
     found = NonZero(x)  s = Shape(found)  count = Gather(s, last)  size = Reshape(count, all)
     o = Expand(one, size)  d = Sub(five, size)  z = ConstantOfShape(d)  y = Concat<axis = 0>(o, z)
 }"""
+BEHIND_A_BRANCH = """agraph (float[N] x, bool c) => (float[P] y) <int64[1] five = {5}> {
+    w = If (c) <then_branch = g1 () => (float[Q] y1) { y1 = Concat<axis = 0>(x, x) },
+                else_branch = g2 () => (float[R] y2) { y2 = Identity(x) }>
+    s = Shape(w)  d = Sub(five, s)  z = ConstantOfShape(d)  y = Concat<axis = 0>(w, z)
+}"""
 ENGINES = ("plan", "vm")
 REFUSALS = (InputError, DeviceError)
 
@@ -135,3 +140,13 @@ def test_sizes_that_data_decides_fail_the_call(engine: str, tmp_path: Path) -> N
     for size in (6, 7, 4096):
         with pytest.raises(REFUSALS, match="below zero"):
             run(model, size)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sizes_that_a_branch_decides_fail_the_call(engine: str, tmp_path: Path) -> None:
+    model = loaded(BEHIND_A_BRANCH, engine, tmp_path)
+    for size, taken in ((2, True), (2, False), (5, False)):
+        assert run(model, size, c=taken).tolist() == filled(size * (1 + taken))
+    for size, taken in ((3, True), (6, False)):
+        with pytest.raises(REFUSALS, match="below zero"):
+            run(model, size, c=taken)
