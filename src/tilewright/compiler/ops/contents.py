@@ -286,7 +286,8 @@ def gathered(operands: Operands, attributes: Attributes) -> Any:
     x, indices = operands[0].elements, _numbers(operands[1])
     axis = int(attributes["axis"])
     size = x.shape[axis]
-    if np.any(indices < -size) or np.any(indices >= size):
+    low = -size if attributes.get("from_end", True) else 0
+    if np.any(indices < low) or np.any(indices >= size):
         raise UndecidedError("index out of range")
     return np.take(x, np.where(indices < 0, indices + size, indices), axis=axis)
 

@@ -1,8 +1,8 @@
 """Ops that read where data says: gather, one-hot, nonzero.
 
 Indices below zero count from the end, unless a row's attribute `from_end` says that they are out of range; in kernels
-every index is clamped into its range, so that none reads foreign memory.  The rows say what that range is (`indices`): oracles raise outside of
-it, and a run reports what its kernels clamped (`out_of_range`).  What writes there: `scatter`.
+every index is clamped into its range, so that none reads foreign memory.  The rows say what that range is (`indices`): `declare` has it checked
+before an oracle, which so needs not ask for `from_end`, and a run reports what its kernels clamped (`out_of_range`).  What writes there: `scatter`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Updates are combined in the order in which they stand, as in the ONNX reference; the axes along
 which no two updates meet are loops of their own, so schedules may share them out or make lanes of
-them.  Indices below zero count from the end; kernels clamp every index into its range.  16-bit
+them.  Indices below zero count from the end, unless `from_end` says that they are out of
+range (checked as those of `indexing`); kernels clamp every index into its range.  16-bit
 floats are combined in f32 and rounded once.
 
 With `drops` an index below zero or beyond the end is no mistake: its update goes nowhere.

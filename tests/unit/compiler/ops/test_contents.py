@@ -116,6 +116,16 @@ def test_what_does_not_follow_is_undecided(op: str, operands: list[Contents]) ->
         known.follow(catalogue.schema(op).contents, operands, {"axis": 0}, dtypes.i64)
 
 
+@pytest.mark.parametrize("place", [-1, 2])
+def test_a_place_outside_is_undecided_where_none_counts_from_the_end(place: int) -> None:
+    rule = catalogue.schema("gather").contents
+    attributes = {"axis": 0, "from_end": False}
+    with pytest.raises(UndecidedError):
+        known.follow(rule, [vector(N, M), vector(place)], attributes, dtypes.i64)
+    found = known.follow(rule, [vector(N, M), vector(1)], attributes, dtypes.i64)
+    assert list(found.elements) == [M]
+
+
 def test_squaring_forever_ends_undecided() -> None:
     value = vector(N)
     for _ in range(3):
