@@ -272,23 +272,15 @@ def pad(
 ) -> Tensor:
     """`x` with a border; negative amounts crop, before a border is made of what is left."""
     rank = x.rank
-    grow: list[Dim] = list(amounts)
-    for axis in range(rank):
-        sides = axis, rank + axis
-        crop_front, crop_back = (_cropped(amounts[side], mode) for side in sides)
-        rest = x.shape[axis] - crop_front - crop_back
-        if mode != "constant":
-            grow[axis], grow[rank + axis] = (
-                symbolic.maximum(amounts[side], 0) for side in sides
-            )
-            _require_source(e, rest, [grow[side] for side in sides], mode)
-        elif crop_front != 0 or crop_back != 0:
-            grow[axis], grow[rank + axis] = (
-                amounts[axis] + crop_front,
-                amounts[rank + axis] + crop_back,
-            )
-        if crop_front != 0 or crop_back != 0:
-            x = e.slice(x, axis, crop_front, rest)
+    crops = [_cropped(amount, mode) for amount in amounts]
+    rests = [x.shape[i] - crops[i] - crops[rank + i] for i in range(rank)]
+    grow: list[Dim] = [amount + crop for amount, crop in zip(amounts, crops, strict=True)]
+    if mode != "constant":
+        grow = [symbolic.maximum(amount, 0) for amount in amounts]
+        _require_sources(e, rests, grow, mode)
+    for axis, rest in enumerate(rests):
+        if crops[axis] != 0 or crops[rank + axis] != 0:
+            x = e.slice(x, axis, crops[axis], rest)
     if all(g == 0 for g in grow):
         return x
     return e.op(
@@ -306,8 +298,22 @@ def _cropped(amount: Dim, mode: str) -> Dim:
     return 0
 
 
-def _require_source(e: NodeMaker, rest: Dim, borders: Sequence[Dim], mode: str) -> None:
-    """Let borders of an axis, no less than 0, be made of `rest` elements, or the call fails and names the node.
+def _require_sources(
+    e: NodeMaker, rests: Sequence[Dim], borders: Sequence[Dim], mode: str
+) -> None:
+    """Let borders be made of what is left of every axis, or the call fails and names the node."""
+    rank = len(rests)
+    unsure: list[tuple[Dim, int]] = []
+    for axis, rest in enumerate(rests):
+        unsure += _unsure_source(rest, (borders[axis], borders[rank + axis]), mode)
+    if unsure:
+        counts, least = zip(*unsure, strict=True)
+        spare = [control.fresh_symbol(e, "padded_from", low) for low in least]
+        e.bind_sizes(e.dims(counts), spare)
+
+
+def _unsure_source(rest: Dim, borders: Sequence[Dim], mode: str) -> list[tuple[Dim, int]]:
+    """What a call has to look at, and its least: whether borders of an axis, no less than 0, can be made of `rest` elements.
 
     They need one; a mirror shows each element once, and not the one that it stands at.
 
@@ -321,14 +327,12 @@ def _require_source(e: NodeMaker, rest: Dim, borders: Sequence[Dim], mode: str) 
         need = symbolic.minimum(symbolic.maximum(*borders), 1)
     least, _ = symbolic.bounds(rest - need)
     if need == 0 or (least is not None and least >= 0):
-        return
+        return []
     if isinstance(rest, int) and isinstance(need, int):
         raise ModelError(
             f"mode '{mode}' pads an axis of which {rest} elements are left, expected at least {need}"
         )
-    low = need if isinstance(need, int) else 0
-    spare = control.fresh_symbol(e, "padded_from", low)
-    e.bind_sizes(e.dims((rest if isinstance(need, int) else rest - need,)), [spare])
+    return [(rest, need)] if isinstance(need, int) else [(rest - need, 0)]
 
 
 # --- gather and scatter

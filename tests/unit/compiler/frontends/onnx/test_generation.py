@@ -140,6 +140,7 @@ def test_a_text_has_a_least_length() -> None:
     assert found[:, :8].tolist() == theirs(model, ids)[0][:, :8].tolist()
 
 
+@pytest.mark.slow
 def test_a_compiled_search_takes_prompts_of_any_size() -> None:
     options = {"decoder": decoder(0), "eos_token_id": NEVER, "pad_token_id": 0}
     model = generating("GreedySearch", [whole([1]), whole(9)], sizes=("b", "s"), **options)
