@@ -67,7 +67,7 @@ def frequencies(
     factor = scaling.attention_factor
     if scaling.type == "yarn":
         angles = _yarn(angles, form)
-        factor *= 1.0 + 0.1 * math.log(scaling.factor)
+        factor *= 1.0 + 0.1 * math.log(max(scaling.factor, 1.0))
     with np.errstate(over="ignore"):
         found = angles.astype(np.float32)
     if not (np.isfinite(found).all() and math.isfinite(factor)):

@@ -29,6 +29,12 @@ def test_yarn_keeps_fast_columns_and_stretches_slow_ones() -> None:
     assert found.factor == pytest.approx(1 + 0.1 * np.log(4))
 
 
+def test_yarn_of_no_longer_contexts_leaves_cosines_as_they_are() -> None:
+    metadata = {"qwen3.rope.scaling.type": "yarn", "qwen3.rope.scaling.factor": 0.5}
+    form = read_hyperparameters(read_gguf(Form("qwen3", metadata=metadata).data()))
+    assert frequencies(form).factor == 1.0
+
+
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("turns", [(32.0, 1.0), (12.0, 3.0)])
 def test_yarn_is_that_of_transformers(turns: tuple[float, float]) -> None:
