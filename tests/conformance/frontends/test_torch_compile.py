@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import tilewright as tw
 from fakes.dynamo_backend import entry
+from tilewright.compiler.frontends.torch.dispatched import own_kernels
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -65,15 +67,47 @@ def test_a_decomposition_that_torch_has_wrong_is_ours_while_it_is_compiled(
     reduction: str,
 ) -> None:
     labels = torch.tensor([[1, 2, -1, 0, 0], [-1, 3, 0, 0, 0], [0, 4, 1, 2, 3]])
-    operator = torch.ops.aten.multilabel_margin_loss_forward.default
-    kernels = operator.py_kernels
 
     def loss(x: Any) -> Any:
         return nn.functional.multilabel_margin_loss(x, labels, reduction=reduction)
 
     x = torch.randn(3, 5)
     assert near(torch.compile(loss, backend=entry())(x), loss(x))
-    assert operator.py_kernels is kernels
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("multilabel_margin_loss_forward", "Autograd"),
+        ("one_hot", "CompositeImplicitAutograd"),
+    ],
+)
+def test_kernels_of_torch_are_back_afterwards_and_those_of_others_stay(
+    name: str, key: str
+) -> None:
+    operator = getattr(torch.ops.aten, name).default
+    key, other = getattr(torch._C.DispatchKey, key), torch._C.DispatchKey.XPU
+    before = dict(operator.py_kernels)
+    try:
+        with own_kernels():
+            assert operator.py_kernels[key] is not before[key]
+            operator.py_kernels[other] = nn.Identity
+            operator._dispatch_cache[key] = operator.py_kernels[key]
+        assert operator.py_kernels == {**before, other: nn.Identity}
+        assert not operator._dispatch_cache, "what was looked up meanwhile is still called"
+    finally:
+        del operator.py_kernels[other]
+
+
+@pytest.mark.parametrize("classes", [[2, -1], [1, 4]])
+def test_a_class_that_there_is_not_fails_the_call(classes: list[int]) -> None:
+    compiled = torch.compile(lambda i: nn.functional.one_hot(i, 4) * 2, backend=entry())
+    for right in (torch.tensor([0, 3]), torch.tensor(2), torch.zeros(0, 3).long()):
+        assert torch.equal(compiled(right), nn.functional.one_hot(right, 4) * 2)
+    with pytest.raises(tw.InputError, match=rf"index {classes[1]} is out of range"):
+        compiled(torch.tensor(classes))
+    with pytest.raises(RuntimeError, match="Class values"):
+        nn.functional.one_hot(torch.tensor(classes), 4)
 
 
 class Mixed(nn.Module):

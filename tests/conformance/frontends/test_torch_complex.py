@@ -228,3 +228,13 @@ def test_graphs_of_torch_take_and_give_complex_numbers() -> None:
             for found, wanted in zip(compiled(z), module(z), strict=True):
                 torch.testing.assert_close(found, wanted)
                 assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
+def test_complex_results_may_have_no_elements(shape: tuple[int, ...]) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda z: z * 2, backend="tilewright")
+    for dtype in (torch.complex64, torch.complex128):
+        z = torch.zeros(shape, dtype=dtype)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(z), z)

@@ -167,6 +167,7 @@ WITHIN: dict[str, Any] = {
     "index_add": lambda x, i: x.index_add(0, i, x[:3]),
     "index_copy": lambda x, i: x.index_copy(0, i, x[:3]),
     "index_select": lambda x, i: x.index_select(0, i),
+    "max_unpool1d": lambda x, i: nn.functional.max_unpool1d(x[:2, :3], i.expand(2, 3), 2),
     "one_hot": lambda x, i: nn.functional.one_hot(i, x.shape[0]),
     "scatter": lambda x, i: x.scatter(0, _rows_of(x, i), 1.0),
     "scatter_add": lambda x, i: (x > 0).long().scatter_add(0, _rows_of(x, i), x[:3].long()),
@@ -205,6 +206,36 @@ def _place(name: str, places: list[int]) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", [*WITHIN, *FROM_THE_END])
 def test_places_that_are_there_are_read_and_written(name: str) -> None:
     torch.testing.assert_close(*_place(name, [3, 0, 2]))
+
+
+SCALARS: dict[str, Any] = {
+    "gather_scalar": lambda x, i: x[0, 0].gather(0, i),
+    "gather_scalar_by_scalar": lambda x, i: x[0, 0].gather(0, i[1]),
+    "gather_by_scalar": lambda x, i: x[0, :1].gather(0, i[1]),
+    "index_select_scalar": lambda x, i: x[0, 0].index_select(0, i[1:2]),
+    "index_select_scalar_by_scalar": lambda x, i: x[0, 0].index_select(0, i[1]),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_scalar_has_one_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WITHIN, name, SCALARS[name])
+    torch.testing.assert_close(*_place(name, [0, 0, 0]))
+    for wrong in (-1, 1):
+        with pytest.raises(tw.InputError, match=f"index {wrong} is out of range"):
+            _place(name, [0, wrong, 0])
+
+
+def test_a_place_to_unpool_to_is_of_its_own_plane() -> None:
+    """The place behind the end of a plane is the first one of the next."""
+    torch._dynamo.reset()
+    x, function = torch.ones(1, 2, 3), nn.functional.max_unpool1d
+    compiled = torch.compile(lambda i: function(x, i, 2), backend="tilewright")
+    i = torch.tensor([[[0, 3, 5], [5, 1, 2]]])
+    torch.testing.assert_close(compiled(i), function(x, i, 2))
+    i[0, 0, 1] = 6
+    with pytest.raises(tw.InputError, match="index 6 is out of range"):
+        compiled(i)
 
 
 @pytest.mark.parametrize("name", WITHIN)

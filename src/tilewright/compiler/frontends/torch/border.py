@@ -91,8 +91,12 @@ def to_parts(tensor: Any) -> tuple[Array, Array]:
 
 def of_parts(real: Array, imaginary: Array) -> Any:
     """A complex tensor of its parts."""
-    pairs = np.stack([real, imaginary], -1)
-    return load().view_as_complex(load().from_numpy(pairs))
+    pairs = load().from_numpy(np.stack([real, imaginary], -1))
+    if (
+        not pairs.numel()
+    ):  # numpy's strides of no elements are not those that torch asks for
+        pairs = pairs.new_empty(pairs.shape)
+    return load().view_as_complex(pairs)
 
 
 def to_tensor(array: Array) -> Any:

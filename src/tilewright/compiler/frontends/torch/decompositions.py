@@ -275,6 +275,19 @@ def _fetched(x: Held, places: Sequence[Held]) -> Held:
     return torch.where(inside.unsqueeze(1), found, 0)
 
 
+def _max_unpool(
+    x: Held, indices: Held, output_size: Sequence[int], *window: object
+) -> Held:
+    """Each number where its plane says: a place outside of it fails the call; torch's own writes to another plane."""
+    del window
+    axes = len(output_size)
+    planes, size = x.shape[:-axes], math.prod(output_size)
+    flat = x.new_zeros((*planes, size))
+    if x.numel() != 0:
+        flat = flat.scatter(-1, indices.flatten(-axes), x.flatten(-axes))
+    return flat.reshape((*planes, *output_size))
+
+
 def _fractional_max_pool(
     x: Held, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Held
 ) -> tuple[Held, Held]:
@@ -344,6 +357,16 @@ def _quantized_if_enabled(
     is_on = fake_quant_enabled[0] >= 1
     torch = _torch()
     return torch.where(is_on, found, x), within | ~is_on
+
+
+def ones_of_classes(classes: Held, num_classes: int = -1) -> Held:
+    """`one_hot`, where a class that there is not fails the call; torch's own leaves it without a one."""
+    torch = _torch()
+    if num_classes == -1:
+        num_classes = int(classes.max().item()) + 1
+    known = torch.arange(num_classes, dtype=classes.dtype, device=classes.device)
+    found = known.index_select(0, classes.reshape(-1)).reshape(classes.shape)
+    return (found.unsqueeze(-1) == known).to(torch.int64)
 
 
 # --- losses -------------------------------------------------------------------------------------
@@ -418,6 +441,8 @@ _OWN: Final[dict[str, Decomposition]] = {
     "fractional_max_pool3d": _fractional_max_pool,
     "grid_sampler_3d": _sampled_volume,
     "masked_scatter": _masked_scatter,
+    "max_unpool2d": _max_unpool,
+    "max_unpool3d": _max_unpool,
     "multilabel_margin_loss_forward": margins_of_labels,
     "nonzero_static": _nonzero_static,
     "put": _put,

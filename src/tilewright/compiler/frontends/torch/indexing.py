@@ -54,17 +54,25 @@ def _index_select(call: Call) -> Tensor:
     index = _places(e, call.tensor("index"))
     if not x.rank:
         call.argument("dim")
-        return e.reshape(x, call.shape())
+        return _gather_flat(call, x, index)
     axis = axis_of(call, x.rank)
     index = e.reshape(index, (call.shape()[axis],))
     return e.op("gather", x, index, axis=axis, from_end=False)
+
+
+def _gather_flat(call: Call, x: Tensor, index: Tensor) -> Tensor:
+    """Where one of both is a scalar, which counts as a row of one element."""
+    e = call.maker
+    row, index = (e.reshape(t, (t.shape[0] if t.rank else 1,)) for t in (x, index))
+    found = e.op("gather", row, index, axis=0, from_end=False)
+    return e.reshape(found, call.shape())
 
 
 def _gather(call: Call) -> Tensor:
     e, x, index = call.maker, call.tensor(), _places(call.maker, call.tensor("index"))
     if not x.rank or not index.rank:
         call.argument("dim")
-        return e.broadcast_to(e.reshape(x, (1,) * index.rank), call.shape())
+        return _gather_flat(call, x, index)
     axis = axis_of(call, x.rank)
     if any(size == 0 for size in index.shape):
         return e.full(0, x.dtype, call.shape())
