@@ -24,10 +24,11 @@ class SpecialTokens:
     """
 
     def __init__(self, tokens: Mapping[str, int]) -> None:
-        self._tokens: Mapping[str, int] = tokens
-        self._ordered: list[str] = sorted(tokens)
+        # A token without a text, which a file may have, is nowhere.
+        self._tokens: Mapping[str, int] = {text: n for text, n in tokens.items() if text}
+        self._ordered: list[str] = sorted(self._tokens)
         self._beginnings: dict[str, tuple[str, ...]] = dict(_beginnings(self._ordered))
-        first = "".join(map(re.escape, sorted({text[0] for text in tokens})))
+        first = "".join(map(re.escape, sorted({text[0] for text in self._tokens})))
         self._first: re.Pattern[str] | None = re.compile(f"[{first}]") if first else None
 
     def parts(self, text: str) -> Iterator[str | int]:

@@ -94,3 +94,9 @@ def test_tokens_longer_than_a_glance_are_found(seed: int) -> None:
     tokens = {word: at for at, word in enumerate(sorted(words))}
     text = "".join(chance.choice([*sorted(words), "a" * 40, "b", "c"]) for _ in range(200))
     assert list(SpecialTokens(tokens).parts(text)) == _by_expression(tokens, text)
+
+
+@pytest.mark.parametrize("tokens", [{"": 1}, {"": 1, "<s>": 2}])
+def test_a_token_without_a_text_is_nowhere(tokens: dict[str, int]) -> None:
+    parts = ["a", 2, "b"] if "<s>" in tokens else ["a<s>b"]
+    assert list(SpecialTokens(tokens).parts("a<s>b")) == parts
