@@ -106,13 +106,14 @@ def test_a_file_may_say_which_columns_yarn_stretches() -> None:
 
 
 def test_what_changes_nothing_may_be_said_in_any_way() -> None:
-    _read(
+    said = _read(
         logit_scale=[1.0, 1.0], attention__causal=[1, 1], attention__key_length_swa=16,
         attention__value_length_swa=16, rope__dimension_count_swa=16,
         rope__scaling__yarn_attn_factor=1.0, rope__scaling__yarn_ext_factor=-1.0,
     )  # fmt: skip
-    _read(rope__scaling__yarn_ext_factor=0.0)
-    _read(rope__scaling__type="yarn", rope__scaling__yarn_ext_factor=1.0)
+    assert said == _read() == _read(rope__scaling__yarn_ext_factor=0.0)
+    stretched = _read(rope__scaling__type="yarn", rope__scaling__yarn_ext_factor=1.0)
+    assert stretched == _read(rope__scaling__type="yarn")
 
 
 CHANGED = {
