@@ -6,7 +6,7 @@ that must be right goes by these numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tilewright.base import symbolic
@@ -48,11 +48,12 @@ def _within(size: Symbol, value: int) -> int:
     return max(high, size.lower or 0)
 
 
-def trip_count(names: Iterable[For]) -> int:
-    """How often the innermost of nested loops runs, estimated."""
+def trip_count(nest: Iterable[For], outside: Mapping[str, Dim] | None = None) -> int:
+    """How often the innermost of nested loops runs, estimated; `outside` says where the loops around them are."""
     count = 1
-    for loop in names:
-        count *= max(1, estimate(loop.extent))
+    for loop in nest:
+        extent = symbolic.substitute(loop.extent, outside) if outside else loop.extent
+        count *= max(1, estimate(extent))
     return count
 
 

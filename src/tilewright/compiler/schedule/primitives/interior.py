@@ -74,14 +74,14 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     check_no_grid(kernel, old)
     check_fixed((old,), old.body)
     extents = _extents(old)
-    rooms = set(_tests(old, extents))
-    if not rooms:
+    tests = frozenset(_tests(old, extents))
+    if not tests:
         raise ScheduleError(f"'{loop}' tests no place", location=kernel.name)
-    rooms.update(_of_numbers(old, extents))
+    rooms = tests.union(_of_numbers(old, extents))
     asked = [E.compare("ge", E.index(room), E.index(0)) for room in _strictest(rooms)]
     if any(isinstance(c, Const) and not c.value for c in asked):
         raise ScheduleError(f"no run of '{loop}' is all inside", location=kernel.name)
-    inside: Body = _without_tests(old, extents)
+    inside: Body = _without_tests(old, extents, tests)
     left = [c for c in asked if not isinstance(c, Const)]
     if not left:
         return rewrite(kernel, old, inside), (WHOLE,)
@@ -200,11 +200,11 @@ def _settled_atom(atom: Atom, extents: _Extents) -> Dim:
     return atom.rebuild(lambda part: _settled(part, extents))
 
 
-def _without_tests(old: For, extents: _Extents) -> Body:
+def _without_tests(old: For, extents: _Extents, tests: frozenset[Dim]) -> Body:
     """The loop with all tests held and the numbers constant."""
 
     def held(value: Expression) -> Expression:
-        if isinstance(value, Compare) and _throughout(value, extents) in held_where:
+        if isinstance(value, Compare) and _throughout(value, extents) in tests:
             return E.const(True, dtypes.bool_)
         if isinstance(value, Index) and value.lanes == 1:
             return E.index(_settled(value.dim, extents), value.dtype)
@@ -216,5 +216,4 @@ def _without_tests(old: For, extents: _Extents) -> Body:
             return replace(value, mask=None)
         return value
 
-    held_where = set(_tests(old, extents))
     return map_body((old,), expression=held)

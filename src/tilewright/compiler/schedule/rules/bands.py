@@ -29,16 +29,14 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    fuse,
-)
+from tilewright.compiler.schedule.primitives import fuse, fuse_nests, privatize, split
 from tilewright.compiler.schedule.rules.algorithms import band_rows
 from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     sums_of_products,
     top_nests,
 )
-from tilewright.compiler.schedule.rules.workgroups import Cut, Grid, in_one_group
+from tilewright.compiler.schedule.rules.workgroups import Grid
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -112,11 +110,17 @@ class BandsSite:
         Raises: ScheduleError where it is not proven that a band needs nothing of another.
         """
         s, rows = self.s, chosen.rows
-        first = Cut(self.first, rows, "band", "band_row")
-        second = Cut(self.second, rows * self.positions, "other_band", "position")
-        names = in_one_group(s, grid, first, second, self.between)
+        nests = [nest.var.name for nest in top_nests(s.kernel)]
+        beside = [name for name in nests if name not in (self.first, self.second)]
+        band, mine = s.fresh("band"), s.fresh("band_row")
+        other, position = s.fresh("other_band"), s.fresh("position")
+        s.apply(split, self.first, rows, into=(band, mine))
+        s.apply(split, self.second, rows * self.positions, into=(other, position))
+        s.apply(fuse_nests, band, other)
+        s.apply(privatize, self.between, band, "workgroup")
+        grid.commit([band])
         s.note(f"bands: {rows} rows of '{self.between}' stay near until they are read")
-        return names
+        return [mine, position, *beside]
 
 
 def _pair(kernel: Kernel) -> tuple[str, str, Buffer] | None:

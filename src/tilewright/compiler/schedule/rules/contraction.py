@@ -13,7 +13,7 @@ read through its affine index, no matrix is built.  Partial tiles get their own 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
@@ -331,8 +331,11 @@ class ContractionSite:
         paths = [] if around is None else _step_loops(around.body)
         if around is None or not paths:
             return
-        outside = {loop.var.name: 0 for loop in enclosing_loops(s.kernel, around)}
-        path = max(paths, key=lambda path: _turns(path, outside))
+        # Their first iterations: a block's variable is no size.
+        outside: dict[str, Dim] = {
+            loop.var.name: 0 for loop in enclosing_loops(s.kernel, around)
+        }
+        path = max(paths, key=lambda path: trip_count(path, outside))
         panel = self._panel_elements(around, right)
         line = self.machine.line_bytes // self.dtype.itemsize
         if panel < line * _LEAST_LINES:
@@ -340,13 +343,13 @@ class ContractionSite:
         words = self.found.products > 1 and self.shape.is_one_row
         if words and self._fetch_blocks(right, path, line):
             return
-        step = -(-panel // _turns(path, outside))
+        step = -(-panel // trip_count(path, outside))
         if step > line * (_MOST_HINTS_OF_WORDS if words else _MOST_HINTS):
             return  # hardly used, memory decides
         # Where a turn is worth less than a line, a hint in each costs more than some in a loop around it.
         depth = len(path)
         while step < line and depth > 1:
-            longer = -(-panel // _turns(path[: depth - 1], outside))
+            longer = -(-panel // trip_count(path[: depth - 1], outside))
             if longer > line * _MOST_HINTS:
                 break
             step, depth = longer, depth - 1
@@ -392,14 +395,6 @@ class ContractionSite:
                 apart = stride(load, around.var.name)
                 return apart if isinstance(apart, int) else 0
         return 0
-
-
-def _turns(path: Sequence[For], outside: Mapping[str, Dim]) -> int:
-    """How often the innermost loop of a path runs in the first iterations of the loops outside, estimated."""
-    turns = 1
-    for loop in path:
-        turns *= max(1, estimate(symbolic.substitute(loop.extent, outside)))
-    return turns
 
 
 def _step_loops(body: Body, outer: tuple[For, ...] = ()) -> list[tuple[For, ...]]:

@@ -13,15 +13,7 @@ from tilewright.base.record import record
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
 from tilewright.compiler.schedule.handles import Piece
-from tilewright.compiler.schedule.primitives import (
-    bind,
-    fuse,
-    fuse_nests,
-    join,
-    privatize,
-    specialize,
-    split,
-)
+from tilewright.compiler.schedule.primitives import bind, fuse, join, specialize, split
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -101,38 +93,6 @@ class Grid:
             return
         s.kernel = before
         s.note(f"{count} parts depend on each other: one workgroup runs them in order")
-
-
-@final
-@record
-class Cut:
-    """A loop that becomes parts of `size` iterations, and what the loops over parts and in one are called."""
-
-    loop: str
-    size: int
-    outer: str
-    inner: str
-
-
-def in_one_group(
-    s: Schedule, grid: Grid, first: Cut, second: Cut, between: str
-) -> list[str]:
-    """Make workgroups of parts of two nests, each with its own part of what the first makes for the second.
-
-    Returns: the loops over the parts of both there, then the nests beside them.
-
-    Raises: ScheduleError where it is not proven that a workgroup needs nothing of another.
-    """
-    nests = [nest.var.name for nest in top_nests(s.kernel)]
-    beside = [name for name in nests if name not in (first.loop, second.loop)]
-    (group, mine), (other, others) = [
-        s.apply(split, cut.loop, cut.size, into=(s.fresh(cut.outer), s.fresh(cut.inner)))
-        for cut in (first, second)
-    ]
-    s.apply(fuse_nests, group, other)
-    s.apply(privatize, between, group, "workgroup")
-    grid.commit([group])
-    return [mine, others, *beside]
 
 
 def largest_nest(kernel: Kernel) -> str | None:
