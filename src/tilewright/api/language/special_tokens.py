@@ -20,7 +20,7 @@ class SpecialTokens:
     """Finds them.
 
     Args:
-        tokens: by their texts, none of which is empty.
+        tokens: by their texts.
     """
 
     def __init__(self, tokens: Mapping[str, int]) -> None:

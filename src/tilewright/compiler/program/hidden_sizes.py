@@ -6,9 +6,10 @@ Called by `build`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
-from tilewright.base.symbolic import Dim, bounds, symbols
+from tilewright.base.symbolic import Dim, bounds, names_in
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.formats.plan.signs import Pair, at_least_zero
@@ -16,25 +17,24 @@ from tilewright.formats.plan.signs import Pair, at_least_zero
 
 def bound_names(graph: Graph) -> frozenset[str]:
     """The symbols that have a value in some place of a program: inputs or data decide them, or a loop changes them."""
-    named = {
-        s.name for value in graph.values() for d in value.type.shape for s in symbols(d)
-    }
     bound = {s.name for n in graph.walk() for s in (*n.bound_sizes, *n.trip_sizes)}
-    return frozenset(named | bound)
+    return frozenset(bound) | names_in(
+        d for value in graph.values() for d in value.type.shape
+    )
 
 
-def hidden_sizes(graph: Graph, known: Collection[str]) -> tuple[Pair, ...]:
+def hidden_sizes(graph: Graph, known: AbstractSet[str]) -> tuple[Pair, ...]:
     """Pairs that agree where no size inside of a kernel is negative; those of branches and loops have their own place."""
     return _not_negative(graph.nodes, graph.values(), known)
 
 
-def sizes_inside(node: Node, known: Collection[str]) -> tuple[Pair, ...]:
+def sizes_inside(node: Node, known: AbstractSet[str]) -> tuple[Pair, ...]:
     """The same of one kernel, for the place where it runs: a branch, or a trip of a loop."""
     return _not_negative((node,), (*node.present_operands, *node.results), known)
 
 
 def _not_negative(
-    nodes: Iterable[Node], shown: Iterable[Value], known: Collection[str]
+    nodes: Iterable[Node], shown: Iterable[Value], known: AbstractSet[str]
 ) -> tuple[Pair, ...]:
     seen = {dim for value in shown for dim in value.type.shape}
     inside = (
@@ -48,9 +48,7 @@ def _not_negative(
     return tuple(
         at_least_zero(dim)
         for dim in dict.fromkeys(inside)
-        if dim not in seen
-        and _may_be_negative(dim)
-        and all(s.name in known for s in symbols(dim))
+        if dim not in seen and _may_be_negative(dim) and names_in((dim,)) <= known
     )
 
 

@@ -85,9 +85,8 @@ def _key_mask(
         dtype: of the scores.
     """
     e, mask = call.maker, call.optional(index)
-    lowest = call.float(
-        "mask_filter_value", _LOWEST
-    )  # exporters also write it beside no mask
+    # Exporters also write it beside no mask.
+    lowest = call.float("mask_filter_value", _LOWEST)
     if mask is None:
         return None
     batch, keys = scores
