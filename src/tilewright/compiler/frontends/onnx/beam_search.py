@@ -226,10 +226,7 @@ def _beam_search(call: Call) -> list[Tensor | None]:
 
     def go_on(values: list[Tensor]) -> Tensor:
         held = _Beams(*values[:width])
-        has_room = e.op("less", e.dim(held.ids.shape[1]), e.dim(it.search.most))
-        left = e.op("reduce_min", e.cast(held.done, dtypes.i32), axes=(0,), keepdims=False)
-        is_left = e.op("equal", left, e.scalar(0, dtypes.i32))
-        return e.op("logical_and", e.reshape(has_room, ()), is_left)
+        return it.search.goes_on(held.ids, held.done)
 
     def trip(values: list[Tensor]) -> list[Tensor]:
         held, (places, mask, *caches) = _Beams(*values[:width]), values[width:]

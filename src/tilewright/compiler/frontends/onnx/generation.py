@@ -159,6 +159,14 @@ class Search:
         token = e.op("where", ended, e.scalar(self.padding, dtypes.i32), token)
         return e.concat([ids, e.unsqueeze(token, (1,))], 1), ended, token
 
+    def goes_on(self, ids: Tensor, ended: Tensor) -> Tensor:
+        """Whether texts have room, and one of them has not ended."""
+        e = self.call.maker
+        has_room = e.op("less", e.dim(ids.shape[1]), e.dim(self.most))
+        left = e.op("reduce_min", e.cast(ended, dtypes.i32), axes=(0,), keepdims=False)
+        is_left = e.op("equal", left, e.scalar(0, dtypes.i32))
+        return e.op("logical_and", e.reshape(has_room, ()), is_left)
+
     def filled(self, ids: Tensor) -> Tensor:
         """The texts, padded to their full length."""
         e, (batch, length) = self.call.maker, ids.shape
@@ -207,11 +215,7 @@ def _written(call: Call, pick: Pick) -> Tensor:
     ids, ended, token = search.write(ids, none, choose(read.scores, ids, is_first=True))
 
     def go_on(values: list[Tensor]) -> Tensor:
-        held, ended = values[:2]
-        has_room = e.op("less", e.dim(held.shape[1]), e.dim(search.most))
-        left = e.op("reduce_min", e.cast(ended, dtypes.i32), axes=(0,), keepdims=False)
-        is_left = e.op("equal", left, e.scalar(0, dtypes.i32))
-        return e.op("logical_and", e.reshape(has_room, ()), is_left)
+        return search.goes_on(values[0], values[1])
 
     def trip(values: list[Tensor]) -> list[Tensor]:
         ids, ended, token, places, mask, *caches = values

@@ -9,6 +9,7 @@ Source: onnxruntime ContribOperators.md (GreedySearch, Sampling), in the meaning
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -65,15 +66,7 @@ class ScoreRules:
         first = self.allowed_first
         if first is not None:
             first = self.call.maker.op("gather", first, rows, axis=0)
-        return ScoreRules(
-            call=self.call,
-            least=self.least,
-            penalty=self.penalty,
-            allowed=self.allowed,
-            allowed_first=first,
-            run=self.run,
-            end=self.end,
-        )
+        return replace(self, allowed_first=first)
 
     def adjusted(self, scores: Tensor, ids: Tensor, *, is_first: bool) -> Tensor:
         """Scores `[batch, vocabulary]` behind `ids: i32[batch, tokens]`."""
