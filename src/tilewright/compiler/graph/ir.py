@@ -158,6 +158,14 @@ class Graph:
                     yield from region.walk()
             yield node
 
+    def bound_names(self) -> frozenset[str]:
+        """The symbols that nodes, those of regions included, bind to sizes of the data, or loops change."""
+        return frozenset(
+            symbol.name
+            for node in self.walk()
+            for symbol in (*node.bound_sizes, *node.trip_sizes)
+        )
+
     def values(self) -> Iterator[Value]:
         """Inputs, then every result in order."""
         yield from self.inputs

@@ -23,7 +23,7 @@ from tilewright.compiler.program.build_flow import (
     origin_of,
     reserve_states,
 )
-from tilewright.compiler.program.hidden_sizes import bound_names, hidden_sizes, sizes_inside
+from tilewright.compiler.program.hidden_sizes import hidden_sizes, known_names, sizes_inside
 from tilewright.compiler.program.ir import (
     Call,
     Copy,
@@ -75,7 +75,7 @@ class _Builder:
         self.kernels: Sequence[KernelSignature] = kernels
         self.lowered: Mapping[Node, Lowered] = lowered
         self.top: frozenset[Node] = frozenset(graph.nodes)
-        self.bound: frozenset[str] = bound_names(graph)
+        self.known: frozenset[str] = known_names(graph)
         self.entries: dict[Value, Entry] = {}
         self.steps: list[Step] = []
         self.names: dict[str, int] = {}
@@ -100,7 +100,7 @@ class _Builder:
             dims=_find_dims(self.graph),
             kernels=tuple(self.kernels),
             steps=tuple(self.steps),
-            equalities=(*self.graph.equalities, *hidden_sizes(self.graph, self.bound)),
+            equalities=(*self.graph.equalities, *hidden_sizes(self.graph, self.known)),
             checks=tuple(self.checks),
             check_storage=self.check_storage if self.checks else None,
         )
@@ -209,7 +209,7 @@ class _Builder:
 
     def _expect_sizes(self, node: Node) -> None:
         """What is inside of a kernel is looked at where the kernel runs, unless every call does."""
-        pairs = () if node in self.top else sizes_inside(node, self.bound)
+        pairs = () if node in self.top else sizes_inside(node, self.known)
         if pairs:
             self.steps.append(ExpectSizes(pairs, node.location))
 

@@ -15,12 +15,10 @@ from tilewright.compiler.graph.schema import Trait
 from tilewright.formats.plan.signs import Pair, at_least_zero
 
 
-def bound_names(graph: Graph) -> frozenset[str]:
+def known_names(graph: Graph) -> frozenset[str]:
     """The symbols that have a value in some place of a program: inputs or data decide them, or a loop changes them."""
-    bound = {s.name for n in graph.walk() for s in (*n.bound_sizes, *n.trip_sizes)}
-    return frozenset(bound) | names_in(
-        d for value in graph.values() for d in value.type.shape
-    )
+    shapes = (value.type.shape for value in graph.values())
+    return graph.bound_names() | names_in(dim for shape in shapes for dim in shape)
 
 
 def hidden_sizes(graph: Graph, known: AbstractSet[str]) -> tuple[Pair, ...]:

@@ -81,22 +81,15 @@ def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Assumptions | N
     return None
 
 
-def bound_names(graph: Graph) -> set[str]:
-    """The symbols that nodes of a graph, those of its regions included, bind to sizes of the data."""
-    return {
-        symbol.name
-        for node in graph.walk()
-        for symbol in (*node.bound_sizes, *node.trip_sizes)
-    }
-
-
 def known_equalities(pairs: Iterable[Equality], graph: Graph) -> tuple[Equality, ...]:
     """The equalities of sizes that a run of the graph knows.
 
     A region that was tried and thrown away leaves equalities of sizes that it alone read from data.
     """
     shapes = (value.type.shape for value in graph.inputs)
-    known = symbolic.names_in(dim for shape in shapes for dim in shape) | bound_names(graph)
+    known = (
+        symbolic.names_in(dim for shape in shapes for dim in shape) | graph.bound_names()
+    )
     return tuple(pair for pair in pairs if symbolic.names_in(pair) <= known)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds, names_in, symbol, symbols
-from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.region import Region
@@ -59,7 +58,7 @@ def conditional(
         regions.append(region)
         results.append(made)
     _check_pairs(*results)
-    inner = [bound_names(region.graph) for region in regions]
+    inner = [region.graph.bound_names() for region in regions]
     if any(
         mentions(t.shape, names)
         for made, names in zip(results, inner, strict=True)
@@ -93,7 +92,11 @@ def mentions(sizes: Sequence[Dim], names: Collection[str]) -> bool:
 
 
 def _joined_types(
-    e: NodeMaker, then: Sequence[Tensor], otherwise: Sequence[Tensor], *, inner: set[str]
+    e: NodeMaker,
+    then: Sequence[Tensor],
+    otherwise: Sequence[Tensor],
+    *,
+    inner: frozenset[str],
 ) -> tuple[list[TensorType], tuple[Dim, ...]]:
     """Types of which the sizes are symbols where branches differ or only they know them; those symbols."""
     found: dict[tuple[Dim, Dim], Dim] = {}
@@ -174,7 +177,7 @@ def as_declared(e: NodeMaker, result: Tensor, declared: TensorType | None) -> Te
     """
     if declared is None or not e.is_inside or declared.rank != result.rank:
         return result
-    inner = bound_names(e.graph)
+    inner = e.graph.bound_names()
     sizes: list[Dim] = list(result.shape)
     for axis, (own, said) in enumerate(zip(result.shape, declared.shape, strict=True)):
         if isinstance(said, int) and mentions((own,), inner):
@@ -329,7 +332,7 @@ def _types_of_branches(
     for value in values:
         with e.region() as region:
             types.append([t.type for t in branch(value)])
-            refuse_inner_sizes(bound_names(region.graph), types[-1])
+            refuse_inner_sizes(region.graph.bound_names(), types[-1])
     return types
 
 
@@ -375,9 +378,9 @@ class Carried:
     undo: Callable[[], None]
 
     @property
-    def inner_sizes(self) -> set[str]:
+    def inner_sizes(self) -> frozenset[str]:
         """The names of sizes that mean nothing outside of a trip."""
-        return bound_names(self.body.graph) | names_in(self.growth)
+        return self.body.graph.bound_names() | names_in(self.growth)
 
 
 def write_trip(

@@ -12,7 +12,6 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.assumptions import (
     Assumptions,
-    bound_names,
     known_equalities,
     solve,
 )
@@ -81,7 +80,7 @@ def _relaxed(graph: Graph) -> Assumptions | None:
 
     Where data decides sizes it is all of them, else those along which inputs are only joined.
     """
-    if not bound_names(graph):
+    if not graph.bound_names():
         joined = joined_sizes(graph)
         return Assumptions(lower=dict.fromkeys(joined, 0)) if joined else None
     shapes = [value.type.shape for value in graph.outputs]

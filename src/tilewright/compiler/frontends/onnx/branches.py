@@ -14,7 +14,6 @@ from typing import Final
 from onnx import GraphProto
 
 from tilewright.compiler.frontends.kit import control
-from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -64,7 +63,7 @@ def _branches(
         forms = _forms(results, common)
         made = [t for f, h in zip(forms, results, strict=True) for t in f.apart(e, h)]
         held.append(results)
-        inner.update(bound_names(e.graph))
+        inner.update(e.graph.bound_names())
         return made
 
     def write() -> list[Tensor]:

@@ -21,7 +21,6 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit import control
-from tilewright.compiler.frontends.kit.assumptions import bound_names
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -456,7 +455,7 @@ def _scanned_rows(
     with call.maker.region([*own, *given], is_certain=True) as probe:
         results = call.inline(call.graph("body"), list(probe.inputs))
         types = [tensor_in(r).type for r in results[len(state) :]]
-        control.refuse_inner_sizes(bound_names(probe.graph), types)
+        control.refuse_inner_sizes(probe.graph.bound_names(), types)
     undo()
     return types
 
