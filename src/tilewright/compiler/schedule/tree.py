@@ -8,7 +8,7 @@ primitives and the rules.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
@@ -20,13 +20,23 @@ from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
     Comment,
+    Expression,
     For,
     If,
     Kernel,
+    Load,
     LoopKind,
     Statement,
+    Store,
 )
-from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loops
+from tilewright.compiler.kernel.rewrite import (
+    buffers_read,
+    buffers_written,
+    loops,
+    map_body,
+)
+
+Indices = tuple[Dim, ...]
 
 
 def find(kernel: Kernel, name: str) -> For:
@@ -105,6 +115,26 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
 def rewrite(kernel: Kernel, target: Statement, new: Sequence[Statement]) -> Kernel:
     """`kernel` with one statement replaced by others."""
     return replace(kernel, body=swap(kernel.body, target, new))
+
+
+def map_accesses(
+    body: Body, old: Buffer, new: Buffer, index: Callable[[Indices], Indices]
+) -> Body:
+    """`body` with accesses of `old` made to `new` at `index(indices)`."""
+
+    def load(value: Expression) -> Expression:
+        if isinstance(value, Load) and value.buffer is old:
+            where = index(value.indices)
+            return Load(new, where, value.lanes, value.stride, value.mask)
+        return value
+
+    def store(statement: Statement) -> Statement:
+        if isinstance(statement, Store) and statement.buffer is old:
+            where = index(statement.indices)
+            return Store(new, where, statement.value, statement.stride, statement.mask)
+        return statement
+
+    return map_body(body, expression=load, statement=store)
 
 
 def make_loop(

@@ -298,11 +298,6 @@ def tile(
     return reorder(kernel, (*outers, *inners)), (*outers, *inners)
 
 
-def _with_kind(kernel: Kernel, old: For, kind: LoopKind) -> Kernel:
-    new = For(old.var, old.extent, old.body, kind, old.reduction)
-    return rewrite(kernel, old, (new,))
-
-
 @primitive
 def unroll(kernel: Kernel, loop: str) -> Kernel:
     """Mark a loop to be written out.
@@ -320,7 +315,7 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
             f"'{loop}' cannot be unrolled: its extent is '{old.extent}'",
             location=kernel.name,
         )
-    return _with_kind(kernel, old, LoopKind.UNROLL)
+    return rewrite(kernel, old, (replace(old, kind=LoopKind.UNROLL),))
 
 
 @primitive
@@ -346,7 +341,7 @@ def vectorize(kernel: Kernel, loop: str) -> Kernel:
             f"'{loop}' cannot be vectorized: its iterations meet in '{found}'",
             location=kernel.name,
         )
-    return _with_kind(kernel, old, LoopKind.VECTOR)
+    return rewrite(kernel, old, (replace(old, kind=LoopKind.VECTOR),))
 
 
 def carried_strictly(loop: For) -> str | None:

@@ -6,7 +6,7 @@ stay as they are, except for the copies that caches need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,11 +21,9 @@ from tilewright.compiler.analysis.dependence import (
     private_buffers,
 )
 from tilewright.compiler.analysis.proofs import within
-from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Expression,
     For,
     If,
     Kernel,
@@ -39,7 +37,6 @@ from tilewright.compiler.kernel.rewrite import (
     expression_symbols,
     loads,
     loops,
-    map_body,
     rename_loops,
     replace_buffers,
 )
@@ -49,8 +46,10 @@ from tilewright.compiler.schedule.primitives.nests import largest
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
+    check_no_grid,
     find,
     find_buffer,
+    map_accesses,
     path_to,
     reference,
     rewrite,
@@ -58,7 +57,6 @@ from tilewright.compiler.schedule.tree import (
 )
 
 _SCOPES: Final = {s.value: s for s in (Space.REGISTER, Space.WORKGROUP, Space.DEVICE)}
-Indices = tuple[Dim, ...]
 
 
 def _space(name: str) -> Space:
@@ -170,26 +168,6 @@ def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Di
     return fixed, highest + 1
 
 
-def map_accesses(
-    body: Body, old: Buffer, new: Buffer, index: Callable[[Indices], Indices]
-) -> Body:
-    """`body` with accesses of `old` made to `new` at `index(indices)`."""
-
-    def load(value: Expression) -> Expression:
-        if isinstance(value, Load) and value.buffer is old:
-            where = index(value.indices)
-            return Load(new, where, value.lanes, value.stride, value.mask)
-        return value
-
-    def store(statement: Statement) -> Statement:
-        if isinstance(statement, Store) and statement.buffer is old:
-            where = index(statement.indices)
-            return Store(new, where, statement.value, statement.stride, statement.mask)
-        return statement
-
-    return map_body(body, expression=load, statement=store)
-
-
 @primitive
 def cache_write(
     kernel: Kernel, buffer: str, loop: str, into: str | None = None
@@ -241,7 +219,7 @@ def _is_sure(access: Access, outer: For) -> bool:
     return any(statement is access.statement for statement in outer.body)
 
 
-def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: Indices) -> bool:
+def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: tuple[Dim, ...]) -> bool:
     """Whether the element is there by what is known outside of `outer`."""
     facts = known_facts(path_to(kernel.body, outer) or ())
     return all(
@@ -266,15 +244,11 @@ def cache_read(
         for i: for j: y[i, j] += a[i, k] * t[j]
 
     Raises: ScheduleError unless the loop reads the buffer at one index, does not write it, and
-    the cache has a constant size; for a loop of workgroups, which nothing stands in front of.
+    the cache has a constant size; for a loop of workgroups.
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
-    if outer.kind in GRID_KINDS:
-        raise ScheduleError(
-            f"'{loop}' is made of workgroups, nothing stands in front of it",
-            location=kernel.name,
-        )
+    check_no_grid(kernel, outer)
     users = [a for a in accesses([outer]) if a.buffer is old]
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'", location=kernel.name)

@@ -6,7 +6,7 @@ that no element is read before it is written.  Buffers keep their shape (see `me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,17 +27,13 @@ from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
     Comment,
-    Expression,
     For,
     If,
     Kernel,
-    Load,
     Space,
     Statement,
-    Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    map_body,
     rename_loops,
     substitute,
 )
@@ -46,6 +42,7 @@ from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     chain,
     find,
+    map_accesses,
     path_to,
     reference,
     rewrite,
@@ -152,11 +149,13 @@ def fission(
     _check_fission(parts, variables, frozenset(private))
     place = _around if together == "iterations" else _before
     new_buffers = {b: _expand(b, nest, Space(scope), place) for b in expanded}
-    names = names_of(kernel)
+    names, index = names_of(kernel), tuple(map(reference, variables))
     result: list[Statement] = []
     made: list[Piece] = []
     for position, part in enumerate(parts):
-        code = _index_expanded(part, new_buffers, variables, place)
+        code = part
+        for old, new in new_buffers.items():
+            code = map_accesses(code, old, new, lambda own: place(index, own))
         for statement in reversed(nest):
             code = (with_inner(statement, code),)
         named = code if position == 0 else rename_loops(code, names)
@@ -237,36 +236,3 @@ def largest(extent: Dim) -> int:
     if upper is None:
         raise ScheduleError(f"an extent of '{extent}' has no upper bound")
     return upper
-
-
-def _index_expanded(
-    body: Body,
-    buffers: Mapping[Buffer, Buffer],
-    variables: Sequence[Symbol],
-    place: _Placing,
-) -> Body:
-    index = tuple(reference(v) for v in variables)
-
-    def load(value: Expression) -> Expression:
-        if isinstance(value, Load) and value.buffer in buffers:
-            return Load(
-                buffers[value.buffer],
-                place(index, value.indices),
-                value.lanes,
-                value.stride,
-                value.mask,
-            )
-        return value
-
-    def store(statement: Statement) -> Statement:
-        if isinstance(statement, Store) and statement.buffer in buffers:
-            return Store(
-                buffers[statement.buffer],
-                place(index, statement.indices),
-                statement.value,
-                statement.stride,
-                statement.mask,
-            )
-        return statement
-
-    return map_body(body, expression=load, statement=store)

@@ -11,7 +11,6 @@ from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import Access, accesses
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
@@ -24,7 +23,6 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     Space,
-    Statement,
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
@@ -41,6 +39,7 @@ from tilewright.compiler.schedule.tree import (
     enclosing_loops,
     find,
     find_buffer,
+    map_accesses,
     only_statement,
     path_to,
     reference,
@@ -92,11 +91,6 @@ def rfactor(
     where = tuple(reference(s.var) for s in partial_loops)
     element = next(s.indices for s in stores((outer,)) if s.buffer is target)
 
-    def redirect(statement: Statement) -> Statement:
-        if isinstance(statement, Store) and statement.buffer is target:
-            return Store(part, where, _redirected(statement.value, target, part, where))
-        return statement
-
     identity = const(numerics.identity(op, target.dtype), target.dtype)
     first: Body = (Store(part, where, identity),)
     for loop in reversed(partial_loops):
@@ -105,7 +99,7 @@ def rfactor(
     nest = start[0]
     assert isinstance(nest, For), "there is a loop at least"
     inner = partial_loops[-1]
-    redirected = with_inner(inner, map_body(inner.body, statement=redirect))
+    redirected = with_inner(inner, map_accesses(inner.body, target, part, lambda _: where))
     changed = swap((outer,), inner, (redirected,))
     total = _combine(op, part, lanes)
     finish = Store(target, element, binary(op, Load(target, element), total))
@@ -135,14 +129,9 @@ def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName
         raise ScheduleError(f"no reduction around '{loop}' adds its sums to '{buffer}'")
     part = Buffer(names_of(kernel).fresh(f"{buffer}_s"), target.dtype, (), Space.REGISTER)
 
-    def redirect(statement: Statement) -> Statement:
-        if isinstance(statement, Store) and statement.buffer is target:
-            return Store(part, (), _redirected(statement.value, target, part, ()))
-        return statement
-
     element = next(w.indices for w in stores((inner,)) if w.buffer is target)
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    changed = with_inner(inner, map_body(inner.body, statement=redirect))
+    changed = with_inner(inner, map_accesses(inner.body, target, part, lambda _: ()))
     total = binary(op, Load(target, element), Load(part, ()))
     body = (Store(part, (), identity), changed, Store(target, element, total))
     return add_locals(rewrite(kernel, inner, body), (part,)), BufferName(part.name)
@@ -204,17 +193,6 @@ def _longest_sum(value: Expression) -> tuple[Expression, tuple[Expression, ...]]
         if len(terms) + 1 > len(best[1]):
             best = (part, (first, *terms))
     return best
-
-
-def _redirected(
-    value: Expression, target: Buffer, part: Buffer, where: tuple[Dim, ...]
-) -> Expression:
-    def load(e: Expression) -> Expression:
-        return Load(part, where) if isinstance(e, Load) and e.buffer is target else e
-
-    body = map_body((Store(part, where, value),), expression=load)
-    assert isinstance(body[0], Store)
-    return body[0].value
 
 
 def _combine(op: str, part: Buffer, lanes: int) -> Expression:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Protocol, TypeGuard, final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import Body, For, If
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
@@ -84,7 +83,7 @@ class BlockWalk:
         if not blocks:
             self.code.inside(row)
             return
-        if any(_names(x.extent) & set(nest) for x in blocks):
+        if not symbolic.names_in(x.extent for x in blocks).isdisjoint(nest):
             nest = [row]  # tiles have blocks of their own
         parts = s.apply(fission, nest[0], len(nest), "workgroup", self.code.together)
         for part in parts:
@@ -105,10 +104,6 @@ class BlockWalk:
             self._block(around)
             return
         self.code.inside(row)
-
-
-def _names(extent: Dim) -> set[str]:
-    return {symbol.name for symbol in symbolic.symbols(extent)}
 
 
 def unguarded(body: Body) -> Body:

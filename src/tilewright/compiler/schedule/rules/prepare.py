@@ -6,6 +6,7 @@ registers.  Target-independent; the same for every class of kernel.  Called firs
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
@@ -38,7 +39,12 @@ from tilewright.compiler.schedule.rules.structure import (
     written_uses,
 )
 from tilewright.compiler.schedule.trace import Schedule
-from tilewright.compiler.schedule.tree import enclosing_loops, used_buffers
+from tilewright.compiler.schedule.tree import (
+    enclosing_loops,
+    find,
+    find_buffer,
+    used_buffers,
+)
 
 WRITTEN_LIMIT: Final = 1024
 """Nodes up to which an expression may grow, shared parts counted each time they are read.
@@ -161,30 +167,15 @@ def fuse_inside(s: Schedule, loop: str) -> None:
     while _fuse_pair(s, loop):
         pass
     for inner in _loops_inside(s.kernel, loop):
-        fuse_inside(s, inner)
+        fuse_inside(s, inner.var.name)
 
 
-def _find(body: tuple[Statement, ...], name: str) -> For | None:
-    for statement in body:
-        if isinstance(statement, For) and statement.var.name == name:
-            return statement
-        if isinstance(statement, For | If):
-            found = _find(statement.body, name)
-            if found is not None:
-                return found
-    return None
-
-
-def _loops_inside(kernel: Kernel, loop: str) -> list[str]:
-    outer = _find(kernel.body, loop)
-    assert outer is not None
-    return [s.var.name for s in outer.body if isinstance(s, For)]
+def _loops_inside(kernel: Kernel, loop: str) -> list[For]:
+    return [s for s in find(kernel, loop).body if isinstance(s, For)]
 
 
 def _fuse_pair(s: Schedule, loop: str) -> bool:
-    outer = _find(s.kernel.body, loop)
-    assert outer is not None
-    inside = [statement for statement in outer.body if isinstance(statement, For)]
+    inside = _loops_inside(s.kernel, loop)
     for second in range(1, len(inside)):
         for first in range(second - 1, -1, -1):
             a, b = inside[first], inside[second]
@@ -208,21 +199,18 @@ def localize(s: Schedule) -> None:
     for parameter in s.kernel.parameters:
         buffer = parameter.buffer
         if sites(s.kernel.body, buffer) and not _swells(s.kernel, buffer):
-            s.attempt(forward, parameter.buffer.name)
+            s.attempt(forward, buffer.name)
 
 
 def _place(s: Schedule, name: str) -> None:
     """Choose the memory of a private temporary by its size."""
-    buffer = next(b for b in s.kernel.locals if b.name == name)
+    buffer = find_buffer(s.kernel, name)
     if not buffer.shape:
         return
-    count: int | None = 1
-    for extent in buffer.shape:
-        count = count * extent if count is not None and isinstance(extent, int) else None
-    scope = "device"
-    if count is not None and count * buffer.dtype.itemsize <= WORKGROUP_LIMIT_BYTES:
-        scope = "workgroup"
-    s.apply(set_scope, name, scope)
+    sizes = [size for size in buffer.shape if isinstance(size, int)]
+    size_bytes = math.prod(sizes, start=buffer.dtype.itemsize)
+    is_small = len(sizes) == len(buffer.shape) and size_bytes <= WORKGROUP_LIMIT_BYTES
+    s.apply(set_scope, name, "workgroup" if is_small else "device")
 
 
 def _worth(kernel: Kernel, buffer: Buffer) -> bool:

@@ -245,15 +245,6 @@ def _totals(s: Schedule, loop: For) -> dict[str, str | None]:
     for access in accesses(loop.body):
         if not access.write or any(access.buffer is b for b in own):
             continue
-        if loop.var.name not in _symbols(access.indices):
+        if loop.var.name not in symbolic.names_in(access.indices):
             found[access.buffer.name] = access.update
     return found
-
-
-def _symbols(indices: Sequence[object]) -> set[str]:
-    return {
-        s.name
-        for index in indices
-        if isinstance(index, int | symbolic.Expr)
-        for s in symbolic.symbols(index)
-    }

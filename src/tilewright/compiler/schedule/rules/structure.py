@@ -1,4 +1,4 @@
-"""What a nest looks like: loops by role, strides, the contraction inside, costs.
+"""What a nest looks like: loops by role, the contraction inside, how much code it would be written out.
 
 Observation only; the rules decide with it.  Where a number is needed, dimensions that are not known are
 estimated (`analysis.sizes`).
@@ -21,7 +21,6 @@ from tilewright.compiler.kernel.ir import (
     Buffer,
     Call,
     Cast,
-    Comment,
     Expression,
     Fma,
     For,
@@ -40,6 +39,8 @@ from tilewright.compiler.kernel.rewrite import (
     subexpressions,
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.tree import chain as perfect_nest
+from tilewright.compiler.schedule.tree import only_statement
 
 
 def top_nests(kernel: Kernel) -> list[For]:
@@ -53,8 +54,7 @@ def parallel_chain(outer: For) -> tuple[For, ...]:
     statement: Statement | None = outer
     while isinstance(statement, For) and not statement.reduction:
         found.append(statement)
-        real = [s for s in statement.body if not isinstance(s, Comment)]
-        statement = real[0] if len(real) == 1 else None
+        statement = only_statement(statement.body)
     return tuple(found)
 
 
@@ -133,31 +133,18 @@ def find_contraction(chain: Sequence[For]) -> Contraction | None:
     outer = [s for s in chain[-1].body if isinstance(s, For)]
     if len(outer) != 1 or not sums or outer[0] is not sums[0]:
         return None
-    reductions = _reduction_chain(outer[0])
-    body = [s for s in reductions[-1].body if not isinstance(s, Comment)]
-    if (
-        len(body) != 1
-        or not isinstance(body[0], Store)
-        or update_operator(body[0]) != "add"
-    ):
+    reductions = perfect_nest(outer[0])
+    store = only_statement(reductions[-1].body)
+    if not isinstance(store, Store) or update_operator(store) != "add":
         return None
-    operands = _factors(body[0], reductions[-1])
+    operands = _factors(store, reductions[-1])
     if operands is None:
         return None
     for right, left in (operands, operands[::-1]):
-        found = _roles(chain, reductions, body[0], left, right)
+        found = _roles(chain, reductions, store, left, right)
         if found is not None:
             return found
     return None
-
-
-def _reduction_chain(outer: For) -> tuple[For, ...]:
-    found = [outer]
-    while True:
-        body = [s for s in found[-1].body if not isinstance(s, Comment)]
-        if len(body) != 1 or not isinstance(body[0], For):
-            return tuple(found)
-        found.append(body[0])
 
 
 def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
@@ -224,16 +211,8 @@ def _product(value: Expression) -> tuple[Expression, Expression] | None:
 
 def sums_of_products(loop: For) -> list[Store]:
     """The stores inside of a loop that add a product of two loads to what a reduction sums up."""
-    found = [s for s in loops((loop,)) if s.reduction and isinstance(only(s.body), Store)]
-    return [
-        x for s in found if isinstance(x := only(s.body), Store) and is_sum_of_products(x)
-    ]
-
-
-def only(body: Sequence[Statement]) -> Statement | None:
-    """The one statement of a body, comments aside."""
-    real = [s for s in body if not isinstance(s, Comment)]
-    return real[0] if len(real) == 1 else None
+    found = (only_statement(x.body) for x in loops((loop,)) if x.reduction)
+    return [x for x in found if isinstance(x, Store) and is_sum_of_products(x)]
 
 
 def is_sum_of_products(store: Store) -> bool:
@@ -274,7 +253,7 @@ def _roles(
     )
 
 
-# --- costs -----------------------------------------------------------------------------------
+# --- how much there is ------------------------------------------------------------------------
 
 
 def written_size(value: Expression) -> int:
