@@ -1,6 +1,6 @@
 """Decisions: what is chosen for a nest, as data, and the spaces that it is chosen from.
 
-A rule has a record of its own (`Choices`) with one field for each choice, and a `ChoiceSpace` of the records that it can
+A rule has a record of its own (a `Decision`) with one field for each choice, and a `ChoiceSpace` of the records that it can
 carry out: every point of a space is a right schedule, some are fast.  A point is plain data: it prints, parses back,
 and is part of keys.  Not here: what a choice means (`rules`), nor how to search (a tuner walks `neighbours`).
 """
@@ -13,14 +13,13 @@ from dataclasses import Field, dataclass, fields, replace
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, final
 
 from tilewright.base.errors import ScheduleError
-from tilewright.base.outcome import Outcome
 
 Value = int | bool | str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What is chosen for one nest; a rule's record adds the fields.
+class Decision:
+    """What is decided for one nest; a rule's record adds the fields.
 
     >>> from tilewright.compiler.schedule.rules.tilings import Tiling
     >>> str(Tiling(columns=32, rows=(2, 7), prefetch=True))
@@ -89,7 +88,8 @@ def _read(declared: Field[Any], text: str) -> Value:
         ) from None
 
 
-C = TypeVar("C", bound=Choices)
+C = TypeVar("C", bound=Decision)
+Made_co = TypeVar("Made_co", covariant=True)
 
 
 @final
@@ -156,7 +156,7 @@ class ChoiceSpace(Generic[C]):
             point = replace(point, **{choice.name: value})
         return point
 
-    def check(self, point: Choices) -> C:
+    def check(self, point: Decision) -> C:
         """`point`, which is one of this space.  Raises: ScheduleError naming the choice that does not fit."""
         if type(point) is not type(self.start):
             raise ScheduleError(
@@ -174,15 +174,15 @@ class ChoiceSpace(Generic[C]):
         return partial
 
 
-class Site(Protocol[C]):
-    """A nest that a rule matched: what may be chosen there, and how it is carried out."""
+class Site(Protocol[C, Made_co]):
+    """A nest, or several, that a rule matched: what may be chosen there, and how it is carried out."""
 
     def space(self) -> ChoiceSpace[C]:
         """Everything that `apply` can carry out."""
         ...
 
-    def apply(self, chosen: C, grid: Any, /) -> Outcome:
-        """Rewrite the nest as was decided, handing loops of workgroups to the grid.  Raises: ScheduleError."""
+    def apply(self, chosen: C, grid: Any, /) -> Made_co:
+        """Rewrite it as was decided, handing loops of workgroups to the grid.  Raises: ScheduleError."""
         ...
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, final
+from functools import partial
+from typing import Any, Final, TypeVar, final
 
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.outcome import Outcome, Verdict
@@ -21,7 +22,7 @@ from tilewright.base.text import did_you_mean, format_duration
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace, Site
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, Site
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.algorithms import (
     joined_band,
@@ -67,23 +68,12 @@ __all__ = [
 ]
 
 
-class Arrangement(Protocol):
-    """What may become of nests in workgroups, before any of them is scheduled."""
-
-    def space(self) -> ChoiceSpace[Any]:
-        """All that may be chosen for them."""
-        ...
-
-    def apply(self, chosen: Any, grid: Grid) -> list[str]:
-        """Carry it out; the outermost loops of what stands in a workgroup, then the nests beside."""
-        ...
-
-
-Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
+Made = TypeVar("Made")
+Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any, Outcome] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
-
-ArrangementMatcher = Callable[[Schedule, MachineModel], Arrangement | None]
-_RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
+ArrangementMatcher = Callable[[Schedule, MachineModel], Site[Any, list[str]] | None]
+"""The same of all nests; carried out, it gives the outermost loops of what stands in a workgroup, then the nests beside."""
+_RULES: Final[tuple[tuple[type[Decision], Matcher], ...]] = (
     (KeyStreams, match_key_streams),
     (RowTiles, match_attention),
     (Tiling, match_contraction),
@@ -93,7 +83,7 @@ _RULES: Final[tuple[tuple[type[Choices], Matcher], ...]] = (
     (Sharing, match_generic),
 )
 """What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
-_ARRANGEMENTS: Final[tuple[tuple[type[Choices], ArrangementMatcher], ...]] = (
+_ARRANGEMENTS: Final[tuple[tuple[type[Decision], ArrangementMatcher], ...]] = (
     (Bands, match_bands),
     (ManyRows, match_many_rows),
 )
@@ -112,7 +102,7 @@ class Decisions:
     True
     """
 
-    nests: tuple[Choices, ...]
+    nests: tuple[Decision, ...]
 
     def to_text(self) -> str:
         """One line, which `parse` reads back."""
@@ -123,7 +113,7 @@ class Decisions:
     @staticmethod
     def parse(text: str) -> Decisions:
         """Read what `to_text` wrote.  Raises: ScheduleError naming the word that is not understood."""
-        found: list[Choices] = []
+        found: list[Decision] = []
         for part in filter(None, map(str.strip, text.split(";"))):
             rule, *words = part.split()
             if rule not in _KINDS:
@@ -183,18 +173,6 @@ def space_of(kernel: Kernel, machine: MachineModel, *, threads: int = 1) -> Kern
     return KernelSpace(tuple(run.spaces))
 
 
-def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Matcher]]:
-    """The rules that may take a nest: all, or the one that was decided on."""
-    return [row for row in _RULES if wanted is None or row[0] is type(wanted)]
-
-
-def _arrangements_for(
-    wanted: Choices | None, *, decided: bool
-) -> list[tuple[type[Choices], ArrangementMatcher]]:
-    """What may put nests together: all, or what was decided on."""
-    return [row for row in _ARRANGEMENTS if not decided or row[0] is type(wanted)]
-
-
 @final
 class _Run:
     """One kernel on its way through the rules."""
@@ -210,7 +188,7 @@ class _Run:
         self.machine: MachineModel = machine
         self.threads: int = threads
         self.decisions: Decisions | None = decisions
-        self.chosen: list[Choices] = []
+        self.chosen: list[Decision] = []
         self.spaces: list[ChoiceSpace[Any]] = []
 
     def finish(self) -> Kernel:
@@ -232,25 +210,13 @@ class _Run:
 
     def _arranged(self) -> list[str]:
         """Put nests into workgroups together; the nests that are left to be scheduled, those first."""
-        s, before = self.s, self.s.kernel
-        wanted = None if self.decisions is None else next(iter(self.decisions.nests), None)
-        for kind, match in _arrangements_for(wanted, decided=self.decisions is not None):
-            try:
-                site = match(s, self.machine)
-                if site is not None:
-                    space = site.space()
-                    point = space.best() if wanted is None else space.check(wanted)
-                    names = site.apply(point, Grid(s))
-                    self.chosen.append(point)
-                    self.spaces.append(space)
-                    return names
-            except UserError as error:
-                if wanted is not None:
-                    raise
-                word = f"{kind.rule} do not apply: {error.message}"
-                before = replace(before, notes=(*before.notes, word))
-            s.kernel = before
-        return []
+        decided = None if self.decisions is None else next(iter(self.decisions.nests), None)
+        rules = [
+            (kind, partial(match, self.s, self.machine))
+            for kind, match in _ARRANGEMENTS
+            if self.decisions is None or kind is type(decided)
+        ]
+        return self._carried_out(rules, decided, Grid(self.s)) or []
 
     def _is_there(self, nest: str) -> bool:
         return any(loop.var.name == nest for loop in loops(self.s.kernel.body))
@@ -271,27 +237,47 @@ class _Run:
 
     def _rule(self, nest: str, grid: Grid) -> Outcome:
         """The word of the first rule that applies; the kernel is what that rule made of it."""
-        s, before, wanted = self.s, self.s.kernel, self._wanted()
-        for kind, match in _rules_for(wanted):
+        decided = self._decided()
+        rules = [
+            (kind, partial(match, self.s, nest, self.machine, self.threads))
+            for kind, match in _RULES
+            if decided is None or kind is type(decided)
+        ]
+        outcome = self._carried_out(rules, decided, grid)
+        if outcome is None:
+            raise ScheduleError(
+                f"'{decided}' does not fit a nest", location=self.s.kernel.name
+            )
+        return outcome
+
+    def _carried_out(
+        self,
+        rules: Iterable[tuple[type[Decision], Callable[[], Site[Any, Made] | None]]],
+        decided: Decision | None,
+        grid: Grid,
+    ) -> Made | None:
+        """What the first rule gives that matches and can be carried out; None where there is none."""
+        s = self.s
+        for kind, match in rules:
+            before = s.kernel
             try:
-                site = match(s, nest, self.machine, self.threads)
+                site = match()
                 if site is not None:
                     space = site.space()
-                    point = space.best() if wanted is None else space.check(wanted)
-                    outcome = site.apply(point, grid)
+                    point = space.best() if decided is None else space.check(decided)
+                    made = site.apply(point, grid)
                     self.chosen.append(point)
                     self.spaces.append(space)
-                    return outcome
+                    return made
+                s.kernel = before
             except UserError as error:
-                if wanted is not None:
+                if decided is not None:
                     raise
                 s.kernel = before
                 s.note(f"{kind.rule} does not apply: {error.message}")
-                before = s.kernel
-            s.kernel = before
-        raise ScheduleError(f"'{wanted}' does not fit a nest", location=s.kernel.name)
+        return None
 
-    def _wanted(self) -> Choices | None:
+    def _decided(self) -> Decision | None:
         """What was decided for the next nest."""
         if self.decisions is None:
             return None

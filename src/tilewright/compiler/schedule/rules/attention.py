@@ -24,19 +24,17 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
-from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
+from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     fission,
     fuse_nests,
     partition,
-    privatize,
     reorder,
     rfactor,
     specialize,
@@ -55,6 +53,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 )
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
+    privatize_all,
     split_off_last_block,
     unguard,
     unguarded,
@@ -78,7 +77,7 @@ _OPEN_TILE: Final = 8
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowTiles(Choices):
+class RowTiles(Decision):
     """What is chosen for the rows of an online softmax.
 
     Attributes:
@@ -358,11 +357,7 @@ class _LaneRows:
     def _contract(self, name: str, lane: str) -> None:
         """Register tiles of a sum whose lanes are rows."""
         s = self.s
-        loop = find(s.kernel, lane)
-        for buffer in private_buffers(loop.body):
-            if not live_outside(s.kernel.body, loop, buffer):
-                s.attempt(privatize, buffer.name, lane)
-                loop = find(s.kernel, lane)
+        privatize_all(s, lane)
         (store,) = sums_of_products(find(s.kernel, name))
         factors = [x for x in loads(store.value) if x.buffer is not store.buffer]
         if len(factors) != 2:

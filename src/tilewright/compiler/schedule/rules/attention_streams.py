@@ -19,17 +19,15 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Store
 from tilewright.compiler.kernel.rewrite import loads
-from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
+from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     fission,
     partition,
-    privatize,
     reorder,
     split,
     unroll,
@@ -40,6 +38,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 )
 from tilewright.compiler.schedule.rules.online_blocks import (
     BlockWalk,
+    privatize_all,
     split_off_last_block,
     unguard,
 )
@@ -63,7 +62,7 @@ def few_rows(lanes: int) -> int:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyStreams(Choices):
+class KeyStreams(Decision):
     """What is chosen for few rows of an online softmax.
 
     Attributes:
@@ -209,7 +208,7 @@ class _StreamedRows:
         """A sum along what lies in memory; what is read serves all rows."""
         s = self.s
         s.apply(reorder, [name, row])
-        self._privatize(row)
+        privatize_all(s, row)
         (along,) = [
             x.var.name
             for x in find(s.kernel, row).body
@@ -239,7 +238,7 @@ class _StreamedRows:
             s.apply(split, part, size, into=(tile, lane))
             unguard(s, own)
             s.apply(reorder, [tile, own, lane])
-            self._privatize(own)
+            privatize_all(s, own)
             schedule_micro_kernel(s, own, 2, micro)
 
     def _cut(
@@ -258,11 +257,3 @@ class _StreamedRows:
         _, apart = s.apply(fission, row, 1, "workgroup", self.together)
         few = -(-rest // lanes) * lanes if isinstance(rest, int) else lanes
         return [(row, name, width), (apart[row], apart[last[name]], few)]
-
-    def _privatize(self, loop: str) -> None:
-        s = self.s
-        found = find(s.kernel, loop)
-        for buffer in private_buffers(found.body):
-            if not live_outside(s.kernel.body, found, buffer):
-                s.attempt(privatize, buffer.name, loop)
-                found = find(s.kernel, loop)

@@ -27,7 +27,7 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     stores,
 )
-from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
+from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import fuse, fuse_nests, privatize, split
 from tilewright.compiler.schedule.rules.algorithms import band_rows
@@ -46,7 +46,7 @@ _MOST_LOOPS: Final = 2
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bands(Choices):
+class Bands(Decision):
     """What is chosen for two sums in a row.
 
     Attributes:

@@ -29,8 +29,8 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
-    Choices,
     ChoiceSpace,
+    Decision,
     powers_around,
 )
 from tilewright.compiler.schedule.handles import WHOLE
@@ -77,7 +77,7 @@ _SUBTOTAL: Final = 512
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns(Choices):
+class Columns(Decision):
     """What is chosen for a nest with inner loops in the lanes of an outer axis.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid
@@ -20,7 +20,7 @@ from tilewright.compiler.schedule.tree import find
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing(Choices):
+class Sharing(Decision):
     """Nothing to choose."""
 
     rule: ClassVar[str] = "generic"

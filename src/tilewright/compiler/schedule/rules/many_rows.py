@@ -20,7 +20,7 @@ from typing import ClassVar, Final, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule.cost import cost
-from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace
+from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.handles import Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
@@ -47,7 +47,7 @@ _MOST_VECTORS: Final = 2
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManyRows(Choices):
+class ManyRows(Decision):
     """What is chosen for a product of what is made on the way, by rows of an open number.
 
     Attributes:
@@ -77,15 +77,14 @@ def match_many_rows(s: Schedule, machine: MachineModel) -> ManyRowsSite | None:
     if common is None or sum(map(cost, common.factors)) < INVARIANT_COST:
         return None
     lanes = machine.lanes(common.factors[0].dtype)
-    widths = [
-        n * lanes for n in range(1, _MOST_VECTORS + 1) if lane.extent % (n * lanes) == 0
-    ]
-    if not widths:
+    if lane.extent % lanes:
         return None
+    most = _MOST_VECTORS * lanes
+    columns = most if lane.extent % most == 0 else lanes
     rows = tuple(row.var.name for row in found.rows)
     beside = tuple(name for name, other in nests.items() if other is None)
     return ManyRowsSite(
-        s, panel.var.name, rows, lane.var.name, beside, count, tuple(widths)
+        s, panel.var.name, rows, lane.var.name, beside, count, lanes, columns
     )
 
 
@@ -98,7 +97,8 @@ class ManyRowsSite:
         panel, rows, lane: the loops over panels, over rows, and over the columns of a panel.
         beside: the outermost loops of other nests.
         count: rows that a call has.
-        widths: columns of which a workgroup may make what it multiplies: whole vectors.
+        lanes: columns of one vector.
+        columns: of which a workgroup makes what it multiplies: whole vectors.
     """
 
     s: Schedule
@@ -107,14 +107,15 @@ class ManyRowsSite:
     lane: str
     beside: tuple[str, ...]
     count: Dim
-    widths: tuple[int, ...]
+    lanes: int
+    columns: int
 
     def space(self) -> ChoiceSpace[ManyRows]:
         """From how many rows on; what may be chosen for the nests in a workgroup follows from its columns."""
         return ChoiceSpace(
             ManyRows(),
             (
-                Choice("columns", lambda _: self.widths[-1:], lambda _: self.widths[-1]),
+                Choice("columns", lambda _: (self.columns,), lambda _: self.columns),
                 Choice("least", lambda _: self._thresholds(), lambda _: _ROWS[0]),
             ),
         )
@@ -146,6 +147,6 @@ class ManyRowsSite:
     def _with_narrow_tiles(self, few: Piece, lane: str) -> str:
         """Columns of one vector, where what is made stands beside sums in registers: the loop over these."""
         s, names = self.s, (self.s.fresh("vectors"), self.s.fresh("column"))
-        s.apply(split, few[lane], self.widths[0], into=names)
+        s.apply(split, few[lane], self.lanes, into=names)
         s.apply(reorder, [names[0], *(few[row] for row in self.rows), names[1]])
         return names[0]

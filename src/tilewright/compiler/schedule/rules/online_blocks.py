@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Protocol, TypeGuard, final
 
 from tilewright.base import symbolic
+from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.kernel.ir import Body, For, If
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
     drop_guards,
     fission,
     partition,
+    privatize,
     reorder,
     sink_guards,
     split,
@@ -61,6 +63,15 @@ def unguard(s: Schedule, rows: str) -> None:
     """Let rows that are not there be computed, too, where only they see it."""
     s.apply(sink_guards, rows)
     s.apply(drop_guards, rows)
+
+
+def privatize_all(s: Schedule, name: str) -> None:
+    """Keep the temporaries of one iteration of a loop in registers, where they are seen in it alone."""
+    loop = find(s.kernel, name)
+    for buffer in private_buffers(loop.body):
+        if not live_outside(s.kernel.body, loop, buffer):
+            s.attempt(privatize, buffer.name, name)
+            loop = find(s.kernel, name)
 
 
 def is_block(statement: object) -> TypeGuard[For]:

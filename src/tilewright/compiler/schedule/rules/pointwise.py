@@ -30,8 +30,8 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
-    Choices,
     ChoiceSpace,
+    Decision,
     powers_around,
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
@@ -65,7 +65,7 @@ _STRIP: Final = 4 * _BLOCK
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pointwise(Choices):
+class Pointwise(Decision):
     """What is chosen for a nest without inner loops.
 
     Attributes:

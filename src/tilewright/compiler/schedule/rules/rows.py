@@ -25,8 +25,8 @@ from tilewright.compiler.kernel.rewrite import loads, stores
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
-    Choices,
     ChoiceSpace,
+    Decision,
     powers_around,
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -56,7 +56,7 @@ _WRITTEN_OUT: Final = 16
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows(Choices):
+class Rows(Decision):
     """What is chosen for passes over rows.
 
     How many partial results a sum has is no choice: it follows from the length of the row, for else a row had other

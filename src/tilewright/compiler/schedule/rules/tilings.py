@@ -17,7 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
-from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
+from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.tiles import (
     Tile,
@@ -44,7 +44,7 @@ _MOST_STREAMS: Final = 4
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiling(Choices):
+class Tiling(Decision):
     """What is chosen for a contraction.  Units: elements, unless said otherwise.
 
     Attributes:
