@@ -20,6 +20,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops import reflections
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.elimination import eliminated, substituted
 from tilewright.compiler.ops.linear_algebra import svd_factors, svd_types, where_finite
 from tilewright.compiler.ops.shapes import check_same, need
 
@@ -167,19 +168,13 @@ def _lu_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return *_twice(x), TensorType(i32, (*batch, count)), TensorType(i32, batch)
 
 
+def _size(column: np.ndarray) -> np.ndarray:
+    return abs(np.real(column)) + abs(np.imag(column))
+
+
 def _lu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    a, lost = x.copy(), 0
-    pivots = np.zeros(min(x.shape), np.int32)
-    for k in range(len(pivots)):
-        column = a[k:, k]
-        chosen = k + int(np.argmax(abs(np.real(column)) + abs(np.imag(column))))
-        pivots[k] = chosen + 1
-        a[[k, chosen]] = a[[chosen, k]]
-        if a[k, k] == 0:
-            lost = lost or k + 1
-            continue
-        a[k + 1 :, k] /= a[k, k]
-        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    a = x.copy()
+    pivots, lost = eliminated(a, _size)
     return a, pivots, np.asarray(lost)
 
 
@@ -246,12 +241,6 @@ def _reflected_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return _twice(_matrices(types, 4))
 
 
-def _reflected(
-    vectors: np.ndarray, scales: np.ndarray, x: np.ndarray, *, left: bool, adjoint: bool
-) -> np.ndarray:
-    return reflections.reflected(vectors, scales, x, left=left, adjoint=adjoint)
-
-
 complex_reflected: Final = declare(
     name="complex_reflected",
     summary="Q x, or x Q, or the same with the adjoint of Q, the product of Householder's reflections",
@@ -259,7 +248,7 @@ complex_reflected: Final = declare(
     attributes=(attr("left", "bool", default=True), attr("adjoint", "bool", default=False)),
     results=_results("found"),
     infer=_reflected_infer,
-    evaluate=_by_parts(_one_by_one(_reflected)),
+    evaluate=_by_parts(reflections.reflected),
     on_host=_ON_HOST,
     source="LAPACK zunmqr",
 )
@@ -435,16 +424,6 @@ def _triangular_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return _twice(b)
 
 
-def _triangular(a: np.ndarray, b: np.ndarray, *, lower: bool, unit: bool) -> np.ndarray:
-    found, count = b.copy(), len(a)
-    for i in range(count) if lower else reversed(range(count)):
-        known = slice(0, i) if lower else slice(i + 1, None)
-        found[i] -= a[i, known] @ found[known]
-        if not unit:
-            found[i] /= a[i, i]
-    return found
-
-
 complex_triangular_solve: Final = declare(
     name="complex_triangular_solve",
     summary="X of a X = b, where only the lower or the upper triangle of a counts, `unit` with ones on its diagonal",
@@ -452,7 +431,7 @@ complex_triangular_solve: Final = declare(
     attributes=(attr("lower", "bool", default=True), attr("unit", "bool", default=False)),
     results=_results("x"),
     infer=_triangular_infer,
-    evaluate=_by_parts(_one_by_one(_triangular)),
+    evaluate=_by_parts(substituted),
     on_host="every row follows those before",
     source="BLAS ztrsm",
 )

@@ -18,13 +18,17 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, minimum
 from tilewright.compiler.graph.schema import Array, Attributes, TensorType
 from tilewright.compiler.kernel import numerics
+from tilewright.compiler.ops import reflections
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.elimination import eliminated, substituted
 from tilewright.compiler.ops.real_schur import eigenvalues as eigenvalues_of_form
 from tilewright.compiler.ops.real_schur import real_schur as form_of
 from tilewright.compiler.ops.shapes import check_same, first, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
 _ON_HOST: Final = "elimination and iteration pick their steps by value"
+_MANY_ROWS: Final = 32
+"""Rows up to which steps of a whole batch cost less than each matrix by blocks."""
 
 
 def _matrices(types: Types, place: int = 0) -> TensorType:
@@ -122,10 +126,14 @@ def _lu_oracle(x: Array, *, pivot: bool) -> tuple[Array, ...]:
     count = min(x.shape[-2:])
     pivots = np.tile(np.arange(1, count + 1, dtype=np.int32), (len(matrices), 1))
     lost = np.zeros(len(matrices), np.int32)
-    for k in range(count):
-        if pivot:
-            _exchange(matrices, pivots, k)
-        _eliminate(matrices, lost, k)
+    if pivot and count > _MANY_ROWS:
+        for place, matrix in enumerate(matrices):
+            pivots[place], lost[place] = eliminated(matrix, np.abs)
+    else:
+        for k in range(count):
+            if pivot:
+                _exchange(matrices, pivots, k)
+            _eliminate(matrices, lost, k)
     batch = x.shape[:-2]
     packed = _rounded(matrices.reshape(x.shape), x)
     return packed, pivots.reshape((*batch, count)), lost.reshape(batch)
@@ -226,15 +234,9 @@ def _reflected_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _reflected_oracle(x: Array, scales: Array) -> Array:
-    rows, columns = x.shape[-2:]
-    wide = x.astype(np.float64)
-    found = np.broadcast_to(np.eye(rows, columns), x.shape).copy()
-    for k in reversed(range(scales.shape[-1])):
-        vector = wide[..., k:, k].copy()
-        vector[..., 0] = 1
-        along = np.einsum("...i,...ij->...j", vector, found[..., k:, :])
-        step = scales[..., k, None, None].astype(np.float64)
-        found[..., k:, :] -= step * vector[..., :, None] * along[..., None, :]
+    vectors, steps = x.astype(np.float64), scales.astype(np.float64)
+    eye = np.broadcast_to(np.eye(*x.shape[-2:]), x.shape)
+    found = reflections.reflected(vectors, steps, eye, left=True, adjoint=False)
     return _rounded(found, x)
 
 
@@ -401,15 +403,8 @@ def _triangular_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 
 def _triangular_oracle(a: Array, b: Array, *, lower: bool, unit: bool) -> Array:
-    matrix, found = a.astype(np.float64), b.astype(np.float64)
-    rows = range(a.shape[-1]) if lower else reversed(range(a.shape[-1]))
-    for i in rows:
-        known = slice(0, i) if lower else slice(i + 1, None)
-        line = matrix[..., i, known][..., None, :]
-        found[..., i, :] -= (line @ found[..., known, :])[..., 0, :]
-        if not unit:
-            found[..., i, :] /= matrix[..., i, i][..., None]
-    return _rounded(found, b)
+    wide = (a.astype(np.float64), b.astype(np.float64))
+    return _rounded(substituted(*wide, lower=lower, unit=unit), b)
 
 
 triangular_solve: Final = declare(

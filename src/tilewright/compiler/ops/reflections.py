@@ -10,9 +10,10 @@ Source: LAPACK Users' Guide, section "QR Factorization"; routines larfg, geqp3, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
+
+from tilewright.compiler.ops.elimination import substituted
 
 TRIPS_PER_ROW = 30
 
@@ -51,18 +52,29 @@ def reflect_columns(x: np.ndarray, vector: np.ndarray, tau: complex) -> None:
 def reflected(
     vectors: np.ndarray, scales: np.ndarray, x: np.ndarray, *, left: bool, adjoint: bool
 ) -> np.ndarray:
-    """Q x, or x Q, or the same with Q's adjoint, of Q that is the product of reflections in their order."""
-    found = x.copy()
-    order: Iterable[int] = range(len(scales))
-    for k in reversed(list(order)) if left != adjoint else order:
-        vector = vectors[k:, k].copy()
-        vector[0] = 1
-        tau = np.conj(scales[k]) if adjoint else scales[k]
-        if left:
-            reflect_rows(found[k:], vector, tau)
-        else:
-            reflect_columns(found[:, k:], vector, tau)
-    return found
+    """Q x, or x Q, or the same with Q's adjoint, of Q that is the product of reflections in their order.
+
+    Matrices lie in the last two axes.  Q is I - V T V* with the inverse of T that has 1 / tau on its diagonal and
+    the products of vectors above it.
+
+    Source: Joffrain et al., "Accumulating Householder Transformations, Revisited", 2006.
+    """
+    if not left:
+        found = reflected(vectors, scales, _adjoint(x), left=True, adjoint=not adjoint)
+        return _adjoint(found)
+    is_idle = scales == 0
+    v = np.tril(vectors[..., : scales.shape[-1]], -1)
+    np.einsum("...ii->...i", v[..., : scales.shape[-1], :])[:] = 1
+    v = np.where(is_idle[..., None, :], 0, v)
+    inverse = np.triu(_adjoint(v) @ v, 1)
+    np.einsum("...ii->...i", inverse)[:] = 1 / np.where(is_idle, 1, scales)
+    inverse = _adjoint(inverse) if adjoint else inverse
+    along = _adjoint(v) @ x
+    return x - v @ substituted(inverse, along, lower=adjoint, unit=False)
+
+
+def _adjoint(x: np.ndarray) -> np.ndarray:
+    return np.swapaxes(x, -1, -2).conj()
 
 
 def pivoted(x: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
