@@ -92,7 +92,7 @@ def _substituted_block(
     """An upper triangle has no row to exchange and nothing to eliminate: solving is substitution alone."""
     # Backwards, a lower triangle is an upper one.
     triangle = np.triu(a[..., ::-1, ::-1] if lower else a, 1)
-    diagonal = np.einsum("...ii->...i", a)[..., ::-1 if lower else 1]
+    diagonal = np.einsum("...ii->...i", a)[..., :: -1 if lower else 1]
     np.einsum("...ii->...i", triangle)[:] = 1 if unit else diagonal
     is_plain = np.isfinite(triangle).all() and np.isfinite(b).all()
     if not is_plain or not (unit or (abs(diagonal) >= _LEAST).all()):

@@ -235,7 +235,8 @@ def _reflected_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
 
 def _reflected_oracle(x: Array, scales: Array) -> Array:
     vectors, steps = x.astype(np.float64), scales.astype(np.float64)
-    eye = np.broadcast_to(np.eye(*x.shape[-2:]), x.shape)
+    rows, columns = x.shape[-2:]
+    eye = np.broadcast_to(np.eye(rows, columns), x.shape)
     found = reflections.reflected(vectors, steps, eye, left=True, adjoint=False)
     return _rounded(found, x)
 

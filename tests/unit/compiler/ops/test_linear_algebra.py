@@ -31,7 +31,8 @@ def test_cholesky_gives_a_root_and_says_which_minor_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(3, 3), (2, 5, 3), (3, 5), (1, 1), (0, 3), (2, 0, 0), (2, 40, 35), (0, 40, 40)]
+    "shape",
+    [(3, 3), (2, 5, 3), (3, 5), (1, 1), (0, 3), (2, 0, 0), (2, 40, 35), (0, 40, 40)],
 )
 @pytest.mark.parametrize("pivot", [True, False])
 def test_the_factors_of_elimination_are_the_matrix_with_its_rows_exchanged(
