@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
@@ -42,6 +42,20 @@ class Shaping:
 
 @final
 @record
+class Entrance:
+    """What a loaded front end does.
+
+    Attributes:
+        load: a model as a graph.
+        coverage: how each operation of a model will run.
+    """
+
+    load: Callable[[Source, Shaping], ModelGraph]
+    coverage: Callable[[Source, Shaping, Judge | None], CoverageReport]
+
+
+@final
+@record
 class FrontEnd:
     """One format of models.
 
@@ -49,105 +63,99 @@ class FrontEnd:
         name: of the format, as people write it.
         suffixes: of its files.
         begins: what its contents begin with; None: it is taken where no other fits.
-        load: a model as a graph.
-        coverage: how each operation of a model will run.
+        enter: loads the front end.
+        useless: fields of `Shaping` that models of the format have no use for, and what to do instead.
     """
 
     name: str
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes] | None
-    load: Callable[[Source, Shaping], ModelGraph]
-    coverage: Callable[[Source, Shaping, Judge | None], CoverageReport]
+    enter: Callable[[], Entrance]
+    useless: Mapping[str, str]
+
+    def load(self, source: Source, shaping: Shaping) -> ModelGraph:
+        """A model as a graph.  Raises: UserError for what it has no use for."""
+        self._check(source, shaping)
+        return self.enter().load(source, shaping)
+
+    def coverage(
+        self, source: Source, shaping: Shaping, judge: Judge | None
+    ) -> CoverageReport:
+        """How each operation of a model will run.  Raises: UserError for what it has no use for."""
+        self._check(source, shaping)
+        return self.enter().coverage(source, shaping, judge)
+
+    def _check(self, source: Source, shaping: Shaping) -> None:
+        for name, hint in self.useless.items():
+            if getattr(shaping, name):
+                file = Path(source).name if isinstance(source, str | PathLike) else None
+                raise UserError(
+                    f"{name} is for {_TAKEN_BY[name]}", location=file, hint=hint
+                )
 
 
-def _load_onnx(source: Source, shaping: Shaping) -> ModelGraph:
+def _enter_onnx() -> Entrance:
     from tilewright.compiler.frontends import onnx  # noqa: PLC0415 - for its first model
 
-    model = onnx.load_model(
-        source, input_shapes=shaping.input_shapes, input_values=shaping.input_values
+    def load(source: Source, shaping: Shaping) -> ModelGraph:
+        model = onnx.load_model(
+            source, input_shapes=shaping.input_shapes, input_values=shaping.input_values
+        )
+        return ModelGraph(model.graph, model.files)
+
+    def coverage(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
+        return onnx.coverage(
+            source,
+            input_shapes=shaping.input_shapes,
+            input_values=shaping.input_values,
+            judge=judge,
+        )
+
+    return Entrance(load, coverage)
+
+
+def _enter_stablehlo() -> Entrance:
+    from tilewright.compiler.frontends import stablehlo  # noqa: PLC0415 - for its first model
+
+    return Entrance(
+        lambda source, _: stablehlo.load(cast("Any", source)),
+        lambda source, _, judge: stablehlo.coverage(cast("Any", source), judge=judge),
     )
-    return ModelGraph(model.graph, model.files)
 
 
-def _cover_onnx(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
-    from tilewright.compiler.frontends import onnx  # noqa: PLC0415 - for its first model
+def _enter_gguf() -> Entrance:
+    from tilewright.compiler.frontends import gguf  # noqa: PLC0415 - for its first model
 
-    return onnx.coverage(
-        source,
-        input_shapes=shaping.input_shapes,
-        input_values=shaping.input_values,
-        judge=judge,
+    return Entrance(
+        lambda source, shaping: gguf.load(cast("Any", source), shaping.input_shapes),
+        lambda source, shaping, judge: gguf.coverage(
+            cast("Any", source), shaping.input_shapes, judge
+        ),
+    )
+
+
+def _enter_torch() -> Entrance:
+    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
+
+    return Entrance(
+        lambda source, _: torch.load(source),
+        lambda source, _, judge: torch.coverage(source, judge=judge),
     )
 
 
 _TAKEN_BY: Final = {"input_shapes": "ONNX and GGUF models", "input_values": "ONNX models"}
-_SIZES_OF_MODULES: Final = (
-    "the sizes of a module stand in it: export it with others, or with symbols"
+_SIZES_OF_MODULES: Final = dict.fromkeys(
+    _TAKEN_BY, "the sizes of a module stand in it: export it with others, or with symbols"
 )
-_SIZES_OF_TORCH: Final = (
-    "args=, and dynamic_shapes= for sizes that a call decides, say what it is exported for"
+_SIZES_OF_TORCH: Final = dict.fromkeys(
+    _TAKEN_BY,
+    "args=, and dynamic_shapes= for sizes that a call decides, say what it is exported for",
 )
-_VALUES_OF_LANGUAGE: Final = "every input of a language model is given by a call"
+_VALUES_OF_LANGUAGE: Final = {
+    "input_values": "every input of a language model is given by a call"
+}
 
-
-def _load_stablehlo(source: Source, shaping: Shaping) -> ModelGraph:
-    from tilewright.compiler.frontends import stablehlo  # noqa: PLC0415 - for its first model
-
-    _refuse(source, shaping, _SIZES_OF_MODULES)
-    return stablehlo.load(cast("Any", source))
-
-
-def _cover_stablehlo(
-    source: Source, shaping: Shaping, judge: Judge | None
-) -> CoverageReport:
-    from tilewright.compiler.frontends import stablehlo  # noqa: PLC0415 - for its first model
-
-    _refuse(source, shaping, _SIZES_OF_MODULES)
-    return stablehlo.coverage(cast("Any", source), judge=judge)
-
-
-def _load_gguf(source: Source, shaping: Shaping) -> ModelGraph:
-    from tilewright.compiler.frontends import gguf  # noqa: PLC0415 - for its first model
-
-    _refuse_values(source, shaping)
-    return gguf.load(cast("Any", source), shaping.input_shapes)
-
-
-def _cover_gguf(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
-    from tilewright.compiler.frontends import gguf  # noqa: PLC0415 - for its first model
-
-    _refuse_values(source, shaping)
-    return gguf.coverage(cast("Any", source), shaping.input_shapes, judge)
-
-
-def _refuse_values(source: Source, shaping: Shaping) -> None:
-    """Raise UserError for inputs as constants, which no language model has a use for."""
-    _refuse(source, Shaping(input_values=shaping.input_values), _VALUES_OF_LANGUAGE)
-
-
-def _refuse(source: Source, shaping: Shaping, hint: str) -> None:
-    """Raise UserError for what models of a format have no use for."""
-    for name, formats in _TAKEN_BY.items():
-        if getattr(shaping, name):
-            file = Path(source).name if isinstance(source, str | PathLike) else None
-            raise UserError(f"{name} is for {formats}", location=file, hint=hint)
-
-
-def _load_torch(source: Source, shaping: Shaping) -> ModelGraph:
-    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
-
-    _refuse(source, shaping, _SIZES_OF_TORCH)
-    return torch.load(source)
-
-
-def _cover_torch(source: Source, shaping: Shaping, judge: Judge | None) -> CoverageReport:
-    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
-
-    _refuse(source, shaping, _SIZES_OF_TORCH)
-    return torch.coverage(source, judge=judge)
-
-
-_ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _load_onnx, _cover_onnx)
+_ONNX: Final = FrontEnd("ONNX", (".onnx",), None, _enter_onnx, {})
 _STABLEHLO: Final = FrontEnd(
     "StableHLO",
     (".mlir", ".mlirbc", ".stablehlo"),
@@ -155,12 +163,14 @@ _STABLEHLO: Final = FrontEnd(
     re.compile(
         rb'ML\xefR|\s*(?://|[#!][\w.$-]+\s*=|"?(?:(?:builtin\.)?module|func\.func)\b)'
     ),
-    _load_stablehlo,
-    _cover_stablehlo,
+    _enter_stablehlo,
+    _SIZES_OF_MODULES,
 )
-_GGUF: Final = FrontEnd("GGUF", (".gguf",), re.compile(rb"GGUF"), _load_gguf, _cover_gguf)
+_GGUF: Final = FrontEnd(
+    "GGUF", (".gguf",), re.compile(rb"GGUF"), _enter_gguf, _VALUES_OF_LANGUAGE
+)
 # Models of PyTorch are objects, no files.
-_TORCH: Final = FrontEnd("PyTorch", (), None, _load_torch, _cover_torch)
+_TORCH: Final = FrontEnd("PyTorch", (), None, _enter_torch, _SIZES_OF_TORCH)
 FRONT_ENDS: Final = (_STABLEHLO, _GGUF, _TORCH, _ONNX)
 
 
