@@ -1,25 +1,21 @@
-"""Sessions run artifacts through either engine on any device, from whatever arrays users have."""
+"""Sessions run artifacts through either engine on any device."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-import ml_dtypes
 import numpy as np
-import onnx
 import pytest
 
 import tilewright as tw
+from fakes.sessions import ENGINES, check, inputs, opened
 from fakes.small_models import mlp
 from tilewright.api.load import run_reference
 from tilewright.base.errors import (
@@ -34,64 +30,10 @@ from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers.registry import create_device
-from tilewright.runtime.plan_executor import as_array
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import BytecodeOptions, HostOptions, PlanOptions
 
-MODEL = """<ir_version: 10, opset_import: ["": 21]>
-g (float[N, 6] x, float[6] b) => (float[N, 6] v, int64[N] i, float[N, 6] s) {
-    s = Add(x, b)
-    r = Relu(s)
-    i = ArgMax <axis = 1, keepdims = 0> (r)
-    c = Cast <to = 17> (r)
-    q = Cast <to = 1> (c)
-    t = Transpose (r)
-    square = MatMul (t, r)
-    d = Det (square)
-    size = Abs (d)
-    below = Neg (size)
-    v = Max (q, below)
-}"""
-ENGINES = ("plan", "vm")
 DEVICES = ("local-task://?threads=2", "local-sync")
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dynamic model of which one op has no kernel, for two levels of x86-64 where that is the CPU."""
-    target = tmp_path_factory.mktemp("session") / "model.vmfb"
-    levels = ("v2", "v3") if Target.host().arch == "x86_64" else None
-    with quiet():
-        model = tw.compile(onnx.parser.parse_model(MODEL), threads=1, jobs=1, levels=levels)
-    model.save(target)
-    return target
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def opened(path: Path, engine: str | None = None, **options: object) -> Session:
-    return Session.from_file(path, engine=engine, host_function=run_reference, **options)
-
-
-def inputs(n: int) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(n)
-    return random.standard_normal((n, 6)).astype(np.float32), np.arange(6, dtype=np.float32)
-
-
-def check(results: object, x: np.ndarray, b: np.ndarray) -> None:
-    v, i, s = results
-    assert np.array_equal(s, x + b)
-    rounded = np.maximum(x + b, 0).astype(ml_dtypes.float8_e4m3fn)
-    assert np.array_equal(v, rounded.astype(np.float32))
-    assert np.array_equal(i, np.argmax(np.maximum(x + b, 0), axis=1))
-    assert i.dtype == np.int64
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -121,152 +63,6 @@ def test_a_plan_of_one_size_that_needs_more_than_the_device_may_use_is_not_loade
     tw.compile(mlp()).save(tmp_path / "m.vmfb")
     with pytest.raises(DeviceError, match=r"a call needs \d+ bytes .* may use 128"):
         opened(tmp_path / "m.vmfb", "plan", device="local-task://?memory=128")
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_arrays_come_by_place_by_name_or_in_a_mapping(path: Path, engine: str) -> None:
-    session = opened(path, engine)
-    x, b = inputs(3)
-    check(session(x, b), x, b)
-    check(session(x, b=b), x, b)
-    check(session(b=b, x=x), x, b)
-    check(session({"x": x, "b": b}), x, b)
-    named = session.run({"x": x, "b": b})
-    assert list(named) == ["v", "i", "s"]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_lists_and_foreign_arrays_are_taken(path: Path, engine: str) -> None:
-    session = opened(path, engine)
-    x, b = inputs(2)
-
-    class OnlyDlpack:
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-        def __dlpack__(self, **options: object) -> object:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return self.array.__dlpack_device__()
-
-    class OnlyArray:
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-            return self.array
-
-    check(session(OnlyDlpack(x), OnlyArray(b)), x, b)
-
-
-def test_dlpack_input_is_not_copied() -> None:
-    x = np.zeros(4, np.float32)
-    assert np.shares_memory(as_array(memoryview(x)), x)
-
-    class Producer:
-        def __dlpack__(self, **options: object) -> object:
-            return x.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-    assert np.shares_memory(as_array(Producer()), x)
-
-
-@pytest.mark.parametrize("given", ["a capsule twice", "nothing", "a number"])
-def test_what_gives_no_tensor_is_no_array(given: str) -> None:
-    x = np.ones(3, np.float32)
-    capsule = x.__dlpack__()
-    tensors = {"a capsule twice": capsule, "nothing": None, "a number": 5}
-
-    class Producer:
-        def __dlpack__(self, **_: object) -> object:
-            return tensors[given]
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return x.__dlpack_device__()
-
-    producer = Producer()
-    if given == "a capsule twice":
-        assert np.shares_memory(as_array(producer), x)
-    with pytest.raises(InputError, match="got Producer, expected an array"):
-        as_array(producer)
-
-
-@pytest.mark.needs_torch
-def test_torch_tensors_go_in_and_results_come_out_through_dlpack(path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    x, b = inputs(2)
-    results = opened(path)(torch.from_numpy(x).requires_grad_(), torch.from_numpy(b))
-    tensor = torch.from_dlpack(results[2])
-    assert np.shares_memory(tensor.numpy(), results[2])
-    narrow = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
-    assert as_array(narrow).astype(np.float32).tolist() == [1.5, -2.0]
-    assert as_array(narrow.to(torch.float8_e5m2)).astype(np.float32).tolist() == [1.5, -2.0]
-
-
-@pytest.mark.needs_torch
-@pytest.mark.parametrize("engine", ENGINES)
-def test_torch_tensors_that_are_negated_as_they_are_read_give_what_they_say(
-    path: Path, engine: str
-) -> None:
-    torch = pytest.importorskip("torch")
-    x, b = inputs(2)
-    negated = torch.complex(torch.from_numpy(x), torch.from_numpy(x)).conj().imag
-    assert negated.is_neg()
-    check(opened(path, engine)(negated, torch.from_numpy(b)), -x, b)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("shape", [(1 << 40, 5), (1 << 40,), (1, 1 << 40, 6)])
-def test_the_shape_of_an_array_is_looked_at_before_it_is_copied(
-    path: Path, engine: str, shape: tuple[int, ...]
-) -> None:
-    session = opened(path, engine)
-    for _ in range(3):  # later calls of a shape may be replayed
-        with pytest.raises(InputError, match=r"input 'x': got f32\[|sizes are too large"):
-            session(np.broadcast_to(np.float32(1), shape), inputs(1)[1])
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_copy_for_which_there_is_no_memory_is_an_error_in_words(
-    tmp_path: Path, engine: str
-) -> None:
-    text = """<ir_version: 10, opset_import: ["": 21]> g (float[N] x, int64[1] s) => (float[M] y) { y = Slice(x, s, s) }"""
-    with quiet():
-        tw.compile(onnx.parser.parse_model(text), jobs=1).save(tmp_path / "m.vmfb")
-    huge = np.broadcast_to(np.float32(1), (1 << 45,))
-    with pytest.raises((DeviceError, InputError), match=r"no memory|too large"):
-        opened(tmp_path / "m.vmfb", engine)(huge, np.array([0]))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_arrays_for_outputs_that_cannot_take_them_are_named(
-    path: Path, engine: str
-) -> None:
-    session = opened(path, engine)
-    x, b = inputs(3)
-    given = {"x": x, "b": b}
-    read_only = np.zeros((3, 6), np.float32)
-    read_only.flags.writeable = False
-    for outputs, text in [
-        ({"s": read_only}, "output 's': expected a dense array of f32[3, 6] in row-major"),
-        ({"s": np.zeros((6, 3), np.float32).T}, "output 's': expected a dense array of"),
-        ({"s": np.zeros((3, 6))}, "output 's': got f64[3, 6], expected f32[3, 6]"),
-        ({"s": np.ma.zeros((3, 6), np.float32)}, "output 's': got MaskedArray, expected"),
-        ({"s": [[0.0] * 6] * 3}, "output 's': got list, expected an array of numpy"),
-        ({"z": x}, "got output 'z', expected some of: v, i, s"),
-        ([x], "got list for outputs, expected a mapping from names to arrays"),
-    ]:
-        with pytest.raises(InputError, match=re.escape(text)):
-            session.run(given, outputs)  # pyright: ignore[reportArgumentType]
-    taken = np.zeros((3, 6), np.float32)
-    with pytest.raises(InputError, match="output 's': got"):
-        session.run(given, {"v": taken, "s": x[:2]})
-    assert not taken.any(), "written, though another cannot be"
-    assert session.run(given, {"s": taken, "v": None})["s"] is taken  # pyright: ignore[reportArgumentType]
-    assert np.array_equal(taken, x + b)
 
 
 def refusal(use: Callable[[Session], object], session: Session) -> str | None:
@@ -321,30 +117,6 @@ def test_a_session_may_be_closed_between_any_two_lines_of_what_uses_it(
         if next(lines, None) is not None:
             return  # it has fewer lines
     pytest.fail("it does not come to its end")
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_results_are_not_overwritten_by_later_calls(path: Path, engine: str) -> None:
-    session = opened(path, engine)
-    first = session(*inputs(4))
-    kept = [np.copy(r) for r in first]
-    for n in (4, 4, 5):
-        session(*inputs(n + 10)[:2])
-    assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_wrong_inputs_are_named(path: Path, engine: str) -> None:
-    session = opened(path, engine)
-    x, b = inputs(2)
-    with pytest.raises(InputError, match=r"inputs \['b'\] are missing"):
-        session({"x": x})
-    with pytest.raises(InputError, match="no further input 'y'"):
-        session(x, y=b)
-    with pytest.raises(InputError, match=r"'b'.*got"):
-        session(x, b[:5])
-    with pytest.raises(InputError, match="got str, expected an array"):
-        session(x, "b" * 3 + str(object))
 
 
 def test_the_signature_is_the_models(path: Path) -> None:
@@ -518,56 +290,6 @@ def test_a_child_begins_calls_forked_beside_the_first_one_of_its_parent(
     subprocess.run(script, check=True, timeout=90)
 
 
-# --- several modules --------------------------------------------------------------------------------
-
-ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
-LIBRARY, CALLER, TOP = (
-    ARCHIVES / f"iree-3.13.0-{name}_vmvx.vmfb" for name in ("library", "caller", "top")
-)
-
-
-@pytest.mark.parametrize("bytecode", [None, "translate", "interpret"])
-def test_modules_import_from_those_before_and_share_their_state(
-    bytecode: str | None,
-) -> None:
-    session = tw.load(TOP, libraries=[LIBRARY, str(CALLER)], bytecode=bytecode)
-    assert session.engine == "vm"
-    x = np.arange(5, dtype=np.float32)
-    once = x * x + x
-    for call in (1, 2, 3):
-        y, count = session(x)
-        np.testing.assert_array_equal(y, once * once + once)
-        np.testing.assert_array_equal(count, [2 * call])
-
-
-def test_functions_of_libraries_are_called_by_their_full_name() -> None:
-    x = np.arange(5, dtype=np.float32)
-    load = functools.partial(tw.load, CALLER, libraries=[LIBRARY], untrusted=True)
-    np.testing.assert_array_equal(load(function="run")(x), x * x + x)
-    np.testing.assert_array_equal(load(function="caller.run")(x), x * x + x)
-    np.testing.assert_array_equal(load(function="library.square")(x), x * x)
-    # Both modules have one of that name: the last one's is taken.
-    np.testing.assert_array_equal(load(function="called")(x), x)
-    with pytest.raises(UserError, match=r"has 2 functions.*\n.*caller.run, caller.called$"):
-        load()
-    with pytest.raises(UserError, match=r"no function 'library.cube'"):
-        load(function="library.cube")
-
-
-def test_libraries_come_before_those_that_import_from_them() -> None:
-    with pytest.raises(DeviceError, match="module 'library' is missing") as caught:
-        tw.load(CALLER, function="run")
-    assert caught.value.hint == "register it before the modules that depend on it"
-    with pytest.raises(DeviceError, match="module 'library' is missing"):
-        tw.load(LIBRARY, libraries=[CALLER], function="square")
-    with pytest.raises(DeviceError, match="'library' is registered twice"):
-        tw.load(LIBRARY, libraries=[LIBRARY], function="square")
-    with pytest.raises(
-        ArchiveError, match=r"^/no/such: cannot read the file: No such file"
-    ):
-        tw.load(LIBRARY, libraries=["/no/such"], function="square")
-
-
 def test_choices_that_do_not_exist_are_refused(path: Path) -> None:
     with pytest.raises(UserError, match="engine is 'soup', expected 'plan' or 'vm'"):
         opened(path, "soup")
@@ -585,16 +307,3 @@ def test_a_function_that_an_artifact_lacks_is_refused_by_both_engines(
     x, b = inputs(2)
     for name in ("main", "module.main"):
         check(opened(path, engine, function=name)(x, b), x, b)
-
-
-def test_what_asks_for_bytecode_takes_the_virtual_machine(path: Path) -> None:
-    for options in ({"bytecode": "interpret"}, {"libraries": [LIBRARY]}):
-        session = opened(path, **options)
-        assert session.engine == "vm"
-        check(session(*inputs(4)), *inputs(4))
-        with pytest.raises(UserError, match="a plan runs no bytecode"):
-            opened(path, "plan", **options)
-    square = opened(path, libraries=[LIBRARY], function="library.square")
-    assert [dtype.name for _, dtype, _ in square.inputs] == ["f32"]
-    x = np.arange(7, dtype=np.float32)
-    np.testing.assert_array_equal(square(x), x * x)
