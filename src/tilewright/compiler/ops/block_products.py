@@ -79,7 +79,7 @@ def _check_bits(bits: int) -> None:
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
 
 
-def _check_panels(
+def check_panels(
     w: TensorType, scale: TensorType, zero: TensorType | None, columns: Dim
 ) -> None:
     """Raises: ModelError where scales and zero points are not those of the words."""
@@ -109,11 +109,11 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         )
     depth = w.shape[1] * (WORD_BITS // bits)
     check_same(f"inner dimensions of {a} and {w}", a.shape[-1], depth)
-    _check_panels(w, scale, zero, columns)
+    check_panels(w, scale, zero, columns)
     return (TensorType(f32, (*a.shape[:-1], columns)),)
 
 
-def _numbers_at(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
+def numbers_at(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
     """[P, words, panel] as [P, K, panel] integers, which stand at `places` in turn."""
     panels, steps, panel = words.shape
     shifts = np.array(places, np.uint32)[None, None, :, None]
@@ -132,7 +132,7 @@ def _oracle(
     bits: int,
     mantissa: int,
 ) -> np.ndarray:
-    values = _numbers_at(w, places_in_order(bits))
+    values = numbers_at(w, places_in_order(bits))
     block = values.shape[1] // scale.shape[1]
     shift = np.full(scale.shape, middle(bits)) if zero is None else zero
     for dtype in (t for t, size in MANTISSAS.items() if size == mantissa):
@@ -179,18 +179,25 @@ def _body(
             assert value is not None, "a word has numbers"
             factor = b.read(scale, (p, block, lane))
             b.accumulate("add", total, indices, b.mul(value, factor))
-    _write_columns(b, total, result, names)
+    write_columns(b, total, result, names)
 
 
-def _write_columns(
-    b: KernelBuilder, total: Buffer, result: Buffer, names: Sequence[str]
+def write_columns(
+    b: KernelBuilder,
+    total: Buffer,
+    result: Buffer,
+    names: Sequence[str],
+    factor: Source | None = None,
 ) -> None:
-    """Sums in panels, as the columns that are asked for."""
+    """Sums in panels, times the factor of their row, as the columns that are asked for."""
     with b.nest(total.shape, names) as indices:
         *outer, p, lane = indices
         column = p * cast("int", total.shape[-1]) + lane
         with b.when(b.lt(b.index(column), b.index(result.shape[-1]))):
-            b.write(result, (*outer, column), b.load(total, indices))
+            value: Expression = b.load(total, indices)
+            if factor is not None:
+                value = b.mul(value, b.read(factor, outer))
+            b.write(result, (*outer, column), value)
 
 
 def _numbers(
@@ -307,7 +314,7 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
         raise ModelError(f"words {w} and scales {scale} are not of known sizes")
     count, blocks = cast("int", count), cast("int", blocks)
     check_same(f"words of {a} and {w}", a.shape[1], count * _BYTE // bits)
-    _check_panels(w, scale, zero, columns)
+    check_panels(w, scale, zero, columns)
     steps = count // words_together(count // blocks, bits)
     for each in (factor, sums):
         check_same(f"rows of {a} and {each}", a.shape[0], each.shape[0])
@@ -326,7 +333,7 @@ def _bytes_oracle(
     columns: tuple[int],
     bits: int,
 ) -> np.ndarray:
-    numbers = _numbers_at(w, places_by_bytes(bits)).astype(np.int64)
+    numbers = numbers_at(w, places_by_bytes(bits)).astype(np.int64)
     panels, depth, panel = numbers.shape
     rows, steps = factor.shape
     numbers = numbers.reshape(panels, steps, depth // steps, panel)
@@ -369,7 +376,7 @@ def _bytes_body(
             value = b.add(value, b.mul(b.read(sums, (m, step)), shift))
             both = b.mul(b.read(scale, (p, block, lane)), b.read(factor, (m, step)))
             b.accumulate("add", total, place, b.mul(b.cast(value, f32), both))
-    _write_columns(b, total, result, ("m", "p", "l"))
+    write_columns(b, total, result, ("m", "p", "l"))
 
 
 def _products_of_word(

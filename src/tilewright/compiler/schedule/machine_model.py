@@ -63,6 +63,8 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "pairs": frozenset({"avx512bf16"}),
 }
 """Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are."""
+_LOOKUPS: Final = frozenset({"avx512f"})
+"""Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
@@ -227,15 +229,18 @@ class MachineModel:
 
     @property
     def word_products(self) -> frozenset[str]:
-        """The rows of `WORD_PRODUCTS`, and `small_bytes`, that take fewer instructions than products of their numbers as f32.
+        """The rows of `WORD_PRODUCTS`, `small_bytes` and `digits`, that take fewer instructions than products of their numbers as f32.
 
-        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.
+        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `digits`: numbers of 4
+        bits are converted where they stand in a word, as nothing looks them up.
         """
         found = {
             product
             for product, extensions in _WORD_PRODUCTS.items()
             if not self.instructions.isdisjoint(extensions)
         }
+        if self.instructions.isdisjoint(_LOOKUPS):
+            found.add("digits")
         return frozenset(found - {"extended", "shorts"} if "bytes" in found else found)
 
     @property

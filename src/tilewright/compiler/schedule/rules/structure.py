@@ -180,9 +180,20 @@ def _factors_of_word(
         return None
     if not isinstance(total, Binary) or total.op != "add":
         return None
+    terms: list[Expression] = []
     while isinstance(total, Binary) and total.op == "add":
+        terms.append(total.right)
         total = total.left
-    product = _product(total)
+    for term in (total, *reversed(terms)):
+        found = _factors_of_term(term, step)
+        if found is not None:
+            return found
+    return None
+
+
+def _factors_of_term(term: Expression, step: For | None) -> tuple[Load, Load] | None:
+    """What is multiplied in a term: an element, and what is made of those of one other buffer, as (second, first)."""
+    product = _product(term)
     if product is None:
         return None
     for x, y in (product, product[::-1]):
