@@ -1,12 +1,13 @@
-"""Random ONNX models with control flow and sizes that data decides, against onnxruntime and ONNX's evaluator.
+"""Random ONNX models against onnxruntime and ONNX's evaluator: of control flow and sizes of data, or of networks.
 
 What it is: the numbers of cases, the ways each is run, and what became of it.  Every case runs by the oracles of
-its ops; some as machine code at some level, some in our bytecode (our virtual machine, and IREE's if it is
-there).  The same number is always the same case.
+its ops; some as machine code at some level for some target, some in our bytecode (our virtual machine, and IREE's
+if it is there).  The same number is always the same case.
 What it is not: the models (`flow`), or models that are damaged (`test_corrupt_models`).
 Who calls it: `make test-nightly`, and developers::
 
     nice -n 19 python tests/fuzz/control_flow.py --count 100000 > build/fuzz-control-flow.txt
+    nice -n 19 python tests/fuzz/control_flow.py --family network --count 100000 > build/fuzz-network.txt
     python tests/fuzz/control_flow.py --first 4711 --count 1 --compile-every 1 --shrink
 """
 
@@ -18,7 +19,7 @@ import importlib.util
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fuzz.flow import judging, shrinking
 from fuzz.flow.judging import Verdict, Way
 from fuzz.flow.models import Case, make_case
+from fuzz.flow.networks import make_network
 from fuzz.flow.onnxruntime_worker import OnnxruntimeWorker
 
+FAMILIES: dict[str, Callable[[int], Case]] = {"flow": make_case, "network": make_network}
+TARGETS = ("host", "v1", "c")
 COMPILE_EVERY = 40
 HANG_S = 300
 REPORT_EVERY = 1000
@@ -52,8 +56,10 @@ def ways(number: int, compile_every: int) -> dict[str, Way]:
     found: dict[str, Way] = {"by oracles": judging.by_oracles}
     if compile_every and number % compile_every == 0:
         turn = number // compile_every
-        level = (2, 2, 1, 0)[turn % 4]
-        found[f"compiled at level {level}"] = judging.compiled(level)
+        level, target, threads = (2, 2, 1, 0)[turn % 4], TARGETS[turn % 3], 1 + turn % 2
+        found[f"compiled at level {level} for {target}, threads: {threads}"] = (
+            judging.compiled(level, target, threads)
+        )
         if turn % 3 == 0:
             found["in our virtual machine"] = judging.by_bytecode
         if turn % 6 == 0 and HAS_IREE:
@@ -61,9 +67,11 @@ def ways(number: int, compile_every: int) -> dict[str, Way]:
     return found
 
 
-def run_one(number: int, worker: OnnxruntimeWorker, compile_every: int) -> list[Judged]:
+def run_one(
+    number: int, worker: OnnxruntimeWorker, compile_every: int, family: str
+) -> list[Judged]:
     """What became of a case, on each way until one refuses it."""
-    case = make_case(number)
+    case = FAMILIES[family](number)
     wanted = judging.expected(case, worker)
     if isinstance(wanted, Verdict):
         return [Judged(number, "in onnxruntime", wanted)]
@@ -75,16 +83,18 @@ def run_one(number: int, worker: OnnxruntimeWorker, compile_every: int) -> list[
     return found
 
 
-def run(first: int, count: int, compile_every: int = COMPILE_EVERY) -> Iterator[Judged]:
+def run(
+    first: int, count: int, compile_every: int = COMPILE_EVERY, family: str = "flow"
+) -> Iterator[Judged]:
     """What became of a range of cases."""
     with OnnxruntimeWorker() as worker:
         for number in range(first, first + count):
             faulthandler.dump_traceback_later(HANG_S, exit=True)
-            yield from run_one(number, worker, compile_every)
+            yield from run_one(number, worker, compile_every, family)
         faulthandler.cancel_dump_traceback_later()
 
 
-def smaller(finding: Judged, compile_every: int) -> Case:
+def smaller(finding: Judged, compile_every: int, family: str) -> Case:
     """The case of a finding, made smaller."""
     way = ways(finding.number, compile_every)[finding.way]
     begin = finding.verdict.text.split("[", maxsplit=1)[0][:30]
@@ -98,7 +108,7 @@ def smaller(finding: Judged, compile_every: int) -> Case:
             is_wrong = verdict.kind == "wrong" == finding.verdict.kind
             return is_wrong or (verdict.is_finding and verdict.text.startswith(begin))
 
-        return shrinking.shrunk(make_case(finding.number), fails)
+        return shrinking.shrunk(FAMILIES[family](finding.number), fails)
 
 
 def main() -> int:
@@ -107,18 +117,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--compile-every", type=int, default=COMPILE_EVERY)
+    parser.add_argument("--family", choices=sorted(FAMILIES), default="flow")
     parser.add_argument("--shrink", action="store_true", help="make findings smaller")
     options = parser.parse_args()
     faulthandler.enable()
     counts: Counter[str] = Counter()
     findings, begin = 0, time.monotonic()
-    for judged in run(options.first, options.count, options.compile_every):
+    for judged in run(options.first, options.count, options.compile_every, options.family):
         counts[f"{judged.way}: {judged.verdict.kind}"] += 1
         if judged.verdict.is_finding:
             findings += 1
             print(judged, flush=True)  # noqa: T201
             if options.shrink:
-                print(shrinking.text_of(smaller(judged, options.compile_every)))  # noqa: T201
+                case = smaller(judged, options.compile_every, options.family)
+                print(shrinking.text_of(case))  # noqa: T201
         if (judged.number + 1) % REPORT_EVERY == 0:
             print(f"to {judged.number}: {dict(counts)}", flush=True)  # noqa: T201
     seconds = time.monotonic() - begin

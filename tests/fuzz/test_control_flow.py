@@ -1,8 +1,8 @@
-"""Random ONNX models with control flow and sizes that data decides compute what onnxruntime computes.
+"""Random ONNX models compute what onnxruntime computes: with control flow and sizes of data, and networks.
 
 A case that fails is made again by its number: ``python tests/fuzz/control_flow.py --first NUMBER --count 1
---compile-every 1 --shrink``.  The default run takes a few dozen by the oracles of their ops, `slow` some hundred,
-of which some are compiled; `make test-nightly` a hundred thousand.
+--compile-every 1 --shrink``, with ``--family network`` for a network.  The default run takes a few dozen by the
+oracles of their ops, `slow` some hundred, of which some are compiled; `make test-nightly` a hundred thousand.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from fakes.native_kernel import needs_x86
 from fuzz.control_flow import Judged, run
 from fuzz.flow import judging, shrinking
 from fuzz.flow.models import Case, make_case
+from fuzz.flow.networks import make_network
 from fuzz.flow.onnxruntime_worker import OnnxruntimeError, OnnxruntimeWorker
 
 pytest.importorskip("onnxruntime")
 FEW, MANY, BATCH, BATCHES = 30, 300, 1000, 100
 
 
-def check(first: int, count: int, compile_every: int) -> list[Judged]:
-    judged = list(run(first, count, compile_every))
+def check(first: int, count: int, compile_every: int, family: str = "flow") -> list[Judged]:
+    judged = list(run(first, count, compile_every, family))
     assert [str(j) for j in judged if j.verdict.is_finding] == []
     counts = Counter(j.verdict.kind for j in judged)
     assert counts["right"] > 0.6 * count
@@ -56,8 +57,30 @@ def test_a_hundred_thousand_random_models_compute_what_onnxruntime_computes(
     check(1_000_000 + batch * BATCH, BATCH, 100)
 
 
-def test_a_number_is_the_same_case_each_time() -> None:
-    one, other = make_case(7), make_case(7)
+def test_random_networks_compute_what_onnxruntime_computes() -> None:
+    check(0, FEW, 0, "network")
+
+
+@needs_x86
+@pytest.mark.slow
+def test_more_random_networks_compute_what_onnxruntime_computes() -> None:
+    judged = check(1000, MANY, 30, "network")
+    assert sum("compiled" in j.way for j in judged) >= 5
+
+
+@needs_x86
+@pytest.mark.nightly
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_a_hundred_thousand_random_networks_compute_what_onnxruntime_computes(
+    batch: int,
+) -> None:
+    """By `make test-nightly`; every tenth as machine code."""
+    check(1_000_000 + batch * BATCH, BATCH, 10, "network")
+
+
+@pytest.mark.parametrize("make", [make_case, make_network])
+def test_a_number_is_the_same_case_each_time(make: Callable[[int], Case]) -> None:
+    one, other = make(7), make(7)
     assert one.model.SerializeToString() == other.model.SerializeToString()
     for mine, theirs in zip(one.calls, other.calls, strict=True):
         assert {n: a.tobytes() for n, a in mine.items()} == {
@@ -73,6 +96,19 @@ def test_models_have_all_kinds_of_control_flow_and_of_sizes() -> None:
         "If", "Loop", "Scan", "NonZero", "Compress", "Slice", "Range", "Tile", "Pad", "Expand",
         "Reshape", "TopK", "Where", "Split", "OneHot", "ConstantOfShape", "SequenceAt",
         "ConcatFromSequence", "SequenceInsert", "QuantizeLinear",
+    }  # fmt: skip
+    assert wanted <= set(kinds)
+
+
+def test_networks_have_all_that_exporters_write() -> None:
+    kinds: Counter[str] = Counter()
+    for number in range(200):
+        kinds.update(n.op_type for n in nodes(make_network(number).model.graph))
+    wanted = {
+        "Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "BatchNormalization",
+        "InstanceNormalization", "Softmax", "Trilu", "Einsum", "Attention", "MultiHeadAttention",
+        "MatMulNBits", "DequantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger",
+        "ConvInteger", "BitShift", "SkipLayerNormalization", "RMSNormalization", "Scan",
     }  # fmt: skip
     assert wanted <= set(kinds)
 

@@ -137,7 +137,8 @@ def step_smooth(m: Maker) -> None:
     if v is None:
         return
     v = m.tame(v, 16.0)
-    m.add(m.one(SMOOTH), [v], v, kind=ROUGH, bound=max(20.0, v.bound))
+    names = SMOOTH if v.dtype != "float16" else [n for n in SMOOTH if n != "Celu"]
+    m.add(m.one(names), [v], v, kind=ROUGH, bound=max(20.0, v.bound))
 
 
 def step_guarded(m: Maker) -> None:

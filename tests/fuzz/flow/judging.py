@@ -52,11 +52,13 @@ def by_oracles(model: onnx.ModelProto) -> Run:
     return lambda feeds: evaluate(graph, feeds)
 
 
-def compiled(opt_level: int = 2) -> Way:
+def compiled(opt_level: int = 2, target: str = "host", threads: int = 1) -> Way:
     """Machine code, called where it was made."""
 
     def way(model: onnx.ModelProto) -> Run:
-        made = tw.compile(model, opt_level=opt_level, threads=1, jobs=1)
+        made = tw.compile(
+            model, target=target, opt_level=opt_level, threads=threads, jobs=1
+        )
         return lambda feeds: _listed(made(**feeds))
 
     return way

@@ -108,6 +108,7 @@ class Maker:
         self.count = 0
         self.numbers = np.random.default_rng(choose.randrange(1 << 30))
         self.budget = 40  # nodes still to be made by steps
+        self.opset = 18  # what a step may ask for; the model may say a newer one
 
     # --- drawing ----------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def make_case(seed: int) -> Case:
         step = m.one((*REGIONS.steps(), *REGIONS.steps(), m.one(sizes.STEPS)))
         step(m)
     REGIONS.fill(m, 3)
-    outputs = _outputs(m)
+    outputs = outputs_of(m)
     ir_version, opset = m.one(OPSETS)
     graph = helper.make_graph(
         m.frame.nodes,
@@ -80,7 +80,7 @@ def _inputs(m: Maker) -> list[Value]:
     return [m.keep(v) for v in values]
 
 
-def _outputs(m: Maker) -> list[Value]:
+def outputs_of(m: Maker) -> list[Value]:
     """What nobody reads, and some other values; each a value that a node makes."""
     used = {name for node in _nodes(m.frame.nodes) for name in node.input}
     made = {name for node in m.frame.nodes for name in node.output}
@@ -109,12 +109,13 @@ def _feeds(m: Maker, inputs: list[Value], call: int) -> Feeds:
     found = {}
     for v in inputs:
         shape = tuple(dims[s] if isinstance(s, str) else s for s in v.shape)
-        found[v.name] = _array(m, v, shape)
+        found[v.name] = array_for(m, v, shape)
     found["n"] = np.array((0, 1, 3)[call] if m.chance(0.7) else m.number(0, 5), np.int64)
     return found
 
 
-def _array(m: Maker, v: Value, shape: tuple[int, ...]) -> np.ndarray:
+def array_for(m: Maker, v: Value, shape: tuple[int, ...]) -> np.ndarray:
+    """What an input is given."""
     if v.dtype == "bool":
         return np.asarray(m.numbers.random(shape) < m.one((0.0, 0.5, 0.5, 1.0)))
     low = 0 if v.dtype == "uint8" else -4

@@ -122,9 +122,9 @@ class Node:
         return self._symbols_of("trip_sizes")
 
     def _symbols_of(self, attribute: str) -> tuple[Symbol, ...]:
-        if not self.schema.traits & _WITH_SYMBOLS:
-            return ()
         dims = cast("tuple[Dim, ...]", self.attributes.get(attribute, ()))
+        if not dims or not self.schema.traits & _WITH_SYMBOLS:  # most have none: no flags
+            return ()
         return tuple(symbol for dim in dims for symbol in symbols(dim))
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Graph:
     def walk(self) -> Iterator[Node]:
         """Every node in order; those of the regions of control flow before the node that has them."""
         for node in self.nodes:
-            if Trait.SEALED not in node.schema.traits:
+            if node.regions and Trait.SEALED not in node.schema.traits:
                 for region in node.regions:
                     yield from region.walk()
             yield node
