@@ -13,9 +13,9 @@ from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.cli.display import err, example, labelled, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
-from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
-from tilewright.cli.options import NO_LIMITS, CallChoice, call_options, json_option
+from tilewright.cli.options import NO_LIMITS, CallOptions, call_options, json_option
 
 if TYPE_CHECKING:
     from tilewright.api.profiling.roofline import Roofline
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 @json_option(OptionGroup.PRINTING)
 @model_options
 def command(
-    choice: ModelChoice,
-    call: CallChoice,
+    choice: ModelOptions,
+    call: CallOptions,
     seconds: float,
     repeat: int | None,
     warmup: int,

@@ -1,4 +1,4 @@
-"""Options about code generators of users, as one `CodegenChoice`.
+"""Options about code generators of users, as one `CodegenOptions`.
 
 Not here: what generators are (`tilewright.byoc`), and how they are found (`compiler.transforms.external_codegen`).
 """
@@ -18,7 +18,7 @@ from tilewright.cli.option_groups import OptionGroup, option
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodegenChoice:
+class CodegenOptions:
     """What the options of `codegen_options` say."""
 
     byoc: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class CodegenChoice:
                 ) from error
 
 
-NO_CODEGENS: Final = CodegenChoice()
+NO_CODEGENS: Final = CodegenOptions()
 
 
 def _split(text: str) -> tuple[str, str, object]:
@@ -76,11 +76,11 @@ def _split(text: str) -> tuple[str, str, object]:
 
 def codegen_options(command: Callable[..., None]) -> Callable[..., None]:
     """--byoc, --byoc-option, --byoc-module: the command gets them as one `codegens`."""
-    names = [field.name for field in fields(CodegenChoice)]
+    names = [field.name for field in fields(CodegenOptions)]
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = CodegenChoice(**{name: given.pop(name) for name in names})
+        choice = CodegenOptions(**{name: given.pop(name) for name in names})
         command(codegens=choice, **given)
 
     for decorate in reversed(_OPTIONS):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli.codegen_options import CodegenChoice, codegen_options
+from tilewright.cli.codegen_options import CodegenOptions, codegen_options
 from tilewright.cli.display import example, out, phase_bar, table
 from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import (
-    CallChoice,
+    CallOptions,
     call_options,
     compile_options,
     given_inputs,
@@ -74,12 +74,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
     model: str,
     against: str,
-    call: CallChoice,
+    call: CallOptions,
     seed: int,
     tolerance: float | None,
     memory: int,
     as_json: bool,
-    codegens: CodegenChoice,
+    codegens: CodegenOptions,
     **compiling: Any,
 ) -> None:
     """Run MODEL (.vmfb, or what compile takes) and AGAINST on the same inputs and compare the outputs.

@@ -14,7 +14,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output
 from tilewright.base.text import format_bytes, plural
-from tilewright.cli.codegen_options import CodegenChoice, codegen_options
+from tilewright.cli.codegen_options import CodegenOptions, codegen_options
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import (
@@ -24,7 +24,7 @@ from tilewright.cli.options import (
     parse_input_values,
     parse_levels,
 )
-from tilewright.cli.pass_options import PassChoice, pass_options
+from tilewright.cli.pass_options import PassOptions, pass_options
 from tilewright.formats.byte_view import LazyBytes, view_bytes
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     no_sources: bool,
     memory: bool,
     quiet: bool,
-    passes: PassChoice,
-    codegens: CodegenChoice,
+    passes: PassOptions,
+    codegens: CodegenOptions,
 ) -> None:
     """Compile MODEL (ONNX, StableHLO or GGUF) to machine code.
 

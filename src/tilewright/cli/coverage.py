@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.base.text import format_bytes, plural
-from tilewright.cli.codegen_options import CodegenChoice, codegen_options
+from tilewright.cli.codegen_options import CodegenOptions, codegen_options
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import (
@@ -57,7 +57,7 @@ def command(
     input_shape: tuple[str, ...],
     input_value: tuple[str, ...],
     quick: bool,
-    codegens: CodegenChoice,
+    codegens: CodegenOptions,
     as_json: bool,
 ) -> None:
     """List every operator of MODEL with its status, found by scheduling its kernels.

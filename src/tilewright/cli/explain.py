@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tilewright.cli.display import example, out, phase_bar
-from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import OptionGroup, Verb, option
-from tilewright.cli.options import CALLS, CallChoice, call_options, json_option
+from tilewright.cli.options import CALLS, CallOptions, call_options, json_option
 
 if TYPE_CHECKING:
     from tilewright.api.profiling.explanation import Explanation
@@ -45,8 +45,8 @@ _APART: Final = ("kernel",)  # kinds of lines that an empty one stands before
 @json_option()
 @model_options
 def command(
-    choice: ModelChoice,
-    call: CallChoice,
+    choice: ModelOptions,
+    call: CallOptions,
     calls: int,
     kernels: int,
     as_json: bool,

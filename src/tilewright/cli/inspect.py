@@ -17,7 +17,7 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes, plural, printable
-from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
+from tilewright.cli.codegen_options import BYOC_MODULE, CodegenOptions
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
 from tilewright.cli.model_options import is_model
@@ -133,7 +133,7 @@ def command(
         _show(_document_of_library(module, output, trusted_keys), "json")
         return
     if is_library(module):
-        CodegenChoice(byoc_module=byoc_module).import_modules()
+        CodegenOptions(byoc_module=byoc_module).import_modules()
         _print_library(module, output, trusted_keys)
         return
     if is_model(module):

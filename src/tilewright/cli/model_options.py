@@ -18,7 +18,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
-from tilewright.cli.codegen_options import NO_CODEGENS, CodegenChoice, codegen_options
+from tilewright.cli.codegen_options import NO_CODEGENS, CodegenOptions, codegen_options
 from tilewright.cli.library_model import LibraryModel, is_library
 from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
@@ -75,7 +75,7 @@ def is_model(path: str | Path) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChoice:
+class ModelOptions:
     """What the options of `model_options` say."""
 
     model: str | None = None
@@ -93,7 +93,7 @@ class ModelChoice:
     copy: bool = False
     trusted_keys: tuple[str, ...] = ()
     threads: int | None = None
-    codegens: CodegenChoice = NO_CODEGENS
+    codegens: CodegenOptions = NO_CODEGENS
 
     @property
     def path(self) -> str:
@@ -237,7 +237,7 @@ class ModelChoice:
         options = self._load_options()
         sources = functools.partial(compiled.sources, assembly=True)
         checks = compiled.compiled.checks
-        if options == ModelChoice(threads=self.threads)._load_options():
+        if options == ModelOptions(threads=self.threads)._load_options():
             return OpenedModel(compiled.session, sources, checks)
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "model.vmfb")
@@ -263,12 +263,12 @@ def _register_plugin(path: str, trusted_keys: tuple[str, ...]) -> None:
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """MODEL, --module, --function, --device, …: the command gets them as one `choice`."""
-    names = [field.name for field in fields(ModelChoice)]
+    names = [field.name for field in fields(ModelOptions)]
 
     @codegen_options
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = ModelChoice(**{name: given.pop(name) for name in names})
+        choice = ModelOptions(**{name: given.pop(name) for name in names})
         command(choice=choice, **given)
 
     for decorate in reversed(_OPTIONS):

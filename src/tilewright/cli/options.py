@@ -154,7 +154,7 @@ def timing_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CallChoice:
+class CallOptions:
     """What `--input` and `--dim` say of calls: the values themselves, or sizes of random ones."""
 
     inputs: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def call_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(
         *given: Any, inputs: tuple[str, ...], dims: tuple[str, ...], **others: Any
     ) -> None:
-        command(*given, call=CallChoice(inputs, dims), **others)
+        command(*given, call=CallOptions(inputs, dims), **others)
 
     return run
 

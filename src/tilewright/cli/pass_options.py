@@ -1,4 +1,4 @@
-"""Options about the passes and schedules of a compilation, as one `PassChoice`.
+"""Options about the passes and schedules of a compilation, as one `PassOptions`.
 
 Not here: what they mean (`compiler.passes.context`, `compiler.schedule.user`).
 """
@@ -28,7 +28,7 @@ _ALL: Final = "all"
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassChoice:
+class PassOptions:
     """What the options of `pass_options` say."""
 
     required_pass: tuple[str, ...] = ()
@@ -115,11 +115,11 @@ def _known(option: str, names: list[str]) -> tuple[str, ...]:
 
 def pass_options(command: Callable[..., None]) -> Callable[..., None]:
     """--disabled-pass, --pass-config, --print-ir-after, …: the command gets them as one `passes`."""
-    names = [field.name for field in fields(PassChoice)]
+    names = [field.name for field in fields(PassOptions)]
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = PassChoice(**{name: given.pop(name) for name in names})
+        choice = PassOptions(**{name: given.pop(name) for name in names})
         command(passes=choice, **given)
 
     for decorate in reversed(_OPTIONS):

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.api.profiling import Call, KernelRow, Sample, rows_of, sample, timeline
+from tilewright.api.profiling import (
+    KernelRow,
+    ProfiledCall,
+    Sample,
+    rows_of,
+    sample,
+    timeline,
+)
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output, write_text_output
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_table import print_kernels
-from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import OptionGroup, Verb, option
-from tilewright.cli.options import CallChoice, timing_options
+from tilewright.cli.options import CallOptions, timing_options
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
@@ -53,8 +60,8 @@ if TYPE_CHECKING:
 )
 @model_options
 def command(
-    choice: ModelChoice,
-    call: CallChoice,
+    choice: ModelOptions,
+    call: CallOptions,
     calls: int,
     trace: Path | None,
     format_: str,
@@ -92,14 +99,14 @@ def command(
 
 def _write_trace(
     path: Path,
-    choice: ModelChoice,
+    choice: ModelOptions,
     session: Session,
     arrays: Sequence[Array],
     samples: Sequence[Sequence[Sample]],
 ) -> None:
     plan = None if session.variant is None else session.variant.plan
     dims = session.executor.dimensions_of(arrays)
-    calls = [Call(sample, dims) for sample in samples]
+    calls = [ProfiledCall(sample, dims) for sample in samples]
     text = json.dumps(timeline(Path(choice.path).name, choice.device, plan, calls))
     write_text_output(path, text, inputs=choice.files)
 

@@ -10,9 +10,9 @@ import click
 from tilewright.base.output_file import STANDARD_OUTPUT
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import err, example, phase_bar
-from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import Verb, option
-from tilewright.cli.options import CallChoice, beside, timing_options
+from tilewright.cli.options import CallOptions, beside, timing_options
 
 
 @click.command(
@@ -34,9 +34,9 @@ from tilewright.cli.options import CallChoice, beside, timing_options
 @timing_options
 @model_options
 def command(
-    choice: ModelChoice,
+    choice: ModelOptions,
     output: Path | None,
-    call: CallChoice,
+    call: CallOptions,
     calls: int,
     no_limits: bool,
 ) -> None:

@@ -12,7 +12,7 @@ from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.base.text import plural
 from tilewright.cli.display import err, example, labelled, out
 from tilewright.cli.library_model import is_library
-from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.model_options import ModelOptions, model_options
 from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims
 from tilewright.cli.tensor_arguments import (
@@ -149,7 +149,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
 )
 @model_options
 def command(  # noqa: PLR0913 - one parameter per option
-    choice: ModelChoice,
+    choice: ModelOptions,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],

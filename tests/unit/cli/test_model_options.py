@@ -9,7 +9,7 @@ import pytest
 
 from fakes.command_line import tilewright
 from tilewright.base.errors import InputError, UserError
-from tilewright.cli.model_options import MODEL_SUFFIXES, ModelChoice, is_model
+from tilewright.cli.model_options import MODEL_SUFFIXES, ModelOptions, is_model
 from tilewright.compiler.frontends.door import FRONT_ENDS
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
@@ -35,18 +35,18 @@ def test_a_library_is_not_taken_for_a_model(tmp_path: Path) -> None:
 
 
 def test_the_last_module_is_run_unless_a_model_is_named() -> None:
-    three = ModelChoice(modules=("a", "b", "c"))
+    three = ModelOptions(modules=("a", "b", "c"))
     assert (three.path, three.libraries) == ("c", ("a", "b"))
-    named = ModelChoice(model="m", modules=("a", "b"))
+    named = ModelOptions(model="m", modules=("a", "b"))
     assert (named.path, named.libraries) == ("m", ("a", "b"))
     with pytest.raises(UserError, match="no model given"):
-        _ = ModelChoice().path
+        _ = ModelOptions().path
 
 
 def test_every_file_must_be_there(tmp_path: Path) -> None:
     for choice in (
-        ModelChoice(model=str(tmp_path / "none")),
-        ModelChoice(model=str(LIBRARY), modules=(str(tmp_path / "none"),)),
+        ModelOptions(model=str(tmp_path / "none")),
+        ModelOptions(model=str(LIBRARY), modules=(str(tmp_path / "none"),)),
     ):
         with pytest.raises(InputError, match="none: no such file"):
             choice.open()

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.base.errors import UserError
 from tilewright.cli.options import (
-    CallChoice,
+    CallOptions,
     parse_dims,
     parse_input_shapes,
     parse_input_values,
@@ -51,4 +51,4 @@ def test_dims() -> None:
 
 def test_sizes_do_not_go_with_given_inputs() -> None:
     with pytest.raises(UserError, match="goes with random inputs"):
-        _ = CallChoice(("1xf32",), ("batch=2",)).sizes
+        _ = CallOptions(("1xf32",), ("batch=2",)).sizes

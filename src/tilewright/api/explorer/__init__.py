@@ -1,6 +1,6 @@
 """A page about a model that can be asked: other levels, targets, types, sizes, beside each other.
 
-`choices` are what can be asked for, `explorer` makes the page of one, `server` shows them to the browser of
+`settings` are what can be asked for, `explorer` makes the page of one, `server` shows them to the browser of
 this machine.  The page itself is that of `api.report`.  Called by `tilewright explore`.
 """
 

@@ -1,4 +1,4 @@
-"""The page of a choice: compile, call, measure, and what was tried before beside it.
+"""The page of some settings: compile, call, measure, and what was tried before beside it.
 
 Called by `server`.
 """
@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.api.explorer.choices import LARGEST, Choice, Choices
+from tilewright.api.explorer.settings import LARGEST, Settings, SettingsForm
 from tilewright.api.load import load
 from tilewright.api.model import Model, compile, sources_of  # noqa: A004 - the verb
 from tilewright.api.profiling import CALLS
@@ -66,11 +66,11 @@ class Explorer:
         self._calls: Final[int] = calls
         self._turn: Final[threading.Lock] = threading.Lock()
         self._models: Final[OrderedDict[object, Model | Session]] = OrderedDict()
-        self._pages: Final[OrderedDict[Choice, ReportData]] = OrderedDict()
-        first = Choice(threads=threads or usable_cores())
+        self._pages: Final[OrderedDict[Settings, ReportData]] = OrderedDict()
+        first = Settings(threads=threads or usable_cores())
         sizes = self._sizes(first, dims or {})
-        first = Choice(threads=first.threads, dims=tuple(sizes.items()))
-        self.choices: Final[Choices] = Choices(first, is_fixed=self._is_artifact)
+        first = Settings(threads=first.threads, dims=tuple(sizes.items()))
+        self.settings: Final[SettingsForm] = SettingsForm(first, is_fixed=self._is_artifact)
 
     @property
     def _is_artifact(self) -> bool:
@@ -83,30 +83,30 @@ class Explorer:
 
     def page(self, query: str) -> str:
         """The page that a query asks for.  Raises: UserError for a query that asks for something else."""
-        choice = self.choices.read(query)
+        settings = self.settings.read(query)
         with self._turn:
             try:
-                data = self._data(choice)
+                data = self._data(settings)
             except TilewrightError as error:
-                return render_problem(self.name, str(error), self._controls(choice))
-            return render(data, controls=self._controls(choice))
+                return render_problem(self.name, str(error), self._controls(settings))
+            return render(data, controls=self._controls(settings))
 
-    def _data(self, choice: Choice) -> ReportData:
-        found = self._pages.pop(choice, None)
+    def _data(self, settings: Settings) -> ReportData:
+        found = self._pages.pop(settings, None)
         if found is None:
-            found = self._measured(choice)
-        self._pages[choice] = found  # as the newest
+            found = self._measured(settings)
+        self._pages[settings] = found  # as the newest
         while len(self._pages) > _PAGES:
             self._pages.popitem(last=False)
         return found
 
-    def _measured(self, choice: Choice) -> ReportData:
-        model = self._model(choice)
+    def _measured(self, settings: Settings) -> ReportData:
+        model = self._model(settings)
         session = model.session if isinstance(model, Model) else model
         return make_report(
             session,
             None,
-            dims=dict(choice.dims),
+            dims=dict(settings.dims),
             subject=Subject.of_file(self._path),
             sources=sources_of(model),
             calls=self._calls,
@@ -114,26 +114,26 @@ class Explorer:
             watcher=nullcontext(SILENT),
         ).data
 
-    def _model(self, choice: Choice) -> Model | Session:
-        found = self._models.pop(choice.compiled, None)
+    def _model(self, settings: Settings) -> Model | Session:
+        found = self._models.pop(settings.compiled, None)
         if found is None and self._is_artifact:
-            found = load(self._path, threads=choice.threads)
+            found = load(self._path, threads=settings.threads)
         elif found is None:
             found = compile(
                 self._path,
-                target=choice.target
-                if choice.target == "host"
-                else f"x86_64-{choice.target}",
-                opt_level=choice.opt_level,
-                precision=choice.precision,
-                threads=choice.threads,
+                target=settings.target
+                if settings.target == "host"
+                else f"x86_64-{settings.target}",
+                opt_level=settings.opt_level,
+                precision=settings.precision,
+                threads=settings.threads,
             )
-        self._models[choice.compiled] = found
+        self._models[settings.compiled] = found
         while len(self._models) > _MODELS:
             self._models.popitem(last=False)
         return found
 
-    def _sizes(self, first: Choice, dims: Mapping[str, int]) -> dict[str, int]:
+    def _sizes(self, first: Settings, dims: Mapping[str, int]) -> dict[str, int]:
         """A size for each dynamic dimension of the inputs."""
         inputs = self._model(first).inputs
         found = {s.name: 1 for _, _, shape in inputs for d in shape for s in symbols(d)}
@@ -148,20 +148,21 @@ class Explorer:
             count_option(f"dims['{name}']", size, least=0, most=LARGEST)
         return {**found, **dims}
 
-    def _controls(self, chosen: Choice) -> Markup:
+    def _controls(self, chosen: Settings) -> Markup:
         """The form, and what was tried."""
         return element(
-            "section", self.choices.form(chosen), *self._tried(chosen), class_="explore"
+            "section", self.settings.form(chosen), *self._tried(chosen), class_="explore"
         )
 
-    def _tried(self, chosen: Choice) -> tuple[Markup, ...]:
-        """A table of the choices whose pages were made, the fastest first."""
+    def _tried(self, chosen: Settings) -> tuple[Markup, ...]:
+        """A table of the settings whose pages were made, the fastest first."""
         if len(self._pages) < 2:
             return ()
         fastest = min(data.time_ns for data in self._pages.values()) or 1
         ordered = sorted(self._pages.items(), key=lambda item: item[1].time_ns)
         rows = (
-            self._row(choice, data, fastest, choice == chosen) for choice, data in ordered
+            self._row(settings, data, fastest, settings == chosen)
+            for settings, data in ordered
         )
         first, *others = _COLUMNS
         numbers = (element("th", title, class_="n") for title in others)
@@ -169,7 +170,7 @@ class Explorer:
         return (element("table", head, element("tbody", *rows)),)
 
     def _row(
-        self, choice: Choice, data: ReportData, fastest_ns: int, is_chosen: bool
+        self, settings: Settings, data: ReportData, fastest_ns: int, is_chosen: bool
     ) -> Markup:
         memory = "" if data.memory is None else format_bytes(data.memory.arena_bytes)
         numbers = (
@@ -183,7 +184,9 @@ class Explorer:
             element(
                 "td",
                 element(
-                    "a", self.choices.words(choice), href=f"/?{self.choices.query(choice)}"
+                    "a",
+                    self.settings.words(settings),
+                    href=f"/?{self.settings.query(settings)}",
                 ),
             ),
             *(element("td", text, class_="n") for text in numbers),

@@ -26,7 +26,7 @@ from tilewright.api.inference.options import (
 from tilewright.api.inference.ort_value import OrtValue, checked_value
 from tilewright.api.inference.providers import CPU, Provider, check_providers
 from tilewright.api.load import run_reference
-from tilewright.api.profiling import Call, sample, timeline
+from tilewright.api.profiling import ProfiledCall, sample, timeline
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -87,7 +87,9 @@ class InferenceSession:
             self._session, self._metadata = _open(path_or_bytes, self._options)
         self._input_names: tuple[str, ...] = self._session.executor.input_names
         self._output_names: tuple[str, ...] = self._session.executor.output_names
-        self._profiled: list[Call] | None = [] if self._options.enable_profiling else None
+        self._profiled: list[ProfiledCall] | None = (
+            [] if self._options.enable_profiling else None
+        )
         self._profiling_start_ns: int = time.perf_counter_ns()
 
     def __repr__(self) -> str:
@@ -241,11 +243,11 @@ class InferenceSession:
 
     # --- profiling -----------------------------------------------------------------------
 
-    def _profile(self, calls: list[Call], values: Sequence[object]) -> None:
+    def _profile(self, calls: list[ProfiledCall], values: Sequence[object]) -> None:
         """Make the call once more, command by command."""
         arrays = [as_array(value) for value in values]
         dims = self._session.executor.dimensions_of(arrays)
-        calls.append(Call(sample(self._session, arrays), dims))
+        calls.append(ProfiledCall(sample(self._session, arrays), dims))
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, on the clock of `time.perf_counter_ns`."""

@@ -13,12 +13,12 @@ from tilewright.api.profiling.kernels import (
     rows_of,
     sample,
 )
-from tilewright.api.profiling.timeline import Call, timeline
+from tilewright.api.profiling.timeline import ProfiledCall, timeline
 
 __all__ = [
     "CALLS",
-    "Call",
     "KernelRow",
+    "ProfiledCall",
     "Sample",
     "bytes_moved",
     "profile",

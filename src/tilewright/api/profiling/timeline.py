@@ -26,7 +26,7 @@ _CALLER: Final = 0
 
 @final
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProfiledCall:
     """The commands of one call, and the sizes that its inputs gave to dynamic dimensions."""
 
     samples: Sequence[Sample]
@@ -34,7 +34,7 @@ class Call:
 
 
 def timeline(
-    model: str, device: str, plan: Plan | None, calls: Sequence[Call]
+    model: str, device: str, plan: Plan | None, calls: Sequence[ProfiledCall]
 ) -> dict[str, object]:
     """The JSON object of a trace; time 0 is where the first command begins."""
     placed = [_placed(call) for call in calls]
@@ -54,7 +54,7 @@ def timeline(
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _placed(call: Call) -> Call:
+def _placed(call: ProfiledCall) -> ProfiledCall:
     """The call with a beginning for every command: its own, or the end of the one before."""
     now = next((s.timing.begin_ns for s in call.samples if s.timing.begin_ns), 0)
     samples: list[Sample] = []
@@ -67,7 +67,7 @@ def _placed(call: Call) -> Call:
 
 
 def _call_events(
-    number: int, call: Call, plan: Plan | None, origin: int
+    number: int, call: ProfiledCall, plan: Plan | None, origin: int
 ) -> Iterator[dict[str, object]]:
     if call.samples:
         first, last = call.samples[0].timing, call.samples[-1].timing

@@ -25,13 +25,13 @@ from tilewright.compiler.program.build_flow import (
 )
 from tilewright.compiler.program.hidden_sizes import hidden_sizes, known_names, sizes_inside
 from tilewright.compiler.program.ir import (
-    Call,
     Copy,
     Dispatch,
     Entry,
     ExpectSizes,
     HostCall,
     KernelSignature,
+    ModuleCall,
     PickRow,
     Program,
     Step,
@@ -279,7 +279,9 @@ class _Builder:
         name = self.unique(symbol)
         results = tuple(self._result(v, name) for v in node.results)
         place = node.location
-        self.steps.append(Call(name, symbol, operands, results, place, nodes_of(node)))
+        self.steps.append(
+            ModuleCall(name, symbol, operands, results, place, nodes_of(node))
+        )
 
     def unique(self, name: str) -> str:
         """A name that no other step has."""

@@ -34,7 +34,7 @@ from tilewright.compiler.program.ir import (
 from tilewright.compiler.program.updates import updates_of
 
 
-class Blocks(Protocol):
+class StepBuilder(Protocol):
     """What emits the nodes of a region: `build`."""
 
     entries: dict[Value, Entry]
@@ -55,81 +55,81 @@ class Blocks(Protocol):
         ...
 
 
-def emit_read(blocks: Blocks, node: Node) -> None:
+def emit_read(build: StepBuilder, node: Node) -> None:
     """The step of a `bind_sizes`."""
     (source,) = node.present_operands
-    blocks.steps.append(ReadSizes(blocks.entries[source], node.bound_sizes, node.location))
+    build.steps.append(ReadSizes(build.entries[source], node.bound_sizes, node.location))
 
 
-def emit_expectation(blocks: Blocks, node: Node) -> None:
+def emit_expectation(build: StepBuilder, node: Node) -> None:
     """The step of an `expect_sizes`."""
     sides = (cast("tuple[Dim, ...]", node.attributes[side]) for side in ("left", "right"))
-    blocks.steps.append(ExpectSizes(tuple(zip(*sides, strict=True)), node.location))
+    build.steps.append(ExpectSizes(tuple(zip(*sides, strict=True)), node.location))
 
 
-def emit_if(blocks: Blocks, node: Node) -> None:
+def emit_if(build: StepBuilder, node: Node) -> None:
     """One branch or the other; both write the results of the node, or hand their memory over to them."""
-    condition, *captured = (blocks.entries[v] for v in node.present_operands)
-    name = blocks.unique("branch")
-    results = [_place(blocks, value, name, node.bound_sizes) for value in node.results]
+    condition, *captured = (build.entries[v] for v in node.present_operands)
+    name = build.unique("branch")
+    results = [_place(build, value, name, node.bound_sizes) for value in node.results]
     otherwise, done = Label(f"{name}_else"), Label(f"{name}_end")
-    blocks.steps.append(Branch(condition, otherwise))
-    _emit_branch(blocks, node, 0, captured, results)
-    blocks.steps += [Jump(done), otherwise]
-    _emit_branch(blocks, node, 1, captured, results)
-    blocks.steps.append(done)
+    build.steps.append(Branch(condition, otherwise))
+    _emit_branch(build, node, 0, captured, results)
+    build.steps += [Jump(done), otherwise]
+    _emit_branch(build, node, 1, captured, results)
+    build.steps.append(done)
 
 
-def _place(blocks: Blocks, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
-    entry = blocks.outputs.get(value)
+def _place(build: StepBuilder, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
+    entry = build.outputs.get(value)
     if _depends_on(value.type, bound):
         entry = _block(value.type, value.name or name)
     if entry is None:
         storage = Storage("transient", value.type.size_bytes, value.name or name)
         entry = Entry(storage, value.type)
-    blocks.entries[value] = entry
+    build.entries[value] = entry
     return entry
 
 
 def _emit_branch(
-    blocks: Blocks,
+    build: StepBuilder,
     node: Node,
     index: int,
     captured: Sequence[Entry],
     results: Sequence[Entry],
 ) -> None:
     region = node.regions[index]
-    blocks.entries.update(zip(region.inputs, captured, strict=True))
+    build.entries.update(zip(region.inputs, captured, strict=True))
     pairs = list(zip(region.outputs, results, strict=True))
     moved = [pair for pair in pairs if _depends_on(pair[1].type, node.bound_sizes)]
     kept = [pair for pair in pairs if pair not in moved]
     for value, target in kept:
-        _write_directly(blocks, origin_of(value), target)
-    _reserve_blocks(blocks, [value for value, _ in moved])
-    _emit_nodes(blocks, region)
+        _write_directly(build, origin_of(value), target)
+    _reserve_blocks(build, [value for value, _ in moved])
+    _emit_nodes(build, region)
     for value, target in kept:
-        source = blocks.entries[value]
+        source = build.entries[value]
         if source.storage is not target.storage:
-            blocks.steps.append(Copy(source, target))
-    _hand_over(blocks, node, region, moved)
+            build.steps.append(Copy(source, target))
+    _hand_over(build, node, region, moved)
 
 
-def _write_directly(blocks: Blocks, origin: Value, target: Entry) -> None:
+def _write_directly(build: StepBuilder, origin: Value, target: Entry) -> None:
     """Let the maker of `origin` write to `target`, unless it writes elsewhere already."""
     node = origin.node
     fixed = Trait.CONSTANT | Trait.PART  # these have bytes already
-    if node is None or node.schema.traits & fixed or origin in blocks.outputs:
+    if node is None or node.schema.traits & fixed or origin in build.outputs:
         return
-    blocks.outputs[origin] = Entry(target.storage, origin.type)
+    build.outputs[origin] = Entry(target.storage, origin.type)
 
 
-def _emit_nodes(blocks: Blocks, region: Graph) -> None:
-    reserve_states(blocks, region)
+def _emit_nodes(build: StepBuilder, region: Graph) -> None:
+    reserve_states(build, region)
     for node in region:
-        blocks.emit(node)
+        build.emit(node)
 
 
-def reserve_states(blocks: Blocks, graph: Graph) -> None:
+def reserve_states(build: StepBuilder, graph: Graph) -> None:
     """Let what only a loop reads, as the first value that it carries, be written where the loop carries it."""
     uses: dict[Value, int] = {}
     for value in (*graph.outputs, *(v for node in graph for v in node.present_operands)):
@@ -147,11 +147,11 @@ def reserve_states(blocks: Blocks, graph: Graph) -> None:
             made_here = maker is not None and not maker.schema.traits & (
                 Trait.CONSTANT | Trait.VIEW | Trait.PART
             )
-            if made_here and uses[value] == 1 and value not in blocks.outputs:
-                kept = blocks.outputs.get(result)
+            if made_here and uses[value] == 1 and value not in build.outputs:
+                kept = build.outputs.get(result)
                 storage = Storage("transient", value.type.size_bytes, value.name or "state")
-                blocks.outputs[value] = kept or Entry(storage, value.type)
-                blocks.states.add(value)
+                build.outputs[value] = kept or Entry(storage, value.type)
+                build.states.add(value)
 
 
 def origin_of(value: Value) -> Value:
@@ -164,35 +164,35 @@ def origin_of(value: Value) -> Value:
     return value
 
 
-def emit_while(blocks: Blocks, node: Node) -> None:
+def emit_while(build: StepBuilder, node: Node) -> None:
     """The carried storages, then: condition, branch out, body, back."""
     count = len(node.results)
-    operands = [blocks.entries[v] for v in node.present_operands]
-    name = blocks.unique("loop")
+    operands = [build.entries[v] for v in node.present_operands]
+    name = build.unique("loop")
     go_on, body = node.regions
-    states = _states(blocks, node, name)
+    states = _states(build, node, name)
     inside = [*states, *operands[count:]]
     head, done = Label(name), Label(f"{name}_end")
-    blocks.steps.append(head)
-    blocks.entries.update(zip(go_on.inputs, inside, strict=True))
-    _emit_nodes(blocks, go_on)
-    blocks.steps.append(Branch(blocks.entries[go_on.outputs[0]], done))
-    blocks.entries.update(zip(body.inputs, inside, strict=True))
+    build.steps.append(head)
+    build.entries.update(zip(go_on.inputs, inside, strict=True))
+    _emit_nodes(build, go_on)
+    build.steps.append(Branch(build.entries[go_on.outputs[0]], done))
+    build.entries.update(zip(body.inputs, inside, strict=True))
     moved: list[tuple[Value, Entry]] = []
     for index, target in enumerate(states):
         if _depends_on(target.type, node.trip_sizes):
             moved.append((body.outputs[index], target))
-        elif _may_write_state(blocks, body, index):
-            _write_directly(blocks, origin_of(body.outputs[index]), target)
-    _reserve_blocks(blocks, [value for value, _ in moved])
-    _emit_nodes(blocks, body)
-    _carry(blocks, body, states, [target for _, target in moved])
-    _hand_over(blocks, node, body, moved)
-    blocks.steps += [Jump(head), done]
-    _leave(blocks, node, states)
+        elif _may_write_state(build, body, index):
+            _write_directly(build, origin_of(body.outputs[index]), target)
+    _reserve_blocks(build, [value for value, _ in moved])
+    _emit_nodes(build, body)
+    _carry(build, body, states, [target for _, target in moved])
+    _hand_over(build, node, body, moved)
+    build.steps += [Jump(head), done]
+    _leave(build, node, states)
 
 
-def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
+def _states(build: StepBuilder, node: Node, name: str) -> list[Entry]:
     """Where a loop carries its values, which hold the first ones when this returns."""
     carried, given = node.regions[1].inputs, node.present_operands
     states: list[Entry] = []
@@ -202,33 +202,33 @@ def _states(blocks: Blocks, node: Node, name: str) -> list[Entry]:
             states.append(_block(inner.type, result.name or f"{name}_state"))
             moved.append((value, states[-1]))
         else:
-            states.append(_state(blocks, value, result, name))
-    _hand_over(blocks, node, None, moved)
+            states.append(_state(build, value, result, name))
+    _hand_over(build, node, None, moved)
     return states
 
 
-def _leave(blocks: Blocks, node: Node, states: Sequence[Entry]) -> None:
+def _leave(build: StepBuilder, node: Node, states: Sequence[Entry]) -> None:
     """The results of a loop lie where it carried them; sizes that changed have names that change no more."""
     carried = zip(node.results, node.regions[1].inputs, strict=False)
     types = ((result.type, inner.type) for result, inner in carried)
     found = _values_of(types, node.bound_sizes)
     if found:
         rows = tuple(found), tuple(found.values())
-        blocks.steps.append(Rebind(*rows, location=node.location))
+        build.steps.append(Rebind(*rows, location=node.location))
     for result, state in zip(node.results, states, strict=True):
-        blocks.entries[result] = Entry(state.storage, result.type)
+        build.entries[result] = Entry(state.storage, result.type)
 
 
-def _state(blocks: Blocks, value: Value, result: Value, name: str) -> Entry:
+def _state(build: StepBuilder, value: Value, result: Value, name: str) -> Entry:
     """Where a loop carries a value: holds the first one when this returns."""
-    first, kept = blocks.entries[value], blocks.outputs.get(result)
-    if value in blocks.states:
+    first, kept = build.entries[value], build.outputs.get(result)
+    if value in build.states:
         return Entry(first.storage, result.type)
     target = kept or Entry(
         Storage("transient", result.type.size_bytes, result.name or f"{name}_state"),
         result.type,
     )
-    blocks.steps.append(Copy(first, target))
+    build.steps.append(Copy(first, target))
     return target
 
 
@@ -241,27 +241,27 @@ def _block(type_: TensorType, name: str) -> Entry:
     return Entry(Storage("block", type_.size_bytes, name), type_)
 
 
-def allocate(blocks: Blocks, target: Entry) -> None:
+def allocate(build: StepBuilder, target: Entry) -> None:
     """Give a block memory in time: before the steps in a row that come last, so that they stay in a row."""
-    place = len(blocks.steps)
-    while place and not isinstance(blocks.steps[place - 1], FlowStep):
+    place = len(build.steps)
+    while place and not isinstance(build.steps[place - 1], FlowStep):
         place -= 1
-    blocks.steps.insert(place, Allocate(target))
+    build.steps.insert(place, Allocate(target))
 
 
-def _reserve_blocks(blocks: Blocks, values: Sequence[Value]) -> None:
+def _reserve_blocks(build: StepBuilder, values: Sequence[Value]) -> None:
     """Let the makers of what a region yields write memory that can be handed over."""
     for value in values:
         origin = origin_of(value)
         node = origin.node
         fixed = Trait.CONSTANT | Trait.PART | Trait.BRANCH | Trait.LOOP
-        if node is None or node.schema.traits & fixed or origin in blocks.outputs:
+        if node is None or node.schema.traits & fixed or origin in build.outputs:
             continue
-        blocks.outputs[origin] = _block(origin.type, value.name or "next")
+        build.outputs[origin] = _block(origin.type, value.name or "next")
 
 
 def _hand_over(
-    blocks: Blocks,
+    build: StepBuilder,
     node: Node,
     region: Graph | None,
     moved: Sequence[tuple[Value, Entry]],
@@ -271,12 +271,12 @@ def _hand_over(
     taken: set[Storage] = set()
     moves: list[tuple[Entry, Entry]] = []
     for value, target in moved:
-        source = blocks.entries[value]
+        source = build.entries[value]
         is_own = source.storage.kind == "block" and origin_of(value).node in own
         if not is_own or source.storage in taken:
             aside = _block(value.type, target.storage.name)
-            allocate(blocks, aside)
-            blocks.steps.append(Copy(source, aside))
+            allocate(build, aside)
+            build.steps.append(Copy(source, aside))
             source = aside
         taken.add(source.storage)
         moves.append((source, target))
@@ -284,7 +284,7 @@ def _hand_over(
         types = ((target.type, value.type) for value, target in moved)
         values = _values_of(types, node.trip_sizes or node.bound_sizes)
         rows = tuple(values), tuple(values.values())
-        blocks.steps.append(Rebind(*rows, tuple(moves), node.location))
+        build.steps.append(Rebind(*rows, tuple(moves), node.location))
 
 
 def _values_of(
@@ -300,7 +300,7 @@ def _values_of(
     return found
 
 
-def _may_write_state(blocks: Blocks, body: Graph, index: int) -> bool:
+def _may_write_state(build: StepBuilder, body: Graph, index: int) -> bool:
     """Whether the body may write its next value over the one before.
 
     True when the last reader of the old value is before the maker of the new one, or is the maker, whose
@@ -328,12 +328,12 @@ def _may_write_state(blocks: Blocks, body: Graph, index: int) -> bool:
     if maker.regions and Trait.SEALED not in maker.schema.traits:
         return last < order[maker]
     return last < order[maker] or (
-        last == order[maker] and _overwrites(blocks, maker, shown, body.outputs[index])
+        last == order[maker] and _overwrites(build, maker, shown, body.outputs[index])
     )
 
 
-def _overwrites(blocks: Blocks, maker: Node, shown: set[Value], output: Value) -> bool:
-    signature = blocks.signature_of(maker)
+def _overwrites(build: StepBuilder, maker: Node, shown: set[Value], output: Value) -> bool:
+    signature = build.signature_of(maker)
     operands = list(maker.present_operands)
     places = [i for i, value in enumerate(operands) if value in shown]
     if signature is None or len(places) != 1:
@@ -346,7 +346,7 @@ def _overwrites(blocks: Blocks, maker: Node, shown: set[Value], output: Value) -
 
 
 def _carry(
-    blocks: Blocks, body: Graph, states: Sequence[Entry], moved: Sequence[Entry]
+    build: StepBuilder, body: Graph, states: Sequence[Entry], moved: Sequence[Entry]
 ) -> None:
     """Copy what the body made to where the next trip looks, but for states whose memory moves.
 
@@ -355,14 +355,14 @@ def _carry(
     carried = {entry.storage for entry in states}
     moves: list[tuple[Entry, Entry]] = []
     for value, target in zip(body.outputs, states, strict=True):
-        source = blocks.entries[value]
+        source = build.entries[value]
         if source.storage is target.storage or target in moved:
             continue
         if source.storage in carried:
             aside = Entry(
                 Storage("transient", value.type.size_bytes, "carried"), value.type
             )
-            blocks.steps.append(Copy(source, aside))
+            build.steps.append(Copy(source, aside))
             source = aside
         moves.append((source, target))
-    blocks.steps += [Copy(source, target) for source, target in moves]
+    build.steps += [Copy(source, target) for source, target in moves]

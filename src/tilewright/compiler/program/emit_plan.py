@@ -10,7 +10,6 @@ from tilewright.base.symbolic import Symbol
 from tilewright.compiler.program.ir import (
     Allocate,
     Branch,
-    Call,
     Copy,
     Dispatch,
     Entry,
@@ -19,6 +18,7 @@ from tilewright.compiler.program.ir import (
     HostCall,
     Jump,
     Label,
+    ModuleCall,
     PickRow,
     Program,
     ReadSizes,
@@ -114,7 +114,7 @@ def _step(
         case PickRow():
             arguments = numbers((step.place, step.table, step.row))
             return form.Step("row", "row", "", arguments, 1)
-        case Call():
+        case ModuleCall():
             return form.Step(
                 kind="call",
                 name=step.name,

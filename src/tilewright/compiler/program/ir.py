@@ -2,7 +2,7 @@
 
 Tensors are entries: dense row-major views (`Entry`) of storages (`Storage`, identity matters).
 Steps run in order; `Dispatch` runs a kernel over its grid, `HostCall` a reference implementation
-in Python, `Call` a packed function of a module, `Copy` moves bytes.  Control flow is `Label`, `Branch` and
+in Python, `ModuleCall` a packed function of a module, `Copy` moves bytes.  Control flow is `Label`, `Branch` and
 `Jump`; `ReadSizes` gives symbols values that the data of a call decides, `Rebind` those that follow from others.  Storages have a kind and, once `memory.assign` ran, a place.
 Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
 """
@@ -154,7 +154,7 @@ class HostCall:
 
 @final
 @record(eq=False)
-class Call:
+class ModuleCall:
     """Call the packed function `symbol` of a module that comes with the program."""
 
     name: str
@@ -235,10 +235,10 @@ class ExpectSizes:
 
 
 FlowStep = Label | Branch | Jump | ReadSizes | Allocate | Rebind
-Step = Dispatch | Copy | PickRow | HostCall | Call | ExpectSizes | FlowStep
+Step = Dispatch | Copy | PickRow | HostCall | ModuleCall | ExpectSizes | FlowStep
 
 
-def place_of(step: HostCall | Call | ReadSizes | Rebind | ExpectSizes) -> str:
+def place_of(step: HostCall | ModuleCall | ReadSizes | Rebind | ExpectSizes) -> str:
     """Where a step comes from, as artifacts keep it: without the model's file."""
     location = step.location
     return location.place if isinstance(location, Location) else str(location)
@@ -283,7 +283,7 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return (step.place, step.table)
         case HostCall():
             return tuple(e for e in step.operands if e is not None)
-        case Call():
+        case ModuleCall():
             return step.operands
         case Branch():
             return (step.condition,)
@@ -302,7 +302,7 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return (step.target,)
         case PickRow():
             return (step.row,)
-        case HostCall() | Call():
+        case HostCall() | ModuleCall():
             return step.results
         case Allocate():
             return (step.target,)

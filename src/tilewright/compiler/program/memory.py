@@ -17,7 +17,6 @@ from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
     Allocate,
     Branch,
-    Call,
     Copy,
     Dispatch,
     Entry,
@@ -25,6 +24,7 @@ from tilewright.compiler.program.ir import (
     HostCall,
     Jump,
     Label,
+    ModuleCall,
     PickRow,
     Program,
     ReadSizes,
@@ -175,7 +175,7 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
             return replace(
                 step, operands=operands, results=tuple(move(e) for e in step.results)
             )
-        case Call():
+        case ModuleCall():
             return replace(
                 step,
                 operands=tuple(move(e) for e in step.operands),

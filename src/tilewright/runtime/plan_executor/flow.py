@@ -60,7 +60,7 @@ class _Recorded:
 
 
 @final
-class Call:
+class FlowCall:
     """One call under way.
 
     Attributes:
@@ -209,9 +209,9 @@ class FlowRunner:
         inputs: Sequence[Array],
         outputs: Sequence[Array | None],
         times: list[tuple[Step, native.Timing]] | None = None,
-    ) -> Call:
+    ) -> FlowCall:
         """A call of which nothing ran yet; arguments and errors as of `run`."""
-        call = Call(env, outputs, times)
+        call = FlowCall(env, outputs, times)
         steps = StepRecorder(self.resources, env, Recorder())
         self._check(steps, FROM_INPUTS)
         call.storages.update(self._constants)
@@ -222,7 +222,7 @@ class FlowRunner:
         call.is_done = is_empty and all(o is not None for o in call.outputs)
         return call
 
-    def walk(self, call: Call) -> Iterator[int]:
+    def walk(self, call: FlowCall) -> Iterator[int]:
         """The first steps of runs, which whoever asks replays, and labels, in the order of the call."""
         steps, runs, place = self.plan.steps, self.layout.runs, 0
         while place < len(steps) and not call.is_done:
@@ -252,7 +252,7 @@ class FlowRunner:
 
     # --- runs
 
-    def replay(self, call: Call, run: Run) -> None:
+    def replay(self, call: FlowCall, run: Run) -> None:
         """Run the steps of a run."""
         ready = call.ready.get(run.start)
         if ready is None or ready[0] != call.version:
@@ -270,7 +270,7 @@ class FlowRunner:
             if step is not None and self.plan.steps[step].kind not in FLOW_KINDS
         ]
 
-    def _sized(self, call: Call, step: Step) -> Step:
+    def _sized(self, call: FlowCall, step: Step) -> Step:
         """The step with the numbers that its sizes are now, which nobody knows when the call is over."""
         entries = [self.plan.entries[entry] for entry in step.arguments]
         moved = step.bytes_moved
@@ -285,7 +285,7 @@ class FlowRunner:
         )
 
     @staticmethod
-    def _memory(call: Call, kind: str, index: int) -> Any:
+    def _memory(call: FlowCall, kind: str, index: int) -> Any:
         """What a slot is given; rows have no memory of their own."""
         if kind == "row":
             return None
@@ -377,7 +377,7 @@ class FlowRunner:
                     self._offsets.popitem(last=False)
             return found
 
-    def _place(self, call: Call, group: int) -> None:
+    def _place(self, call: FlowCall, group: int) -> None:
         """Give what is sized now its memory."""
         steps = StepRecorder(self.resources, call.env, Recorder())
         _, size = self._arranged(steps, group)
@@ -388,7 +388,7 @@ class FlowRunner:
         call.version += 1
 
     def _place_output(
-        self, call: Call, steps: StepRecorder, storage: int, place: int
+        self, call: FlowCall, steps: StepRecorder, storage: int, place: int
     ) -> None:
         name, entry = self.plan.outputs[place]
         type_ = steps.type_of(self.plan.entries[entry])
@@ -400,7 +400,7 @@ class FlowRunner:
 
     # --- decisions
 
-    def _bytes_of(self, call: Call, index: int, step: Step) -> memoryview:
+    def _bytes_of(self, call: FlowCall, index: int, step: Step) -> memoryview:
         """The bytes of what a step reads, as they are now."""
         found = call.views.get(index)
         if found is None or found[0] != call.version:
@@ -408,7 +408,7 @@ class FlowRunner:
             found = call.views[index] = (call.version, view)
         return found[1]
 
-    def bytes_of(self, call: Call, index: int) -> memoryview:
+    def bytes_of(self, call: FlowCall, index: int) -> memoryview:
         """The bytes of an entry, as they are now.  Raises: ArchiveError where it has no memory now."""
         entry = self.plan.entries[index]
         steps = StepRecorder(self.resources, call.env, Recorder())
@@ -428,7 +428,7 @@ class FlowRunner:
             raise ArchiveError("an entry is larger than its memory", location="plan")
         return flat[start : start + size]
 
-    def _pick_row(self, call: Call, step: Step) -> None:
+    def _pick_row(self, call: FlowCall, step: Step) -> None:
         """Stepwise a row is memory as any other: the part of its table where it lies."""
         (place,) = self.bytes_of(call, step.arguments[0]).cast("q").tolist()
         table = self.bytes_of(call, step.arguments[1])
@@ -439,7 +439,7 @@ class FlowRunner:
         call.storages[row.storage] = table[place * size : (place + 1) * size]
         call.version += 1
 
-    def _read_sizes(self, call: Call, index: int, step: Step) -> None:
+    def _read_sizes(self, call: FlowCall, index: int, step: Step) -> None:
         numbers = self._bytes_of(call, index, step).cast("q").tolist()
         if call.settled.get(index) == (call.sizes, numbers):
             return  # as in the trip before, and so is every other size
@@ -451,7 +451,7 @@ class FlowRunner:
         call.settled[index] = (call.sizes, numbers)
 
     @staticmethod
-    def _bind(call: Call, names: Sequence[str], numbers: Sequence[int]) -> bool:
+    def _bind(call: FlowCall, names: Sequence[str], numbers: Sequence[int]) -> bool:
         """Let sizes have these values; whether one has another than before."""
         is_new = any(call.env.get(n) != m for n, m in zip(names, numbers, strict=True))
         if is_new:
@@ -459,7 +459,7 @@ class FlowRunner:
             call.sizes += 1
         return is_new
 
-    def _rebind(self, call: Call, step: Step) -> None:
+    def _rebind(self, call: FlowCall, step: Step) -> None:
         """New sizes, and memory that changes hands; blocks that lose theirs have none until they are given some."""
         numbers = [self.number(call, dim) for dim in step.dims]
         self._check_bounds(step, numbers)
@@ -474,7 +474,7 @@ class FlowRunner:
         call.version += 1
         self._complete(call, names, storages[count:])
 
-    def _allocate(self, call: Call, step: Step) -> None:
+    def _allocate(self, call: FlowCall, step: Step) -> None:
         storage = self.plan.entries[step.arguments[0]].storage
         size = self.number(call, self.plan.storages[storage].size_bytes)
         if size < 0:
@@ -482,7 +482,7 @@ class FlowRunner:
         call.storages[storage] = self._heap.lease(size, native.MemoryUse.TRANSIENT)
         call.version += 1
 
-    def number(self, call: Call, size: Dim) -> int:
+    def number(self, call: FlowCall, size: Dim) -> int:
         """The value of a size now.  Raises: ArchiveError where it has none."""
         if isinstance(size, int):
             return size
@@ -501,7 +501,7 @@ class FlowRunner:
                 raise problem
 
     def _complete(
-        self, call: Call, names: Sequence[str], moved: Iterable[int] = ()
+        self, call: FlowCall, names: Sequence[str], moved: Iterable[int] = ()
     ) -> None:
         """Look at, and place, what depends on sizes that have just been bound, and on none that is bound later.
 
@@ -521,7 +521,7 @@ class FlowRunner:
         for storage in blocks & call.storages.keys():
             self._check_block(call, storage)
 
-    def _check_block(self, call: Call, storage: int) -> None:
+    def _check_block(self, call: FlowCall, storage: int) -> None:
         """A block, whose size may have been bound again, is no larger than its memory."""
         size = self.number(call, self.plan.storages[storage].size_bytes)
         if size > memoryview(call.storages[storage]).nbytes:

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.record import record
 from tilewright.formats.plan import Plan, Step
 from tilewright.formats.plan.flow_layout import Run
-from tilewright.runtime.plan_executor.flow import Call, FlowRunner
+from tilewright.runtime.plan_executor.flow import FlowCall, FlowRunner
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -46,7 +46,9 @@ class FlowStepper:
     ) -> None:
         self.plan: Plan = runner.plan
         self._runner: Final = runner
-        self._call: Call = self._runner.begin(dims, inputs, [None] * len(self.plan.outputs))
+        self._call: FlowCall = self._runner.begin(
+            dims, inputs, [None] * len(self.plan.outputs)
+        )
         self._places: Iterator[int] = self._runner.walk(self._call)
         self._scopes: list[_Scope] = _scopes_of(self.plan)
         self._trips: dict[int, int] = {}  # by the first step of a loop

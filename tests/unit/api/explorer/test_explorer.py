@@ -1,4 +1,4 @@
-"""A page for each choice, and what was tried beside it."""
+"""A page for each setting, and what was tried beside it."""
 
 from __future__ import annotations
 

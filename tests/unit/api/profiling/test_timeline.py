@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.api.profiling import Call, Sample, timeline
+from tilewright.api.profiling import ProfiledCall, Sample, timeline
 from tilewright.formats.plan import Step
 from tilewright.runtime.native import ThreadSpan, Timing
 
@@ -13,7 +13,7 @@ KERNEL = Step("dispatch", "k", "k", (), 0, flops=3000, bytes_moved=6000, nodes=(
 
 def events(*timings: Timing) -> list[dict[str, Any]]:
     samples = [Sample(KERNEL, timing) for timing in timings]
-    found = timeline("m", "local", None, [Call(samples, {})])["traceEvents"]
+    found = timeline("m", "local", None, [ProfiledCall(samples, {})])["traceEvents"]
     assert isinstance(found, list)
     return found
 

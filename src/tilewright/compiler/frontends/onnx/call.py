@@ -24,7 +24,7 @@ from tilewright.compiler.frontends.kit.problems import SkipNodeError, Unsupporte
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
 from tilewright.compiler.frontends.onnx.host import HostFunction, HostProgram
-from tilewright.compiler.frontends.onnx.tensors import Storage, to_array, to_text
+from tilewright.compiler.frontends.onnx.tensors import BytesOutside, to_array, to_text
 from tilewright.compiler.frontends.onnx.values import (
     Held,
     HostValue,
@@ -95,7 +95,7 @@ class Call:
     maker: NodeMaker
     host: HostProgram
     draws: Draws
-    storage: Storage
+    storage: BytesOutside
     inline: Inline
     checkpoint: Checkpoint
     output_count: int = field(default=1)

@@ -30,10 +30,10 @@ from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.key_value_caches import (
     Cache,
     Lengths,
-    Storage,
-    Window,
+    RowForm,
+    TokenWindow,
     full_cache,
-    storage_of,
+    row_form_of,
     window_cache,
     window_places,
 )
@@ -65,7 +65,7 @@ def _grouped_attention(call: Call) -> list[Tensor | None]:
     q, k = _normalized(call, q, k)
     q, k = _turned(call, q, k, lengths)
     window = _window(call, past[0])
-    kept = [_storage(call, i, old) for i, old in enumerate(past)]
+    kept = [_row_form(call, i, old) for i, old in enumerate(past)]
     caches = [
         _cache(e, kind, old, new, lengths, window)
         for kind, old, new in zip(kept, past, (k, v), strict=True)
@@ -192,7 +192,7 @@ def _places(call: Call, lengths: Lengths) -> Tensor:
 # --- what is kept
 
 
-def _window(call: Call, past: Tensor | None) -> Window | None:
+def _window(call: Call, past: Tensor | None) -> TokenWindow | None:
     seen = call.integer("local_window_size", -1)
     if not call.flag("sliding_window_cache"):
         return None
@@ -202,24 +202,24 @@ def _window(call: Call, past: Tensor | None) -> Window | None:
         )
     if isinstance(past.shape[2], int) and past.shape[2] < seen:
         raise ModelError(f"a window of {seen} tokens in a cache of {past.shape[2]} rows")
-    return Window(past.shape[2], seen)
+    return TokenWindow(past.shape[2], seen)
 
 
-def _storage(call: Call, place: int, past: Tensor | None) -> Storage:
+def _row_form(call: Call, place: int, past: Tensor | None) -> RowForm:
     kind = call.choice(f"{'kv'[place]}_quant_type", "NONE", _KINDS)
     bits = call.integer("kv_cache_bit_width", 0)
     if kind == "NONE" and past is None:
-        return Storage(call.tensor(0).dtype)
-    return storage_of(past, kind, bits, call.optional(12 + place))
+        return RowForm(call.tensor(0).dtype)
+    return row_form_of(past, kind, bits, call.optional(12 + place))
 
 
 def _cache(
     e: NodeMaker,
-    kind: Storage,
+    kind: RowForm,
     past: Tensor | None,
     new: Tensor,
     lengths: Lengths,
-    window: Window | None,
+    window: TokenWindow | None,
 ) -> Cache:
     stored = kind.store(e, new)
     if window is None or past is None:
@@ -230,7 +230,7 @@ def _cache(
 # --- what a row sees
 
 
-def _scores(call: Call, lengths: Lengths, window: Window | None) -> _Scores:
+def _scores(call: Call, lengths: Lengths, window: TokenWindow | None) -> _Scores:
     e, bias = call.maker, call.optional(10)
     places = e.iota((1, lengths.total), 1)
     if window is not None:

@@ -49,7 +49,7 @@ class Lengths:
 
 @final
 @record
-class Window:
+class TokenWindow:
     """A cache that holds the newest tokens.
 
     Attributes:
@@ -72,7 +72,7 @@ class Window:
 
 @final
 @record
-class Storage:
+class RowForm:
     """How rows are kept.
 
     Attributes:
@@ -120,7 +120,7 @@ class Storage:
         return e.cast(e.op("mul", e.cast(x, dtypes.f32), self.scale), dtype)
 
 
-def storage_of(past: Tensor | None, kind: str, bits: int, scale: Tensor | None) -> Storage:
+def row_form_of(past: Tensor | None, kind: str, bits: int, scale: Tensor | None) -> RowForm:
     """How a cache is kept, as the operands and attributes of a node say.
 
     Raises: ModelError where they do not fit, UnsupportedError for another form.
@@ -128,13 +128,13 @@ def storage_of(past: Tensor | None, kind: str, bits: int, scale: Tensor | None) 
     if kind == "NONE" or past is None or scale is None:
         if kind != "NONE":
             raise ModelError(f"a cache quantized '{kind}' needs a past and a scale")
-        return Storage(dtypes.f32 if past is None else past.dtype)
+        return RowForm(dtypes.f32 if past is None else past.dtype)
     if past.dtype is dtypes.f8e4m3fn:
-        return Storage(past.dtype, 8, scale)
+        return RowForm(past.dtype, 8, scale)
     wanted = {8: dtypes.i8, 4: dtypes.u8}.get(bits or 8)
     if past.dtype is not wanted:
         raise UnsupportedError(f"a cache of {bits} bits in {past.dtype}")
-    return Storage(past.dtype, bits or 8, scale)
+    return RowForm(past.dtype, bits or 8, scale)
 
 
 @final
@@ -190,7 +190,7 @@ def _rows_at(e: NodeMaker, x: Tensor, places: Tensor) -> Tensor:
 
 
 def window_cache(
-    e: NodeMaker, past: Tensor, new: Tensor, lengths: Lengths, window: Window
+    e: NodeMaker, past: Tensor, new: Tensor, lengths: Lengths, window: TokenWindow
 ) -> Cache:
     """What the window had and the new rows; of both, the newest are kept."""
     both = e.concat([past, new], 2)
@@ -206,7 +206,7 @@ def window_cache(
     return Cache(_rows_at(e, both, source), both)
 
 
-def window_places(e: NodeMaker, lengths: Lengths, window: Window) -> Tensor:
+def window_places(e: NodeMaker, lengths: Lengths, window: TokenWindow) -> Tensor:
     """`[batch, capacity + rows]` where in its sequence each row of `window_cache` stands."""
     held = window.resident(e, lengths.before)
     row = e.iota((1, window.capacity), 1)

@@ -20,7 +20,7 @@ from tilewright.base.input_file import why_no_file
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.onnx.attributes import text_of
-from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
+from tilewright.compiler.frontends.onnx.tensors import BytesOutside, map_file
 from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, detach
 
 Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
@@ -64,7 +64,7 @@ class OpenModel:
     """A parsed model, the place of its weights, what to call it in messages, and its file."""
 
     proto: ModelProto
-    storage: Storage
+    storage: BytesOutside
     file: str
     path: Path | None = None
 
@@ -75,7 +75,7 @@ def open_model(source: Source) -> OpenModel:
     Raises: ModelError when there is no such file or it is not an ONNX model.
     """
     if isinstance(source, ModelProto):
-        return _checked(OpenModel(source, Storage(), "<proto>"))
+        return _checked(OpenModel(source, BytesOutside(), "<proto>"))
     if isinstance(source, bytes | bytearray | memoryview):
         return _parse(memoryview(source).cast("B"), None, "<bytes>")
     if not isinstance(source, str | PathLike):
@@ -111,7 +111,7 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
             location=file,
             hint=_remedy(file),
         ) from error
-    storage = Storage(folder, data if detached.count else None, token)
+    storage = BytesOutside(folder, data if detached.count else None, token)
     return _checked(OpenModel(proto, storage, file))
 
 

@@ -106,7 +106,7 @@ def dtype_of(code: int) -> DType:
 
 @final
 @dataclass(slots=True)
-class Storage:
+class BytesOutside:
     """Where tensor bytes outside the proto live.
 
     `data` and `token` belong to tensors that `wire.detach` took out of the model; `folder` is
@@ -211,7 +211,7 @@ def shape_of(dims: object, limit_bytes: int = MAX_BYTES) -> tuple[int, ...]:
     return shape
 
 
-def to_array(tensor: TensorProto, storage: Storage) -> Array:
+def to_array(tensor: TensorProto, storage: BytesOutside) -> Array:
     """The elements of `tensor`, a view of its bytes when those are stored as they are.
 
     Raises: ModelError for data that does not fit the shape; UnsupportedError for its type.
@@ -292,7 +292,7 @@ def to_text(tensor: TensorProto) -> Array:
     return found.reshape(shape)
 
 
-def sparse_to_array(sparse: SparseTensorProto, storage: Storage) -> Array:
+def sparse_to_array(sparse: SparseTensorProto, storage: BytesOutside) -> Array:
     """A sparse tensor written out in full.
 
     Raises: ModelError for indices outside the shape or of a wrong form.

@@ -41,13 +41,13 @@ from tilewright.compiler.program.emit_bytecode.module import (
 )
 from tilewright.compiler.program.ir import (
     Allocate,
-    Call,
     Copy,
     Dispatch,
     Entry,
     ExpectSizes,
     FlowStep,
     HostCall,
+    ModuleCall,
     PickRow,
     Program,
     ReadSizes,
@@ -301,7 +301,7 @@ class _Main:
         return kept
 
     def _step(self, step: Step) -> None:
-        if isinstance(step, HostCall | Call):
+        if isinstance(step, HostCall | ModuleCall):
             self._submit()
             self._call_out(step)
             return
@@ -434,7 +434,7 @@ class _Main:
         if self.program.has_flow:
             self._look_at_checks()
 
-    def _call_out(self, step: HostCall | Call) -> None:
+    def _call_out(self, step: HostCall | ModuleCall) -> None:
         """Pass everything about the call as text; shapes that vary follow as numbers."""
         present = operands_of(step)
         names = [dim.name for dim in self.program.dims]

@@ -23,7 +23,7 @@ from tilewright.runtime.hal.deferred_command_buffer import (
 )
 from tilewright.runtime.hal.device import DispatchTime, ProfilingFamily
 
-Report = Callable[[DispatchTime], None]
+TimeSink = Callable[[DispatchTime], None]
 
 
 @final
@@ -44,12 +44,12 @@ class ProfiledExecution:
         commands: Sequence[Command],
         stream: CudaStream,
         events: EventPool,
-        report: Report,
+        report: TimeSink,
     ) -> None:
         self._commands: Sequence[Command] = commands
         self._stream: CudaStream = stream
         self._events: EventPool = events
-        self._report: Report = report
+        self._report: TimeSink = report
         self._times: list[tuple[Command, CudaEvent, CudaEvent]] = []
 
     def issue(self) -> None:
@@ -105,14 +105,14 @@ class TimedOperation:
         retire: Callable[[], object],
         stream: CudaStream,
         events: EventPool,
-        report: Report,
+        report: TimeSink,
     ) -> None:
         self._name: str = name
         self._issue: Callable[[], object] = issue
         self._retire: Callable[[], object] = retire
         self._stream: CudaStream = stream
         self._events: EventPool = events
-        self._report: Report = report
+        self._report: TimeSink = report
         self._start: CudaEvent | None = None
         self._end: CudaEvent | None = None
 

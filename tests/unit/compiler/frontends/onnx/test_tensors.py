@@ -9,13 +9,13 @@ from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import (
-    Storage,
+    BytesOutside,
     map_file,
     sparse_to_array,
     to_array,
 )
 
-HERE = Storage()
+HERE = BytesOutside()
 
 
 def external(path: str, shape: list[int], **entries: str) -> TensorProto:
@@ -70,7 +70,7 @@ def test_data_that_does_not_fit_the_shape_is_refused(dims: list[int], size: int)
 def test_external_data_is_a_view_of_the_mapped_file(tmp_path: Path) -> None:
     values = np.arange(10, dtype=np.float32)
     (tmp_path / "w.bin").write_bytes(b"pad!" + values.tobytes())
-    storage = Storage(tmp_path)
+    storage = BytesOutside(tmp_path)
     tensor = external("w.bin", [2, 5], offset="4", length="40")
     result = to_array(tensor, storage)
     np.testing.assert_array_equal(result, values.reshape(2, 5))
@@ -93,7 +93,7 @@ def test_external_data_stays_inside_the_models_folder(tmp_path: Path, path: str)
     (folder / "circle.bin").symlink_to("circle.bin")
     os.mkfifo(folder / "pipe")
     with pytest.raises(ModelError, match="external data") as caught:
-        to_array(external(path, [10]), Storage(folder))
+        to_array(external(path, [10]), BytesOutside(folder))
     assert len(caught.value.message) < 300
 
 
@@ -106,7 +106,7 @@ def test_external_ranges_outside_the_file_are_refused(
 ) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(40))
     with pytest.raises(ModelError):
-        to_array(external("w.bin", [10], **entries), Storage(tmp_path))
+        to_array(external("w.bin", [10], **entries), BytesOutside(tmp_path))
 
 
 def test_external_data_of_a_model_without_a_folder_asks_for_the_path() -> None:

@@ -6,23 +6,23 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tilewright.api.explorer.choices import Choice, Choices
+from tilewright.api.explorer.settings import Settings, SettingsForm
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 
-FIRST = Choice(threads=2, dims=(("batch", 3), ("a b&<", 1)))
-CHOICES = Choices(FIRST, is_fixed=False)
+FIRST = Settings(threads=2, dims=(("batch", 3), ("a b&<", 1)))
+FORM = SettingsForm(FIRST, is_fixed=False)
 
 
 def test_nothing_asked_for_is_the_first_choice() -> None:
-    assert CHOICES.read("") == FIRST
+    assert FORM.read("") == FIRST
 
 
 def test_a_choice_comes_back_from_its_query() -> None:
-    chosen = Choice(
+    chosen = Settings(
         opt_level=0, precision="bf16", threads=1, dims=(("batch", 0), ("a b&<", 7))
     )
-    assert CHOICES.read(CHOICES.query(chosen)) == chosen
+    assert FORM.read(FORM.query(chosen)) == chosen
     assert str(chosen) == "O0, host, bf16, 1 thread, batch = 0, a b&< = 7"
 
 
@@ -45,17 +45,17 @@ def test_a_choice_comes_back_from_its_query() -> None:
 )
 def test_anything_else_is_refused(query: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as raised:
-        CHOICES.read(urlencode(query))
+        FORM.read(urlencode(query))
     assert message in str(raised.value)
 
 
 def test_an_address_has_only_so_many_fields() -> None:
     with pytest.raises(UserError, match="more than 64 fields"):
-        CHOICES.read("&".join(["opt_level=1"] * 65))
+        FORM.read("&".join(["opt_level=1"] * 65))
 
 
 def test_of_an_artifact_only_sizes_can_be_chosen() -> None:
-    fixed = Choices(FIRST, is_fixed=True)
+    fixed = SettingsForm(FIRST, is_fixed=True)
     assert fixed.read("dim.batch=5").dims[0] == ("batch", 5)
     with pytest.raises(UserError, match="nothing is called 'opt_level' here"):
         fixed.read("opt_level=1")
@@ -63,14 +63,14 @@ def test_of_an_artifact_only_sizes_can_be_chosen() -> None:
 
 
 def test_only_levels_that_run_here_are_offered() -> None:
-    host, *levels = CHOICES.values["target"]
+    host, *levels = FORM.values["target"]
     assert host == "host"
     for level in levels:
         assert Target.level(level).features <= Target.host().features
 
 
 def test_the_form_shows_what_is_chosen_and_escapes_names() -> None:
-    form = CHOICES.form(Choice(opt_level=1, threads=2, dims=FIRST.dims))
+    form = FORM.form(Settings(opt_level=1, threads=2, dims=FIRST.dims))
     assert '<option value="1" selected="selected">1</option>' in form
     assert 'name="dim.a b&amp;&lt;"' in form
     assert '<input type="number" min="0"' in form

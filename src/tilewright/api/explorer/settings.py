@@ -1,6 +1,6 @@
 """What can be asked of a page: how a model is compiled, and the sizes that it is called with.
 
-A choice is the query of an address and the fields of a form.  Not here: what becomes of it.  Called by
+Settings are the query of an address and the fields of a form.  Not here: what becomes of it.  Called by
 `explorer`.
 """
 
@@ -31,7 +31,7 @@ _TITLES: Final = {
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Settings:
     """How a model is compiled, and the sizes of its dynamic dimensions, by name."""
 
     opt_level: int = 2
@@ -57,7 +57,7 @@ class Choice:
 
 
 @final
-class Choices:
+class SettingsForm:
     """All that can be asked for on this machine.
 
     Args:
@@ -65,8 +65,8 @@ class Choices:
         is_fixed: the model was compiled before, so that only sizes can be chosen.
     """
 
-    def __init__(self, first: Choice, *, is_fixed: bool) -> None:
-        self.first: Final[Choice] = first
+    def __init__(self, first: Settings, *, is_fixed: bool) -> None:
+        self.first: Final[Settings] = first
         self._dims: Final[Mapping[str, int]] = dict(first.dims)
         self.values: Final[Mapping[str, Sequence[str]]] = {
             "opt_level": ("0", "1", "2"),
@@ -78,7 +78,7 @@ class Choices:
         }
         self._is_fixed: Final[bool] = is_fixed
 
-    def read(self, query: str) -> Choice:
+    def read(self, query: str) -> Settings:
         """What a query asks for; what it leaves out is as at first.
 
         Raises: UserError naming the field and what it may be.
@@ -101,7 +101,7 @@ class Choices:
                     hint=did_you_mean(name, known)
                     or f"there are {', '.join(known) or 'no fields'}",
                 )
-        return Choice(
+        return Settings(
             opt_level=int(given["opt_level"]),
             target=given["target"],
             precision=given["precision"],
@@ -109,23 +109,23 @@ class Choices:
             dims=tuple(dims.items()),
         )
 
-    def query(self, choice: Choice) -> str:
-        """A choice as the query of an address, which `read` reads."""
+    def query(self, settings: Settings) -> str:
+        """Settings as the query of an address, which `read` reads."""
         fields: list[tuple[str, str | int]] = []
         if not self._is_fixed:
-            fields += zip(_TITLES, choice.compiled, strict=True)
-        return urlencode([*fields, *((_DIM + name, size) for name, size in choice.dims)])
+            fields += zip(_TITLES, settings.compiled, strict=True)
+        return urlencode([*fields, *((_DIM + name, size) for name, size in settings.dims)])
 
-    def words(self, choice: Choice) -> str:
-        """A choice in words; of a model that was compiled before nobody says how here."""
-        return (choice.sizes or "as it is") if self._is_fixed else str(choice)
+    def words(self, settings: Settings) -> str:
+        """Settings in words; of a model that was compiled before nobody says how here."""
+        return (settings.sizes or "as it is") if self._is_fixed else str(settings)
 
     def _known(self, name: str, value: str) -> str:
         if value not in self.values[name]:
             raise UserError(f"{name} is '{value}', expected {' '.join(self.values[name])}")
         return value
 
-    def form(self, chosen: Choice) -> Markup:
+    def form(self, chosen: Settings) -> Markup:
         """The fields, with what is chosen, and a button."""
         fields: list[Markup] = []
         if not self._is_fixed:
