@@ -343,3 +343,35 @@ def test_nothing_has_no_places_and_no_distinct_elements(
     function: Function, shape: tuple[int, ...]
 ) -> None:
     assert_as_torch(function, torch.rand(shape))
+
+
+# --- scalars
+
+OF_SCALARS: dict[str, Function] = {
+    "argmax": lambda x: torch.stack([x.argmax(-1), x.argmin(0, keepdim=True)]),
+    "arguments": lambda x: torch.stack([x.argsort(0), x.cummax(-1)[1], x.cummin(0)[1]]),
+    "extremes": lambda x: torch.stack([*x.aminmax(dim=0), x.amax(-1), x.min(0)[0]]),
+    "flags": lambda x: torch.stack([x.any(0), x.all(-1, keepdim=True), x.isnan().any(-1)]),
+    "moments": lambda x: torch.stack([*torch.var_mean(x, 0), x.std(-1, correction=0)]),
+    "norms": lambda x: torch.stack([x.norm(3, 0), torch.linalg.vector_norm(x, 1, -1)]),
+    "order": lambda x: torch.stack([x.kthvalue(1, 0)[0], x.mode(-1)[0], x.median(0)[0]]),
+    "parts": lambda x: torch.stack([x.quantile(0.3, 0), x.nanquantile(0.3, -1)]),
+    "running": lambda x: torch.stack([x.cumsum(-1), x.cumprod(0), x.logcumsumexp(-1)]),
+    "shares": lambda x: torch.stack([x.softmax(-1), x.log_softmax(0), x.logsumexp(-1)]),
+    "sorted": lambda x: torch.stack([x.sort(0)[0], x.msort(), x.topk(1, -1)[0]]),
+    "sums": lambda x: torch.stack([x.sum(-1), x.mean(0), x.prod(-1), x.nansum(0)]),
+}
+
+
+@pytest.mark.parametrize("name", OF_SCALARS)
+def test_a_scalar_has_the_axes_0_and_minus_1(name: str) -> None:
+    assert_as_torch(OF_SCALARS[name], torch.tensor(-1.25))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("label", [0, -1])
+def test_a_scalar_has_one_label(label: int, reduction: str) -> None:
+    def loss(x: Any, labels: Any) -> Any:
+        return F.multilabel_margin_loss(x, labels, reduction=reduction)
+
+    assert_as_torch(loss, torch.tensor(1.5), torch.tensor(label))

@@ -1,4 +1,4 @@
-"""Counts taken apart: running sums of powers, the most frequent elements, histograms, segments.
+"""Counts taken apart: running sums of powers, the most frequent elements, histograms, segments, rows of unlike lengths.
 
 Written in operators that have rows; they run under torch's tracing.  Called by `decompositions`.
 
@@ -224,6 +224,43 @@ def _with_nan(wide: Held, inside: Held, found: Held, along: int) -> Held:
     return torch.where(lost, math.nan, found)
 
 
+# --- rows of unlike lengths ---------------------------------------------------------------------
+
+
+def _padded_rows(
+    values: Held,
+    offsets: Sequence[Held],
+    max_lengths: Sequence[int],
+    padding_value: float = 0.0,
+) -> Held:
+    """Rows that lie one behind the other, each as long as the longest may be; what is longer is cut off."""
+    torch = _torch()
+    (begins,), (length,) = offsets, max_lengths
+    counts = (begins[1:] - begins[:-1]).unsqueeze(1)
+    steps = torch.arange(length, device=values.device)
+    places = begins[:-1].unsqueeze(1) + steps
+    border = values.new_full((1, *values.shape[1:]), padding_value)
+    known = torch.cat([values, border])
+    return known[torch.where(steps < counts, places, values.shape[0])]
+
+
+def _rows_of_padded(
+    dense: Held,
+    offsets: Sequence[Held],
+    total_L: int | None = None,  # noqa: N803 - the schema's name
+) -> Held:
+    """The elements of rows of a batch, one behind the other; how many there are is data where nobody says it."""
+    torch = _torch()
+    (begins,) = offsets
+    count = begins[-1].item() if total_L is None else total_L
+    places = torch.arange(count, device=dense.device)
+    row = torch.searchsorted(begins, places, right=True) - 1
+    # What nobody gave is whatever lies at the end of a row.
+    row = row.clamp(0, dense.shape[0] - 1)
+    step = places - begins[row]
+    return dense[row, step.clamp(0, dense.shape[1] - 1)]
+
+
 OWN: Final[dict[str, Callable[..., Any]]] = {
     "_histogramdd_bin_edges": _grid_edges,
     "_histogramdd_from_bin_cts": _grid_counts,
@@ -231,6 +268,8 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
     "histc": _histogram_counts,
     "histogram.bin_ct": _histogram,
     "histogram.bins_tensor": _histogram_of_edges,
+    "_jagged_to_padded_dense_forward": _padded_rows,
+    "_padded_dense_to_jagged_forward": _rows_of_padded,
     "logcumsumexp": _running_logsumexp,
     "mode": _mode,
     "segment_reduce": _segment_reduce,

@@ -375,6 +375,7 @@ def ones_of_classes(classes: Held, num_classes: int = -1) -> Held:
 def margins_of_labels(x: Held, target: Held, reduction: int) -> tuple[Held, Held]:
     """Labels of a row end at the first negative one; what torch's own decomposition makes of those behind it is wrong."""
     torch = _torch()
+    shape, (x, target) = target.shape, torch.atleast_1d(x, target)
     places = torch.arange(x.shape[-1], device=x.device)
     counts = (target < 0).to(torch.int64).cumsum(-1) == 0
     label = torch.where(counts, target, 0)
@@ -383,7 +384,7 @@ def margins_of_labels(x: Held, target: Held, reduction: int) -> tuple[Held, Held
     held = counts.unsqueeze(-1) & ~hit.unsqueeze(-2)
     loss = torch.where(held, gap.clamp(min=0), 0).sum((-1, -2)) / x.shape[-1]
     total = {0: loss, 1: loss.mean(), 2: loss.sum()}[reduction]
-    return total, hit.to(x.dtype)
+    return total, hit.to(x.dtype).reshape(shape)
 
 
 def _linear_loss(

@@ -129,10 +129,10 @@ def _arg(op: str) -> Build:
     def build(call: Call) -> Tensor:
         e, x = call.maker, call.tensor()
         keep = call.flag("keepdim")
+        axis = axis_of(call, x.rank) if call.has("dim") else None
         if not x.rank:
             return e.scalar(0, dtypes.i64)
-        if call.has("dim"):
-            axis = axis_of(call, x.rank)
+        if axis is not None:
             _refuse_empty(e, x, (axis,))
             return _place(call, op, axis)
         _refuse_empty(e, x, range(x.rank))
