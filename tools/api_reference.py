@@ -193,7 +193,10 @@ def _entry(name: str, value: object) -> str:
     shown = _is_made_by_users(value)
     parts = [f"### {name}"]
     parts.append(_code(f"class {name}", signature_of(value) if shown else None))
-    bases = [b.__name__ for b in value.__bases__ if b.__module__.startswith("tilewright.")]
+    documented = {
+        name.rpartition(".")[2] for names in (*GROUPS.values(), RETURNED) for name in names
+    }
+    bases = [b.__name__ for b in value.__bases__ if b.__name__ in documented]
     if bases:
         parts.append(f"A kind of {', '.join(f'[`{b}`](#{b.lower()})' for b in bases)}.")
     parts.append(_text(value))

@@ -16,6 +16,7 @@ from tilewright.api.kernel_view import KernelView
 from tilewright.api.load import load, run_reference
 from tilewright.api.profiling import CALLS
 from tilewright.base import knobs
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
@@ -342,7 +343,7 @@ def sources_of(model: Model | Session) -> Callable[[], Mapping[str, str]]:
 
 
 @final
-class Model:
+class Model(BoundToProcess):
     """A compiled model: call it, look into it, save it.
 
     Thread-safety: calls from several threads are independent.

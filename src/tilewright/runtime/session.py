@@ -28,6 +28,7 @@ from typing import (
 
 import numpy as np
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.budget import Limits, budget_of
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -134,7 +135,7 @@ def trusted(keys: Sequence[Key] | None) -> TrustedKeys | None:
 
 
 @final
-class Session:
+class Session(BoundToProcess):
     """A loaded model: call it with arrays.  Made by `tilewright.load`.
 
     Args:
@@ -145,7 +146,7 @@ class Session:
 
     Raises: TargetError if the artifact has no code for this CPU; UserError if the engine or the device
     does not fit the artifact.
-    Ownership: keeps the artifact and its mapped file.
+    Ownership: keeps the artifact and its mapped file; refuses `copy` and `pickle`.
     Thread-safety: calls from several threads are independent.
     """
 
@@ -194,14 +195,8 @@ class Session:
         variant = self.variant
         code = "no code of its own" if variant is None else f"code for '{variant.target}'"
         threads = plural(self.threads, "thread")
-        _LOG.info(
-            "%s: engine '%s', %s, %s, device %s",
-            self.location,
-            self.engine,
-            code,
-            threads,
-            device,
-        )
+        where = f"{self.location}: engine '{self.engine}'"
+        _LOG.info("%s, %s, %s, device %s", where, code, threads, device)
 
     @property
     def threads(self) -> int:

@@ -1,4 +1,4 @@
-"""Marks of tensors of other libraries are taken off where their memory is shared."""
+"""Marks of tensors of other libraries are taken off where their memory is shared; masks are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.base.foreign_tensors import without_marks
+from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import refuse_mask, without_marks
 
 
 class Marked:
@@ -31,6 +32,18 @@ def test_values_without_marks_stay_themselves() -> None:
     assert without_marks(x) is x
     assert isinstance(without_marks(Marked(negated=False)), Marked)
     assert without_marks(Marked(negated=True)) == "resolved"
+
+
+@pytest.mark.parametrize("value", [np.ma.masked, np.ma.array([1.0, 2.0], mask=[0, 1])])
+def test_elements_below_a_mask_are_refused(value: object) -> None:
+    with pytest.raises(InputError, match=r"elements below its mask.*\n.*\.filled\(value\)"):
+        refuse_mask(value)
+
+
+@pytest.mark.parametrize("value", [np.ma.array([1.0, 2.0]), np.zeros(2), [1.0], None])
+def test_what_has_nothing_below_a_mask_is_taken(value: object) -> None:
+    refuse_mask(value)  # raises nothing
+    assert not np.ma.is_masked(value)
 
 
 @pytest.mark.needs_torch

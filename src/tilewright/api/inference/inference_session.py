@@ -27,6 +27,7 @@ from tilewright.api.inference.ort_value import OrtValue, checked_value
 from tilewright.api.inference.providers import CPU, Provider, check_providers
 from tilewright.api.load import run_reference
 from tilewright.api.profiling import ProfiledCall, sample, timeline
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -54,7 +55,7 @@ _LEVELS: Final = {
 
 
 @final
-class InferenceSession:
+class InferenceSession(BoundToProcess):
     """Runs a model, with onnxruntime's methods.
 
     Args:

@@ -30,6 +30,7 @@ from tilewright.api.language.token_scores import TokenScore, token_score
 from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.api.language.tool_calls import BEGIN
 from tilewright.api.language.vocabulary import TokenType
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.options import choice_option, count_option, path_option
 from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
@@ -123,7 +124,7 @@ class Text:
 
 
 @final
-class LanguageModel:
+class LanguageModel(BoundToProcess):
     """A model in a GGUF file, compiled for this machine.
 
     Thread-safety: texts may be made side by side, from several threads, but the cache is one: it is cheap to

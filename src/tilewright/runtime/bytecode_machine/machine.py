@@ -18,6 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.dense_arrays import in_order
 from tilewright.base.errors import DeviceError, InputError, UserError
+from tilewright.base.foreign_tensors import refuse_mask
 from tilewright.base.symbolic import symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import is_artifact, read_needs
@@ -451,11 +452,19 @@ class VmFunction:
     def _to_view(self, array: Array) -> BufferView:
         return self._machine.to_view(array, copies=self._copies_inputs)
 
+    def _array(self, index: int, value: object) -> Array:
+        try:
+            refuse_mask(value)
+        except InputError as error:
+            location = f"{self.name}: input '{self.input_names[index]}'"
+            raise InputError(error.message, location=location, hint=error.hint) from error
+        return np.asarray(value)
+
     def _argument(self, index: int, bank: str, value: object) -> object:
         if bank == "ref":
             if value is None or isinstance(value, BufferView):
                 return value
-            return self._to_view(np.asarray(value))
+            return self._to_view(self._array(index, value))
         try:
             return _NUMBERS[bank](value)
         except (TypeError, ValueError, OverflowError) as error:

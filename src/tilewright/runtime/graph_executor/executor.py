@@ -214,7 +214,9 @@ class GraphExecutor:
         try:
             return as_array(value)
         except InputError as error:
-            raise InputError(error.message, location=f"'{spec.name}'") from error
+            raise InputError(
+                error.message, location=f"'{spec.name}'", hint=error.hint
+            ) from error
 
 
 def _key(value: object) -> Key:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.options import wrong
 from tilewright.runtime.graph_executor.executor import (
     GraphExecutor,
@@ -21,7 +22,7 @@ from tilewright.runtime.packed.module import Module
 from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
 
 
-class GraphModule:
+class GraphModule(BoundToProcess):
     """A graph executor: set inputs, run, get outputs.
 
     Args:

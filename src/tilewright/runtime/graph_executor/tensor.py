@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from tilewright.base.foreign_tensors import refuse_mask
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -21,7 +22,8 @@ class Tensor(np.ndarray):
         return np.array(self, copy=True, subok=False)
 
     def copyfrom(self, source: object) -> Tensor:
-        """Copy an array of the same shape into it."""
+        """Copy an array of the same shape into it.  Raises: InputError for elements below a mask."""
+        refuse_mask(source)
         np.copyto(self, np.asarray(source), casting="same_kind")
         return self
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import refuse_mask
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.tensor_call import bind_tensors
 
@@ -36,8 +37,10 @@ class _Memory:
 def tensor_of(array: Array) -> tvm_ffi.Tensor:
     """The array's memory as a tensor, which keeps it.
 
-    Raises: UserError for a type that tensors do not have; BufferError for an array that is read-only.
+    Raises: UserError for a type that tensors do not have; InputError for elements below a mask; BufferError for
+    an array that is read-only.
     """
+    refuse_mask(array)
     try:
         return tvm_ffi.from_dlpack(array)
     except (BufferError, TypeError, RuntimeError):

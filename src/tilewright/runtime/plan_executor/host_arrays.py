@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import without_marks
+from tilewright.base.foreign_tensors import refuse_mask, without_marks
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.plan_executor.tensors import Array
 
@@ -22,9 +22,10 @@ from tilewright.runtime.plan_executor.tensors import Array
 def as_array(value: object) -> Array:
     """A numpy view of `value` without a copy where its memory is on the host.
 
-    Raises: InputError for what is neither an array nor convertible to one.
+    Raises: InputError for what is neither an array nor convertible to one, and for elements below a mask.
     """
     if isinstance(value, np.ndarray):
+        refuse_mask(value)
         return cast("Array", value)
     if hasattr(value, "__dlpack__"):
         try:
@@ -78,7 +79,9 @@ def _named_array(names: Sequence[str], index: int, value: object) -> Array:
         return as_array(value)
     except InputError as error:
         name = f"'{names[index]}'" if index < len(names) else str(index)
-        raise InputError(error.message, location=f"input {name}") from error
+        raise InputError(
+            error.message, location=f"input {name}", hint=error.hint
+        ) from error
 
 
 # Types that torch has and numpy's DLPack lacks: the integers they travel as, by torch's method.

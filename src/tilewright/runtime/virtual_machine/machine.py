@@ -14,6 +14,7 @@ from typing import Any, Final, cast, final
 
 import numpy as np
 
+from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import without_marks
 from tilewright.base.options import wrong
@@ -43,7 +44,7 @@ _CPU: Final = 1
 
 
 @final
-class VirtualMachine:
+class VirtualMachine(BoundToProcess):
     """Functions of a module on devices.
 
     Args:

@@ -322,6 +322,13 @@ def test_the_executor_names_an_input_of_a_type_that_tensors_do_not_have() -> Non
             executor(mlp_input().astype(">f4"))
 
 
+def test_a_function_names_an_input_with_elements_below_a_mask() -> None:
+    function = machine().function("mlp")
+    with pytest.raises(InputError, match="input 'input0': got MaskedArray with elements"):
+        function(np.ma.masked_greater(mlp_input(), 0))
+    assert function(np.ma.masked_array(mlp_input()))[0][0].tolist() == RECENT
+
+
 def test_the_executor_profiles_kernels_by_name() -> None:
     executor = BytecodeExecutor(machine())
     assert executor.input_names == ("input0",)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import tilewright as tw
 from fakes import small_models
 from fakes.borrowed_tensors import call_with_borrowed
+from tilewright.base.errors import InputError
 from tilewright.runtime import load_module
 from tilewright.runtime.packed.functions import packed_function
 from tilewright.runtime.packed.tensors import array_of, tensor_of
@@ -46,6 +47,13 @@ def test_an_array_that_is_read_only_is_refused() -> None:
     array.flags.writeable = False
     with pytest.raises((BufferError, TypeError, RuntimeError)):
         tensor_of(array)
+
+
+def test_elements_below_a_mask_are_no_tensor() -> None:
+    array = np.ma.masked_equal(np.arange(4, dtype=np.float32), 2)
+    with pytest.raises(InputError, match="elements below its mask"):
+        tensor_of(array)
+    assert array_of(tensor_of(array.filled(7))).tolist() == [0, 1, 7, 3]
 
 
 def test_modules_take_and_give_tensors_that_numpy_cannot_exchange(tmp_path: Path) -> None:
