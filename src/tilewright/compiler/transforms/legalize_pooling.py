@@ -79,8 +79,8 @@ class _Side:
         """
         assert isinstance(self.size, int)
         assert isinstance(self.count, int)
-        met = [t for t in range(self.kernel) if self._meets(t)]
-        if not met:
+        met = self._met()
+        if met is None:
             return None
         # Windows do not begin inside the input: padding is never negative.
         low = min(met[0], self.begin // self.dilation)
@@ -89,6 +89,17 @@ class _Side:
         end = max(0, last + 1 - self.size - begin)
         side = replace(self, kernel=kernel, begin=begin, end=end)
         return side if side.counted() == self.count else None
+
+    def _met(self) -> tuple[int, int] | None:
+        """The first and the last tap that meet the input in some window, whatever the size of the window."""
+        assert isinstance(self.size, int)
+        assert isinstance(self.count, int)
+        before = self.begin - (self.count - 1) * self.stride  # of the last window
+        behind = (self.begin + self.size - 1) // self.dilation  # of the first window
+        taps = range(max(0, -(-before // self.dilation)), min(self.kernel - 1, behind) + 1)
+        first = next(filter(self._meets, taps), None)
+        last = next(filter(self._meets, reversed(taps)), None)
+        return None if first is None or last is None else (first, last)
 
     def _meets(self, tap: int) -> bool:
         assert isinstance(self.size, int)

@@ -5,8 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from fakes.graphs import only, ops, run
+from fakes.graphs import only, ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.transforms import LegalizePooling
 
 G = [LegalizePooling()]
@@ -34,6 +36,17 @@ def test_taps_that_meet_only_padding_go():
     graph = run(G, pooling("max_pool", "1, 2, 4, 9", "1, 2, 3, 9", attributes))
     kernels = [n.attributes["kernel"] for n in graph.nodes]
     assert kernels in ([(6, 3)], [(6, 1), (1, 3)])
+
+
+@pytest.mark.parametrize("dilation", [1, 2, 5])
+def test_a_window_beyond_all_bounds_costs_what_the_image_holds(dilation):
+    kernel, pad = 2**40, 2**39 * dilation
+    count = 5 + 2 * pad - (kernel - 1) * dilation
+    attributes = f"kernel = [{kernel}], pads = [{pad}, {pad}], dilations = [{dilation}]"
+    graph = parse(pooling("max_pool", "1, 2, 5", f"1, 2, {count}", attributes))
+    run_passes(graph, G, PassContext())
+    verify(graph)
+    assert only(graph, "max_pool").attributes["kernel"][0] <= 10
 
 
 def test_a_mean_that_counts_padding_still_does():

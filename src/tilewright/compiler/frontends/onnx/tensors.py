@@ -59,6 +59,8 @@ CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 MAX_BYTES: Final = 1 << 40
 _SHOWN: Final = 200
 """Letters of a path of the model's that a message repeats."""
+_LONGEST: Final = 4096
+"""Letters of a path: systems open no longer one, but to follow one takes time by the square of it."""
 
 # Which repeated field holds the elements when there is no raw data; the rest is in int32_data.
 _TYPED_FIELDS: Final = {
@@ -132,7 +134,7 @@ class BytesOutside:
         length = _number(entries.get("length", str(len(data) - offset)), "length")
         if offset + length > len(data):
             raise ModelError(
-                f"external data '{location}' is cut: it has {len(data)} of at least "
+                f"external data '{location[:_SHOWN]}' is cut: it has {len(data)} of at least "
                 f"{offset + length} bytes",
                 hint="get the file again, whole",
             )
@@ -147,15 +149,23 @@ class BytesOutside:
         """The file called `location`, proven to lie inside the model's folder."""
         if self.folder is None:
             raise ModelError(
-                f"weights are in the external file '{location}', but the model has no folder",
+                f"weights are in the external file '{location[:_SHOWN]}', but the model has no folder",
                 hint="pass the path of the model instead of its bytes",
+            )
+        if len(location) > _LONGEST:
+            raise ModelError(
+                f"external data path '{location[:_SHOWN]}' has {len(location)} letters, expected at most {_LONGEST}"
             )
         pure = PurePosixPath(location)
         absolute = pure.is_absolute() or PureWindowsPath(location).anchor
         if not location or absolute or "\0" in location:
-            raise ModelError(f"external data path '{location}' is not a relative path")
+            raise ModelError(
+                f"external data path '{location[:_SHOWN]}' is not a relative path"
+            )
         if ".." in pure.parts or ".." in PureWindowsPath(location).parts:
-            raise ModelError(f"external data path '{location}' leaves the model's folder")
+            raise ModelError(
+                f"external data path '{location[:_SHOWN]}' leaves the model's folder"
+            )
         root = self.folder.resolve()
         try:
             path = (root / pure).resolve()
@@ -166,7 +176,7 @@ class BytesOutside:
             ) from error
         if not path.is_relative_to(root):
             raise ModelError(
-                f"external data path '{location}' leads outside the model's folder"
+                f"external data path '{location[:_SHOWN]}' leads outside the model's folder"
             )
         if problem is not None:
             raise ModelError(
