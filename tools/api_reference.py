@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import importlib
 import inspect
 import re
@@ -181,6 +182,19 @@ def _anchor(name: str) -> str:
     return name.lower().replace(".", "")
 
 
+@functools.cache
+def _names_of_classes() -> dict[type, str]:
+    """What the page calls a class: the first of its names."""
+    found = {
+        attrgetter(name)(tilewright): name for names in GROUPS.values() for name in names
+    }
+    found |= {
+        getattr(importlib.import_module(home), name): name
+        for name, home in RETURNED.items()
+    }
+    return {value: name for value, name in found.items() if isinstance(value, type)}
+
+
 def _group(title: str, names: Iterable[str]) -> str:
     entries = (_entry(name, attrgetter(name)(tilewright)) for name in names)
     return f"## {title}\n\n" + "\n\n".join(entries)
@@ -193,12 +207,10 @@ def _entry(name: str, value: object) -> str:
     shown = _is_made_by_users(value)
     parts = [f"### {name}"]
     parts.append(_code(f"class {name}", signature_of(value) if shown else None))
-    documented = {
-        name.rpartition(".")[2] for names in (*GROUPS.values(), RETURNED) for name in names
-    }
-    bases = [b.__name__ for b in value.__bases__ if b.__name__ in documented]
+    named = _names_of_classes()
+    bases = [named[b] for b in value.__bases__ if b in named]
     if bases:
-        parts.append(f"A kind of {', '.join(f'[`{b}`](#{b.lower()})' for b in bases)}.")
+        parts.append(f"A kind of {', '.join(f'[`{b}`](#{_anchor(b)})' for b in bases)}.")
     parts.append(_text(value))
     if issubclass(value, enum.Enum):
         parts.append(", ".join(f"`{item.name}` = {item.value}" for item in value))

@@ -100,9 +100,7 @@ class ModelOptions:
         """The model that is run.  Raises: UserError when there is none."""
         path = self.model or next(reversed(self.modules), None)
         if path is None:
-            raise UserError(
-                "no model given", hint="tilewright run model.vmfb --input=@x.npy"
-            )
+            raise UserError("no model given", hint=_example())
         return path
 
     @property
@@ -245,6 +243,13 @@ class ModelOptions:
             data = archive.read_bytes()
         session = Session.from_bytes(data, location=self.path, **options)
         return OpenedModel(session, sources, checks)
+
+
+def _example() -> str:
+    """How the verb that is run is called with a model."""
+    context = click.get_current_context(silent=True)
+    verb = "run" if context is None else context.info_name
+    return f"tilewright {verb} model.vmfb" + (" --input=@x.npy" if verb == "run" else "")
 
 
 def _register_plugin(path: str, trusted_keys: tuple[str, ...]) -> None:

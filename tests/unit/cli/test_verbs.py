@@ -127,6 +127,8 @@ def test_errors_of_users_are_one_line_a_hint_and_exit_with_1(tmp_path: Path) -> 
         done.err
         == "error: no model given\nhint: tilewright run model.vmfb --input=@x.npy\n"
     )
+    done = tilewright("bench")
+    assert done.err == "error: no model given\nhint: tilewright bench model.vmfb\n"
 
 
 _HOSTILE: Final = "[/red]\x1b]0;owned\x07\u202e:smile:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -83,3 +84,13 @@ def test_signatures_are_those_of_the_source() -> None:
         "R(*, size: int, names: list[str] = [])"
     )
     assert line("P", api_reference.signature_of(Pair)).startswith("P(left: ")
+
+
+def test_links_within_the_page_lead_to_its_headings() -> None:
+    text = api_reference.page("")
+    headings = {
+        api_reference._anchor(name) for name in re.findall(r"^### (\S+)$", text, re.M)
+    }
+    linked = set(re.findall(r"\]\(#([\w-]+)\)", text))
+    assert "A kind of" in text
+    assert linked <= headings, linked - headings

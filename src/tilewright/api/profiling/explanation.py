@@ -86,7 +86,7 @@ class Explanation:
         steps, least = format_duration(self.steps_ns), format_duration(self.at_limits_ns)
         peak, read = self.limits.flops / 1e9, self.limits.read_bytes / 1e9
         won = f", {least} if all were at their limits" if least != steps else ""
-        yield f"its steps one by one take {steps}{won} ({peak:.0f} GFLOP/s, {read:.1f} GB/s from memory)"
+        yield f"its steps one by one take {steps}{won} (limits: {peak:.0f} GFLOP/s, {read:.1f} GB/s from memory)"
         if self.best_call_ns > _OUTSIDE * self.best_ns:
             outside = format_duration(self.best_call_ns - self.best_ns)
             yield f"{outside} of a call are around its steps: calling it, and waiting for threads"

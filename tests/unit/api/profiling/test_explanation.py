@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_the_text_begins_with_the_call_and_sums_causes_up() -> None:
     found = explanation(BELOW, BUSY, small, steps_ns=2_001_000, best_ns=2_001_000)
     text = str(found)
     assert text.startswith("m.onnx: 9.00 ms a call on 4 threads, n = 2\n")
-    assert "1.30 ms if all were at their limits" in text
+    assert re.search(r"1\.30 ms if all were at their limits \(limits: \d+ GFLOP/s, ", text)
     assert "50.0 %  below all its limits (1 kernel, 700.00 µs to be won at most)" in text
     assert "1. k: 1.00 ms in 1 run, 50.0 % of a call (node)" in text
     assert "3. k" not in text  # a thousandth of the time
