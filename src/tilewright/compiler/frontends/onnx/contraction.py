@@ -130,7 +130,7 @@ def _einsum_terms(call: Call) -> tuple[list[str], str]:
     operands = call.tensors()
     if len(terms) != len(operands):
         raise ModelError(
-            f"equation '{equation}' has {len(terms)} operands, got {len(operands)}"
+            f"equation '{equation:.200}' has {len(terms)} operands, got {len(operands)}"
         )
     spread = 0
     for term, x in zip(terms, operands, strict=True):
@@ -143,7 +143,7 @@ def _einsum_terms(call: Call) -> tuple[list[str], str]:
         missing = x.rank - len(term.replace("...", ""))
         full = term.replace("...", dots[spread - missing :] if missing > 0 else "")
         if len(full) != x.rank or (not full.isalpha() and full):
-            raise ModelError(f"equation '{equation}' does not fit operand {x.type}")
+            raise ModelError(f"equation '{equation:.200}' does not fit operand {x.type}")
         expanded.append(full)
     if not arrow:
         letters = "".join(expanded)

@@ -50,6 +50,8 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
         given = call.sized(1, "the sizes")
     if given is not None:
         return given
+    if count != call.output_count:  # before there are so many
+        raise ModelError(f"{count} sizes for {call.output_count} outputs")
     part = symbolic.ceildiv(dim, count)
     return [part] * (count - 1) + [dim - part * (count - 1)]
 

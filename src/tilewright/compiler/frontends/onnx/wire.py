@@ -93,6 +93,8 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
     while position < end:
         tag, body = _varint(data, position, end)
         wire_type = tag & 7
+        if tag < 8:  # as in a file of which only the room was made
+            raise MalformedError("field number 0")
         if wire_type == 0:
             _, stop = _varint(data, body, end)
         elif wire_type == 1:

@@ -130,3 +130,11 @@ def test_known_amounts_of_padding_stay_known_beside_computed_ones() -> None:
         rows = np.ones((4 + count, 6)) if count < 0 else np.pad(x, ((0, count), (0, 0)))
         np.testing.assert_array_equal(found, np.pad(rows, ((0, 0), (0, 1))))
     assert load(parse(text)).outputs[0].type.shape[1] == 7
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 2**31, 2**62])
+def test_an_axis_is_split_into_as_many_pieces_as_there_are_outputs(count: int) -> None:
+    split = f"y, z = Split<num_outputs = {count}>(x)"
+    text = f"g (float[4] x) => (float[2] y, float[2] z) {{ {split} }}"
+    with pytest.raises(ModelError, match=f"{count} sizes for 2 outputs"):
+        load(parse(text))

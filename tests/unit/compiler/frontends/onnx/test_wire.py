@@ -64,8 +64,24 @@ def test_a_model_without_large_tensors_is_copied_byte_for_byte() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\xff" * 12, b"\x3a\xff\xff\xff\xff\x0f", b"\x0b\x0c", b"\x3a\x05\x01", b"\x09\x00"],
-    ids=["endless varint", "length past the end", "groups", "cut short", "cut fixed64"],
+    [
+        b"\xff" * 12,
+        b"\x3a\xff\xff\xff\xff\x0f",
+        b"\x0b\x0c",
+        b"\x3a\x05\x01",
+        b"\x09\x00",
+        bytes(1 << 24),
+        b"\x08\x0a\x3a\x80\x80\x80\x08" + bytes(1 << 24),
+    ],
+    ids=[
+        "endless varint",
+        "length past the end",
+        "groups",
+        "cut short",
+        "cut fixed64",
+        "a hole",
+        "a graph of holes",
+    ],
 )
 def test_bytes_that_are_no_protobuf_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedError):
