@@ -89,7 +89,8 @@ def test_signatures_are_those_of_the_source() -> None:
 def test_links_within_the_page_lead_to_its_headings() -> None:
     text = api_reference.page("")
     headings = {
-        api_reference._anchor(name) for name in re.findall(r"^### (\S+)$", text, re.M)
+        api_reference._anchor(name)
+        for name in re.findall(r"^### (\S+)$", text, re.MULTILINE)
     }
     linked = set(re.findall(r"\]\(#([\w-]+)\)", text))
     assert "A kind of" in text
