@@ -510,8 +510,8 @@ class Session(BoundToProcess):
         Args:
             inputs: by name.
             outputs: arrays that outputs are written to, by name: of their types and shapes, dense in row-major
-                order, without a mask.  One may be an input: an output that updates it, as a cache of keys is
-                updated, is then written in place.
+                order, without a mask, apart from each other.  One may be an input: an output that updates it, as a
+                cache of keys is updated, is then written in place.
 
         Raises: as a call by position; InputError for an output that is unknown or does not fit, on either engine.
         """

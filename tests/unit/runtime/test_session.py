@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -44,6 +46,17 @@ def test_engines_and_devices_agree_for_every_size(
     session = opened(path, engine, device=device)
     for n in (1, 2, 7, 1):
         check(session(*inputs(n)), *inputs(n))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_session_stays_in_its_process(path: Path, engine: str) -> None:
+    session = opened(path, engine)
+    for use in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            UserError, match=r"a Session holds memory(.|\n)*tilewright\.load"
+        ):
+            use(session)
+    check(session(*inputs(2)), *inputs(2))
 
 
 @pytest.mark.parametrize("kind", ["local-task", "local-sync"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final, cast
 
 import numpy as np
@@ -78,7 +79,25 @@ def places_of(outputs: object, names: Sequence[str]) -> list[Array | None]:
                 f"got {type(array).__name__}, expected an array of numpy to write to",
                 location=f"output '{name}'",
             )
-    return [cast("Array | None", given.get(name)) for name in names]
+    places = [cast("Array | None", given.get(name)) for name in names]
+    _check_apart(names, places)
+    return places
+
+
+def _check_apart(names: Sequence[str], places: Sequence[Array | None]) -> None:
+    """Refuse arrays of which one would be written over another.  Raises: InputError naming both outputs."""
+    taken = [
+        (array.__array_interface__["data"][0], array.nbytes, name)
+        for name, array in zip(names, places, strict=True)
+        if array is not None and array.nbytes and array.flags.c_contiguous
+    ]
+    taken.sort()
+    for (start, size, name), (behind, _, other) in pairwise(taken):
+        if behind < start + size:
+            raise InputError(
+                f"got memory that output '{name}' is written to, too, expected another",
+                location=f"output '{other}'",
+            )
 
 
 def _takes_results(array: object) -> bool:

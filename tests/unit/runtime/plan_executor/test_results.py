@@ -7,10 +7,10 @@ import pytest
 
 import tilewright as tw
 from fakes import onnx_models
-from tilewright.base.errors import DeviceError
+from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.status import StatusCode
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.results import result_array
+from tilewright.runtime.plan_executor.results import places_of, result_array
 
 LARGE = (5, 6557)  # 131 140 bytes of f32: a few more than 128 KiB, no whole cache lines
 F32 = np.dtype(np.float32)
@@ -108,3 +108,20 @@ def test_results_outlive_their_session_and_are_not_those_of_later_calls() -> Non
     np.testing.assert_array_equal(first, -x)
     np.testing.assert_array_equal(second, -(x + 1))
     np.testing.assert_array_equal(third, -(x + 2)[1:])
+
+
+def test_no_output_is_written_over_another() -> None:
+    memory = np.zeros(10, np.float32)
+    whole, tail, other = memory[:6], memory[5:], np.zeros(3, np.float32)
+    for given in (
+        {"y": whole, "z": whole},
+        {"z": tail, "y": whole},
+        {"y": tail, "z": memory},
+    ):
+        with pytest.raises(
+            InputError, match=r"output '[yz]': got memory that output '[yz]'"
+        ):
+            places_of({**given, "x": other}, "xyz")
+    apart = {"x": memory[:5], "z": tail, "y": memory[3:3]}
+    for name, place in zip("xyz", places_of(apart, "xyz"), strict=True):
+        assert place is apart[name]
