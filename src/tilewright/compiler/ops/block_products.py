@@ -73,7 +73,7 @@ def places_by_bytes(bits: int) -> tuple[int, ...]:
     )
 
 
-def _check_bits(bits: int) -> None:
+def check_bits(bits: int) -> None:
     """Raises: ModelError."""
     if bits not in (NIBBLE, _BYTE):
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
@@ -99,7 +99,7 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     a, w, scale, zero = need(types, 0), need(types, 1), need(types, 2), types[3]
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    _check_bits(bits)
+    check_bits(bits)
     mantissa = cast("int", attributes["mantissa"])
     if mantissa and (bits != _BYTE or mantissa not in MANTISSAS.values() or types[3]):
         raise ModelError(f"floats of {bits} bits, {mantissa} of them of the mantissa")
@@ -303,7 +303,7 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     a, factor, sums, w, scale, zero = (*(need(types, i) for i in range(5)), types[5])
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    _check_bits(bits)
+    check_bits(bits)
     if [x.rank for x in (a, factor, sums, w, scale)] != [2, 2, 2, 3, 3]:
         raise ModelError(
             f"expected [M, K/4], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"

@@ -231,8 +231,8 @@ class MachineModel:
     def word_products(self) -> frozenset[str]:
         """The rows of `WORD_PRODUCTS`, `small_bytes` and `digits`, that take fewer instructions than products of their numbers as f32.
 
-        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `digits`: numbers of 4
-        bits are converted where they stand in a word, as nothing looks them up.
+        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `digits`: numbers of 4 and
+        8 bits are converted where they stand in a word, as nothing looks them up.
         """
         found = {
             product

@@ -20,7 +20,7 @@ from tilewright.compiler.ops.block_products import (
     words_together,
 )
 from tilewright.compiler.ops.contraction import WORD_BITS
-from tilewright.compiler.ops.digit_products import DIGITS, POWERS
+from tilewright.compiler.ops.digit_products import units
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -214,14 +214,14 @@ def rounded_rows(left: Value, weights: BlockWeights, emit: Emitter) -> RoundedRo
 @final
 @dataclass(frozen=True, slots=True)
 class DigitRows:
-    """[M, K] rows over their [M] factors and over what a unit counts in its place of a word; [M, K / 8] sums before that."""
+    """[M, K] rows over their [M] factors and over what a unit counts in its place of a word; [M, words] sums before that."""
 
     elements: Value
     factor: Value
     sums: Value
 
 
-def digit_rows(left: Value, emit: Emitter) -> DigitRows:
+def digit_rows(left: Value, bits: int, emit: Emitter) -> DigitRows:
     """Rows of f32 for products with digits, exact: factors are powers of two.
 
     The factor of a row with infinities is infinite, and the row has 1 or -1 for each of them and 0 for the rest, so that the
@@ -230,16 +230,16 @@ def digit_rows(left: Value, emit: Emitter) -> DigitRows:
     rows, depth = left.type.shape
     last: dict[str, object] = {"axes": (-1,), "keepdims": True}
     largest = emit.op("reduce_max", [emit.op("abs", [left])], last)
-    bits = emit.op("bitcast", [largest], {"dtype": dtypes.i32})
+    raw = emit.op("bitcast", [largest], {"dtype": dtypes.i32})
     exponents = emit.constant(np.array(_EXPONENT_BITS, np.int32))
     power = emit.op(
-        "bitcast", [emit.op("bitwise_and", [bits, exponents])], {"dtype": dtypes.f32}
+        "bitcast", [emit.op("bitwise_and", [raw, exponents])], {"dtype": dtypes.f32}
     )
     factor = emit.op("max", [power, emit.constant(np.array(np.finfo(np.float32).tiny))])
     small = emit.op("div", [left, factor])
     signs = emit.op("where", [emit.op("is_inf", [left]), emit.op("sign", [left]), small])
-    words = {"shape": (rows, symbolic.floordiv(depth, DIGITS), DIGITS)}
-    counts = np.array(POWERS, np.float32)
+    counts = np.array(units(bits), np.float32)
+    words = {"shape": (rows, symbolic.floordiv(depth, counts.size), counts.size)}
     parts = emit.op("mul", [emit.op("reshape", [signs], words), emit.constant(1 / counts)])
     elements = emit.op("reshape", [parts], {"shape": (rows, depth)})
     # What was divided is summed up, so that the rest is made once.

@@ -132,9 +132,9 @@ class PackMatmul(RewritePass):
             result = emit.op("matmul_byte_blocks", parts, attributes)
         elif self._by_digit(left, weights):
             packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
-            few = digit_rows(left, emit)
+            few = digit_rows(left, weights.bits, emit)
             parts = [few.elements, few.factor, few.sums, *packed]
-            result = emit.op("matmul_digit_blocks", parts, {"columns": (columns,)})
+            result = emit.op("matmul_digit_blocks", parts, attributes)
         else:
             packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
             attributes["mantissa"] = weights.mantissa
@@ -156,7 +156,7 @@ class PackMatmul(RewritePass):
     def _by_digit(self, left: Value, weights: BlockWeights) -> bool:
         """Whether rows are so few that making numbers of words takes the time, and masks make them sooner."""
         rows = left.type.shape[0]
-        if weights.bits != NIBBLE or not isinstance(rows, int):
+        if weights.mantissa or not isinstance(rows, int):
             return False
         return 0 < rows < _ROWS_OF_NUMBERS and "digits" in self.products
 

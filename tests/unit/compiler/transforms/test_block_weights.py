@@ -167,19 +167,22 @@ def test_what_is_not_finite_meets_the_number_that_a_weight_stands_for() -> None:
 
 
 @pytest.mark.parametrize("zero", [False, True])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("rows", "bits"), [(1, 4), (3, 4), (1, 8), (2, 8)])
 def test_few_rows_of_any_size_lose_nothing_to_where_digits_stand(
-    rows: int, *, zero: bool
+    rows: int, bits: int, *, zero: bool
 ) -> None:
-    stored, scale = some_bytes(40, 3, 16), RNG.uniform(0.1, 0.5, (40, 3)).astype(np.float32)
-    zeros = some_bytes(40, 2) if zero else None
+    stored, scale = (
+        some_bytes(40, 3, 4 * bits),
+        RNG.uniform(0.1, 0.5, (40, 3)).astype(np.float32),
+    )
+    zeros = some_bytes(40, -(-3 * bits // 8)) if zero else None
     model = onnx_models.one_node(
         "MatMulNBits", [floats(rows, 90), stored, scale, zeros], domain="com.microsoft",
-        constants=(1, 2, 3), K=90, N=40, block_size=32,
+        constants=(1, 2, 3), K=90, N=40, bits=bits, block_size=32,
     )  # fmt: skip
     program = compiled(model, "x86_64-v3")
     assert any("matmul_digit_blocks" in kernel.name for kernel in program.kernels)
-    weights = numbers_in_blocks(stored, scale, zeros, 4, 90)
+    weights = numbers_in_blocks(stored, scale, zeros, bits, 90)
     plain = floats(rows, 90)
     plain[0, :] *= np.float32(10) ** RNG.integers(-6, 6, 90).astype(np.float32)
     for size in (1, 1e-44, 1e-36, 3e-25, 1e31):
@@ -190,9 +193,9 @@ def test_few_rows_of_any_size_lose_nothing_to_where_digits_stand(
         least = 2.0**-149 if size < 1e-30 else 0
         assert np.all(np.abs(found - expected) <= 2e-6 * sizes + least), size
     assert not program(np.zeros_like(plain)).any()
-    # Fifteen times this leaves the range of f32; what it makes, times a scale, does not.
+    # Fifteen, or 255, times this leaves the range of f32; what it makes, times a scale, does not.
     large = np.zeros_like(plain)
-    large[0, 5] = 4e37
+    large[0, 5] = 4e37 / 2 ** (bits - 4)
     np.testing.assert_allclose(
         program(large)[0],
         large[0].astype(np.float64) @ weights.T,
