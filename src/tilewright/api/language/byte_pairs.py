@@ -10,15 +10,14 @@ from collections.abc import Iterable
 from typing import Final, final
 
 from tilewright.api.language.merging import merged
-from tilewright.api.language.splitting import RULES, Splitter
+from tilewright.api.language.splitting import Splitter
+from tilewright.api.language.splitting_rules import RULES
 from tilewright.api.language.vocabulary import Vocabulary
 from tilewright.base.errors import ModelError
 
 _CACHED_WORDS: Final = 1 << 16
 _CACHED_LENGTH: Final = 64
 """Words that come again are short; what is long may be a whole prompt of somebody who sends many."""
-_WHOLE_WORDS: Final = ("llama-bpe", "llama-v3", "llama3")
-"""Rules whose vocabularies take a word that they have as it is, before any merge."""
 
 
 def _byte_characters() -> tuple[str, ...]:
@@ -53,7 +52,7 @@ class BytePairs:
         for rank, merge in enumerate(vocabulary.merges):
             left, _, right = merge.partition(" ")
             self._ranks.setdefault((left, right), rank)
-        self._takes_words: bool = vocabulary.split in _WHOLE_WORDS
+        self._takes_words: bool = RULES[vocabulary.split].takes_words
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str) -> list[int]:

@@ -1,10 +1,7 @@
 """How text is split before pairs of bytes are merged: no token spans two parts.
 
-The rules are regular expressions over Unicode's categories; those that the standard library has no name for
-are written out as ranges of characters, once.
-
-Source: the expressions of GPT-2, Llama 3, Qwen 2 and SmolLM as their tokenizers publish them; which file's rule
-is which: llama.cpp, `llama-vocab.cpp`.
+Which rule is whose stands in `splitting_rules`; here categories of characters become ranges, which the expressions of the
+standard library have no other name for.  Called by `byte_pairs`.
 """
 
 from __future__ import annotations
@@ -12,65 +9,72 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.api.language.splitting_rules import CLASSES, RULES
+
 _SPACES: Final = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_LETTERS_END: Final = 0x40000
-"""Letters and numbers stand in the planes before the fourth; a test looks at the others."""
-_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?{L}+| ?{N}+| ?{O}+|{S}+(?!{X})|{S}+"
-_LLAMA3: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|{P}?{L}+|{N}{{1,3}}| ?{O}+[\r\n]*|{S}*[\r\n]+|{S}+(?!{X})|{S}+"
-_QWEN2: Final = _LLAMA3.replace("{{1,3}}", "")
-_DIGIT: Final = "{N}"
-
-_RULES: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("", "default", "gpt-2", "phi-2", "mpt", "olmo", "jais"), (_GPT2,)),
-    **dict.fromkeys(
-        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"),
-        (_DIGIT, _GPT2),
-    ),
-    **dict.fromkeys(("llama-bpe", "llama-v3", "llama3", "dbrx", "smaug-bpe"), (_LLAMA3,)),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), (_QWEN2,)),
-}
-"""By the name that a file has for its rule: the expressions, each of which splits what those before it left."""
-
-RULES: Final = frozenset(_RULES)
+_ASSIGNED_END: Final = 0x40000
+"""Letters, numbers, punctuation and symbols stand in the planes before the fourth; a test looks at the others."""
+_LATER_MARKS: Final = "\U000e0100-\U000e01ef"
 
 
 @functools.cache
-def _initials() -> npt.NDArray[np.uint8]:
-    """The first letter of the category of each character."""
-    categories = "".join(map(unicodedata.category, map(chr, range(_LETTERS_END))))
-    return np.frombuffer(categories.encode(), np.uint8)[::2]
+def _categories() -> npt.NDArray[np.uint8]:
+    """The two letters of the category of each character."""
+    categories = "".join(map(unicodedata.category, map(chr, range(_ASSIGNED_END))))
+    return np.frombuffer(categories.encode(), np.uint8).reshape(-1, 2)
 
 
 @functools.cache
-def _ranges(initial: str) -> str:
-    """All characters of the categories with an initial, as the inside of a class of an expression."""
-    inside = np.zeros(_LETTERS_END + 2, np.int8)
-    inside[1:-1] = _initials() == ord(initial)
+def _ranges(category: str) -> str:
+    """All characters of a category, or with `*` of those with its initial, as the inside of a class."""
+    initial, second = map(ord, category)
+    found = _categories()
+    inside = np.zeros(_ASSIGNED_END + 2, np.int8)
+    inside[1:-1] = found[:, 0] == initial
+    if category[1] != "*":
+        inside[1:-1] &= found[:, 1] == second
     starts, ends = (np.flatnonzero(np.diff(inside) == step) for step in (1, -1))
-    return "".join(
+    ranges = "".join(
         f"\\U{start:08x}-\\U{end - 1:08x}" for start, end in zip(starts, ends, strict=True)
     )
+    return ranges + _LATER_MARKS if category in ("M*", "Mn") else ranges
+
+
+def _inside(content: str) -> str:
+    """What a class of `CLASSES` holds: spaces, line ends, and categories."""
+    parts = re.findall(r"[\r\n ]|..", content)
+    return "".join(
+        {" ": _SPACES, "\r": "\\r", "\n": "\\n"}.get(part) or _ranges(part)
+        for part in parts
+    )
+
+
+@final
+class _Classes(dict[str, str]):
+    """By name: classes, and the insides of some; each made when it is asked for."""
+
+    def __missing__(self, name: str) -> str:
+        if name in CLASSES:
+            start, content = CLASSES[name]
+            found = f"[{start}{_inside(content)}]"
+        else:
+            found = _SPACES if name == "spaces" else _ranges(f"{name.upper()}*")
+        self[name] = found
+        return found
+
+
+_CLASSES: Final = _Classes()
 
 
 @functools.cache
 def _compiled(expression: str) -> re.Pattern[str]:
-    letters, numbers = _ranges("L"), _ranges("N")
-    return re.compile(
-        expression.format(
-            L=f"[{letters}]",
-            N=f"[{numbers}]",
-            S=f"[{_SPACES}]",
-            X=f"[^{_SPACES}]",
-            O=f"[^{_SPACES}{letters}{numbers}]",
-            P=f"[^\r\n{letters}{numbers}]",
-        )
-    )
+    return re.compile(expression.format_map(_CLASSES))
 
 
 @final
@@ -78,7 +82,9 @@ class Splitter:
     """Splits text by the rule of a name.  Raises: KeyError for a name without a rule."""
 
     def __init__(self, rule: str) -> None:
-        self._expressions: tuple[re.Pattern[str], ...] = tuple(map(_compiled, _RULES[rule]))
+        self._expressions: tuple[re.Pattern[str], ...] = tuple(
+            map(_compiled, RULES[rule].expressions)
+        )
 
     def parts(self, text: str) -> Iterator[str]:
         """The parts, which together are the text."""

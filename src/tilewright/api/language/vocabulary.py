@@ -15,6 +15,7 @@ from typing import Final, cast, final
 
 import numpy as np
 
+from tilewright.api.language.splitting_rules import RULES
 from tilewright.base.errors import ModelError
 from tilewright.formats.gguf import GgufFile
 
@@ -96,6 +97,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
         if text in _ENDINGS and types[token] in (TokenType.CONTROL, TokenType.USER)
     }
     is_pieces = kind == "llama"
+    begins = is_pieces or (split in RULES and RULES[split].begins)
     return Vocabulary(
         kind=kind,
         split=split,
@@ -106,7 +108,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
         bos=keys.token("bos_token_id", len(tokens)),
         ends=frozenset(ends),
         unknown=keys.token("unknown_token_id", len(tokens)),
-        adds_bos=keys.flag("add_bos_token", is_pieces or split.startswith("llama")),
+        adds_bos=keys.flag("add_bos_token", begins),
         adds_space=keys.flag("add_space_prefix", is_pieces),
         location=file.location,
     )

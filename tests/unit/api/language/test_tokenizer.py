@@ -181,7 +181,7 @@ def test_texts_begin_as_the_model_wants() -> None:
 WRONG = {
     "none": ({}, "has no tokenizer"),
     "kind": (_metadata("t5", ["a"]), "tokenizer 't5' is not supported"),
-    "rule": (_metadata("gpt2", ["a"], pre="viking"), "a rule 'viking'"),
+    "rule": (_metadata("gpt2", ["a"], pre="superbpe"), "a rule 'superbpe'"),
     "types": (
         _metadata("gpt2", ["a", "b"], token_type=[1]),
         "'tokenizer.ggml.token_type' is not a list of 2",
@@ -204,6 +204,27 @@ def test_senseless_vocabularies_are_errors(case: str) -> None:
     metadata, message = WRONG[case]
     with pytest.raises(ModelError, match=message):
         _of(metadata)
+
+
+@pytest.mark.parametrize(
+    ("rule", "begins", "takes_words"),
+    [
+        ("llama-bpe", True, True),
+        ("tekken", True, True),
+        ("glm4", False, True),
+        ("llama4", False, False),
+    ],
+)
+def test_rules_say_how_texts_begin_and_whether_words_are_taken_whole(
+    rule: str, begins: bool, takes_words: bool
+) -> None:
+    """The vocabulary has a word that no merge makes."""
+    keys = {**byte_tokens(), "tokenizer.ggml.pre": rule, "tokenizer.ggml.bos_token_id": 1}
+    keys["tokenizer.ggml.tokens"] = [*keys["tokenizer.ggml.tokens"], "qux"]
+    keys["tokenizer.ggml.token_type"] = [*keys["tokenizer.ggml.token_type"], 1]
+    tokenizer = _of(keys)
+    assert (tokenizer.encode("qux")[0] == 1) == begins
+    assert (tokenizer.encode("qux", bos=False) == [272]) == takes_words
 
 
 def test_tokens_out_of_range_are_errors() -> None:
