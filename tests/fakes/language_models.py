@@ -21,6 +21,7 @@ CODES = {row.name: code for code, row in BLOCK_TYPES.items()}
 HALVES = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82),
     "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+    "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": (), "TQ2_0": (64,),
 }  # fmt: skip
 """Where the f16 of a block stand."""
 _SIZES = {
@@ -30,6 +31,9 @@ _SIZES = {
     "Q4_K": 0.0006,
     "Q5_K": 0.0003,
     "Q2_K": 0.002,
+    "IQ4_NL": 0.002,
+    "IQ4_XS": 0.00006,
+    "TQ2_0": 0.1,
 }
 
 
@@ -72,12 +76,18 @@ def random_blocks(random: np.random.Generator, shape: Sequence[int], kind: str) 
         # Minima pull the numbers to both sides of zero.
         sizes = -sizes * 7 if index and kind.endswith("1") else sizes
         raw[:, at : at + 2] = sizes.astype(np.float16).view(np.uint8).reshape(-1, 2)
+    if kind == "MXFP4":
+        raw[:, 0] = random.integers(122, 125, count)
     return raw.tobytes()
 
 
 @dataclass
 class Form:
-    """What a model is like; `kinds` are types of tensors by the end of their name, "" of all others."""
+    """What a model is like; `kinds` are types of tensors by the end of their name, "" of all others.
+
+    Tensors of layers that are named in `without` are left out, those in `extra` are there besides; `norm_biases` and
+    `dense_biases` give biases to norms and to products of layers.
+    """
 
     architecture: str = "llama"
     layers: int = 2
@@ -99,6 +109,11 @@ class Form:
     chosen: int = 2
     shared_inner: int = 0
     apart: bool = False
+    gated: bool = True
+    norm_biases: bool = False
+    dense_biases: bool = False
+    without: Sequence[str] = ()
+    extra: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     more: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -114,25 +129,50 @@ class Form:
                 found[f"{b}.{name}.weight"] = (count, w)
                 if self.biases:
                     found[f"{b}.{name}.bias"] = (count,)
-            gates = (
-                {"ffn_up": 2 * self.inner}
-                if self.fused
-                else {"ffn_gate": self.inner, "ffn_up": self.inner}
-            )
-            found |= {f"{b}.{name}.weight": (count, w) for name, count in gates.items()}
+            found |= {
+                f"{b}.{name}.weight": (count, w) for name, count in self._first().items()
+            }
             found[f"{b}.attn_output.weight"] = (w, q)
             found[f"{b}.ffn_down.weight"] = (w, self.inner)
             if self.experts:
                 found |= self._experts(b, [found.pop(f"{b}.ffn_{n}.weight") for n in KINDS])
-            norms = {"attn_norm": w, "ffn_norm": w}
-            if self.head_norms:
-                norms |= {"attn_q_norm": self.size, "attn_k_norm": self.size}
-            if self.post_norms:
-                norms |= {"post_attention_norm": w, "post_ffw_norm": w}
-            found |= {f"{b}.{name}.weight": (size,) for name, size in norms.items()}
+            found |= {f"{b}.{name}.weight": (size,) for name, size in self._norms().items()}
+            for name in self.without:
+                found.pop(f"{b}.{name}.weight", None)
+            found |= {f"{b}.{name}": shape for name, shape in self.extra.items()}
         found["output_norm.weight"] = (w,)
+        if "output_norm" in self.without:
+            del found["output_norm.weight"]
         if not self.tied:
             found["output.weight"] = (self.vocabulary, w)
+        return found | self._biases(found)
+
+    def _first(self) -> dict[str, int]:
+        """The rows of the products that a network begins with."""
+        if not self.gated:
+            return {"ffn_up": self.inner}
+        if self.fused:
+            return {"ffn_up": 2 * self.inner}
+        return {"ffn_gate": self.inner, "ffn_up": self.inner}
+
+    def _norms(self) -> dict[str, int]:
+        """The norms of a layer."""
+        found = {"attn_norm": self.width, "ffn_norm": self.width}
+        if self.head_norms:
+            found |= {"attn_q_norm": self.size, "attn_k_norm": self.size}
+        if self.post_norms:
+            found |= {"post_attention_norm": self.width, "post_ffw_norm": self.width}
+        return found
+
+    def _biases(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Those of norms and of products of layers, where they are wanted."""
+        found: dict[str, tuple[int, ...]] = {}
+        for name, shape in shapes.items():
+            wanted = (
+                self.norm_biases if "norm" in name else self.dense_biases and "blk." in name
+            )
+            if wanted and name.endswith(".weight"):
+                found[name.replace(".weight", ".bias")] = shape[:1]
         return found
 
     def _experts(
@@ -178,6 +218,7 @@ class Form:
             f"{a}.attention.key_length": self.size,
             f"{a}.attention.value_length": self.size,
             f"{a}.attention.layer_norm_rms_epsilon": 1e-5,
+            f"{a}.attention.layer_norm_epsilon": 1e-5,
             **(
                 {f"{a}.expert_count": self.experts, f"{a}.expert_used_count": self.chosen}
                 if self.experts
@@ -193,7 +234,7 @@ class Form:
         for name, shape in self.shapes().items():
             kind = self.kind_of(name, shape)
             content = random_blocks(random, shape, kind)
-            if "norm" in name:
+            if "norm" in name and name.endswith(".weight"):
                 content = random.uniform(0.5, 1.5, shape).astype(np.float32).tobytes()
             tensors.append((name, shape, CODES[kind], content))
         for name, array in self.more.items():

@@ -25,6 +25,16 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
+_UNEVEN: Final = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
+)
+"""What 4 bits of IQ4_NL and IQ4_XS stand for."""
+_FLOATS_OF_FOUR: Final = np.array(
+    [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8
+)
+"""Twice the numbers of E2M1."""
+
+
 @final
 @record(eq=False)
 class Blocks:
@@ -160,9 +170,41 @@ def _q6_k(raw: Bytes) -> Blocks:
     return Blocks(_rows(values, lead), _rows(scale, lead), None, 0, 16)
 
 
+def _iq4_nl(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    values = _rows(_UNEVEN[_nibbles(raw[..., 2:])], lead)
+    return Blocks(values, _rows(_half(raw, 0), lead), None, 0, 32)
+
+
+def _iq4_xs(raw: Bytes) -> Blocks:
+    lead, shape = raw.shape[:-2], raw.shape[:-1]
+    low = _nibbles(raw[..., 4:8]).swapaxes(-1, -2).reshape(*shape, 8)
+    pairs = raw[..., 2:4, None] >> np.arange(0, 8, 2, dtype=np.uint8) & np.uint8(3)
+    six = low | pairs.reshape(*shape, 8) << np.uint8(4)
+    scale = _half(raw, 0) * (six.astype(np.float32) - np.float32(32))
+    values = _UNEVEN[_nibbles(raw[..., 8:].reshape(*shape, 8, 16))]
+    return Blocks(_rows(values, lead), _rows(scale, lead), None, 0, 32)
+
+
+def _mxfp4(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    values = _rows(_FLOATS_OF_FOUR[_nibbles(raw[..., 1:])], lead)
+    scale = np.ldexp(np.float32(1), raw[..., :1].astype(np.int32) - 128)
+    return Blocks(values, _rows(scale, lead), None, 0, 32)
+
+
+def _tq2_0(raw: Bytes) -> Blocks:
+    lead = raw.shape[:-2]
+    packed = raw[..., :64].reshape(*raw.shape[:-1], 2, 1, 32)
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    values = (packed >> shifts & np.uint8(3)).astype(np.int8) - np.int8(1)
+    return Blocks(_rows(values, lead), _rows(_half(raw, 64), lead), None, 0, 256)
+
+
 DECODERS: Final[Mapping[str, Callable[[Bytes], Blocks]]] = {
     "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl, "IQ4_XS": _iq4_xs, "MXFP4": _mxfp4, "TQ2_0": _tq2_0,
 }  # fmt: skip
 """By type: `[.., blocks of a row, bytes of a block] u8` taken apart."""
 

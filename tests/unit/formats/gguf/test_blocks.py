@@ -22,7 +22,8 @@ DIGESTS = {
     "Q4_0": "57bdabc96d872a36", "Q4_1": "cb78b5fca6efe07f", "Q5_0": "e563064f53f460c5",
     "Q5_1": "04a71813d9f26e83", "Q8_0": "92d4feaefc0be604", "Q2_K": "a7c4fb0602f31ec8",
     "Q3_K": "bea6fb84af88b45f", "Q4_K": "35184d9218c58a10", "Q5_K": "4b0feb35eb3a11d0",
-    "Q6_K": "a17bad6dd0aafcd9",
+    "Q6_K": "a17bad6dd0aafcd9", "IQ4_NL": "f69c13e9dfe3890a", "IQ4_XS": "cfcf4a851691e44f",
+    "MXFP4": "17d1aa73f6f58b4b", "TQ2_0": "b7b9e68498c59eb9",
 }  # fmt: skip
 
 
@@ -31,6 +32,8 @@ def _random(kind: str) -> np.ndarray:
     raw = np.random.default_rng(7).integers(0, 256, (3, 4, row.size_bytes), dtype=np.uint8)
     for at in HALVES[kind]:
         raw[..., at + 1] &= 0xBF  # finite
+    if kind == "MXFP4":
+        raw[..., 0] &= 0x7F
     return raw
 
 

@@ -1,7 +1,7 @@
 """What a model's metadata says about its form, by architecture.
 
-An architecture is a row: what its models have that metadata does not say.  What tensors say by being there (biases,
-norms of queries, projections in one) is not asked here (`transformer`).
+What architectures have that metadata does not say is a table of its own (`architectures`); what tensors say by being
+there (biases, norms of queries, projections in one) is not asked here (`transformer`).
 
 Source: ggml, `docs/gguf.md` (standardised keys), and `llama-arch.cpp`, `llama-model.cpp` of llama.cpp for what keys
 leave open.
@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.gguf.architectures import ARCHITECTURES, Architecture
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
 
@@ -25,63 +26,21 @@ _MAX_LAYERS: Final = 1024
 _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
-    "attention.causal": (1,), "attention.clamp_kqv": (0,), "attention.max_alibi_bias": (0,),
-    "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
-    "attention.temperature_scale": (0,), "embedding_scale": (0, 1), "expert_group_count": (0, 1),
-    "expert_weights_scale": (0, 1), "logit_scale": (0, 1), "residual_scale": (0, 1),
-    "rope.scaling.alpha": (0, 1), "rope.scaling.yarn_attn_factor": (1,),
-    "rope.scaling.yarn_log_multiplier": (0,), "router_logit_softcapping": (0,),
-    "use_parallel_residual": (0,),
+    "attention.causal": (1,), "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
+    "attention.temperature_scale": (0,), "expert_group_count": (0, 1),
+    "expert_weights_scale": (0, 1), "rope.scaling.alpha": (0, 1),
+    "rope.scaling.yarn_attn_factor": (1,), "rope.scaling.yarn_log_multiplier": (0,),
+    "router_logit_softcapping": (0,),
 }  # fmt: skip
 """Keys that change what a model computes in ways that there are not, with the values that change nothing."""
+_EPSILONS: Final[Mapping[str, str]] = {
+    "rms": "layer_norm_rms_epsilon", "layer": "layer_norm_epsilon", "plain": "layer_norm_epsilon",
+}  # fmt: skip
+"""The key of what keeps a norm from division by zero, by the kind of norm."""
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
 _LEAST_TURNS: Final = 2.0**-10
 """Of YaRN, within a context: models have 1 and more, and none has a logarithm."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
-    """What all models of an architecture have.
-
-    Attributes:
-        turns_neighbours: rotary embedding turns columns 2i and 2i + 1, not i and i + half.
-        activation: of the feed-forward network's gate.
-        scales_embedding: embeddings are multiplied by the root of their width.
-        window_period: of so many layers all but the last see a window of keys; 0: every layer does, as in
-            `sliding_window_pattern`, None: `sliding_window` is not looked at.
-        local_rope_base: of layers with a window; 0: that of all.
-        wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
-        shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
-            goes first.
-    """
-
-    turns_neighbours: bool = False
-    activation: str = "silu"
-    scales_embedding: bool = False
-    window_period: int | None = None
-    local_rope_base: float = 0.0
-    wide_scale_layers: int = 0
-    shares_add_up: bool = True
-
-
-ARCHITECTURES: Final[Mapping[str, Architecture]] = {
-    "llama": Architecture(turns_neighbours=True),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
-    "qwen2moe": Architecture(shares_add_up=False),
-    "qwen3moe": Architecture(),
-    "phi3": Architecture(window_period=0),
-    "gemma": Architecture(activation="gelu", scales_embedding=True),
-    "gemma2": Architecture(
-        activation="gelu", scales_embedding=True, window_period=2, wide_scale_layers=46
-    ),
-    "gemma3": Architecture(
-        activation="gelu", scales_embedding=True, window_period=6, local_rope_base=10000.0,
-        wide_scale_layers=62,
-    ),
-}  # fmt: skip
 
 
 @final
@@ -111,7 +70,10 @@ class RopeScaling:
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
 
-    `local_rope_base` is that of layers with a window (0: that of all).
+    `local_rope_base` is that of layers with a window (0: that of all), `turns` whether each layer turns columns at all.
+    `linear_bias` is the power of two that scores of the first head lose by distance (0: none), `projection_limit` the
+    largest number of queries, keys and values (0: any), `is_parallel` whether attention and the network behind it read the
+    same.  Embeddings, what layers add, and scores are multiplied by `embedding_scale`, `residual_scale`, `final_scale`.
     `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, and
     `shares_add_up` whether their shares are made to be all of the result.
     """
@@ -130,6 +92,13 @@ class Hyperparameters:
     local_rope_base: float
     rope_scaling: RopeScaling
     windows: tuple[int, ...]
+    turns: tuple[bool, ...]
+    linear_bias: float
+    projection_limit: float
+    is_parallel: bool
+    embedding_scale: float
+    residual_scale: float
+    final_scale: float
     attention_scale: float
     attention_cap: float
     final_cap: float
@@ -290,6 +259,9 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     if experts and keys.real("expert_gating_func", 1) not in (0, 1):
         raise UnsupportedError("experts that are not chosen by softmax are not supported")
     scale = keys.real("attention.scale", 0.0, least=0)
+    rope_base = keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE)
+    windows = _windows(keys, architecture, layers)
+    whole = math.sqrt(width) if architecture.scales_embedding else 1.0
     form = Hyperparameters(
         architecture=architecture,
         layers=layers,
@@ -299,12 +271,21 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         key_size=key_size,
         value_size=keys.size("attention.value_length", key_size),
         context=keys.size("context_length", limit=1 << 31),
-        epsilon=keys.real("attention.layer_norm_rms_epsilon", least=0),
+        epsilon=keys.real(f"attention.{_EPSILONS[architecture.norm]}", least=0),
         rope_size=rope_size,
-        rope_base=keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE),
-        local_rope_base=_local_rope_base(keys, architecture),
+        rope_base=rope_base,
+        local_rope_base=_local_rope_base(keys, architecture, rope_base),
         rope_scaling=_rope_scaling(keys),
-        windows=_windows(keys, architecture, layers),
+        windows=windows,
+        turns=_turns(keys, architecture, windows),
+        linear_bias=keys.real(
+            "attention.max_alibi_bias", architecture.linear_bias, least=0
+        ),
+        projection_limit=keys.real("attention.clamp_kqv", 0.0, least=0),
+        is_parallel=keys.flag("use_parallel_residual", False),
+        embedding_scale=_own_scale(keys, architecture, "embedding_scale") or whole,
+        residual_scale=_own_scale(keys, architecture, "residual_scale") or 1.0,
+        final_scale=_final_scale(keys, architecture),
         attention_scale=scale or 1 / math.sqrt(width // heads if is_wide else key_size),
         attention_cap=keys.real("attn_logit_softcapping", 0.0, least=0),
         final_cap=keys.real("final_logit_softcapping", 0.0, least=0),
@@ -331,9 +312,38 @@ def _refuse_other_forms(keys: Keys, form: Hyperparameters) -> None:
         keys.refuse(key, neutral)
 
 
-def _local_rope_base(keys: Keys, architecture: Architecture) -> float:
+def _turns(
+    keys: Keys, architecture: Architecture, windows: tuple[int, ...]
+) -> tuple[bool, ...]:
+    """Whether each layer turns columns by their positions."""
+    if architecture.turns_if_finetuned and not keys.flag("rope.scaling.finetuned", True):
+        return (False,) * len(windows)
+    if architecture.turns_windows_only and any(windows):
+        return tuple(map(bool, windows))
+    period = architecture.unturned_period
+    return tuple(not period or layer % period < period - 1 for layer in range(len(windows)))
+
+
+def _own_scale(keys: Keys, architecture: Architecture, key: str) -> float:
+    """What a file says of a scale, where its architecture has those; else 0."""
+    if architecture.has_scales:
+        return keys.real(key, 0.0)
+    keys.refuse(key, (0, 1))
+    return 0.0
+
+
+def _final_scale(keys: Keys, architecture: Architecture) -> float:
+    """What scores are multiplied by, as the architecture means what a file says."""
+    if not architecture.final_scale_power:
+        keys.refuse("logit_scale", (0, 1))
+        return 1.0
+    found = keys.real("logit_scale", 0.0) or 1.0
+    return found**architecture.final_scale_power
+
+
+def _local_rope_base(keys: Keys, architecture: Architecture, base: float) -> float:
     """That of layers with a window where an architecture has one, or what a file says of it; else 0."""
-    own = architecture.local_rope_base
+    own = base if architecture.plain_windows else architecture.local_rope_base
     return keys.real("rope.freq_base_swa", own, least=_LEAST_BASE) if own else 0.0
 
 

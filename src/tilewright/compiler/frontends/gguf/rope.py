@@ -1,5 +1,7 @@
 """Rotary embedding: by which angle columns of queries and keys are turned at a position, and the turning.
 
+Models that turn none may have scores fall with distance instead (`linear_bias_slopes`).
+
 Angles are made in the graph from positions, so no table grows with the context.  Scaled kinds change
 the frequencies, once, here.
 
@@ -125,6 +127,19 @@ def turned(e: NodeMaker, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     rest = x.shape[3] - half * 2
     tail = [] if rest == 0 else [e.slice(x, 3, half * 2, rest)]
     return e.concat([first, second, *tail], 3)
+
+
+def linear_bias_slopes(heads: int, power: float) -> Floats:
+    """What scores of each head lose by one place of distance: `[heads]`.
+
+    Where there is no power of two of heads, those beyond it get slopes between those of the first.
+
+    Source: Press et al., Train Short, Test Long, 2022, section 3.
+    """
+    even = 1 << (heads.bit_length() - 1)
+    first = power * (np.arange(min(heads, even)) + 1) / even
+    between = power / 2 * (2 * np.arange(heads - even) + 1) / even
+    return (2.0 ** -np.concatenate([first, between])).astype(np.float32)
 
 
 def neighbours_apart(heads: int, size: int, turned_size: int) -> npt.NDArray[np.int64]:

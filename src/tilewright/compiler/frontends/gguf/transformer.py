@@ -20,8 +20,7 @@ Sennrich, Root Mean Square Layer Normalization, 2019, Shazeer, GLU Variants, 202
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, final
@@ -35,6 +34,7 @@ from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
 from tilewright.compiler.frontends.gguf.rope import (
     Frequencies,
     frequencies,
+    linear_bias_slopes,
     neighbours_apart,
     turned,
     turning,
@@ -72,6 +72,17 @@ class _Step:
     places: Tensor
     turning: Mapping[bool, Turning]
     masks: Mapping[int, Tensor]
+    distances: Tensor | None
+
+
+def _one_after_the_other(
+    orders: Sequence[np.ndarray | None], rows: Sequence[int]
+) -> np.ndarray | None:
+    """Queries and keys in their orders, then all rows that are left as they are; None: all are."""
+    if orders[0] is None or orders[1] is None:
+        return None
+    rest = np.arange(rows[0] + rows[1], sum(rows))
+    return np.concatenate([orders[0], orders[1] + rows[0], rest])
 
 
 @final
@@ -104,8 +115,11 @@ class Transformer:
             step = self._step(count, span, room, position)
         with self._part(f"Embedding({self._kind('token_embd')})", "token_embd"):
             x = self.weights.rows("token_embd.weight", form.width, tokens)
-            if form.architecture.scales_embedding:
-                x = e.op("mul", x, e.scalar(math.sqrt(form.width), dtypes.f32))
+            x = self._scaled(x, form.embedding_scale)
+            if self.weights.has("position_embd.weight"):
+                placed = self.weights.rows("position_embd.weight", form.width, step.places)
+                x = e.op("add", x, e.unsqueeze(placed, (0,)))
+        x = self._norm(x, "token_embd_norm", optional=True)
         caches: list[Tensor] = []
         for layer in range(form.layers):
             x = self._layer(x, layer, step, caches)
@@ -163,12 +177,13 @@ class Transformer:
         places = e.op("add", e.iota((count,), 0), position)
         local = bool(form.local_rope_base) and any(form.windows)
         kinds = {
-            False: self._frequencies(),
+            **({False: self._frequencies()} if any(form.turns) else {}),
             **({True: frequencies(form, local=True)} if local else {}),
         }
         found = {kind: turning(e, places, each, room) for kind, each in kinds.items()}
         masks = {w: self._seen(places, span, w) for w in sorted(set(form.windows))}
-        return _Step(count, span, room, places, found, masks)
+        distances = self._distances(places, span) if form.linear_bias else None
+        return _Step(count, span, room, places, found, masks, distances)
 
     def _frequencies(self) -> Frequencies:
         """As tensors say them, whatever the kind of scaling: files with both sets of divisors name none."""
@@ -194,28 +209,66 @@ class Transformer:
         first = e.op("sub", place, e.scalar(window - 1, dtypes.i64))
         return e.op("logical_and", seen, e.op("greater_equal", key, first))
 
+    def _distances(self, places: Tensor, span: Dim) -> Tensor:
+        """`[1, heads, tokens, span]`: what scores lose by distance, steeper from head to head down to none."""
+        e, form = self.maker, self.form
+        place = e.unsqueeze(places, (0, 1, 3))
+        away = e.cast(e.op("sub", e.iota((1, 1, 1, span), 3), place), dtypes.f32)
+        slopes = linear_bias_slopes(form.heads, form.linear_bias)
+        return e.op("mul", away, e.constant(slopes.reshape(1, -1, 1, 1)))
+
     # --- layers
 
     def _layer(self, x: Tensor, layer: int, step: _Step, caches: list[Tensor]) -> Tensor:
-        e, block = self.maker, f"blk.{layer}"
-        seen = self._norm(x, f"{block}.attn_norm")
-        mixed = self._attention(seen, layer, step, caches)
-        mixed = self._norm(mixed, f"{block}.post_attention_norm", optional=True)
-        with self._part("Residual", f"{block}.attn_residual"):
-            x = e.op("add", x, mixed)
-        out = self._feed_forward(self._norm(x, f"{block}.ffn_norm"), block)
-        out = self._norm(out, f"{block}.post_ffw_norm", optional=True)
-        with self._part("Residual", f"{block}.ffn_residual"):
-            return e.op("add", x, out)
+        block, after = f"blk.{layer}", self.form.architecture.norms_after
+        before, own = x, f"{block}.attn_norm_2"
+        seen = x if after else self._norm(x, f"{block}.attn_norm")
+        # A network beside attention may leave it a norm of its own.
+        read = self._norm(x, own) if self.weights.has(f"{own}.weight") else seen
+        mixed = self._attention(read, layer, step, caches)
+        mixed = self._norm(mixed, f"{block}.post_attention_norm", optional=not after)
+        x = self._residual(x, mixed, f"{block}.attn_residual")
+        out = self._feed_forward(self._network_reads(block, before, seen, x), block)
+        out = self._norm(out, f"{block}.post_ffw_norm", optional=not after)
+        return self._residual(x, out, f"{block}.ffn_residual")
+
+    def _network_reads(self, block: str, before: Tensor, seen: Tensor, x: Tensor) -> Tensor:
+        """What the network of a layer reads: `x`, what attention added to, or what attention read, normalised."""
+        architecture, name = self.form.architecture, f"{block}.ffn_norm"
+        if architecture.norms_after:
+            return x
+        if architecture.shares_norm and not self.weights.has(f"{name}.weight"):
+            return seen
+        return self._norm(before if self.form.is_parallel else x, name)
+
+    def _residual(self, x: Tensor, more: Tensor, name: str) -> Tensor:
+        with self._part("Residual", name):
+            more = self._scaled(more, self.form.residual_scale)
+            return self.maker.op("add", x, more)
+
+    def _scaled(self, x: Tensor, factor: float) -> Tensor:
+        e = self.maker
+        return x if factor == 1.0 else e.op("mul", x, e.scalar(factor, dtypes.f32))
 
     def _norm(self, x: Tensor, name: str, *, optional: bool = False) -> Tensor:
+        kind = self.form.architecture.norm
         if optional and not self.weights.has(f"{name}.weight"):
             return x
+        if kind == "plain":
+            with self._part("LayerNorm", name):
+                return self._normalised(x)
         size = x.shape[-1]
         assert isinstance(size, int)
-        with self._part("RMSNorm", name):
+        with self._part("RMSNorm" if kind == "rms" else "LayerNorm", name):
             scale = self.weights.vector(f"{name}.weight", size)
-            return self.maker.op("rms_norm", x, scale, axis=-1, epsilon=self.form.epsilon)
+            bias = f"{name}.bias"
+            if kind == "rms" or not self.weights.has(bias):
+                return self._normalised(x, scale)
+            return self._normalised(x, scale, self.weights.vector(bias, size))
+
+    def _normalised(self, x: Tensor, *weights: Tensor) -> Tensor:
+        op = "rms_norm" if self.form.architecture.norm == "rms" else "layer_norm"
+        return self.maker.op(op, x, *weights, axis=-1, epsilon=self.form.epsilon)
 
     def _product(self, x: Tensor, parts: list[Projection]) -> Tensor:
         name = parts[0].name
@@ -228,9 +281,10 @@ class Transformer:
         e, form, block = self.maker, self.form, f"blk.{layer}"
         q, k, v = self._heads(x, block)
         window = form.windows[layer]
-        cos, sin = step.turning[bool(window) and True in step.turning]
-        with self._part("RotaryEmbedding", f"{block}.rope"):
-            q, k = (turned(e, each, cos, sin) for each in (q, k))
+        if form.turns[layer]:
+            cos, sin = step.turning[bool(window) and True in step.turning]
+            with self._part("RotaryEmbedding", f"{block}.rope"):
+                q, k = (turned(e, each, cos, sin) for each in (q, k))
         held: list[Tensor] = []
         with self._part("KeyValueCache", f"{block}.cache"):
             for name, new in (("key", k), ("value", v)):
@@ -241,7 +295,7 @@ class Transformer:
             # A bound by sizes: what lies behind it is not computed; masks are exact.
             causal = () if step.count == 1 else (step.span - step.count,)
             mixed = e.op(
-                "attention", q, *seen, None, step.masks[window],
+                "attention", q, *seen, step.distances, step.masks[window],
                 scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
             )  # fmt: skip
             mixed = e.transpose(mixed, (0, 2, 1, 3))
@@ -255,14 +309,19 @@ class Transformer:
         sizes = (form.key_size, form.key_size, form.value_size)
         rows = [h * s for h, s in zip(heads, sizes, strict=True)]
         names = [f"{block}.attn_{letter}" for letter in "qkv"]
+        orders = [self._order(h) for h in heads[:2]]
         if self.weights.has(f"{block}.attn_qkv.weight"):
-            parts = [Projection(f"{block}.attn_qkv", sum(rows), self._order(None))]
+            parts = [
+                Projection(
+                    f"{block}.attn_qkv", sum(rows), _one_after_the_other(orders, rows)
+                )
+            ]
         else:
             parts = [
-                Projection(n, r, self._order(h if n[-1] != "v" else None))
-                for n, r, h in zip(names, rows, heads, strict=True)
+                Projection(n, r, order)
+                for n, r, order in zip(names, rows, (*orders, None), strict=True)
             ]
-        packed = self._product(x, parts)
+        packed = self._limited(self._product(x, parts))
         starts = (0, rows[0], rows[0] + rows[1])
         found: list[Tensor] = []
         for n, h, s, r, start in zip(names, heads, sizes, rows, starts, strict=True):
@@ -271,16 +330,42 @@ class Transformer:
             found.append(e.transpose(self._head_norm(own, f"{n}_norm"), (0, 2, 1, 3)))
         return found[0], found[1], found[2]
 
-    def _order(self, heads: int | None) -> np.ndarray | None:
+    def _limited(self, x: Tensor) -> Tensor:
+        e, limit = self.maker, self.form.projection_limit
+        if not limit:
+            return x
+        return e.op("clip", x, *(e.scalar(end, dtypes.f32) for end in (-limit, limit)))
+
+    def _order(self, heads: int) -> np.ndarray | None:
         form = self.form
-        if heads is None or not form.architecture.turns_neighbours:
+        if not form.architecture.turns_neighbours:
             return None
         return neighbours_apart(heads, form.key_size, form.rope_size)
 
     def _head_norm(self, x: Tensor, name: str) -> Tensor:
-        if self.form.architecture.turns_neighbours and self.weights.has(f"{name}.weight"):
-            raise ModelError(f"'{name}' stands beside columns that are turned in pairs")
-        return self._norm(x, name, optional=True)
+        """`x: [1, n, heads, size]` normalised: every head alike, each by its own weights, or all in one."""
+        if not self.weights.has(f"{name}.weight"):
+            return x
+        e, (heads, size) = self.maker, x.shape[2:]
+        assert isinstance(heads, int)
+        assert isinstance(size, int)
+        shape = self.file.tensors[f"{name}.weight"].shape
+        with self._part("HeadNorm", name):
+            if len(shape) == 2:
+                weights = self.weights.matrix(f"{name}.weight", (heads, size))
+                return e.op("mul", self._normalised(x), e.constant(self._placed(weights)))
+            if shape == (size,):
+                weights = self.weights.array(f"{name}.weight", size)[None]
+                return self._normalised(x, e.constant(self._placed(weights)[0]))
+            weights = self.weights.array(f"{name}.weight", heads * size)
+            scale = e.constant(self._placed(weights.reshape(heads, size)).reshape(-1))
+            flat = e.reshape(x, (*x.shape[:2], heads * size))
+            return e.reshape(self._normalised(flat, scale), x.shape)
+
+    def _placed(self, weights: np.ndarray) -> np.ndarray:
+        """`[heads, size]` weights of columns in the order that columns are in."""
+        order = self._order(1)
+        return weights if order is None else weights[:, order]
 
     def _appended(self, name: str, new: Tensor, step: _Step) -> Tensor:
         """The cache with the step's own rows behind those that stand in it."""
@@ -313,24 +398,35 @@ class Transformer:
         """One network, whose tensors' names have an ending."""
         name, width = f"{block}.ffn_down{ending}", self.form.width
         inner = self.weights.tensor(f"{name}.weight", (width, None)).shape[1]
+        up = f"{block}.ffn_up{ending}"
         if self.weights.has(f"{block}.ffn_gate{ending}.weight"):
-            parts = [Projection(f"{block}.ffn_{n}{ending}", inner) for n in ("gate", "up")]
+            parts = [Projection(f"{block}.ffn_gate{ending}", inner), Projection(up, inner)]
         else:
-            parts = [Projection(f"{block}.ffn_up{ending}", inner * 2)]
-        return self._network(x, f"{block}.ffn_act{ending}", parts, Projection(name, width))
+            both = self.weights.tensor(f"{up}.weight", (None, width)).shape[0] != inner
+            parts = [Projection(up, inner * 2 if both else inner)]
+        act = f"{block}.ffn_act{ending}"
+        return self._network(x, act, inner, parts, Projection(name, width))
 
     def _network(
-        self, x: Tensor, name: str, first: list[Projection], second: Projection
+        self, x: Tensor, name: str, inner: int, first: list[Projection], second: Projection
     ) -> Tensor:
-        """Gate and values by the first product, halves of it, and a second product of what comes through."""
+        """A first product of `inner` rows, or of twice as many: gate and values; and a second of what comes through."""
         e, both = self.maker, self._product(x, first)
-        inner = sum(part.rows for part in first) // 2
-        with self._part("GatedActivation", name):
-            gate, up = e.slice(both, 2, 0, inner), e.slice(both, 2, inner, inner)
-            is_gelu = self.form.architecture.activation == "gelu"
-            gate = e.op("gelu", gate, approximate="tanh") if is_gelu else e.op("silu", gate)
-            mixed = e.op("mul", gate, up)
+        is_gated = sum(part.rows for part in first) != inner
+        with self._part("GatedActivation" if is_gated else "Activation", name):
+            mixed = self._activated(e.slice(both, 2, 0, inner) if is_gated else both)
+            if is_gated:
+                mixed = e.op("mul", mixed, e.slice(both, 2, inner, inner))
         return self._product(mixed, [second])
+
+    def _activated(self, x: Tensor) -> Tensor:
+        e, kind = self.maker, self.form.architecture.activation
+        if kind == "silu":
+            return e.op("silu", x)
+        if kind == "squared_relu":
+            positive = e.op("relu", x)
+            return e.op("mul", positive, positive)
+        return e.op("gelu", x, approximate="tanh" if kind == "gelu" else "none")
 
     def _experts(self, x: Tensor, block: str) -> Tensor:
         """Every token through the experts that its router prefers."""
@@ -349,7 +445,8 @@ class Transformer:
         def expert(own: Tensor, number: int) -> Tensor:
             gate, up, down = self._expert(block, number)
             name = f"{block}.ffn_act.{number}"
-            found = self._network(e.unsqueeze(own, (0,)), name, [gate, up], down)
+            row = e.unsqueeze(own, (0,))
+            found = self._network(row, name, up.rows, [gate, up], down)
             return e.squeeze(found, (0,))
 
         with self._part("MixtureOfExperts", f"{block}.ffn_experts"):
@@ -383,6 +480,7 @@ class Transformer:
         rows = self.weights.tensor(f"{name}.weight", (None, form.width)).shape[0]
         scores = self._product(last, [Projection(name, rows)])
         with self._part("Scores", LOGITS):
+            scores = self._scaled(scores, form.final_scale)
             if form.final_cap:
                 cap = e.scalar(form.final_cap, dtypes.f32)
                 scores = e.op("mul", e.op("tanh", e.op("div", scores, cap)), cap)

@@ -96,6 +96,13 @@ class Weights:
             raise UnsupportedError(f"vector '{name}' in blocks is not supported")
         return found.astype(np.float32)
 
+    def matrix(self, name: str, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+        """A small matrix as numbers."""
+        found = decode(self.file, self.tensor(name, shape))
+        if isinstance(found, Blocks):
+            raise UnsupportedError(f"'{name}' in blocks is not supported")
+        return found.astype(np.float32)
+
     def vector(self, name: str, size: int) -> Tensor:
         """A vector as an operand in f32."""
         return self.maker.constant(self.array(name, size), name)

@@ -217,5 +217,33 @@ def test_senseless_metadata_is_an_error_that_names_the_key(case: str) -> None:
 
 
 def test_an_unknown_architecture_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedError, match="supported are: llama qwen2"):
+    with pytest.raises(UnsupportedError, match="supported are: llama arcee"):
         _read(general__architecture="rwkv7")
+
+
+def test_layers_turn_columns_as_their_architecture_does() -> None:
+    assert read_hyperparameters(read_gguf(Form("gpt2").data())).turns == (False, False)
+    found = read_hyperparameters(read_gguf(Form("smollm3", layers=5).data()))
+    assert found.turns == (True, True, True, False, True)
+    windows = {"cohere2.attention.sliding_window": 4}
+    found = read_hyperparameters(
+        read_gguf(Form("cohere2", layers=5, metadata=windows).data())
+    )
+    assert found.turns == (True, True, True, False, True)
+    assert found.windows == (4, 4, 4, 0, 4)
+    assert _read("granite", rope__scaling__finetuned=False).turns == (False, False)
+    assert _read("llama", rope__scaling__finetuned=False).turns == (True, True)
+
+
+def test_scales_are_those_of_the_architecture() -> None:
+    said = {"embedding_scale": 12.0, "residual_scale": 0.25, "logit_scale": 8.0}
+    form = _read("granite", **said)
+    assert (form.embedding_scale, form.residual_scale, form.final_scale) == (
+        12,
+        0.25,
+        1 / 8,
+    )
+    assert _read("command-r", logit_scale=8.0).final_scale == 8
+    assert _read("gemma").embedding_scale == 8
+    with pytest.raises(UnsupportedError, match="embedding_scale"):
+        _read("command-r", **said)

@@ -72,6 +72,12 @@ MORE = {
              kinds={"weight": "Q3_K", "ffn_down.weight": "Q2_K", "attn_output.weight": "Q5_K"}),
         {},
     ),
+    "uneven": (
+        Form(width=256, size=64, inner=256, layers=1,
+             kinds={"weight": "IQ4_NL", "attn_v.weight": "MXFP4", "ffn_down.weight": "IQ4_XS",
+                    "attn_output.weight": "TQ2_0"}),
+        {},
+    ),
     "one head": (Form(heads=1, shared=1, layers=1), {}),
     "long context": (
         Form(more={"rope_freqs.weight": np.linspace(1, 8, 8)}, metadata={"llama.rope.freq_base": 5e5}),

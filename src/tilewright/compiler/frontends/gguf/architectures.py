@@ -1,0 +1,125 @@
+"""Architectures of language models: one row each, of what its models have that their files do not say.
+
+Most are the same decoder but for a few facts.  What metadata says is read in `hyperparameters`, what tensors say by being
+there in `transformer`.
+
+Source: `llama-model.cpp` and `models/` of llama.cpp, for which facts follow from an architecture's name; the models'
+own publications for the activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What all models of an architecture have.
+
+    Attributes:
+        turns_neighbours: rotary embedding turns columns 2i and 2i + 1, not i and i + half.
+        unturned_period: the last of every so many layers turns no columns, so of 1 none does; 0: every layer does.
+        turns_windows_only: where some layers see windows, only these turn columns.
+        turns_if_finetuned: files say by `rope.scaling.finetuned` whether layers turn columns.
+        linear_bias: by which power of two scores of the first head fall with distance, where a file does not say it;
+            0: they do not.
+        norm: `rms`, `layer`, or `plain`: like `layer`, without weights.
+        norms_after: attention and networks read what they are added to as it is; only what they add is normalised.
+        shares_norm: a network without a norm of its own reads what attention reads.
+        activation: of the feed-forward network, of its gate where it has one: `silu`, `gelu` (by tanh), `erf_gelu` or
+            `squared_relu`.
+        scales_embedding: embeddings are multiplied by the root of their width.
+        has_scales: files say what embeddings, and what layers add, are multiplied by.
+        final_scale_power: scores are multiplied by this power of `logit_scale`.
+        window_period: of so many layers all but the last see a window of keys; 0: every layer does, as in
+            `sliding_window_pattern`, None: `sliding_window` is not looked at.
+        local_rope_base: of layers with a window; 0: that of all.
+        plain_windows: layers with a window turn columns as if positions were not scaled.
+        wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
+        shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
+            goes first.
+    """
+
+    turns_neighbours: bool = False
+    unturned_period: int = 0
+    turns_windows_only: bool = False
+    turns_if_finetuned: bool = False
+    linear_bias: float = 0.0
+    norm: str = "rms"
+    norms_after: bool = False
+    shares_norm: bool = False
+    activation: str = "silu"
+    scales_embedding: bool = False
+    has_scales: bool = False
+    final_scale_power: int = 0
+    window_period: int | None = None
+    local_rope_base: float = 0.0
+    plain_windows: bool = False
+    wide_scale_layers: int = 0
+    shares_add_up: bool = True
+
+
+_LLAMA: Final = Architecture(turns_neighbours=True)
+_GRANITE: Final = Architecture(
+    turns_neighbours=True, turns_if_finetuned=True, has_scales=True, final_scale_power=-1
+)
+_GPT2: Final = Architecture(norm="layer", activation="gelu", unturned_period=1)
+
+ARCHITECTURES: Final[Mapping[str, Architecture]] = {
+    "llama": _LLAMA,
+    "arcee": Architecture(turns_neighbours=True, activation="squared_relu"),
+    "bloom": Architecture(norm="layer", activation="gelu", unturned_period=1, linear_bias=8.0),
+    "chatglm": _LLAMA,
+    "codeshell": Architecture(norm="layer", activation="gelu"),
+    "cohere2": Architecture(
+        norm="layer", shares_norm=True, turns_neighbours=True, turns_windows_only=True, window_period=4,
+        final_scale_power=1,
+    ),
+    "command-r": Architecture(
+        norm="layer", shares_norm=True, turns_neighbours=True, final_scale_power=1
+    ),
+    "ernie4_5": _LLAMA,
+    "exaone": Architecture(),
+    "exaone4": Architecture(norms_after=True, turns_windows_only=True, window_period=4),
+    "falcon": Architecture(norm="layer", shares_norm=True, activation="erf_gelu"),
+    "gemma": Architecture(activation="gelu", scales_embedding=True),
+    "gemma2": Architecture(
+        activation="gelu", scales_embedding=True, window_period=2, wide_scale_layers=46
+    ),
+    "gemma3": Architecture(
+        activation="gelu", scales_embedding=True, window_period=6, local_rope_base=10000.0,
+        wide_scale_layers=62,
+    ),
+    "glm4": _LLAMA,
+    "gpt2": _GPT2,
+    "gptneox": Architecture(norm="layer", activation="erf_gelu"),
+    "granite": _GRANITE,
+    "granitemoe": _GRANITE,
+    "internlm2": _LLAMA,
+    "mistral3": _LLAMA,
+    "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),
+    "nemotron": Architecture(norm="layer", activation="squared_relu"),
+    "olmo": Architecture(norm="plain", turns_neighbours=True),
+    "olmo2": Architecture(norms_after=True, window_period=4, plain_windows=True),
+    "olmoe": Architecture(shares_add_up=False),
+    "orion": Architecture(norm="layer"),
+    "phi2": Architecture(norm="layer", shares_norm=True, activation="gelu"),
+    "phi3": Architecture(window_period=0),
+    "qwen": Architecture(),
+    "qwen2": Architecture(),
+    "qwen2moe": Architecture(shares_add_up=False),
+    "qwen2vl": Architecture(),
+    "qwen3": Architecture(),
+    "qwen3moe": Architecture(),
+    "qwen3vl": Architecture(),
+    "qwen3vlmoe": Architecture(),
+    "refact": Architecture(unturned_period=1, linear_bias=8.0),
+    "smollm3": Architecture(turns_neighbours=True, unturned_period=4),
+    "stablelm": Architecture(norm="layer", shares_norm=True),
+    "starcoder": _GPT2,
+    "starcoder2": Architecture(norm="layer", activation="gelu"),
+    "xverse": _LLAMA,
+}  # fmt: skip

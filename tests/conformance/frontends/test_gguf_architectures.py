@@ -1,0 +1,280 @@
+"""Architectures of language models against the classes of transformers that define them, with the weights of one file.
+
+What is compared is what the graph computes, by the oracles of its operations: a prompt, and tokens behind it.  Where files differ from the
+classes (the order of columns, projections in one, weights that are stored with something added), `_translated` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fakes.language_models import Form
+from tilewright.compiler.frontends.gguf import load
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.formats.gguf import dequantize, read_gguf
+
+pytestmark = [pytest.mark.needs_torch, pytest.mark.slow]
+TOKENS = [3, 17, 0, 79, 5, 44, 44, 8, 61, 20, 33]
+ROOM = 24
+STANDARD = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "blk": "model.layers", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_norm": "input_layernorm",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm", "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+BIASES = {"norm_biases": True, "dense_biases": True}
+PLAIN_FFN = {"gated": False}
+
+
+@dataclass
+class Case:
+    """A family: its form, what its configuration says beside the sizes, and names that are others than those of most.
+
+    `apart` says that files have columns 2i and 2i + 1 where the class has i and i + half; `joined` how projections stand
+    in one: `heads` (queries, keys and values head by head) or as in the file; `added` what files add to norms.
+    """
+
+    form: Form
+    config: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    apart: bool = False
+    joined: str = ""
+    turned: bool = False
+    added: float = 0.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _form(
+    architecture: str, *, metadata: Mapping[str, Any] | None = None, **options: Any
+) -> Form:
+    keys = {f"{architecture}.{key}": value for key, value in (metadata or {}).items()}
+    return Form(architecture, metadata=keys, layers=options.pop("layers", 2), **options)
+
+
+GPT_NEOX = {
+    "token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "lm_head",
+    "blk": "gpt_neox.layers", "attn_qkv": "attention.query_key_value", "attn_output": "attention.dense",
+    "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h",
+}  # fmt: skip
+FALCON = {
+    "token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f", "blk": "transformer.h",
+    "attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense",
+    "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h", "ffn_norm": "post_attention_layernorm",
+}  # fmt: skip
+GPT2 = {
+    "token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f",
+    "blk": "transformer.h", "attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
+}  # fmt: skip
+MPT = {
+    "token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "blk": "transformer.blocks",
+    "attn_norm": "norm_1", "ffn_norm": "norm_2", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
+    "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj",
+}  # fmt: skip
+POSITIONS = {
+    "position_embd.weight": np.random.default_rng(1).standard_normal((64, 64)) * 0.1
+}
+ALL_HEADS = {"shared": 4, "fused": True}
+AFTER = {"post_norms": True, "tied": False, "without": ("attn_norm", "ffn_norm")}
+WHOLE_NORMS = {"extra": {"attn_q_norm.weight": (64,), "attn_k_norm.weight": (32,)}}
+CASES: dict[str, Case] = {
+    "Arcee": Case(_form("arcee", **PLAIN_FFN), {"hidden_act": "relu2"}, apart=True),
+    "Bloom": Case(
+        _form("bloom", **ALL_HEADS, **PLAIN_FFN, **BIASES, inner=256,
+              more={"token_embd_norm.weight": np.linspace(0.5, 1.5, 64), "token_embd_norm.bias": np.linspace(-1, 1, 64)}),
+        {"n_layer": 2, "n_head": 4},
+        {**FALCON, "token_embd_norm": "transformer.word_embeddings_layernorm"}, joined="heads",
+    ),
+    "Cohere": Case(
+        _form("command-r", without=("ffn_norm",), metadata={"logit_scale": 0.0625}), {"logit_scale": 0.0625},
+    ),
+    "Cohere2": Case(
+        _form("cohere2", layers=4, without=("ffn_norm",), metadata={"logit_scale": 0.25, "attention.sliding_window": 4}),
+        {"logit_scale": 0.25, "sliding_window": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+    ),
+    "Exaone4": Case(
+        _form("exaone4", layers=4, head_norms=True, **AFTER, metadata={"attention.sliding_window": 4}),
+        {"sliding_window": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+    ),
+    "Falcon": Case(
+        _form("falcon", **PLAIN_FFN, shared=1, fused=True, norm_biases=True, without=("ffn_norm",)),
+        {"multi_query": True, "parallel_attn": True, "bias": False, "new_decoder_architecture": False, "ffn_hidden_size": 96, "alibi": False},
+        FALCON,
+    ),
+    "Glm4": Case(
+        _form("glm4", post_norms=True, tied=False, biases=True, without=("ffn_gate", "ffn_up"),
+              extra={"ffn_up.weight": (192, 64)}, metadata={"rope.dimension_count": 8}),
+        {"attention_bias": True, "partial_rotary_factor": 0.5},
+        {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm",
+         "ffn_up": "mlp.gate_up_proj"},
+    ),
+    "GPT2": Case(
+        _form("gpt2", **ALL_HEADS, **PLAIN_FFN, **BIASES, more=POSITIONS),
+        {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_inner": 96, "n_positions": 64}, GPT2, turned=True,
+    ),
+    "GPTBigCode": Case(
+        _form("starcoder", shared=1, fused=True, **PLAIN_FFN, **BIASES, more=POSITIONS),
+        {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_inner": 96, "n_positions": 64}, GPT2,
+    ),
+    "GPTNeoX": Case(
+        _form("gptneox", **ALL_HEADS, **PLAIN_FFN, **BIASES, tied=False,
+              metadata={"use_parallel_residual": True, "rope.dimension_count": 8}),
+        {"use_parallel_residual": True, "rotary_pct": 0.5}, GPT_NEOX, joined="heads",
+    ),
+    "GPTNeoX one after the other": Case(
+        _form("gptneox", **ALL_HEADS, **PLAIN_FFN, **BIASES, tied=False,
+              metadata={"use_parallel_residual": False, "rope.dimension_count": 8}),
+        {"use_parallel_residual": False, "rotary_pct": 0.5}, GPT_NEOX, joined="heads",
+    ),
+    "Granite": Case(
+        _form("granite", metadata={"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0,
+                                   "attention.scale": 0.1}),
+        {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0, "attention_multiplier": 0.1},
+        apart=True,
+    ),
+    "Mpt": Case(
+        _form("mpt", **ALL_HEADS, **PLAIN_FFN, inner=256,
+              metadata={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.3}),
+        {"d_model": 64, "n_heads": 4, "n_layers": 2, "expansion_ratio": 4, "max_seq_len": 64,
+         "attn_config": {"clip_qkv": 0.3, "alibi": True}},
+        MPT,
+    ),
+    "Nemotron": Case(
+        _form("nemotron", **PLAIN_FFN, tied=False, norm_biases=True, metadata={"rope.dimension_count": 8}),
+        {"hidden_act": "relu2", "partial_rotary_factor": 0.5, "norm_eps": 1e-5}, added=1.0,
+    ),
+    "Olmo": Case(
+        _form("olmo", without=("attn_norm", "ffn_norm", "output_norm"), metadata={"attention.clamp_kqv": 0.3}),
+        {"clip_qkv": 0.3}, apart=True,
+    ),
+    "Olmo2": Case(_form("olmo2", **AFTER, **WHOLE_NORMS)),
+    "Olmoe": Case(
+        _form("olmoe", shared=4, tied=False, experts=4,
+              extra={"attn_q_norm.weight": (64,), "attn_k_norm.weight": (64,)}),
+        {"num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 4, "norm_topk_prob": False},
+        {"ffn_gate_inp": "mlp.gate"},
+    ),
+    "Phi": Case(
+        _form("phi2", shared=4, **PLAIN_FFN, **BIASES, tied=False, without=("ffn_norm",),
+              more={"output.bias": np.linspace(-1, 1, 80)}, metadata={"rope.dimension_count": 8}),
+        {"partial_rotary_factor": 0.5, "num_key_value_heads": 4, "hidden_act": "gelu_new"},
+        {"output_norm": "model.final_layernorm", "attn_output": "self_attn.dense", "ffn_up": "mlp.fc1",
+         "ffn_down": "mlp.fc2"},
+    ),
+    "SmolLM3": Case(
+        _form("smollm3", layers=5), {"no_rope_layers": [1, 1, 1, 0, 1], "num_hidden_layers": 5}, apart=True
+    ),
+    "StableLm": Case(
+        _form("stablelm", norm_biases=True, biases=True, tied=False, metadata={"rope.dimension_count": 4}),
+        {"use_qkv_bias": True, "partial_rotary_factor": 0.25},
+    ),
+    "Starcoder2": Case(
+        _form("starcoder2", **PLAIN_FFN, **BIASES, biases=True), {"use_bias": True, "sliding_window": None},
+        {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    ),
+}  # fmt: skip
+
+
+def _config(case: Case) -> dict[str, Any]:
+    form = case.form
+    turned = form.metadata.get(f"{form.architecture}.rope.dimension_count", form.size)
+    return {
+        "vocab_size": form.vocabulary, "hidden_size": form.width, "num_hidden_layers": form.layers,
+        "num_attention_heads": form.heads, "num_key_value_heads": form.shared, "intermediate_size": form.inner,
+        "head_dim": form.size, "rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5, "layer_norm_epsilon": 1e-5,
+        "norm_epsilon": 1e-5, "max_position_embeddings": 64, "tie_word_embeddings": form.tied,
+        "attn_implementation": "eager", "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": turned / form.size},
+        **case.config,
+    }  # fmt: skip
+
+
+def _translated(case: Case, kind: str, array: np.ndarray) -> np.ndarray:
+    """A tensor as the class has it."""
+    form = case.form
+    if case.apart and kind in ("attn_q", "attn_k") and array.ndim == 2:
+        pairs = array.reshape(-1, form.size // 2, 2, form.width)
+        return pairs.swapaxes(1, 2).reshape(array.shape)
+    if case.joined == "heads" and kind == "attn_qkv":
+        apart = array.reshape(3, form.heads, form.size, *array.shape[1:])
+        return apart.swapaxes(0, 1).reshape(array.shape)
+    if case.turned and array.ndim == 2 and kind not in ("token_embd", "position_embd"):
+        return array.T
+    return array
+
+
+def _state(case: Case) -> dict[str, np.ndarray]:
+    """The tensors of the file under the names of the class."""
+    names, found = {**STANDARD, **case.names}, {}
+    file = read_gguf(case.form.data())
+    experts: dict[str, dict[str, np.ndarray]] = {}
+    for name, tensor in file.tensors.items():
+        array = dequantize(file, tensor).astype(np.float32)
+        *front, kind, end = name.split(".")
+        layer = f"{names['blk']}.{front[1]}." if front else ""
+        if kind.endswith("_exps"):
+            experts.setdefault(layer, {})[kind] = array
+            continue
+        array = _translated(case, kind, array)
+        if case.added and kind.endswith("norm") and end == "weight":
+            array = array - np.float32(case.added)
+        found[f"{layer}{names[kind]}.{end}"] = array
+    for layer, own in experts.items():
+        both = np.concatenate([own["ffn_gate_exps"], own["ffn_up_exps"]], 1)
+        found[f"{layer}mlp.experts.gate_up_proj"] = both
+        found[f"{layer}mlp.experts.down_proj"] = own["ffn_down_exps"]
+    return found
+
+
+def _expected(name: str, case: Case) -> np.ndarray:
+    torch, transformers = (pytest.importorskip(m) for m in ("torch", "transformers"))
+    family = name.split(maxsplit=1)[0]
+    keys = _config(case)
+    if family == "Falcon":  # which has it from the others
+        del keys["head_dim"]
+    config = getattr(transformers, f"{family}Config")(**keys)
+    classes = [
+        getattr(transformers, f"{family}{end}", None)
+        for end in ("ForCausalLM", "LMHeadModel")
+    ]
+    model = next(each for each in classes if each is not None)(config)
+    given = {n: torch.tensor(np.ascontiguousarray(a)) for n, a in _state(case).items()}
+    loaded = model.load_state_dict(given, strict=False)
+    assert not loaded.unexpected_keys
+    assert all(
+        (case.form.tied and "head" in key) or key.endswith(".bias")
+        for key in loaded.missing_keys
+    )
+    model.tie_weights()
+    with torch.no_grad():
+        return model.eval()(torch.tensor([TOKENS])).logits[0, -1].numpy()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_are_those_of_the_classes_that_define_an_architecture(name: str) -> None:
+    case = CASES[name]
+    graph = load(case.form.data()).graph
+    inputs = {
+        value.name: np.zeros(
+            (1, value.type.shape[1], ROOM, value.type.shape[3]), np.float32
+        )
+        for value in graph.inputs[3:]
+    }
+    found = np.zeros(0)
+    for start, stop in ((0, 7), (7, 8), (8, 11)):
+        inputs["tokens"] = np.array([TOKENS[start:stop]])
+        inputs["position"] = np.array([start])
+        inputs["span"] = np.zeros(stop, np.bool_)
+        outputs = dict(zip(graph.output_names, evaluate(graph, inputs), strict=True))
+        found = outputs.pop("logits")[0]
+        inputs |= {n.removeprefix("new_"): array for n, array in outputs.items()}
+    expected = _expected(name, case)
+    assert np.abs(found - expected).max() < 3e-5 * np.abs(expected).max()
