@@ -9,6 +9,8 @@ import pytest
 import tilewright as tw
 from fakes.language_models import Form, Reference
 from tilewright.base.errors import InputError, ModelError
+from tilewright.compiler.frontends.gguf import load
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.formats.gguf import dequantize, read_gguf
 
 TOKENS = [3, 17, 0, 79, 5, 44, 44, 8, 61, 20, 33]
@@ -93,6 +95,7 @@ MORE = {
         Form("phi3", fused=True, metadata={"phi3.attention.sliding_window": 4}),
         {"neighbours": False, "windows": (4, 4)},
     ),
+    "chatglm": (Form("chatglm", fused=True, biases=True, kinds={"weight": "Q8_0"}), {}),
     "mixtral": (Form(experts=4, kinds={"exps.weight": "Q4_0"}), {}),
     "mixtral of old": (Form(experts=3, apart=True, layers=1), {}),
     "qwen2moe": (
@@ -129,6 +132,74 @@ MORE = {
 def test_models_of_other_forms_compute_what_the_papers_say(case: str) -> None:
     form, options = MORE[case]
     _check(form, **options)
+
+
+AFTER = {"post_norms": True, "tied": False, "without": ("attn_norm", "ffn_norm")}
+COMPILED = {
+    "mpt": Form(
+        "mpt", heads=6, shared=6, size=8, width=48, fused=True, gated=False,
+        metadata={"mpt.attention.max_alibi_bias": 8.0, "mpt.attention.clamp_kqv": 0.3},
+    ),
+    "cohere2": Form(
+        "cohere2", layers=4, without=("ffn_norm",),
+        metadata={"cohere2.attention.sliding_window": 4, "cohere2.logit_scale": 0.25},
+    ),
+    "olmo2": Form(
+        "olmo2", **AFTER, extra={"attn_q_norm.weight": (64,), "attn_k_norm.weight": (32,)}
+    ),
+    "command-r": Form(
+        "command-r", without=("ffn_norm",),
+        extra={"attn_q_norm.weight": (4, 16), "attn_k_norm.weight": (2, 16)},
+    ),
+    "gpt2": Form(
+        "gpt2", fused=True, gated=False, norm_biases=True, dense_biases=True,
+        more={"position_embd.weight": np.linspace(-1, 1, 64 * 64).reshape(64, 64)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", COMPILED)
+def test_what_is_compiled_computes_what_the_graph_means(case: str) -> None:
+    """Graphs of these are held against transformers (`tests/conformance/frontends/test_gguf_architectures`)."""
+    data = COMPILED[case].data()
+    model, graph = tw.compile(data), load(data).graph
+    caches = _caches(model)
+    held = {name: array.copy() for name, array in caches.items()}
+    for start, stop in ((0, 7), (7, 8), (8, 11)):
+        inputs = {
+            "tokens": np.array([TOKENS[start:stop]]),
+            "position": np.array([start]),
+            "span": np.zeros(stop, np.bool_),
+        }
+        outputs = dict(zip(graph.output_names, evaluate(graph, inputs | held), strict=True))
+        expected = outputs.pop("logits")[0]
+        held = {name.removeprefix("new_"): array for name, array in outputs.items()}
+        found = _step(model, caches, TOKENS[start:stop], start)
+        assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+def test_queries_keys_and_values_in_one_tensor_are_those_that_stand_apart() -> None:
+    """Of an architecture that turns neighbours, whose columns are put in another order."""
+    random, rows = np.random.default_rng(3), {"q": 64, "k": 32, "v": 32}
+    apart = {
+        f"blk.0.attn_{name}.weight": random.standard_normal((count, 64)) * 0.1
+        for name, count in rows.items()
+    }
+    joined = {"blk.0.attn_qkv.weight": np.concatenate(list(apart.values()))}
+    found: list[np.ndarray] = []
+    for more in (apart, joined):
+        form = Form(layers=1, without=("attn_q", "attn_k", "attn_v"), more=more)
+        graph = load(form.data()).graph
+        inputs: dict[str, np.ndarray] = {
+            "tokens": np.array([TOKENS]),
+            "position": np.array([0]),
+            "span": np.zeros(len(TOKENS), np.bool_),
+            "key_0": np.zeros((1, 2, ROOM, 16), np.float32),
+            "value_0": np.zeros((1, 2, ROOM, 16), np.float32),
+        }
+        found.append(evaluate(graph, inputs)[0])
+    assert np.abs(found[0] - found[1]).max() < 1e-6
 
 
 def _phi3(trained: int, turned: int) -> Form:
