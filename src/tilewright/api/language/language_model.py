@@ -33,7 +33,7 @@ from tilewright.api.language.vocabulary import TokenType
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.options import choice_option, count_option, path_option
-from tilewright.compiler.frontends.gguf import read_hyperparameters, read_model
+from tilewright.compiler.frontends.gguf import files_of, read_hyperparameters, read_model
 from tilewright.formats.gguf import GgufFile
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
@@ -162,7 +162,7 @@ class LanguageModel(BoundToProcess):
         )
         self.tokenizer: Final[Tokenizer] = Tokenizer.of(self.file)
         _check_rows(self.file, len(self.tokenizer))
-        digest = digest_of(self.file, place)
+        digest = digest_of(self.file, files_of(place, self.file))
         self._programs: Programs = make_programs(
             place,
             digest,

@@ -156,10 +156,13 @@ def _belong_together(found: Sequence[Session]) -> bool:
     return read == following and len(read) > _FIRST_CACHE
 
 
-def digest_of(file: GgufFile, path: Path) -> str:
-    """What tells a file from others without reading its weights: its description, size and time of change."""
-    first = min((t.offset for t in file.tensors.values()), default=len(file.contents))
-    found = hashlib.sha256(file.contents[:first])
-    status = path.stat()
-    found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+def digest_of(file: GgufFile, paths: Sequence[Path]) -> str:
+    """What tells a model from others without reading its weights: descriptions, sizes and times of change of its files."""
+    found = hashlib.sha256()
+    held = (file.contents, *file.others)
+    for part, (path, contents) in enumerate(zip(paths, held, strict=True)):
+        offsets = (t.offset for t in file.tensors.values() if t.part == part)
+        found.update(contents[: min(offsets, default=len(contents))])
+        status = path.stat()
+        found.update(f"{status.st_size} {status.st_mtime_ns}".encode())
     return found.hexdigest()

@@ -15,6 +15,7 @@ from tilewright.formats.gguf.reader import (
     MetadataValue,
     read_gguf,
 )
+from tilewright.formats.gguf.split_files import file_count, file_names, joined
 
 __all__ = [
     "BLOCK_TYPES",
@@ -27,5 +28,8 @@ __all__ = [
     "MetadataValue",
     "decode",
     "dequantize",
+    "file_count",
+    "file_names",
+    "joined",
     "read_gguf",
 ]

@@ -55,6 +55,7 @@ class GgufTensor:
         type: of its blocks, which lie along the last axis.
         offset: from the beginning of the file, in bytes.
         size_bytes: of all blocks.
+        part: in which file of a model that lies in several.
     """
 
     name: str
@@ -62,6 +63,7 @@ class GgufTensor:
     type: BlockType
     offset: int
     size_bytes: int
+    part: int = 0
 
 
 @final
@@ -75,6 +77,7 @@ class GgufFile:
         tensors: by name, in the order of the file.
         contents: the whole file; tensors are ranges of it.
         location: how errors call it.
+        others: further files of a model that lies in several.
     """
 
     version: int
@@ -82,11 +85,13 @@ class GgufFile:
     tensors: Mapping[str, GgufTensor]
     contents: memoryview = field(repr=False)
     location: str
+    others: tuple[memoryview, ...] = field(default=(), repr=False)
 
     def bytes_of(self, tensor: GgufTensor) -> npt.NDArray[np.uint8]:
         """The blocks of a tensor, in place: `[.., blocks of a row, bytes of a block] u8`."""
         end = tensor.offset + tensor.size_bytes
-        flat = np.frombuffer(self.contents[tensor.offset : end], np.uint8)
+        held = (self.contents, *self.others)[tensor.part]
+        flat = np.frombuffer(held[tensor.offset : end], np.uint8)
         kind, shape = tensor.type, tensor.shape or (1,)
         return flat.reshape(*shape[:-1], shape[-1] // kind.elements, kind.size_bytes)
 
@@ -109,6 +114,12 @@ def read_gguf(data: Buffer, location: str = "model.gguf") -> GgufFile:
         )
     cursor = ByteCursor(view, len(MAGIC))
     version = cursor.u32("version")
+    if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+        raise ArchiveError(
+            "has its bytes in the order of big-endian machines, which is not read",
+            location=location,
+            hint="gguf-convert-endian of the package gguf changes it",
+        )
     if version not in _VERSIONS:
         raise ArchiveError(
             f"GGUF version {version}, expected {_VERSIONS[0]} or {_VERSIONS[1]}",

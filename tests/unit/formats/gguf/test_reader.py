@@ -127,3 +127,10 @@ def test_hostile_bytes_are_errors_or_files(place: int, patch: bytes) -> None:
         return
     for tensor in file.tensors.values():
         assert tensor.offset + tensor.size_bytes <= len(data)
+
+
+def test_the_order_of_bytes_of_big_endian_machines_is_named() -> None:
+    data = bytearray(parameter_files.gguf([]))
+    data[4:8] = data[4:8][::-1]
+    with pytest.raises(ArchiveError, match="big-endian"):
+        read_gguf(bytes(data))

@@ -8,12 +8,13 @@ from tilewright.compiler.frontends.gguf.hyperparameters import (
     Hyperparameters,
     read_hyperparameters,
 )
-from tilewright.compiler.frontends.gguf.load import coverage, load, read_model
+from tilewright.compiler.frontends.gguf.load import coverage, files_of, load, read_model
 
 __all__ = [
     "ARCHITECTURES",
     "Hyperparameters",
     "coverage",
+    "files_of",
     "load",
     "read_hyperparameters",
     "read_model",

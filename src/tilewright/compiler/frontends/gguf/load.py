@@ -32,7 +32,7 @@ from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import Problem
 from tilewright.compiler.graph.ir import Graph
-from tilewright.formats.gguf import GgufFile, read_gguf
+from tilewright.formats.gguf import GgufFile, file_count, file_names, joined, read_gguf
 
 Source = str | PathLike[str] | bytes | bytearray | memoryview
 InputShapes = Mapping[str, Sequence[int | str]]
@@ -40,13 +40,29 @@ _SIZED: Final = {TOKENS: (1, TOKENS), SPAN: (SPAN,)}
 
 
 def read_model(source: Source) -> GgufFile:
-    """A file, mapped: what is not looked at is not read.
+    """A file, mapped: what is not looked at is not read; of several the first, with what the others have.
 
     Raises: ModelError for what cannot be read; ArchiveError for what is no such file.
     """
     if isinstance(source, bytes | bytearray | memoryview):
-        return read_gguf(source, "<bytes>")
+        file = read_gguf(source, "<bytes>")
+        files_of(Path(file.location), file)  # says where there are several
+        return file
     path = Path(source)
+    first = _mapped(path)
+    others = files_of(path, first)[1:]
+    return joined([first, *map(_mapped, others)]) if others else first
+
+
+def files_of(path: Path, file: GgufFile) -> tuple[Path, ...]:
+    """The files in which the model of a file lies.  Raises: ArchiveError as `file_names`."""
+    count = file_count(file)
+    if count == 1:
+        return (path,)
+    return tuple(path.with_name(name) for name in file_names(path.name, count))
+
+
+def _mapped(path: Path) -> GgufFile:
     problem = why_no_file(path)
     if problem is not None:
         raise ModelError(problem, location=path)
@@ -74,8 +90,9 @@ def load(source: Source, input_shapes: InputShapes | None = None) -> ModelGraph:
     model = Transformer(file, read_hyperparameters(file), sizes)
     model.run()
     model.graph.equalities = known_equalities(model.maker.assumptions, model.graph)
-    is_data = isinstance(source, bytes | bytearray | memoryview)
-    return ModelGraph(model.graph, () if is_data else (Path(source).absolute(),))
+    if isinstance(source, bytes | bytearray | memoryview):
+        return ModelGraph(model.graph)
+    return ModelGraph(model.graph, files_of(Path(source).absolute(), file))
 
 
 def _sizes(shapes: InputShapes, location: str) -> dict[str, int]:
