@@ -49,14 +49,14 @@ PUBLISHED = {
         rf"{_WORD}*{_LOW}+|{_WORD}+{_LOW}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_LINES}",
     ),
     "gpt-4o": (
-        rf"{_WORD}*{_LOW}+{_ENDING}?|{_WORD}+{_LOW}*{_ENDING}?|\p{{N}}{{1,3}}"
-        rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_LINES}",
+        (rf"{_WORD}*{_LOW}+{_ENDING}?|{_WORD}+{_LOW}*{_ENDING}?|\p{{N}}{{1,3}}"
+        rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_LINES}"),
     ),
     "deepseek-v3": (
         r"\p{N}{1,3}",
         "[一-龥\u3040-ゟ゠-ヿ]+",
-        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-        rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_LINES}",
+        (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_LINES}"),
     ),
     "deepseek-coder": (
         r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}",
@@ -65,16 +65,16 @@ PUBLISHED = {
     "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"),
     "viking": (r" ?[^(\s|.,!?…。，、।۔،)]+", r"\p{N}"),
     "qwen35": (
-        rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-        rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_LINES}",
+        (rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+        rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_LINES}"),
     ),
     "seed-coder": (
-        rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}"
-        rf"| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_LINES}",
+        (rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}"
+        rf"| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_LINES}"),
     ),
     "bailingmoe": (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
-        r"|\s*[\r\n]|\s+(?!\S)|\s+",
+        (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"),
     ),
     "minicpm5": (
         r"\p{N}{1,3}",
