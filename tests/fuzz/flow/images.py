@@ -19,9 +19,10 @@ from fuzz.flow.maker import (
 )
 
 MOST_CHANNELS = 16
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
-               "half_pixel_symmetric")  # fmt: skip
+# Of the rest onnxruntime rounds places on a boundary its own way.
+ROUNDINGS = ("round_prefer_floor", "floor", "ceil")
+NEAREST_COORDINATES = ("half_pixel", "asymmetric", "pytorch_half_pixel")
+COORDINATES = (*NEAREST_COORDINATES, "align_corners", "half_pixel_symmetric")
 
 
 def is_image(v: Value) -> bool:
@@ -303,11 +304,15 @@ def step_resize(m: Maker) -> None:
     if not all(isinstance(s, int) for s in v.shape[2:]):
         return
     mode = m.one(("nearest", "nearest", "linear", "linear", "cubic"))
-    coordinates = m.one(COORDINATES)
+    coordinates = m.one(NEAREST_COORDINATES if mode == "nearest" else COORDINATES)
     scales = [m.one((0.5, 0.75, 1.0, 1.5, 2.0, 3.0)) for _ in v.shape[2:]]
-    sizes = [
-        max(1, math.floor(int(s) * f)) for s, f in zip(v.shape[2:], scales, strict=True)
-    ]
+    pairs = list(zip((int(s) for s in v.shape[2:]), scales, strict=True))
+    sizes = [max(1, math.floor(size * factor)) for size, factor in pairs]
+    by_sizes = m.chance(0.5) or coordinates == "align_corners"
+    if any(
+        1 > factor * size or size == math.floor(factor * size) for size, factor in pairs
+    ):
+        by_sizes = True  # what keeps its size onnxruntime copies, whatever the scale
     attributes: dict[str, object] = {
         "_mode": mode, "_coordinate_transformation_mode": coordinates,
     }  # fmt: skip
@@ -321,9 +326,7 @@ def step_resize(m: Maker) -> None:
     shape = (*v.shape[:2], *sizes)
     if estimated_elements(shape) > MOST_ELEMENTS:
         return
-    if m.chance(0.5) or any(
-        int(s) * f < 1 for s, f in zip(v.shape[2:], scales, strict=True)
-    ):
+    if by_sizes:
         attributes["_axes"] = list(range(2, v.rank))
         operands: list[Value | str] = [v, "", "", m.ints(*sizes)]
     else:

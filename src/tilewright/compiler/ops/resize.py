@@ -79,13 +79,11 @@ def _coordinates(
     centers = centers * step if attributes["reciprocal"] else centers / factor
     if mode == "centers":
         return centers
-    centred = centers - real(0.5)
-    if mode == "pytorch_half_pixel" and count == 1:
-        return centred * 0
     if mode == "half_pixel_symmetric":
-        adjustment = real(count) / (factor * real(size))
-        centred = centred + real(size / 2) * (1 - adjustment)
-    return centred
+        # Before the half goes off, as ONNX writes it: places on a boundary are rounded by the last digit.
+        centers = centers + real(size / 2) * (1 - real(count) / (factor * real(size)))
+    centred = centers - real(0.5)
+    return centred * 0 if mode == "pytorch_half_pixel" and count == 1 else centred
 
 
 def _cropped(size: int, count: int, axis: int, attributes: Attributes) -> Any:

@@ -226,12 +226,13 @@ class _Computed:
         centers = shrunk(op("add", at, 0.5))
         if mode == "centers":
             return centers
+        if mode == "half_pixel_symmetric":
+            missing = op("sub", 1, op("div", count, op("mul", scale, size)))
+            # Before the half goes off: see `ops.resize`.
+            centers = op("add", centers, op("mul", op("mul", size, 0.5), missing))
         centred = op("sub", centers, 0.5)
         if mode == "pytorch_half_pixel":
             return e.op("where", e.op("equal", count, real(1)), real(0), centred)
-        if mode == "half_pixel_symmetric":
-            missing = op("sub", 1, op("div", count, op("mul", scale, size)))
-            return op("add", centred, op("mul", op("mul", size, 0.5), missing))
         return centred
 
     def _cropped(

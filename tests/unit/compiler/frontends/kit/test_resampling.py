@@ -161,6 +161,17 @@ def test_the_nearest_pixel_is_found_in_single_precision(scale: float) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_symmetric_place_on_a_boundary_is_not_rounded_below_it() -> None:
+    """Place 3 of 7 lies at 2 of 5 exactly: (1 - 7 / 7.5) * 2.5 + 3.5 / 1.5 - 0.5."""
+    image = np.arange(5, dtype=np.float32).reshape(1, 1, 1, 5)
+    scales = np.array([1, 1, 1, 1.5], np.float32)
+    option = {"coordinate_transformation_mode": "half_pixel_symmetric"}
+    (found,) = both(
+        "Resize", [image, None, scales], [2], mode="nearest", nearest_mode="floor", **option
+    )
+    np.testing.assert_array_equal(found.reshape(-1), [0, 0, 1, 2, 2, 3, 4])
+
+
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_the_taps_of_a_known_scale_are_written_out_where_sizes_are_open(mode: str) -> None:
     model = onnx_models.parse(f"""graph (float[1,2,H,W] x) => (float[1,2,P,Q] y) {{
