@@ -310,7 +310,7 @@ def step_resize(m: Maker) -> None:
     sizes = [max(1, math.floor(size * factor)) for size, factor in pairs]
     by_sizes = m.chance(0.5) or coordinates == "align_corners"
     if any(
-        1 > factor * size or size == math.floor(factor * size) for size, factor in pairs
+        factor * size < 1 or size == math.floor(factor * size) for size, factor in pairs
     ):
         by_sizes = True  # what keeps its size onnxruntime copies, whatever the scale
     attributes: dict[str, object] = {
