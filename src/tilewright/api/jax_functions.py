@@ -7,6 +7,7 @@ and only when `from_jax` is called.  Called by users.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, final
 
@@ -17,9 +18,12 @@ from tilewright.api.model import compile as compile_model
 from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.compiler.frontends.stablehlo.exported import Exported
 from tilewright.compiler.frontends.stablehlo.lapack import CALLS as LAPACK
+from tilewright.compiler.frontends.stablehlo.sparse import CALLS as SPARSE
 from tilewright.runtime.plan_executor import Array
 
 _HINT: Final = "python -m pip install jax"
+_CALLBACKS: Final = "leave out jax.debug.print, jax.pure_callback and jax.experimental.io_callback"
+_CALLED: Final = re.compile(r"custom_call @(\w+)")
 _GENERATORS: Final = {
     "key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg",
 }  # fmt: skip
@@ -46,12 +50,27 @@ def from_jax(
     jax = _jax("jax")
     jitted = function if hasattr(function, "trace") else jax.jit(function)
     export = _jax("jax.export")
+    # What the function itself raises stays what it is.
+    jitted.trace(*args, **kwargs)
     # JAX does not promise that later versions know these calls; what is compiled at once needs no promise.
-    checks = [export.DisabledSafetyCheck.custom_call(name) for name in LAPACK]
-    exported: Exported = export.export(jitted, platforms=("cpu",), disabled_checks=checks)(
-        *args, **kwargs
-    )
+    checks = [export.DisabledSafetyCheck.custom_call(name) for name in (*LAPACK, *SPARSE)]
+    exporting = export.export(jitted, platforms=("cpu",), disabled_checks=checks)
+    try:
+        exported: Exported = exporting(*args, **kwargs)
+    except (NotImplementedError, ValueError) as error:
+        raise _refusal(error) from error
     return JaxFunction(exported, compile_model(cast("Any", exported), **(options or {})))
+
+
+def _refusal(error: Exception) -> ModelError:
+    """What JAX cannot export, in our words where they are known."""
+    text = str(error)
+    called = _CALLED.search(text)
+    if called:
+        return ModelError(f"custom call '{called[1]}' is not supported")
+    if "host_callbacks" in text:
+        return ModelError("calls of Python are not supported", hint=_CALLBACKS)
+    return ModelError(f"jax cannot export the function: {text}")
 
 
 def _jax(name: str) -> Any:

@@ -317,3 +317,50 @@ def test_factors_that_jax_promises_nothing_about_are_compiled() -> None:
 
     for rest in tw.from_jax(function, x)(x):
         np.testing.assert_allclose(rest, np.zeros_like(rest), atol=1e-5)
+
+
+REFUSED = {
+    "print": (
+        lambda jax: lambda x: [jax.debug.print("{x}", x=x), x][1],
+        "calls of Python are not supported",
+    ),
+    "callback": (
+        lambda jax: lambda x: jax.pure_callback(np.sin, x, x),
+        "calls of Python are not supported",
+    ),
+    "foreign": (
+        lambda jax: lambda x: jax.ffi.ffi_call("my_target", x)(x),
+        "custom call 'my_target' is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_jax_cannot_export_is_refused_by_name(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    make, said = REFUSED[name]
+    with pytest.raises(tw.ModelError, match=said):
+        tw.from_jax(make(jax), jax.numpy.ones(3))
+
+
+def test_what_a_function_raises_is_not_changed() -> None:
+    jax = pytest.importorskip("jax")
+
+    def function(x: object) -> object:
+        raise ValueError("not here")
+
+    with pytest.raises(ValueError, match="not here") as caught:
+        tw.from_jax(jax.jit(function), jax.numpy.ones(3))
+    assert not isinstance(caught.value, tw.UserError)
+
+
+def test_sparse_matrices_are_multiplied_as_jax_does() -> None:
+    sparse = pytest.importorskip("jax.experimental.sparse")
+    x = np.where(np.eye(4, 5, 1) > 0, 3, np.eye(4, 5)).astype(np.float32)
+
+    def function(a: Any, b: Any) -> Any:
+        return sparse.BCSR.fromdense(a, nse=10) @ b
+
+    b = np.arange(15, dtype=np.float32).reshape(5, 3)
+    np.testing.assert_allclose(tw.from_jax(function, x, b)(x, b), x @ b)
+    np.testing.assert_allclose(tw.from_jax(function, x, b[:, 0])(x, b[:, 0]), x @ b[:, 0])

@@ -24,6 +24,7 @@ from tilewright.compiler.frontends.stablehlo.held import Held
 from tilewright.compiler.frontends.stablehlo.lapack import CALLS as LAPACK
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.sorting import ROWS as SORTING
+from tilewright.compiler.frontends.stablehlo.sparse import CALLS as SPARSE
 from tilewright.compiler.frontends.stablehlo.special_functions import ROWS as SPECIAL
 from tilewright.compiler.frontends.stablehlo.tree import Attribute
 
@@ -49,6 +50,7 @@ _CALLS: Final[dict[str, Callable[[Call], Results]]] = {
     "annotate_device_placement": _same,
     **DYNAMIC_CALLS,
     **LAPACK,
+    **SPARSE,
 }
 _BY_ROW: Final = {
     entry.name: entry
