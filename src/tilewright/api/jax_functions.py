@@ -22,7 +22,9 @@ from tilewright.compiler.frontends.stablehlo.sparse import CALLS as SPARSE
 from tilewright.runtime.plan_executor import Array
 
 _HINT: Final = "python -m pip install jax"
-_CALLBACKS: Final = "leave out jax.debug.print, jax.pure_callback and jax.experimental.io_callback"
+_CALLBACKS: Final = (
+    "leave out jax.debug.print, jax.pure_callback and jax.experimental.io_callback"
+)
 _CALLED: Final = re.compile(r"custom_call @(\w+)")
 _GENERATORS: Final = {
     "key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg",

@@ -49,10 +49,14 @@ def test_rows_of_elements_times_a_matrix(
     np.testing.assert_allclose(whole_found, whole @ dense, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "count", "held"), [(0, 3, 0), (2, 0, 0), (2, 3, 0), (2, 0, 1)])
+@pytest.mark.parametrize(
+    ("rows", "count", "held"), [(0, 3, 0), (2, 0, 0), (2, 3, 0), (2, 0, 1)]
+)
 def test_matrices_without_elements_give_zeros(rows: int, count: int, held: int) -> None:
     ends, columns = np.zeros(rows + 1, np.int32), np.zeros(held, np.int32)
-    (found,) = product(elements(held, "float32"), ends, columns, np.ones((count, 2), np.float32), rows)
+    (found,) = product(
+        elements(held, "float32"), ends, columns, np.ones((count, 2), np.float32), rows
+    )
     assert np.array_equal(found, np.zeros((rows, 2)))
 
 
