@@ -50,7 +50,7 @@ def from_jax(
     Raises: UserError if JAX is not installed; ModelError listing everything that is not supported.
     """
     jax = _jax("jax")
-    jitted = function if hasattr(function, "trace") else jax.jit(function)
+    jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
     export = _jax("jax.export")
     # What the function itself raises stays what it is.
     jitted.trace(*args, **kwargs)
