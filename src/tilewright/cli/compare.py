@@ -16,12 +16,10 @@ from tilewright.cli.option_groups import FILE, NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import (
     CallOptions,
     call_options,
+    compile_arguments,
     compile_options,
     given_inputs,
     json_option,
-    parse_input_shapes,
-    parse_input_values,
-    parse_levels,
 )
 
 if TYPE_CHECKING:
@@ -120,17 +118,7 @@ def _options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
     }
-    readers = {
-        "input_shape": ("input_shapes", parse_input_shapes),
-        "input_value": ("input_values", parse_input_values),
-        "levels": ("levels", parse_levels),
-        "no_cache": ("cache", lambda no: not no),
-    }
-    options: dict[str, Any] = {}
-    for name, value in told.items():
-        argument, read = readers.get(name, (name, lambda same: same))
-        options[argument] = read(value)
-    return options
+    return compile_arguments(told)
 
 
 def _print(found: Comparison) -> None:

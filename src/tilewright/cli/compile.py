@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,10 +19,8 @@ from tilewright.cli.display import err, example, out, phase_bar, table, thousand
 from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import (
     beside,
+    compile_arguments,
     compile_options,
-    parse_input_shapes,
-    parse_input_values,
-    parse_levels,
 )
 from tilewright.cli.pass_options import PassOptions, pass_options
 from tilewright.formats.byte_view import LazyBytes, view_bytes
@@ -106,16 +104,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     output: Path | None,
     header: Path | None,
     weights: Path | None,
-    target: str | None,
-    levels: str | None,
-    opt_level: int,
-    threads: int | None,
-    jobs: int | None,
-    input_shape: tuple[str, ...],
-    input_value: tuple[str, ...],
-    precision: str,
-    no_index_checks: bool,
-    no_cache: bool,
     no_tuned: bool,
     tuning_store: Path | None,
     no_sources: bool,
@@ -123,6 +111,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     quiet: bool,
     passes: PassOptions,
     codegens: CodegenOptions,
+    **compiling: Any,
 ) -> None:
     """Compile MODEL (ONNX, StableHLO or GGUF) to machine code.
 
@@ -135,28 +124,24 @@ def command(  # noqa: PLR0913 - one parameter per option
     path = output or beside(model, ".vmfb")
     header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
-    _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0])
+    target = api.resolve_targets(compiling["target"], None)[0]
+    _check_outputs(path, header, weights, model, target)
     schedules, byoc = passes.read_schedules(), codegens.chosen()
     with passes.context(), phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
             str(model),
-            target=target,
-            levels=parse_levels(levels),
-            opt_level=opt_level,
-            threads=threads,
-            jobs=jobs,
-            input_shapes=parse_input_shapes(input_shape),
-            input_values=parse_input_values(input_value),
-            precision=precision,
-            check_indices=False if no_index_checks else None,
+            **compile_arguments(compiling),
             schedules=schedules,
             byoc=byoc,
-            cache=not no_cache,
             tuned=not no_tuned if tuning_store is None or no_tuned else tuning_store,
             progress=progress,
         )
         progress.phase("write")
-        with knobs.override(cache=False) if no_cache else contextlib.nullcontext():
+        with (
+            knobs.override(cache=False)
+            if compiling["no_cache"]
+            else contextlib.nullcontext()
+        ):
             size_bytes = _write(compiled, path, header, weights, sources=not no_sources)
     if quiet or str(path) == STANDARD_OUTPUT:  # where the summary would go
         return

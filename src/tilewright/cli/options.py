@@ -6,6 +6,7 @@ numpy is imported when a value is read, so that help and wrong options take no t
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,22 @@ def compile_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def compile_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What some of `compile_options` say, as arguments of `tilewright.compile`.  Raises: UserError."""
+    readers: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+        "input_shape": ("input_shapes", parse_input_shapes),
+        "input_value": ("input_values", parse_input_values),
+        "levels": ("levels", parse_levels),
+        "no_cache": ("cache", operator.not_),
+        "no_index_checks": ("check_indices", lambda no: False if no else None),
+    }
+    arguments: dict[str, Any] = {}
+    for name, value in given.items():
+        argument, read = readers.get(name, (name, lambda same: same))
+        arguments[argument] = read(value)
+    return arguments
 
 
 def json_option(group: OptionGroup = OptionGroup.COMMON) -> Callable[[Command], Command]:

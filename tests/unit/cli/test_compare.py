@@ -37,6 +37,7 @@ def test_a_difference_is_located_and_fails(model: Path) -> None:
 
 def test_options_of_the_compilation_are_for_the_model(model: Path) -> None:
     assert tilewright("compare", model, "--target", "x86_64-v2", "--no-cache").code == 0
+    assert tilewright("compare", model, "O0", "--no-index-checks").code == 0
     done = tilewright("compare", model, "nonsense")
     assert done.code == 1
     assert "known: oracle, onnxruntime, O0" in done.err
