@@ -218,7 +218,6 @@ class Backend(Protocol):
         compiled: Sequence[CompiledKernel],
         target: Target,
         *,
-        jobs: int = 1,
         cache: CompilationCache | None = None,
     ) -> tuple[CompiledKernel, ...]:
         """The kernels with objects for the linkers of the target's system.

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.errors import TilewrightError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.compiler.ops import catalogue
@@ -41,35 +41,6 @@ def make_node(
         error.location = error.location or location
         raise
     return Node(row.schema, operands, full, results, location=location, names=names)
-
-
-def make_region_node(
-    name: str,
-    operands: Operands,
-    regions: Sequence[Graph],
-    result_types: Sequence[TensorType],
-    attributes: Mapping[str, object] | None = None,
-    *,
-    location: Location = UNKNOWN_LOCATION,
-    names: Sequence[str] = (),
-) -> Node:
-    """A node of an op with regions (`fused`, `if`, `loop`), whose types the caller states."""
-    row = catalogue.lookup(name)
-    if len(regions) != row.schema.region_count:
-        raise ModelError(
-            f"op '{name}' has {row.schema.region_count} regions, got {len(regions)}",
-            location=location,
-        )
-    full = row.complete(attributes or {})
-    return Node(
-        row.schema,
-        operands,
-        full,
-        result_types,
-        regions=regions,
-        location=location,
-        names=names,
-    )
 
 
 @final

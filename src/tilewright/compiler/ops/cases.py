@@ -222,8 +222,6 @@ def _values(
     return values
 
 
-def symbolic_shape(shape: Sequence[int], prefix: str = "D") -> tuple[symbolic.Dim, ...]:
+def symbolic_shape(shape: Sequence[int]) -> tuple[symbolic.Dim, ...]:
     """`shape` with every size above 1 replaced by a symbol, for tests of dynamic kernels."""
-    return tuple(
-        symbolic.symbol(f"{prefix}{size}", 1) if size > 1 else size for size in shape
-    )
+    return tuple(symbolic.symbol(f"D{size}", 1) if size > 1 else size for size in shape)

@@ -24,7 +24,6 @@ def kernel_objects(
     target: Target,
     owner: str,
     *,
-    jobs: int = 1,
     cache: CompilationCache | None = None,
 ) -> tuple[CompiledKernel, ...]:
     """The kernels, each with an object in the format of the target's system and a symbol of its own.
@@ -36,12 +35,11 @@ def kernel_objects(
         compiled: kernels for `target`.
         target: what they are for; its system says the format: ELF, Mach-O or COFF.
         owner: whose they are: the model and the level; the same gives the same symbols again.
-        jobs: processes that may work at a time, where another format is made.
         cache: objects made before.
 
     Raises: InternalError, TargetError as `Backend.generate`.
     """
-    made = backend_of(target).objects(compiled, target, jobs=jobs, cache=cache)
+    made = backend_of(target).objects(compiled, target, cache=cache)
     return tuple(_renamed(kernel, owner) for kernel in made)
 
 

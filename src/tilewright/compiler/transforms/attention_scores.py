@@ -272,10 +272,7 @@ class WrittenAttention:
         return element_count(front) == count and element_count(behind) == count
 
     def _reshaped(self, value: Value, lead: Sequence[Dim]) -> Value:
-        shape = (*lead, *value.type.shape[-2:])
-        if value.type.shape == shape:
-            return value
-        return self.emit.op("reshape", [value], {"shape": shape})
+        return self._reshaped_to(value, (*lead, *value.type.shape[-2:]))
 
     def _row_scaled(self, q: Value) -> Value:
         factor = self.scores.row_factor

@@ -178,7 +178,9 @@ def sink(node: Node, emit: Emitter) -> Value | None:
     operands = _sources(node, emit, aligned=layout.aligned)
     if operands is None:
         return None
-    place = _perm(node.result.type.rank if layout.aligned else operand(node).type.rank)
+    # Where axis i of channels-first data stands in channels-last data.
+    ranked = node.result if layout.aligned else operand(node)
+    place = to_channels_first(ranked.type.rank)
     types = [None if v is None else v.type for v in node.operands]
     attributes = layout.moved(types, node.attributes, place)
     if attributes is None:
@@ -215,17 +217,12 @@ def _as_before(result: Value, places: Sequence[int], emit: Emitter) -> Value:
     return emit.op("transpose", [result], {"perm": perm})
 
 
-def _perm(rank: int) -> tuple[int, ...]:
-    """Where axis i of channels-first data stands in channels-last data."""
-    return to_channels_first(rank)
-
-
 def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     """reshape(first(x)) is a permutation of reshape(x) when no group of axes is torn apart."""
     source = channels_last_source(operand(node))
     if source is None:
         return None
-    perm = _perm(source.type.rank)
+    perm = to_channels_first(source.type.rank)
     groups = dim_groups(operand(node).type.shape, node.result.type.shape)
     if groups is None:
         return None

@@ -115,10 +115,9 @@ def _per_channel(value: Value, like: Value, axis: int) -> bool:
     )
 
 
-def _vector(value: Value, like: Value, axis: int, emit: Emitter) -> Value:
+def _vector(value: Value, emit: Emitter) -> Value:
     """A per-channel constant as a vector or scalar."""
     count = value.type.element_count
-    del like, axis
     return emit.op("reshape", [value], {"shape": () if count == 1 else (count,)})
 
 
@@ -135,7 +134,7 @@ def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
         return None  # a scalar is free in the epilogue
     weights = operand(source, 1)
     place = {"conv": 0, "conv_transpose": 1, "matmul": 1}[source.op]
-    factor = _vector(scale, value, axis, emit)
+    factor = _vector(scale, emit)
     if factor.type.rank:
         shape = (factor.type.shape[0], *([1] * (weights.type.rank - place - 1)))
         factor = emit.op("reshape", [factor], {"shape": shape})

@@ -133,7 +133,7 @@ class FuseKernels(GraphPass):
             nodes.update(_free_operands(candidate, groups))
             leaving = groups.outputs(nodes)
             if len(leaving) == 1 and leaving[0].node is not None:
-                if len(_reads(nodes, groups)) > self.most_operands:
+                if len(_reads(nodes)) > self.most_operands:
                     return False
                 group.root = leaving[0].node
                 groups.take(group, nodes)
@@ -292,8 +292,7 @@ def _free_operands(node: Node, groups: Groups) -> list[Node]:
     return found
 
 
-def _reads(nodes: set[Node], groups: Groups) -> set[Value]:
-    del groups
+def _reads(nodes: set[Node]) -> set[Value]:
     return {
         v
         for n in nodes
@@ -348,7 +347,7 @@ class _Prologue:
         return fits and self._operands_stay_few(node)
 
     def _operands_stay_few(self, node: Node) -> bool:
-        reads = _reads({*self.group.nodes, node}, self.groups)
+        reads = _reads({*self.group.nodes, node})
         return len(reads) <= self.options.most_operands
 
     def _fits(self, node: Node, role: Role, user: Node) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from fakes.random_graphs import Case, graphs
+from fakes.region_nodes import make_region_node
 from tilewright.base import dtypes
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.compare import difference
@@ -15,7 +16,7 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.ops.builder import GraphBuilder, make_region_node
+from tilewright.compiler.ops.builder import GraphBuilder
 
 
 @given(graphs(dynamic=True))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fakes.region_nodes import make_region_node
 from tilewright.base import symbolic
 from tilewright.base.dtypes import f16, f32, i64
 from tilewright.base.errors import InternalError
@@ -17,7 +18,7 @@ from tilewright.compiler.kernel.ir import AccessMode, Space
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build, splat_value
-from tilewright.compiler.ops.builder import GraphBuilder, make_node, make_region_node
+from tilewright.compiler.ops.builder import GraphBuilder, make_node
 
 N = symbolic.symbol("N", 1)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fakes.region_nodes import make_region_node
 from tilewright.base import symbolic
 from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ModelError
@@ -10,7 +11,7 @@ from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph, Location
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.ops.builder import GraphBuilder, make_region_node
+from tilewright.compiler.ops.builder import GraphBuilder
 
 N = symbolic.symbol("N", 1)
 

@@ -141,10 +141,9 @@ class CBackend:
         compiled: Sequence[CompiledKernel],
         target: Target,
         *,
-        jobs: int = 1,
         cache: CompilationCache | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        del target, jobs, cache
+        del target, cache
         return tuple(compiled)
 
     def assembly(self, source: str, target: Target, *, name: str = "module") -> str:

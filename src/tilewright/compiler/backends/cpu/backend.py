@@ -129,10 +129,9 @@ class CpuBackend:
         compiled: Sequence[CompiledKernel],
         target: Target,
         *,
-        jobs: int = 1,
         cache: CompilationCache | None = None,
     ) -> tuple[CompiledKernel, ...]:
-        return llvm.for_system(compiled, target, jobs=jobs, cache=cache)
+        return llvm.for_system(compiled, target, cache=cache)
 
     def assembly(self, source: str, target: Target, *, name: str = "module") -> str:
         return llvm.assembly_text(source, target, self.options, name=name)

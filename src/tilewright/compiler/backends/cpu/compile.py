@@ -225,7 +225,6 @@ def for_system(
     compiled: Sequence[CompiledKernel],
     target: Target,
     *,
-    jobs: int = 1,
     cache: CompilationCache | None = None,
 ) -> tuple[CompiledKernel, ...]:
     """The kernels with objects for the linkers of the target's system.
@@ -239,7 +238,7 @@ def for_system(
         return tuple(compiled)
     triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
     settings = {**settings_of(target, Options()), "triple": triple}
-    run = _Run(target, settings, jobs, cache, None)
+    run = _Run(target, settings, 1, cache, None)
     modules = [_for_triple(kernel, triple) for kernel in compiled]
     return _compile(modules, run)
 

@@ -97,7 +97,6 @@ def make_host_sources(
     name: str,
     *,
     weights: WeightsFile | None = None,
-    graph_json: bool = True,
     kernel_functions: bool = False,
     symbol_prefix: str = "",
     texts: Mapping[str, str] | None = None,
@@ -109,7 +108,6 @@ def make_host_sources(
         constants: the contents of the constants of all levels, in the order that levels count them in.
         name: made a name of C (`library_name`).
         weights: where the constants lie outside of the library; None: inside.
-        graph_json: also keep the plans in their file form, for `get_graph_json`.
         kernel_functions: also let each kernel be called alone.
         symbol_prefix: what the names of packed functions begin with, after tvm-ffi's own prefix.
         texts: what the library says of itself, by symbol; nothing reads it at run time.
@@ -123,7 +121,7 @@ def make_host_sources(
     plan = ordered[0].plan
     context = f"{symbol_prefix}{CONTEXT_SYMBOL}"
     offsets, lines, stored = _weights(constants, name, weights)
-    tables = _tables(ordered, name, context, offsets, graph_json=graph_json)
+    tables = _tables(ordered, name, context, offsets)
     interface = _interface(ordered, name, lines)
     units = {**tables, f"{name}.c": interface}
     kernels = make_kernel_functions(
@@ -224,14 +222,12 @@ def _tables(
     name: str,
     context: str,
     offsets: Sequence[int],
-    *,
-    graph_json: bool,
 ) -> Mapping[str, bytes]:
     """The tables of every level, a file each."""
     found: dict[str, bytes] = {}
     for level in levels:
         symbol = _program_symbol(level, name)
-        text = level_source(level, symbol, context, offsets, graph_json=graph_json)
+        text = level_source(level, symbol, context, offsets)
         found[f"{symbol}.c"] = text.encode()
     return found
 

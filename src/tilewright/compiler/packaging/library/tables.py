@@ -51,8 +51,6 @@ def level_source(
     symbol: str,
     context: str,
     offsets: Sequence[int],
-    *,
-    graph_json: bool,
 ) -> str:
     """The C file of a level, which defines the program `symbol`.
 
@@ -61,13 +59,12 @@ def level_source(
         symbol: of the program.
         context: the symbol of what functions are looked up with.
         offsets: of every constant of the library, in its bytes or in the file.
-        graph_json: whether the plan goes in as text as well.
 
     Raises: UserError for a plan beyond a library's limits; ArchiveError for one that does not fit its
         kernels.
     """
     writer = _Writer(level, level.plan, symbol, context=context, offsets=offsets)
-    return writer.text(graph_json=graph_json)
+    return writer.text()
 
 
 def kernels_source(level: Level, plans: Mapping[str, Plan]) -> str:
@@ -154,7 +151,7 @@ class _Writer:
             set()
         )  # the tables that have rows; C has no arrays without elements
 
-    def text(self, *, graph_json: bool) -> str:
+    def text(self) -> str:
         """The whole file."""
         return "\n".join(
             [
@@ -163,7 +160,7 @@ class _Writer:
                 *type_tables(e.dtype for e in self.typed_entries()),
                 "",
                 *_features(self.level),
-                *self.lines(graph_json=graph_json),
+                *self.lines(graph_json=True),
                 "",
             ]
         )
