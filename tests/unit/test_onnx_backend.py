@@ -182,9 +182,21 @@ def test_what_a_compiled_model_cannot_hold_is_refused_by_compile_with_a_way_out(
         tw.compile(found)
     assert "tilewright.onnx_backend.prepare(model)" in str(caught.value)
     made = model("agraph (float[2] a) => (string[2] b) { b = Cast <to = 8> (a) }")
-    with pytest.raises(ModelError, match="computed on the host"):
+    with pytest.raises(ModelError, match=r"node 'b' \(Cast\): .* computed on the host"):
         tw.compile(made)
     assert not tw.coverage(found, quick=True).supported
+
+
+def test_coverage_names_the_node_that_the_host_computes_and_no_input_of_ours() -> None:
+    import tilewright as tw
+
+    found = model("""agraph (int64[n] a) => (int64[n] c) {
+      b = Cast <to = 8> (a)
+      c = Cast <to = 7> (b)
+    }""")
+    report = tw.coverage(found)
+    assert [name for name, *_ in report.inputs] == ["a"]
+    assert [(p.op_type, p.node) for p in report.problems] == [("Cast", "b")]
 
 
 def test_one_node_alone() -> None:

@@ -1,8 +1,9 @@
-"""Steps through lists of tensors: split, joined, put in, taken out; of lengths that shapes or data say."""
+"""Steps through what is no tensor of numbers: lists of lengths that shapes or data say, optionals, text."""
 
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from fuzz.flow.elementwise import MOST_ELEMENTS
 from fuzz.flow.maker import Maker, Size, Step, Value, estimated_elements
@@ -83,4 +84,38 @@ def step_as_bytes(m: Maker) -> None:
     m.add("DequantizeLinear", [held, scale, point], v, bound=512.0)
 
 
-STEPS: tuple[Step, ...] = (step_split_and_join, step_stack, step_length, step_as_bytes)
+def step_optional(m: Maker) -> None:
+    """Put into an optional, asked for and taken out again."""
+    v = m.pick()
+    if v is None:
+        return
+    (held,) = m.node("Optional", [v])
+    m.add("OptionalGetElement", [held], v)
+    if m.chance(0.5):
+        there = Value("", "bool", (), bound=1.0)
+        m.add("OptionalHasElement", [held], there)
+
+
+def step_text(m: Maker) -> None:
+    """Numbers as text, put together and compared, or read again."""
+    v = m.pick(lambda v: v.dtype in ("int64", "int32"))
+    if v is None or m.opset < 20:
+        return
+    small = m.tame(v, 16.0)
+    (text,) = m.node("Cast", [small], to=TensorProto.STRING)
+    if m.chance(0.5):
+        m.add("Cast", [text], small, _to=helper.np_dtype_to_tensor_dtype(np.dtype(v.dtype)))
+    ending = m.constant(np.asarray(m.one(("", "1", "x")), object))
+    (longer,) = m.node("StringConcat", [text, ending])
+    wanted = m.constant(np.asarray(str(m.number(0, 3)) + m.one(("", "1", "x")), object))
+    m.add("Equal", [longer, wanted], small, dtype="bool", bound=1.0)
+
+
+STEPS: tuple[Step, ...] = (
+    step_split_and_join,
+    step_stack,
+    step_length,
+    step_as_bytes,
+    step_optional,
+    step_text,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import TensorProto
 
 from fuzz.flow.elementwise import MOST_ELEMENTS
 from fuzz.flow.images import followed, rough_weights
@@ -13,10 +14,12 @@ from fuzz.flow.maker import ROUGH, Maker, Shape, Size, Step, Value, estimated_el
 DARK = (-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf)
 
 
-def rows(m: Maker, rank: int | None = None) -> Value | None:
+def rows(
+    m: Maker, rank: int | None = None, kinds: tuple[str, ...] = ("float32",)
+) -> Value | None:
     """Finite rows of known length."""
     found = m.pick(
-        lambda v: v.dtype == "float32" and v.finite and v.rank > 1
+        lambda v: v.dtype in kinds and v.finite and v.rank > 1
         and (rank is None or v.rank == rank) and isinstance(v.shape[-1], int) and v.shape[-1] > 0
     )  # fmt: skip
     return None if found is None else m.tame(found)
@@ -24,7 +27,7 @@ def rows(m: Maker, rank: int | None = None) -> Value | None:
 
 def linear(m: Maker, v: Value, columns: int) -> Value:
     depth = int(v.shape[-1])
-    weights = rough_weights(m, (columns, depth))
+    weights = rough_weights(m, (columns, depth), v.dtype)
     turned = m.add("Transpose", [weights], weights, shape=(depth, columns), _perm=[1, 0])
     made = m.add("MatMul", [v, turned], v, shape=(*v.shape[:-1], columns), kind=ROUGH,
                  bound=3 * v.bound * math.sqrt(depth))  # fmt: skip
@@ -36,7 +39,7 @@ def linear(m: Maker, v: Value, columns: int) -> Value:
 
 
 def step_linear(m: Maker) -> None:
-    v = rows(m)
+    v = rows(m, kinds=("float32", "float64"))
     columns = m.one((1, 2, 4, 7, 8, 16, 24))
     if v is None or estimated_elements((*v.shape[:-1], columns)) > MOST_ELEMENTS:
         return
@@ -45,7 +48,7 @@ def step_linear(m: Maker) -> None:
 
 def step_gated(m: Maker) -> None:
     """A gated layer between two: as the language models of today have it."""
-    v = rows(m)
+    v = rows(m, kinds=("float32", "float64"))
     if v is None or estimated_elements((*v.shape[:-1], 16)) > MOST_ELEMENTS:
         return
     inner = m.one((3, 8, 16))
@@ -61,7 +64,7 @@ def step_gated(m: Maker) -> None:
 
 def step_norm(m: Maker) -> None:
     """The norm of rows in the words of an exporter."""
-    v = rows(m)
+    v = rows(m, kinds=("float32", "float64"))
     if v is None or int(v.shape[-1]) < 2:
         return
     power = m.chance(0.5)
@@ -301,6 +304,38 @@ def step_attention_of_onnx(m: Maker) -> None:
     m.add("Attention", [q, k, values], q, shape=shape, kind=ROUGH, **attributes)
 
 
+def step_grouped_attention(m: Maker) -> None:
+    """The operator of language models as they begin: keys for groups of heads, kept; turned or not; a window."""
+    v = rows(m, 3)
+    if v is None or not m.has_elements(v):
+        return
+    if estimated_elements(v.shape) > MOST_ELEMENTS // 8:
+        return
+    batch, length, _ = v.shape
+    fewer, shared, depth = m.one((1, 2)), m.one((1, 2)), 16
+    heads = fewer * shared
+    q = m.tame(linear(m, v, heads * depth))
+    k, values = (m.tame(linear(m, v, fewer * depth)) for _ in range(2))
+    (total,) = m.node("Cast", [m.dim(v, 1)], to=TensorProto.INT32)
+    last = m.node("Sub", [total, m.constant(np.asarray([1], np.int32))])[0]
+    lengths = m.node("Expand", [last, m.dim(v, 0)])[0]
+    number = m.node("Squeeze", [total, m.ints(0)])[0]
+    operands: list[Value | str] = [q, k, values, "", "", lengths, number]
+    attributes: dict[str, object] = {"num_heads": heads, "kv_num_heads": fewer}
+    if m.chance(0.5):
+        angles = np.arange(32)[:, None] / 10 ** np.arange(depth // 2)
+        operands += [m.constant(f(angles).astype(np.float32)) for f in (np.cos, np.sin)]
+        attributes |= {"do_rotary": 1, "rotary_interleaved": m.number(0, 1)}
+    if m.chance(0.3):
+        attributes["local_window_size"] = m.one((1, 2, 5))
+    if m.chance(0.3):
+        attributes["softcap"] = 2.0
+    names = m.node("GroupQueryAttention", operands, 3, domain="com.microsoft", **attributes)
+    m.keep(Value(names[0], "float32", (batch, length, heads * depth), ROUGH, values.bound))
+    for name, bound in zip(names[1:], (2 * k.bound, values.bound), strict=True):
+        m.keep(Value(name, "float32", (batch, fewer, length, depth), ROUGH, bound))
+
+
 # --- sums by letters ----------------------------------------------------------------------------
 
 
@@ -345,6 +380,6 @@ def step_embedding(m: Maker) -> None:
 
 STEPS: tuple[Step, ...] = (
     step_linear, step_linear, step_gated, step_norm, step_norm, step_norm_operator,
-    step_attention, step_attention, step_attention_operator, step_attention_of_onnx, step_einsum,
-    step_einsum, step_embedding,
+    step_attention, step_attention, step_attention_operator, step_attention_of_onnx,
+    step_grouped_attention, step_einsum, step_einsum, step_embedding,
 )  # fmt: skip

@@ -183,8 +183,30 @@ def step_unique(m: Maker) -> None:
     m.keep(Value(count[3], "int64", (found,), WHOLE, ANY, True))
 
 
+def step_boxes(m: Maker) -> None:
+    """Boxes that do not overlap too much: as many as data allows, of several classes and scores apart."""
+    if m.chance(0.5):
+        return
+    count, classes = m.number(1, 6), m.number(1, 2)
+    corners = m.numbers.uniform(0, 4, (1, count, 2))
+    boxes = np.concatenate(
+        [corners, corners + m.numbers.uniform(0.5, 3, corners.shape)], -1
+    )
+    scores = m.numbers.permutation(count * classes).reshape(1, classes, count) / 10
+    most = m.as_vector(m.count_of(0, 3))
+    operands = [
+        m.constant(boxes.astype(np.float32)),
+        m.constant(scores.astype(np.float32)),
+        most,
+        m.constant(np.asarray([0.37], np.float32)),
+        m.constant(np.asarray([0.25], np.float32)),
+    ]
+    made = Value("", "int64", (m.new_size(), 3), WHOLE, 6.0)
+    m.add("NonMaxSuppression", operands, made)
+
+
 STEPS: tuple[Step, ...] = (
-    step_non_zero, step_non_zero, step_compress, step_compress, step_slice, step_slice, step_range,
+    step_boxes, step_non_zero, step_non_zero, step_compress, step_compress, step_slice, step_slice, step_range,
     step_tile, step_pad, step_expand, step_reshape, step_largest, step_filled, step_split,
     step_one_hot, step_unique,
 )  # fmt: skip

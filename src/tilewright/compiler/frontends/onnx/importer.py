@@ -251,12 +251,20 @@ class Importer:
             self.border.outputs[name] = found
         for key, tensor in self.border.host.reads.items():
             self._expose(tensor, key)
+        try:
+            self._check_host()
+        except UnsupportedError as problem:
+            self._problem(None, "", problem)
+
+    def _check_host(self) -> None:
+        """Refuse steps of the host, which are dropped, where there is none.  Raises: UnsupportedError."""
         host = self.border.host
-        if not self._has_host and (host.before or host.after):
-            text = (
-                "strings and maps are computed on the host, which a compiled model is not"
-            )
-            self._problem(None, "", UnsupportedError(text, hint=_TO_THE_HOST))
+        if self._has_host or not (host.before or host.after):
+            return
+        host.before.clear()
+        host.after.clear()
+        text = "strings and maps are computed on the host, which a compiled model is not"
+        raise UnsupportedError(text, hint=_TO_THE_HOST)
 
     def _expose(self, tensor: Tensor, name: str) -> None:
         self.graph.outputs.append(self._output_value(tensor, name))
@@ -283,7 +291,9 @@ class Importer:
         if self._function(node) is None:
             self.records.append(record)
         try:
-            self._bind(node, scope, self._import(node, scope, record, full))
+            results = self._import(node, scope, record, full)
+            self._check_host()
+            self._bind(node, scope, results)
         except SkipNodeError:
             self._bind_unknown(node, scope)
         except REFUSALS as error:
