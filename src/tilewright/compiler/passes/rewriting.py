@@ -15,6 +15,8 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
@@ -64,6 +66,14 @@ class Emitter:
     ) -> Value:
         """The only result of a new node."""
         return self.node(op, operands, attributes).result
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """The elements of `x` under another shape."""
+        return self.op("reshape", (x,), {"shape": shape})
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """The elements of `x` as another type."""
+        return self.op("cast", (x,), {"dtype": dtype})
 
     def constant(self, array: Array) -> Value:
         """A new constant; the array is kept, not copied."""

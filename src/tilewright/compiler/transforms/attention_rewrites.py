@@ -47,7 +47,7 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
         shape = (*units, *source.type.shape)
         # Sizes that only a call compares are compared where they are repeated.
         if surely_broadcasts(shape, wanted):
-            operands[place] = emit.op("reshape", [source], {"shape": shape})
+            operands[place] = emit.reshape(source, shape)
     if operands == list(node.operands):
         return None
     return emit.op(node.op, operands, node.attributes)

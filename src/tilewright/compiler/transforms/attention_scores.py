@@ -374,7 +374,7 @@ class WrittenAttention:
             if factor != 1:
                 placed = emit.op("mul", [placed, emit.scalar(factor, placed)])
             if total is not None and total.type.dtype is not placed.type.dtype:
-                placed = emit.op("cast", [placed], {"dtype": total.type.dtype})
+                placed = emit.cast(placed, total.type.dtype)
             total = placed if total is None else emit.op("add", [total, placed])
         return causal, total
 
@@ -398,7 +398,7 @@ class WrittenAttention:
     def _reshaped_to(self, value: Value, shape: tuple[Dim, ...]) -> Value:
         if value.type.shape == shape:
             return value
-        return self.emit.op("reshape", [value], {"shape": shape})
+        return self.emit.reshape(value, shape)
 
 
 def _joined(

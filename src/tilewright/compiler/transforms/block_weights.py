@@ -199,15 +199,15 @@ def rounded_rows(left: Value, weights: BlockWeights, emit: Emitter) -> RoundedRo
     each = WORD_BITS // weights.bits
     together = each * words_together(weights.block // each, weights.bits)
     shape = (rows, symbolic.floordiv(depth, together), together)
-    sizes = emit.op("abs", [emit.op("reshape", [left], {"shape": shape})])
+    sizes = emit.op("abs", [emit.reshape(left, shape)])
     last: dict[str, object] = {"axes": (-1,), "keepdims": False}
     largest = emit.op("reduce_max", [sizes], last)
     one = emit.constant(np.array(1 / _STEPS, np.float32))
     factor = emit.op("mul", [largest, one])
     where = {"axis": 1, "block_size": together, "dtype": dtypes.i8}
     values = emit.op("quantize_linear", [left, factor], where)
-    numbers = emit.op("cast", [values], {"dtype": dtypes.i32})
-    sums = emit.op("reduce_sum", [emit.op("reshape", [numbers], {"shape": shape})], last)
+    numbers = emit.cast(values, dtypes.i32)
+    sums = emit.op("reduce_sum", [emit.reshape(numbers, shape)], last)
     return RoundedRows(emit.op("as_words", [values]), factor, sums)
 
 
@@ -241,8 +241,8 @@ def digit_rows(left: Value, bits: int, emit: Emitter) -> DigitRows:
     counts = np.array(units(bits), np.float32)
     words = {"shape": (rows, symbolic.floordiv(depth, counts.size), counts.size)}
     parts = emit.op("mul", [emit.op("reshape", [signs], words), emit.constant(1 / counts)])
-    elements = emit.op("reshape", [parts], {"shape": (rows, depth)})
+    elements = emit.reshape(parts, (rows, depth))
     # What was divided is summed up, so that the rest is made once.
     whole = emit.op("mul", [parts, emit.constant(counts)])
     sums = emit.op("reduce_sum", [whole], {"axes": (-1,), "keepdims": False})
-    return DigitRows(elements, emit.op("reshape", [factor], {"shape": (rows,)}), sums)
+    return DigitRows(elements, emit.reshape(factor, (rows,)), sums)

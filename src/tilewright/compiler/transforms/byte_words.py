@@ -53,7 +53,7 @@ def left_elements(node: Node, row: WordProduct, emit: Emitter) -> Value:
     left = operand(node)
     if left.type.dtype is row.left:
         return left
-    return emit.op("cast", [left], {"dtype": row.left})
+    return emit.cast(left, row.left)
 
 
 def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
@@ -93,7 +93,7 @@ def summed_in_f32(node: Node, emit: Emitter, products: frozenset[str]) -> Value 
     if types != {dtypes.bf16} or "pairs" not in products:
         return None
     wide = emit.op(node.op, node.operands, {**node.attributes, "dtype": dtypes.f32})
-    return emit.op("cast", [wide], {"dtype": dtypes.bf16})
+    return emit.cast(wide, dtypes.bf16)
 
 
 def in_f32(x: Value, emit: Emitter) -> Value:
@@ -106,4 +106,4 @@ def in_f32(x: Value, emit: Emitter) -> Value:
     rounding = maker(x, "cast")
     if rounding is not None and operand(rounding).type.dtype is dtypes.f32:
         return operand(rounding)
-    return emit.op("cast", [x], {"dtype": dtypes.f32})
+    return emit.cast(x, dtypes.f32)

@@ -89,12 +89,12 @@ def in_floats(node: Node, emit: Emitter) -> Value | None:
         return None
     total: Value | None = None
     for left, right in _parts(node, size, emit):
-        wide = [emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (left, right)]
+        wide = [emit.cast(v, dtypes.f32) for v in (left, right)]
         product = emit.op(node.op, wide, plain)
         # By way of i32, which holds it: an integer of fewer bits is its low bits, and a float saturates.
-        whole = emit.op("cast", [product], {"dtype": dtypes.i32})
+        whole = emit.cast(product, dtypes.i32)
         if result is not dtypes.i32:
-            whole = emit.op("cast", [whole], {"dtype": result})
+            whole = emit.cast(whole, result)
         total = whole if total is None else emit.op("add", [total, whole])
     return total
 

@@ -74,9 +74,9 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     if x.type.rank != 3:
         return None
     n, c, width = x.type.shape
-    tall_x = emit.op("reshape", [x], {"shape": (n, c, 1, width)})
+    tall_x = emit.reshape(x, (n, c, 1, width))
     rows, columns, taps = w.type.shape
-    tall_w = emit.op("reshape", [w], {"shape": (rows, columns, 1, taps)})
+    tall_w = emit.reshape(w, (rows, columns, 1, taps))
     attributes = dict(node.attributes)
     for name, unit in (("strides", 1), ("dilations", 1), ("output_padding", 0)):
         if ints(node, name) if name in attributes else ():
@@ -85,7 +85,7 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
         begin, end = ints(node, "pads")
         attributes["pads"] = (0, begin, 0, end)
     result = emit.op(node.op, [tall_x, tall_w, *node.operands[2:]], attributes)
-    return emit.op("reshape", [result], {"shape": node.result.type.shape})
+    return emit.reshape(result, node.result.type.shape)
 
 
 def to_nhwc(node: Node, emit: Emitter) -> Value | None:
@@ -149,7 +149,7 @@ def _as_channels_last(value: Value, rank: int, emit: Emitter) -> Value | None:
     padded = value
     if value.type.rank < rank:
         shape = (*([1] * (rank - value.type.rank)), *value.type.shape)
-        padded = emit.op("reshape", [value], {"shape": shape})
+        padded = emit.reshape(value, shape)
     source = channels_last_source(padded)
     if source is not None:
         return source
@@ -241,7 +241,7 @@ def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     block = is_channel_block(back)
     if not block and back != tuple(range(len(back))):
         return None
-    result = emit.op("reshape", [source], {"shape": shape})
+    result = emit.reshape(source, shape)
     return result if not block else emit.op("transpose", [result], {"perm": back})
 
 
@@ -288,7 +288,7 @@ def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     merged_first = (x.type.shape[0], shape[1], *x.type.shape[1 : rank - size])
     if merged_first != shape:
         return None
-    return channels_first(emit.op("reshape", [x], {"shape": target}), emit)
+    return channels_first(emit.reshape(x, target), emit)
 
 
 _REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = merge_rewrites(

@@ -49,10 +49,10 @@ def decompose_groups(node: Node, emit: Emitter) -> Value | None:
         same = {"epsilon": node.attributes["epsilon"], "layout": layout}
         return emit.op("instance_norm", node.operands, same)
     narrow = x.type.dtype.bits < dtypes.f32.bits
-    wide = emit.op("cast", [x], {"dtype": dtypes.f32}) if narrow else x
+    wide = emit.cast(x, dtypes.f32) if narrow else x
     form = _channels_first if layout == "NCHW" else _channels_last
     result = form(node, wide, emit)
-    return emit.op("cast", [result], {"dtype": x.type.dtype}) if narrow else result
+    return emit.cast(result, x.type.dtype) if narrow else result
 
 
 def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
@@ -60,13 +60,13 @@ def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
     groups = number(node, "groups")
     batch, channels, *places = x.type.shape
     row = symbolic.floordiv(channels, groups) * element_count(places)
-    folded = emit.op("reshape", [x], {"shape": (batch, groups, row)})
+    folded = emit.reshape(x, (batch, groups, row))
     epsilon = node.attributes["epsilon"]
     normal = emit.op("instance_norm", [folded, None, None], {"epsilon": epsilon})
-    result = emit.op("reshape", [normal], {"shape": x.type.shape})
+    result = emit.reshape(normal, x.type.shape)
     spread = (channels, *([1] * len(places)))
     for op, vector in _parameters(node, x, emit):
-        result = emit.op(op, [result, emit.op("reshape", [vector], {"shape": spread})])
+        result = emit.op(op, [result, emit.reshape(vector, spread)])
     return result
 
 
@@ -100,7 +100,7 @@ def _parameters(node: Node, x: Value, emit: Emitter) -> list[tuple[str, Value]]:
     for op, place in (("mul", 1), ("add", 2)):
         vector = optional_operand(node, place)
         if vector is not None and vector.type.dtype is not x.type.dtype:
-            vector = emit.op("cast", [vector], {"dtype": x.type.dtype})
+            vector = emit.cast(vector, x.type.dtype)
         if vector is not None:
             found.append((op, vector))
     return found

@@ -57,7 +57,7 @@ def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
     if scale.type.dtype is not dtypes.f32 or not is_single(scale):
         return None
     scale = known(emit, "reshape", [scale], {"shape": ()})
-    value = emit.op("cast", [x], {"dtype": dtypes.f32})
+    value = emit.cast(x, dtypes.f32)
     if zero is not None and splat_of(zero) != 0:
         shift = known(emit, "cast", [zero], {"dtype": dtypes.f32})
         value = emit.op("sub", [value, known(emit, "reshape", [shift], {"shape": ()})])

@@ -132,7 +132,7 @@ def _fold(node: Node, rows: _Rows, edit: Editor) -> None:
     stack = emit.constant(_made(node, rows))
     place = rows.place
     if place.type.rank:
-        place = emit.op("reshape", [place], {"shape": ()})
+        place = emit.reshape(place, ())
     result = emit.op(gather.name, [stack, place], {"axis": 0})
     operands = node.present_operands
     edit.replace(node, [result])

@@ -75,7 +75,7 @@ def bias_apart(node: Node, emit: Emitter) -> Value | None:
     plain = emit.op(node.op, node.operands[:2], node.attributes)
     axis = channel_axis_of(node)
     shape = [1] * (plain.type.rank - axis)
-    spread = emit.op("reshape", [bias], {"shape": (bias.type.shape[0], *shape[1:])})
+    spread = emit.reshape(bias, (bias.type.shape[0], *shape[1:]))
     return emit.op("add", [plain, spread])
 
 
@@ -118,7 +118,7 @@ def _per_channel(value: Value, like: Value, axis: int) -> bool:
 def _vector(value: Value, emit: Emitter) -> Value:
     """A per-channel constant as a vector or scalar."""
     count = value.type.element_count
-    return emit.op("reshape", [value], {"shape": () if count == 1 else (count,)})
+    return emit.reshape(value, () if count == 1 else (count,))
 
 
 def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
@@ -137,7 +137,7 @@ def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
     factor = _vector(scale, emit)
     if factor.type.rank:
         shape = (factor.type.shape[0], *([1] * (weights.type.rank - place - 1)))
-        factor = emit.op("reshape", [factor], {"shape": shape})
+        factor = emit.reshape(factor, shape)
     scaled = emit.op("mul", [weights, factor])
     return emit.op(source.op, [operand(source, 0), scaled], source.attributes)
 

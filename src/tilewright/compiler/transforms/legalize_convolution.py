@@ -114,11 +114,7 @@ class LegalizeConvolution(RewritePass):
         halves = x.type.dtype in HALVES
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = in_f32(x, emit)
-        w = (
-            emit.op("cast", [w], {"dtype": dtypes.f32})
-            if w.type.dtype is dtypes.bf16
-            else w
-        )
+        w = emit.cast(w, dtypes.f32) if w.type.dtype is dtypes.bf16 else w
         panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
         packed = _pack(as_they_lie(w), groups, count, panel, emit)
         result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
@@ -189,12 +185,12 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
         return None
     x, w = operand(node, 0), operand(node, 1)
     rows = element_count(x.type.shape[:-1])
-    flat = emit.op("reshape", [x], {"shape": (rows, depth)})
-    table = emit.op("reshape", [w], {"shape": (filters, depth)})
+    flat = emit.reshape(x, (rows, depth))
+    table = emit.reshape(w, (filters, depth))
     columns = emit.op("transpose", [table], {"perm": (1, 0)})
     attributes = {"dtype": node.attributes["dtype"]}
     result = emit.op("matmul", [flat, columns], attributes)
-    return emit.op("reshape", [result], {"shape": node.result.type.shape})
+    return emit.reshape(result, node.result.type.shape)
 
 
 def as_depthwise(node: Node, emit: Emitter) -> Value | None:
@@ -208,9 +204,9 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
         return None
     if times > 1:
         *places, _ = x.type.shape
-        single = emit.op("reshape", [x], {"shape": (*places, groups, 1)})
+        single = emit.reshape(x, (*places, groups, 1))
         several = emit.op("broadcast_to", [single], {"shape": (*places, groups, times)})
-        x = emit.op("reshape", [several], {"shape": (*places, filters)})
+        x = emit.reshape(several, (*places, filters))
     return _depthwise(node, x, w, emit)
 
 
@@ -218,7 +214,7 @@ def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
     """`x` with one filter for each channel, whose weights stand in `w` in their order."""
     *_, channels = x.type.shape
     kernel = w.type.shape[2:]
-    plain = emit.op("reshape", [w], {"shape": (channels, *kernel)})
+    plain = emit.reshape(w, (channels, *kernel))
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
     dtype = node.attributes["dtype"]
     form = depthwise_convolution(x.type.shape, last.type.shape, _window(node), dtype=dtype)
@@ -239,14 +235,14 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
         return _depthwise(node, x, w, emit)
     halves = x.type.dtype in HALVES
     if halves:
-        x, w = (emit.op("cast", [value], {"dtype": dtypes.f32}) for value in (x, w))
+        x, w = (emit.cast(value, dtypes.f32) for value in (x, w))
     each, groups = _depthwise(node, x, w, emit), number(node, "groups")
     if groups > 1:
         *places, _ = each.type.shape
-        each = emit.op("reshape", [each], {"shape": (*places, groups, depth)})
+        each = emit.reshape(each, (*places, groups, depth))
     last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
     total = emit.op("reduce_sum", [each], last)
-    return emit.op("cast", [total], {"dtype": node.result.type.dtype}) if halves else total
+    return emit.cast(total, node.result.type.dtype) if halves else total
 
 
 def _has_single_filter(node: Node) -> bool:
@@ -263,12 +259,12 @@ def _pack(
     """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; with `words_of` so many bits, channels of those."""
     _, depth, *kernel = w.type.shape
     spatial = range(3, 3 + len(kernel))
-    grouped = emit.op("reshape", [w], {"shape": (groups, count, depth, *kernel)})
+    grouped = emit.reshape(w, (groups, count, depth, *kernel))
     rows = emit.op("transpose", [grouped], {"perm": (0, *spatial, 2, 1)})
     taps = element_count(kernel) * depth
-    matrix = emit.op("reshape", [rows], {"shape": (groups, taps, count)})
+    matrix = emit.reshape(rows, (groups, taps, count))
     panels = emit.op("pack_panels", [matrix], {"panel": panel, "words": words_of})
     if words_of:
         depth = symbolic.floordiv(depth, per_word(w.type.dtype, words_of))
     shape = (groups, panels.type.shape[1], *kernel, depth, panel)
-    return emit.op("reshape", [panels], {"shape": shape})
+    return emit.reshape(panels, shape)

@@ -219,11 +219,11 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     dtype = value.type.dtype
     widens = dtype in HALVES and node.op != "max_pool"
     if widens:
-        value = emit.op("cast", [value], {"dtype": f32})
+        value = emit.cast(value, f32)
     for i in busy:
         alone = tuple(s if j == i else _idle(s) for j, s in enumerate(sides))
         value = emit.op(node.op, [value], _pooled_attributes(node, alone))
-    return emit.op("cast", [value], {"dtype": dtype}) if widens else value
+    return emit.cast(value, dtype) if widens else value
 
 
 def _idle(side: _Side) -> _Side:

@@ -37,10 +37,10 @@ def drop_same_type(node: Node, emit: Emitter) -> Value | None:
 # --- reshape, transpose, broadcast -----------------------------------------------------------
 
 
-def reshape_of_reshape(node: Node, emit: Emitter) -> Value | None:
-    """Only the last of several reshapes matters."""
-    inner = maker(operand(node), "reshape")
-    return None if inner is None else emit.op("reshape", [operand(inner)], node.attributes)
+def last_of_several(node: Node, emit: Emitter) -> Value | None:
+    """Only the last of several reshapes, or broadcasts, matters."""
+    inner = maker(operand(node), node.op)
+    return None if inner is None else emit.op(node.op, [operand(inner)], node.attributes)
 
 
 def transpose_of_transpose(node: Node, emit: Emitter) -> Value | None:
@@ -60,7 +60,7 @@ def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
     long_axes = [p for p in perm if x.type.shape[p] != 1]
     if long_axes != sorted(long_axes):
         return None
-    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+    return emit.reshape(x, node.result.type.shape)
 
 
 def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
@@ -78,17 +78,7 @@ def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
     long_axes = [place[p] for p in ints(node, "perm") if p in place]
     units = [a for a, d in enumerate(source) if d == 1]
     moved = emit.op("transpose", [operand(view)], {"perm": (*units, *long_axes)})
-    return emit.op("reshape", [moved], {"shape": node.result.type.shape})
-
-
-def broadcast_of_broadcast(node: Node, emit: Emitter) -> Value | None:
-    """Only the last of several broadcasts matters."""
-    inner = maker(operand(node), "broadcast_to")
-    return (
-        None
-        if inner is None
-        else emit.op("broadcast_to", [operand(inner)], node.attributes)
-    )
+    return emit.reshape(moved, node.result.type.shape)
 
 
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -96,7 +86,7 @@ def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
     x = operand(node)
     if x.type.element_count != node.result.type.element_count or x.type.element_count == 0:
         return None
-    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+    return emit.reshape(x, node.result.type.shape)
 
 
 def tile_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -291,7 +281,7 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
     if not (is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place)):
         return None  # a slice looks at nothing; a gather is checked
     cut = emit_slice(emit, x, {axis: (place, 1, 1)})
-    return emit.op("reshape", [cut], {"shape": node.result.type.shape})
+    return emit.reshape(cut, node.result.type.shape)
 
 
 def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -300,7 +290,7 @@ def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
     axes = ints(node, "axes")
     if not axes or any(x.type.shape[a] != 1 for a in axes):
         return None
-    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+    return emit.reshape(x, node.result.type.shape)
 
 
 def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
@@ -328,13 +318,13 @@ _REDUCTIONS: Final = (
 )
 
 VIEW_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
-    "reshape": (drop_same_type, reshape_of_reshape, mean_of_kept),
+    "reshape": (drop_same_type, last_of_several, mean_of_kept),
     "transpose": (transpose_of_units, transpose_of_transpose, transpose_across_units),
 }
 
 REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     **VIEW_REWRITES,
-    "broadcast_to": (drop_same_type, broadcast_of_broadcast, broadcast_of_units),
+    "broadcast_to": (drop_same_type, last_of_several, broadcast_of_units),
     "tile": (drop_same_type, tile_of_units),
     "slice": (slice_of_everything, slice_of_slice, slice_of_concat),
     "concat": (concat_of_one, concat_of_concat, concat_of_slices),

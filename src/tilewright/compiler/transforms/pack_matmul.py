@@ -120,7 +120,7 @@ class PackMatmul(RewritePass):
         panel = self.choose_panel((1,), columns, weights.depth // each, f32, each)
         if not panel:
             return None
-        left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a
+        left = emit.cast(a, f32) if a.type.dtype is not f32 else a
         missing = weights.depth - depth
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
@@ -139,11 +139,7 @@ class PackMatmul(RewritePass):
             packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
             attributes["mantissa"] = weights.mantissa
             result = emit.op("matmul_blocks", [left, *packed], attributes)
-        return (
-            result
-            if a.type.dtype is f32
-            else emit.op("cast", [result], {"dtype": a.type.dtype})
-        )
+        return result if a.type.dtype is f32 else emit.cast(result, a.type.dtype)
 
     def _in_bytes(self, node: Node, weights: BlockWeights) -> bool:
         """Whether rows may be bytes, and machines multiply such weights by bytes sooner than by floats."""
@@ -178,16 +174,12 @@ class PackMatmul(RewritePass):
             return None
         b = as_they_lie(b)
         if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
-            b = emit.op("cast", [b], {"dtype": dtypes.f32})
+            b = emit.cast(b, dtypes.f32)
         panels = _panels(b, panel, emit)
         dtype = node.attributes["dtype"]
         form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
-        return (
-            emit.op("cast", [result], {"dtype": node.result.type.dtype})
-            if widens
-            else result
-        )
+        return emit.cast(result, node.result.type.dtype) if widens else result
 
     def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
         """A product of bf16 whose sums are f32."""
@@ -252,7 +244,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
     a, b = operand(node, 0), operand(node, 1)
     if b.type.shape[-1] != 1 or a.type.dtype not in (f32, f64):
         return None
-    row = emit.op("reshape", [b], {"shape": (*b.type.shape[:-2], 1, b.type.shape[-2])})
+    row = emit.reshape(b, (*b.type.shape[:-2], 1, b.type.shape[-2]))
     product = emit.op("mul", [a, row])
     return emit.op("reduce_sum", [product], {"axes": (-1,), "keepdims": True})
 
@@ -264,8 +256,8 @@ def flatten_rows(node: Node, emit: Emitter) -> Value | None:
         return None
     matrix = b
     if b.type.rank > 2:
-        matrix = emit.op("reshape", [b], {"shape": b.type.shape[-2:]})
+        matrix = emit.reshape(b, b.type.shape[-2:])
     rows = element_count(a.type.shape[:-1])
-    flat = emit.op("reshape", [a], {"shape": (rows, a.type.shape[-1])})
+    flat = emit.reshape(a, (rows, a.type.shape[-1]))
     result = emit.op("matmul", [flat, matrix], node.attributes)
-    return emit.op("reshape", [result], {"shape": node.result.type.shape})
+    return emit.reshape(result, node.result.type.shape)

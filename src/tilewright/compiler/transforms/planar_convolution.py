@@ -57,7 +57,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     x, w = image.whole, operand(node, 1)
     halves = x.type.dtype in HALVES
     if halves:
-        x, w = (emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (x, w))
+        x, w = (emit.cast(v, dtypes.f32) for v in (x, w))
     if image.stride > 1:
         x, w = _folded_places(x, image, emit), _folded_taps(w, image.stride, emit)
     rank = x.type.rank - 2
@@ -65,7 +65,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     planes = _planes(x, () if image.stride > 1 else image.pads, emit)
     total = _rows(_along_places(planes, table, image, node, emit), image, emit)
     last = emit.op("transpose", [total], {"perm": to_channels_last(rank + 2)})
-    return emit.op("cast", [last], {"dtype": node.result.type.dtype}) if halves else last
+    return emit.cast(last, node.result.type.dtype) if halves else last
 
 
 def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) -> bool:
@@ -291,7 +291,7 @@ def _folded_places(x: Value, image: _Image, emit: Emitter) -> Value:
     if read != places:
         x = emit_slice(emit, x, {rank: (0, read, 1)})
     shape = (*outer, image.sizes[-1], image.stride * depth)
-    return emit.op("reshape", [x], {"shape": shape})
+    return emit.reshape(x, shape)
 
 
 def _folded_taps(w: Value, stride: int, emit: Emitter) -> Value:
@@ -299,10 +299,10 @@ def _folded_taps(w: Value, stride: int, emit: Emitter) -> Value:
     filters, depth, *outer, taps = w.type.shape
     rank = len(outer) + 1
     shape = (filters, depth, *outer, taps // stride, stride)
-    split = emit.op("reshape", [w], {"shape": shape})
+    split = emit.reshape(w, shape)
     moved = emit.op("transpose", [split], {"perm": (0, rank + 2, *range(1, rank + 2))})
     shape = (filters, stride * depth, *outer, taps // stride)
-    return emit.op("reshape", [moved], {"shape": shape})
+    return emit.reshape(moved, shape)
 
 
 def _along_places(
@@ -314,7 +314,7 @@ def _along_places(
     pairs = zip(dilations, image.pitches, strict=True)
     steps = tuple(dilation * pitch for dilation, pitch in pairs)
     first = sum(s * p for s, p in zip(image.starts, image.pitches, strict=True))
-    line = emit.op("reshape", [planes], {"shape": (n, depth, element_count(image.sizes))})
+    line = emit.reshape(planes, (n, depth, element_count(image.sizes)))
     shapes = (table.type.shape, line.type.shape)
     form = convolution_along_line(*shapes, image.places, steps=steps, first=first)
     return emit.op("contract", [table, line], form)
@@ -327,7 +327,7 @@ def _rows(total: Value, image: _Image, emit: Emitter) -> Value:
         rest = (0, 0, 0, 0, 0, whole - image.places)
         total = emit.op("pad", [total], {"pads": rest})
     shape = (*total.type.shape[:2], image.wanted[0], *image.sizes[1:])
-    rows = emit.op("reshape", [total], {"shape": shape})
+    rows = emit.reshape(total, shape)
     cuts: dict[int, tuple[Dim, Dim, int]] = {
         2 + axis: (0, image.wanted[axis], 1)
         for axis in range(1, len(image.sizes))

@@ -306,7 +306,7 @@ class _Product:
         if steps is not None:
             total = _added(total, self.channel(emit.constant(steps), emit), emit)
             bias = None
-        value = emit.op("cast", [total], {"dtype": dtypes.f32})
+        value = emit.cast(total, dtypes.f32)
         value = emit.op("mul", [value, factor])
         return value if bias is None else emit.op("add", [value, self.channel(bias, emit)])
 
@@ -354,7 +354,7 @@ class _Product:
             whole = array.astype(np.int32).sum(axes, dtype=np.int32, keepdims=keepdims)
             columns = emit.constant(whole)
         else:
-            wide = emit.op("cast", [weights], {"dtype": dtypes.i32})
+            wide = emit.cast(weights, dtypes.i32)
             columns = emit.op("reduce_sum", [wide], {"axes": axes, "keepdims": keepdims})
         if self.right.has_zero and self.right.zero is not None:
             depth = emit.scalar(_number(_depth(self.node)), columns)
@@ -379,7 +379,7 @@ class _Product:
         if not self.right.has_zero or zero is None:
             return None
         if self.is_matmul:
-            wide = emit.op("cast", [self.left.values], {"dtype": dtypes.i32})
+            wide = emit.cast(self.left.values, dtypes.i32)
             rows = emit.op("reduce_sum", [wide], {"axes": (-1,), "keepdims": True})
         else:
             _, *taps = self.right.values.type.shape

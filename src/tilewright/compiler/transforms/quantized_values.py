@@ -147,9 +147,9 @@ def _shifted(value: Value, dtype: DType, shift: int, emit: Emitter) -> Value:
         return emit.constant((array.astype(np.int32) + shift).astype(dtype.numpy))
     node = maker(value, *MOVES, "quantize_linear")
     if node is None:
-        wide = emit.op("cast", [value], {"dtype": dtypes.i32})
+        wide = emit.cast(value, dtypes.i32)
         moved = emit.op("add", [wide, emit.scalar(shift, wide)])
-        return emit.op("cast", [moved], {"dtype": dtype})
+        return emit.cast(moved, dtype)
     if node.op in MOVES:
         source = _shifted(operand(node), dtype, shift, emit)
         return emit.op(node.op, [source, *node.operands[1:]], node.attributes)

@@ -81,7 +81,7 @@ def folded_sums(node: Node, emit: Emitter) -> Value | None:
         bias = emit.op("add", [bias, other])
     if bias.type.shape != shape:
         bias = emit.op("broadcast_to", [bias], {"shape": shape})
-    bias = emit.op("reshape", [bias], {"shape": fold.result.type.shape})
+    bias = emit.reshape(bias, fold.result.type.shape)
     total = emit.op("add", [operand(unfold), bias])
     return emit.op("softmax", [total], node.attributes)
 

@@ -140,7 +140,7 @@ def _as_parameter(norm: Node, value: Value, emit: Emitter) -> Value:
     shape = x.type.shape[number(norm, "axis") % x.type.rank :]
     if value.type.shape == shape:
         return value
-    return emit.op("reshape", [value], {"shape": shape})
+    return emit.reshape(value, shape)
 
 
 def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:

@@ -69,7 +69,7 @@ def sink(node: Node, emit: Emitter) -> Value | None:
             continue
         result = emit.op(node.op, operands, node.attributes)
         if result.type.shape == target:
-            return emit.op("reshape", [result], {"shape": shape})
+            return emit.reshape(result, shape)
     return None
 
 
@@ -163,11 +163,11 @@ def _like(
     if splat_of(value) is not None and value.type.rank == 0:
         return value
     if all(d == 1 for d in value.type.shape):
-        return emit.op("reshape", [value], {"shape": ()}) if value.type.rank else value
+        return emit.reshape(value, ()) if value.type.rank else value
     if value.type.shape == shape:
-        return emit.op("reshape", [value], {"shape": tuple(target)})
+        return emit.reshape(value, tuple(target))
     wanted = None if groups is None else _broadcast_shape(value, target, shape, groups)
-    return None if wanted is None else emit.op("reshape", [value], {"shape": wanted})
+    return None if wanted is None else emit.reshape(value, wanted)
 
 
 def _broadcast_shape(

@@ -97,7 +97,7 @@ class _Blocks:
         self.emit: Emitter = emit
         self.batch, self.channels = node.result.type.shape[:2]
         shape = (self.batch, self.channels, *ints(node, "block"), *counts)
-        self.x: Value = emit.op("reshape", [operand(node)], {"shape": shape})
+        self.x: Value = emit.reshape(operand(node), shape)
 
     def interleaved(self) -> Value:
         """The image: places of all phases in turn, cut to size."""
@@ -107,7 +107,7 @@ class _Blocks:
         moved = self.emit.op("transpose", [whole], {"perm": (0, 1, *pairs)})
         sizes = tuple(axis.places * axis.stride for axis in self.axes)
         shape = (self.batch, self.channels, *sizes)
-        image = self.emit.op("reshape", [moved], {"shape": shape})
+        image = self.emit.reshape(moved, shape)
         wanted = self.node.result.type.shape[2:]
         cuts: dict[int, tuple[Dim, Dim, int]] = {
             2 + i: (axis.drop, wanted[i], 1)
@@ -142,14 +142,14 @@ class _Blocks:
         if any(front) or any(back):
             amounts = (0, 0, *front, 0, 0, *back)
             total = self.emit.op("pad", [total], {"pads": amounts})
-        return self.emit.op("reshape", [total], {"shape": shape})
+        return self.emit.reshape(total, shape)
 
     def _moved(
         self, columns: Value, phases: tuple[int, ...], sides: Sequence[_Side]
     ) -> Value:
         """Columns with one tap each are the places."""
         shape = (self.batch, self.channels * element_count(phases), *self.counts)
-        image = self.emit.op("reshape", [columns], {"shape": shape})
+        image = self.emit.reshape(columns, shape)
         cuts: dict[int, tuple[Dim, Dim, int]] = {
             2 + i: (side.begin, side.extent, 1)
             for i, side in enumerate(sides)
@@ -165,7 +165,7 @@ class _Blocks:
         block = tuple(run.count for run in runs)
         rows = self.channels * phases * element_count(block)
         shape = (self.batch, rows, element_count(self.counts))
-        table = self.emit.op("reshape", [columns], {"shape": shape})
+        table = self.emit.reshape(columns, shape)
         attributes = {
             "image": tuple(side.extent for side in sides),
             "block": block,
@@ -182,7 +182,7 @@ class _Blocks:
             axis = 2 + 2 * i
             if taps.size == x.type.shape[axis] and (np.diff(taps.ravel()) == 1).all():
                 shape = (*x.type.shape[:axis], *taps.shape, *x.type.shape[axis + 1 :])
-                x = self.emit.op("reshape", [x], {"shape": shape})
+                x = self.emit.reshape(x, shape)
             else:
                 x = self.emit.op("gather", [x, self.emit.constant(taps)], {"axis": axis})
         phases, taps_ = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)

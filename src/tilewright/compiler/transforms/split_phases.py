@@ -143,12 +143,12 @@ class _PhaseConvolutions:
         shape = (self.x.type.shape[0], *places, outer, *phases, inner)
         if all(run.count for run in runs):
             result = self._convolution(runs, self._filters(runs), self._biases(phases))
-            return self.emit.op("reshape", [result], {"shape": shape})
+            return self.emit.reshape(result, shape)
         value = self._biases((1,) * len(phases)) or self._zero()
         ends = (1,) * (1 + len(places))
         if self.bias is not None:
             units = (*ends, outer, *((1,) * len(phases)), inner)
-            value = self.emit.op("reshape", [value], {"shape": units})
+            value = self.emit.reshape(value, units)
         return self.emit.op("broadcast_to", [value], {"shape": shape})
 
     def _zero(self) -> Value:
@@ -177,14 +177,12 @@ class _PhaseConvolutions:
         # [C, F, phases 0, taps 0, phases 1, taps 1, …]
         channels, filters, *rest = w.type.shape
         depth = channels // self.groups
-        split = self.emit.op(
-            "reshape", [w], {"shape": (self.groups, depth, filters, *rest)}
-        )
+        split = self.emit.reshape(w, (self.groups, depth, filters, *rest))
         phases, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
         order = self.emit.op("transpose", [split], {"perm": (0, *phases, 2, 1, *taps)})
         count = math.prod(run.phases for run in runs) * filters * self.groups
         shape = (count, depth, *(run.count for run in runs))
-        return self.emit.op("reshape", [order], {"shape": shape})
+        return self.emit.reshape(order, shape)
 
     def _biases(self, phases: tuple[int, ...]) -> Value | None:
         """One bias for every filter of a convolution."""
@@ -194,12 +192,10 @@ class _PhaseConvolutions:
         value = self.bias
         if value.type.shape != (total,):
             value = self.emit.op("broadcast_to", [value], {"shape": (total,)})
-        grouped = self.emit.op(
-            "reshape", [value], {"shape": (self.groups, 1, self.filters)}
-        )
+        grouped = self.emit.reshape(value, (self.groups, 1, self.filters))
         shape = (self.groups, count, self.filters)
         repeated = self.emit.op("broadcast_to", [grouped], {"shape": shape})
-        return self.emit.op("reshape", [repeated], {"shape": (count * total,)})
+        return self.emit.reshape(repeated, (count * total,))
 
 
 # --- result ----------------------------------------------------------------------------------
@@ -213,7 +209,7 @@ def _interleaved(value: Value, node: Node, axes: Sequence[Axis], emit: Emitter) 
     moved = emit.op("transpose", [value], {"perm": perm})
     shape = node.result.type.shape
     sizes = tuple(axis.places * axis.stride for axis in axes)
-    whole = emit.op("reshape", [moved], {"shape": (shape[0], *sizes, shape[-1])})
+    whole = emit.reshape(moved, (shape[0], *sizes, shape[-1]))
     cuts = {
         i: (axis.drop, shape[i], 1)
         for i, axis in enumerate(axes, 1)

@@ -80,7 +80,7 @@ class SplitReductions(RewritePass):
         if parts < 2 or not long:
             return None
         if x.type.dtype in HALVES:
-            x = emit.op("cast", [x], {"dtype": f32})
+            x = emit.cast(x, f32)
         result = _in_parts(node.op, x, axes, long[0], parts, emit)
         if node.op == "reduce_mean":
             count = math.prod(shape[a] for a in axes)
@@ -105,9 +105,9 @@ class SplitReductions(RewritePass):
         if parts < 2 or each < 2:
             return None
         left, right = _cut(a, 1, 0, parts * each, emit), _cut(b, 0, 0, parts * each, emit)
-        left = emit.op("reshape", [left], {"shape": (rows, parts, each)})
+        left = emit.reshape(left, (rows, parts, each))
         left = emit.op("transpose", [left], {"perm": (1, 0, 2)})
-        right = emit.op("reshape", [right], {"shape": (parts, each, columns)})
+        right = emit.reshape(right, (parts, each, columns))
         products = emit.op("matmul", [left, right])
         result = emit.op("reduce_sum", [products], {"axes": (0,), "keepdims": False})
         if parts * each < depth:
@@ -139,7 +139,7 @@ def _in_parts(
     each = size // parts
     main = _cut(x, axis, 0, parts * each, emit)
     before, after = main.type.shape[:axis], main.type.shape[axis + 1 :]
-    main = emit.op("reshape", [main], {"shape": (*before, parts, each, *after)})
+    main = emit.reshape(main, (*before, parts, each, *after))
     inner = tuple(a + (a >= axis) for a in axes)
     partial = emit.op(kind, [main], {"axes": inner, "keepdims": False})
     place = sum(a not in axes for a in range(axis))
@@ -162,9 +162,9 @@ def _cut(x: Value, axis: int, start: int, stop: int, emit: Emitter) -> Value:
 def _like(wanted: Value, result: Value, emit: Emitter) -> Value:
     """`result` in the shape and the element type of what it replaces."""
     if result.type.shape != wanted.type.shape:
-        result = emit.op("reshape", [result], {"shape": wanted.type.shape})
+        result = emit.reshape(result, wanted.type.shape)
     if result.type.dtype is not wanted.type.dtype:
-        result = emit.op("cast", [result], {"dtype": wanted.type.dtype})
+        result = emit.cast(result, wanted.type.dtype)
     return result
 
 
