@@ -5,7 +5,7 @@ Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -93,6 +93,12 @@ def accesses(
     return found
 
 
+def is_masked(access: Access) -> bool:
+    """Whether some lanes of a load stay away."""
+    found = () if access.statement is None else loads_of(access.statement)
+    return any(v.buffer is access.buffer and v.mask is not None for v in found)
+
+
 def update_operator(store: Store) -> str | None:
     """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
     value, rest = store.value, ()
@@ -128,22 +134,25 @@ def known_facts(path: Sequence[Statement]) -> list[Fact]:
     for statement in path:
         if not isinstance(statement, If) or not isinstance(statement.condition, Compare):
             continue
-        condition = statement.condition
-        sides = index_sides(condition)
-        if sides is None:
-            continue
-        low, high = sides
-        if condition.op in ("le", "eq"):
-            found.append((low, high))
-        elif condition.op == "lt":
-            found.append((low, high - 1))
-        elif condition.op == "ge":
-            found.append((high, low))
-        elif condition.op == "gt":
-            found.append((high, low - 1))
-        if condition.op == "eq":
-            found.append((high, low))
+        sides = index_sides(statement.condition)
+        if sides is not None:
+            found += facts_of(statement.condition.op, *sides)
     return found
+
+
+def facts_of(op: str, left: Dim, right: Dim) -> tuple[Fact, ...]:
+    """What a comparison of indices says where it holds; nothing of one that only says they differ."""
+    says = _SAYS.get(op)
+    return () if says is None else says(left, right)
+
+
+_SAYS: Final[Mapping[str, Callable[[Dim, Dim], tuple[Fact, ...]]]] = {
+    "le": lambda left, right: ((left, right),),
+    "lt": lambda left, right: ((left, right - 1),),
+    "ge": lambda left, right: ((right, left),),
+    "gt": lambda left, right: ((right, left - 1),),
+    "eq": lambda left, right: ((left, right), (right, left)),
+}
 
 
 def index_sides(condition: Compare) -> tuple[Dim, Dim] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
@@ -38,20 +38,19 @@ def conflict(
     first: Iterable[Access],
     second: Sequence[Access],
     shared: Sequence[Symbol],
-    ignore: frozenset[Buffer] = frozenset(),
+    ignore: AbstractSet[Buffer] = frozenset(),
+    *,
+    updates_commute: bool = True,
 ) -> tuple[Access, Access] | None:
-    """A pair that may touch the same element, at least one writing, in unequal iterations."""
+    """A pair that may touch the same element, at least one writing, in unequal iterations.
+
+    Updates with the same commutative operator are none, unless `updates_commute` is False.
+    """
     first = tuple(first)
     changed = _changed(first) | _changed(second)
-    for a in first:
-        for b in second:
-            if a.buffer is not b.buffer or not (a.write or b.write) or a.buffer in ignore:
-                continue
-            if a.update is not None and a.update == b.update:
-                continue
-            if _are_apart(a, b, shared, changed):
-                continue
-            return (a, b)
+    for a, b in _meeting(first, second, updates_commute):
+        if a.buffer not in ignore and not _are_apart(a, b, shared, changed):
+            return a, b
     return None
 
 
@@ -61,15 +60,23 @@ def overlap(
     """A pair, at least one writing, that may touch the same element at all."""
     first = tuple(first)
     changed = _changed(first) | _changed(second)
+    for a, b in _meeting(first, second, updates_commute=True):
+        if _moves(a, changed) or _moves(b, changed) or not disjoint(a, b):
+            return a, b
+    return None
+
+
+def _meeting(
+    first: Sequence[Access], second: Sequence[Access], updates_commute: bool
+) -> Iterator[tuple[Access, Access]]:
+    """The pairs that touch one buffer, at least one writing, and are not told to commute."""
     for a in first:
         for b in second:
             if a.buffer is not b.buffer or not (a.write or b.write):
                 continue
-            if a.update is not None and a.update == b.update:
+            if updates_commute and a.update is not None and a.update == b.update:
                 continue
-            if _moves(a, changed) or _moves(b, changed) or not disjoint(a, b):
-                return (a, b)
-    return None
+            yield a, b
 
 
 def _changed(found: Iterable[Access]) -> frozenset[Buffer]:
@@ -126,16 +133,7 @@ def carried(
     private = frozenset(only_inside(private_buffers(loop.body), scope, loop))
     writes = [a for a in found if a.write]
     shared = (*outer, loop.var)
-    changed = _changed(writes)
-    for a in writes:
-        for b in found:
-            if a.buffer is not b.buffer or a.buffer in private:
-                continue
-            if updates_commute and a.update is not None and a.update == b.update:
-                continue
-            if not _are_apart(a, b, shared, changed):
-                return (a, b)
-    return None
+    return conflict(writes, found, shared, private, updates_commute=updates_commute)
 
 
 def check_fixed(loops: Iterable[For], body: Sequence[Statement]) -> None:

@@ -14,10 +14,8 @@ from typing import Final, cast
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, Fact
-from tilewright.compiler.kernel.ir import (
-    Buffer,
-    For,
-)
+from tilewright.compiler.analysis.strides import linear_index
+from tilewright.compiler.kernel.ir import For
 from tilewright.compiler.kernel.rewrite import (
     as_symbol,
     expression_symbols,
@@ -76,7 +74,7 @@ def distinct(
     if len(pairs) > 1:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
         xs, ys = zip(*pairs, strict=True)
-        pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
+        pairs.append((linear_index(first.buffer, xs), linear_index(second.buffer, ys)))
         # A value that was split into two digits may itself be a digit of another.
         for _ in range(_MOST_DIGITS):
             known = set(pairs)
@@ -290,13 +288,6 @@ def _operations(index: Dim, op: str) -> list[tuple[int, Dim, Dim]]:
         if atom.op == op:
             found.append((factor, atom.left, atom.right))
     return found
-
-
-def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
-    position: Dim = 0
-    for extent, index in zip(buffer.shape, indices, strict=True):
-        position = position * extent + index
-    return position
 
 
 def _pinned(var: Symbol, access: Access) -> bool:

@@ -8,7 +8,7 @@ declarations; which nests are merged, inlined or localised is the schedule's bus
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -178,7 +178,7 @@ def symbols_of(node: Node) -> list[Symbol]:
     def visit(one: Node) -> None:
         for value in (*one.present_operands, *one.results):
             take(value.type.shape)
-        for attribute in _values(one.attributes):
+        for attribute in one.attributes.values():
             take(attribute)
         for region in one.regions:
             for inner in region.nodes:
@@ -186,7 +186,3 @@ def symbols_of(node: Node) -> list[Symbol]:
 
     visit(node)
     return [found[n] for n in sorted(found)]
-
-
-def _values(attributes: Mapping[str, object]) -> list[object]:
-    return list(attributes.values())

@@ -17,6 +17,7 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import facts_of
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -114,13 +115,8 @@ def _difference(value: Compare) -> Dim | None:
     left, right = _index(value.left), _index(value.right)
     if left is None or right is None:
         return None
-    forms: dict[str, Dim] = {
-        "le": left - right,
-        "lt": left - right + 1,
-        "ge": right - left,
-        "gt": right - left + 1,
-    }
-    return forms.get(value.op)
+    said = facts_of(value.op, left, right)
+    return said[0][0] - said[0][1] if len(said) == 1 else None
 
 
 def _index(value: Expression) -> Dim | None:

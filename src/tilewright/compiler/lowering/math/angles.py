@@ -28,19 +28,18 @@ from tilewright.compiler.lowering.math.tables import (
 E = expressions.Expressions
 
 
-def sin(x: Expression, means: Means) -> Expression:
+def sin(x: Expression, _: Means) -> Expression:
     """Sine; of a zero that zero."""
-    return E.select(E.eq(x, 0.0), x, _circular(x, 0, means))
+    return E.select(E.eq(x, 0.0), x, _circular(x, 0))
 
 
-def cos(x: Expression, means: Means) -> Expression:
+def cos(x: Expression, _: Means) -> Expression:
     """Cosine."""
-    return _circular(x, 1, means)
+    return _circular(x, 1)
 
 
-def _circular(x: Expression, turn: int, means: Means) -> Expression:
+def _circular(x: Expression, turn: int) -> Expression:
     """sin(x + turn pi/2)."""
-    del means
     wide = E.cast(x, dtypes.f64)
     quadrant, r, low = _reduced(wide)
     if x.dtype is dtypes.f32:

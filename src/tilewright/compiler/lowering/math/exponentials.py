@@ -57,17 +57,16 @@ def _above_one(r: Expression) -> Expression:
     return E.fma(E.mul(r, r), polynomial(r, table_of(r).exp), r)
 
 
-def sigmoid(x: Expression, means: Means) -> Expression:
+def sigmoid(x: Expression, _: Means) -> Expression:
     """1 / (1 + e**-x), without overflow.
 
     Both sides of the quotient are 2**lift too small, so that e**-x is finite where the quotient is denormal; far
     above 0 it is nothing beside 1.
     """
-    del means
     t = table_of(x)
-    _, shifted, r = split_exponent(
+    shifted, r = split_exponent(
         bounded(x, t.exp_range[0], _NOTHING_BESIDE_1), exponent_bias(t) - t.lift, sign=-1
-    )
+    )[1:]
     turned = [(-1) ** power * c for power, c in enumerate((1.0, 1.0, *t.exp))]
     one = E.const(2.0**-t.lift, x.dtype, x.lanes)
     return E.div(one, E.fma(polynomial(r, tuple(turned)), power_of_two(shifted), one))

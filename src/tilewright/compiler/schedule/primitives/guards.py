@@ -16,6 +16,7 @@ from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import (
     Access,
     accesses,
+    is_masked,
     known_facts,
     loads_of,
 )
@@ -132,7 +133,7 @@ def _admitted_anyway(
     extents = {loop.var.name: loop.extent for loop in inside}
     if (
         access.write
-        or _has_mask(access)
+        or is_masked(access)
         or not all(isinstance(extents.get(name), int) for name in tested)
     ):
         return False
@@ -154,12 +155,6 @@ def _admitted_anyway(
     first: dict[str, Dim] = dict.fromkeys(tested, 0)
     index, limit = (substitute_dim(side, first) for side in sides)
     return symbolic.proves_less(index, limit)
-
-
-def _has_mask(access: Access) -> bool:
-    """Whether some lanes of the load stay away."""
-    found = loads((access.statement,)) if access.statement is not None else ()
-    return any(v.buffer is access.buffer and v.mask is not None for v in found)
 
 
 @final

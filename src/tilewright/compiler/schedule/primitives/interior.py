@@ -7,14 +7,13 @@ Copies code, as the primitives on tails do, and decides the tests in one of the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation
-from tilewright.compiler.analysis.accesses import index_sides
+from tilewright.compiler.analysis.accesses import facts_of, index_sides
 from tilewright.compiler.analysis.dependence import check_fixed
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
@@ -46,13 +45,6 @@ E = Expressions
 
 _Extents = Mapping[str, int | None]
 """How often each loop runs, where that is known."""
-_ROOM: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
-    "lt": lambda left, right: right - left - 1,
-    "le": lambda left, right: right - left,
-    "ge": lambda left, right: left - right,
-    "gt": lambda left, right: left - right - 1,
-}
-"""What is at least 0 where a comparison holds."""
 
 
 @primitive
@@ -123,9 +115,8 @@ def _tests(old: For, extents: _Extents) -> Iterator[Dim]:
 def _throughout(test: Expression, extents: _Extents) -> Dim | None:
     """What is at least 0 where a comparison holds in all iterations; None where that cannot be said beforehand."""
     sides = index_sides(test) if isinstance(test, Compare) else None
-    if not isinstance(test, Compare) or sides is None or test.op not in _ROOM:
-        return None
-    return _least(_ROOM[test.op](*sides), extents)
+    said = facts_of(test.op, *sides) if isinstance(test, Compare) and sides else ()
+    return _least(said[0][1] - said[0][0], extents) if len(said) == 1 else None
 
 
 def _least(value: Dim, extents: _Extents) -> Dim | None:

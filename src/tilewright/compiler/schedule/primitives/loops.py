@@ -347,9 +347,6 @@ def vectorize(kernel: Kernel, loop: str) -> Kernel:
 def carried_strictly(loop: For) -> str | None:
     """The buffer in which two iterations meet, private ones and updates included."""
     found = accesses(loop.body)
-    pair = conflict(
-        [replace(a, update=None) for a in found if a.write],
-        [replace(a, update=None) for a in found],
-        (loop.var,),
-    )
+    writes = [a for a in found if a.write]
+    pair = conflict(writes, found, (loop.var,), updates_commute=False)
     return None if pair is None else pair[0].buffer.name

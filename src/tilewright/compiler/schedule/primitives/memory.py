@@ -13,7 +13,13 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import Access, Fact, accesses, known_facts
+from tilewright.compiler.analysis.accesses import (
+    Access,
+    Fact,
+    accesses,
+    is_masked,
+    known_facts,
+)
 from tilewright.compiler.analysis.dependence import (
     is_private,
     live_outside,
@@ -35,7 +41,6 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
-    loads,
     loops,
     rename_loops,
     replace_buffers,
@@ -253,7 +258,7 @@ def cache_read(
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'", location=kernel.name)
     user = users[0]
-    if any(a.indices != user.indices or _masked(a) for a in users):
+    if any(a.indices != user.indices or is_masked(a) for a in users):
         raise ScheduleError(f"'{loop}' reads '{buffer}' at several indices")
     path = _path_of(outer, user)
     used = {s.name for index in user.indices for s in dim_symbols(index)}
@@ -283,15 +288,6 @@ def cache_read(
 
 def _mentions(fact: Fact, names: set[str]) -> bool:
     return any(s.name in names for side in fact for s in symbolic.symbols(side))
-
-
-def _masked(access: Access) -> bool:
-    statement = access.statement
-    if not isinstance(statement, Store):
-        return False
-    return any(
-        v.buffer is access.buffer and v.mask is not None for v in loads((statement,))
-    )
 
 
 def _path_of(outer: For, user: Access) -> tuple[For | If, ...]:
