@@ -104,16 +104,16 @@ def correlate(
 ) -> np.ndarray:
     """Cross-correlation of padded x [N, C, spatial] with w [F, C/groups, spatial], widened."""
     rank = x.ndim - 2
-    sizes = [
-        (x.shape[2 + i] - (w.shape[2 + i] - 1) * dilations[i] - 1) // strides[i] + 1
-        for i in range(rank)
-    ]
+    # An axis that is shorter than the window has no place for it.
+    spans = [x.shape[2 + i] - (w.shape[2 + i] - 1) * dilations[i] for i in range(rank)]
+    sizes = [max(0, (spans[i] - 1) // strides[i] + 1) for i in range(rank)]
     filters = w.shape[0] // groups
     depth = x.shape[1] // groups
     positions = int(np.prod(sizes, dtype=np.int64))
     total = np.zeros((x.shape[0], groups, filters, positions), x.dtype)
     grouped = w.reshape(groups, filters, depth, *w.shape[2:])
-    for offset in itertools.product(*(range(k) for k in w.shape[2:])):
+    offsets = itertools.product(*(range(k) for k in w.shape[2:]))
+    for offset in offsets if positions else ():
         cut = tuple(
             slice(o * d, o * d + (n - 1) * s + 1, s)
             for o, d, n, s in zip(offset, dilations, sizes, strides, strict=True)

@@ -142,12 +142,29 @@ class Call:
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """The sizes that an operand holds: as they follow from other sizes, or read from it in a run."""
-        e, x = self.maker, self.tensor(index)
-        held = e.contents(x)
+        known = self._known_dims(index)
+        if known is not None:
+            return known
+        return control.read_sizes(self.maker, self._flat(index))
+
+    def amounts(self, index: int) -> tuple[Dim, ...]:
+        """As `dims`, of numbers that may be negative: what is padded or, below zero, taken away."""
+        known = self._known_dims(index)
+        if known is not None:
+            return known
+        return tuple(control.read_signed(self.maker, self._flat(index), "padding"))
+
+    def _known_dims(self, index: int) -> tuple[Dim, ...] | None:
+        """What an operand holds, as it follows from sizes; None: only a run knows."""
+        held = self.maker.contents(self.tensor(index))
         found = [] if held is None else list(held.elements.flat)
-        if held is not None and all(isinstance(size, int | Expr) for size in found):
-            return tuple(size for size in found if isinstance(size, int | Expr))
-        return control.read_sizes(e, e.reshape(x, (element_count(x.shape),)))
+        if held is None or not all(isinstance(size, int | Expr) for size in found):
+            return None
+        return tuple(size for size in found if isinstance(size, int | Expr))
+
+    def _flat(self, index: int) -> Tensor:
+        x = self.tensor(index)
+        return self.maker.reshape(x, (element_count(x.shape),))
 
     def region(self, index: int) -> Region:
         """A region.  Raises: ModelError if there are not as many."""

@@ -71,7 +71,7 @@ def _dynamic_iota(call: Call) -> Held:
 
 
 def _dynamic_pad(call: Call) -> Tensor:
-    low, high, interior = (call.dims(i) for i in (2, 3, 4))
+    low, high, interior = call.amounts(2), call.amounts(3), call.dims(4)
     x = call.tensor(0)
     if not len(low) == len(high) == len(interior) == x.rank:
         raise ModelError(f"the padding does not fit {x.type}")
@@ -84,7 +84,7 @@ def _dynamic_gather(call: Call) -> Held:
 
 
 def _dynamic_conv(call: Call) -> Held:
-    numbers = call.dims(2)
+    numbers = call.amounts(2)
     if len(numbers) % 2:
         raise ModelError("the padding is no list of pairs")
     return convolution(call, list(zip(numbers[::2], numbers[1::2], strict=True)))

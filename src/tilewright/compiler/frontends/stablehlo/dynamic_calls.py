@@ -67,7 +67,7 @@ def _called(call: Call) -> Region:
 def _reduce_window(call: Call) -> list[Held]:
     """Operands and starts, then sizes, strides, dilations of the operand and of windows, padding."""
     *given, sizes, strides, spread, dilations, padding = range(len(call.operands))
-    edges = call.dims(padding)
+    edges = call.amounts(padding)
     window = Window(
         call.dims(sizes),
         call.numbers(strides),

@@ -234,3 +234,54 @@ def test_what_is_known_to_be_repeated_has_one_element() -> None:
     given = "%x: tensor<?xf32>, %s: tensor<2xi32>"
     found = run(body, given, np.float32([7]), np.int32([2, 3]))[0]
     np.testing.assert_array_equal(found, np.full((2, 3), 7))
+
+
+def static_pad(low: list[int], high: list[int], interior: list[int]) -> np.ndarray:
+    sizes = [
+        max(0, n + a + b + (n - 1) * between)
+        for n, a, b, between in zip(X.shape, low, high, interior, strict=True)
+    ]
+    result = f"tensor<{'x'.join(map(str, sizes))}xf32>"
+    body = f"""
+    %none = stablehlo.constant dense<9.0> : tensor<f32>
+    %r = stablehlo.pad %x, %none, low = {low}, high = {high}, interior = {interior} : (tensor<3x4xf32>, tensor<f32>) -> {result}
+    return %r : {result}"""
+    return run(body, "%x: tensor<3x4xf32>", X)[0]
+
+
+PADDED_BY_DATA = """
+    %none = stablehlo.constant dense<9.0> : tensor<f32>
+    %r = stablehlo.dynamic_pad %x, %none, %low, %high, %in : (tensor<3x4xf32>, tensor<f32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x?xf32>
+    return %r : tensor<?x?xf32>"""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "interior"),
+    [
+        ([-1, 0], [1, -1], [1, 0]), ([2, -2], [-1, 1], [0, 2]), ([0, 0], [0, 0], [0, 0]),
+        ([-1, -3], [-1, 0], [0, 0]), ([-3, 1], [2, -2], [2, 1]), ([3, 0], [-6, 0], [0, 0]),
+    ],
+)  # fmt: skip
+def test_padding_below_zero_that_data_gives_takes_elements_away(
+    low: list[int], high: list[int], interior: list[int]
+) -> None:
+    given = "%x: tensor<3x4xf32>, %low: tensor<2xi32>, %high: tensor<2xi32>, %in: tensor<2xi32>"
+    amounts = [np.int32(each) for each in (low, high, interior)]
+    (found,) = run(PADDED_BY_DATA, given, X, *amounts)
+    np.testing.assert_array_equal(found, static_pad(low, high, interior))
+
+
+@pytest.mark.parametrize("padding", [(1, 1), (-1, 2), (3, -2), (-1, -1), (0, 0)])
+def test_windows_of_a_convolution_begin_where_data_says(padding: tuple[int, int]) -> None:
+    x = np.arange(1, 13, dtype=np.float32).reshape(1, 6, 2)
+    w = np.arange(1, 25, dtype=np.float32).reshape(3, 2, 4)
+    body = """
+    %r = "stablehlo.dynamic_conv"(%x, %w, %p) <{window_strides = array<i64: 2>, lhs_dilation = array<i64: 1>, rhs_dilation = array<i64: 2>, dimension_numbers = #stablehlo.conv<[b, 0, f]x[0, i, o]->[b, 0, f]>, feature_group_count = 1 : i64, batch_group_count = 1 : i64}> : (tensor<1x6x2xf32>, tensor<3x2x4xf32>, tensor<1x2xi32>) -> tensor<1x?x4xf32>
+    return %r : tensor<1x?x4xf32>"""
+    given = "%x: tensor<1x6x2xf32>, %w: tensor<3x2x4xf32>, %p: tensor<1x2xi32>"
+    (found,) = run(body, given, x, w, np.int32([padding]))
+    wide = np.pad(x, ((0, 0), tuple(max(n, 0) for n in padding), (0, 0)))
+    wide = wide[:, max(-padding[0], 0) : wide.shape[1] - max(-padding[1], 0)]
+    starts = range(0, wide.shape[1] - 4, 2)
+    lines = [np.einsum("ni,nio->o", wide[0, s : s + 5 : 2], w) for s in starts]
+    np.testing.assert_array_equal(found, np.reshape(lines, (1, len(starts), 4)))
