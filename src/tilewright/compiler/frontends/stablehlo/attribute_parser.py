@@ -45,7 +45,8 @@ _LABEL_LIST: Final = re.compile(
 # What a dialect writes in its own words and nobody here asks for.
 _OPAQUE: Final = ("affine_map", "affine_set", "loc", "sparse", "distinct")
 # Of dialects that say how a program is spread over machines; some have a syntax of their own.
-_FOREIGN: Final = ("#sdy.", "#mpmd.")
+_READ: Final = frozenset({"stablehlo", "vhlo", "chlo", "mhlo"})
+"""Dialects whose attributes say something to us; those of others are notes, whatever their form."""
 _TYPED: Final = re.compile(r":\s*(\w+)")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]*\Z")
 
@@ -259,11 +260,11 @@ class AttributeParser:
             raise cursor.error(f"attribute '{name}' is not defined", place, hint)
         if name == "#stablehlo.conv":
             return self._dimension_numbers()
-        if "." not in name:
-            return self._enumerated()
-        if name.startswith(_FOREIGN):
+        if name[1:].split(".")[0] not in _READ:
             cursor.skip_balanced()
             return Keyword(name[1:])
+        if "." not in name:
+            return self._enumerated()
         return Fields(name[1:], *self._contents("<", ">"))
 
     def _enumerated(self) -> Keyword:

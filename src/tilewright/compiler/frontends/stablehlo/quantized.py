@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.call import Call, element_dtype, real
@@ -67,7 +68,7 @@ def dequantize(e: NodeMaker, held: Held, type_: Type) -> Held:
     if found is None:
         return held
     x, dtype = real(held), element_dtype(found.expressed)
-    scales, zeros = _parameters(e, found, x.rank)
+    scales, zeros = _parameters(e, found, x.shape)
     # Differences of integers are exact in f64, and rounded once.
     apart = e.op("sub", e.cast(x, dtypes.f64), e.cast(zeros, dtypes.f64))
     return e.op("mul", e.cast(apart, dtype), e.cast(scales, dtype))
@@ -79,7 +80,7 @@ def quantize(e: NodeMaker, held: Held, type_: Type) -> Held:
     if found is None:
         return held
     x, dtype = real(held), element_dtype(found.expressed)
-    scales, zeros = _parameters(e, found, x.rank)
+    scales, zeros = _parameters(e, found, x.shape)
     scaled = e.op("div", e.cast(x, dtype), e.cast(scales, dtype))
     moved = e.op("add", scaled, e.cast(zeros, dtype))
     low, high = (e.scalar(limit, dtype) for limit in limits_of(found))
@@ -101,7 +102,7 @@ def _check(type_: QuantizedType, rank: int) -> None:
     """Raise ModelError for what the constraints of quantized types rule out."""
     low, high = limits_of(type_)
     least, largest = limits_of(replace(type_, limits=None))
-    if type_.axis is None and len(type_.scales) != 1:
+    if type_.axis is None and not type_.blocks and len(type_.scales) != 1:
         raise ModelError(f"{type_} has {len(type_.scales)} scales and no axis")
     if type_.axis is not None and not 0 <= type_.axis < rank:
         raise ModelError(f"axis {type_.axis} of {type_} does not fit {rank} dimensions")
@@ -115,16 +116,43 @@ def _check(type_: QuantizedType, rank: int) -> None:
             raise ModelError(f"a zero point of {type_} is {zero}, expected {low} to {high}")
 
 
-def _parameters(e: NodeMaker, type_: QuantizedType, rank: int) -> tuple[Tensor, Tensor]:
-    """Scales and zero points, one of each or along an axis."""
-    _check(type_, rank)
+def _check_blocks(type_: QuantizedType, shape: Sequence[Dim]) -> None:
+    """Raise ModelError unless blocks are whole and the grid has a scale for each."""
+    sizes = dict(type_.blocks)
+    counts: list[Dim] = [1] * len(shape)
+    for axis, size in type_.blocks:
+        held = shape[axis] if axis < len(shape) else None
+        if not isinstance(held, int) or axis < 0 or size < 1 or held % size:
+            raise ModelError(f"blocks of {type_} do not fit {list(shape)}")
+        counts[axis] = held // size
+    if len(sizes) != len(type_.blocks) or tuple(counts) != type_.grid:
+        raise ModelError(f"{type_} has scales {list(type_.grid)}, expected {counts}")
+
+
+def _parameters(
+    e: NodeMaker, type_: QuantizedType, shape: Sequence[Dim]
+) -> tuple[Tensor, Tensor]:
+    """Scales and zero points, one of each, along an axis, or one for each block."""
+    _check(type_, len(shape))
     scales = np.array(type_.scales, np.float64)
     zeros = np.array(type_.zero_points, np.int64)
-    shape: Sequence[int] = ()
+    if type_.blocks:
+        _check_blocks(type_, shape)
+        return _by_blocks(e, type_, scales), _by_blocks(e, type_, zeros)
+    line: Sequence[int] = ()
     if type_.axis is not None:
-        shape = [1] * rank
-        shape[type_.axis] = scales.size
-    return e.constant(scales.reshape(shape)), e.constant(zeros.reshape(shape))
+        line = [1] * len(shape)
+        line[type_.axis] = scales.size
+    return e.constant(scales.reshape(line)), e.constant(zeros.reshape(line))
+
+
+def _by_blocks(e: NodeMaker, type_: QuantizedType, numbers: np.ndarray) -> Tensor:
+    """Each number as often as its block has elements; axes without blocks stay of size 1."""
+    sizes = [dict(type_.blocks).get(axis, 1) for axis in range(len(type_.grid))]
+    pairs = list(zip(type_.grid, sizes, strict=True))
+    apart = e.constant(numbers.reshape([n for count in type_.grid for n in (count, 1)]))
+    spread = e.broadcast_to(apart, [n for pair in pairs for n in pair])
+    return e.reshape(spread, [count * size for count, size in pairs])
 
 
 def _same(call: Call) -> Held:

@@ -62,7 +62,10 @@ class ComplexType:
 @final
 @dataclass(frozen=True, slots=True)
 class QuantizedType:
-    """Integers that stand for `(q - zero_point) * scale`, per tensor or per slice of `axis`."""
+    """Integers that stand for `(q - zero_point) * scale`, per tensor, per slice of `axis`, or per block.
+
+    `blocks` are axes and how many elements of each have one scale; `grid` is how many scales every axis has then.
+    """
 
     storage: ScalarType
     expressed: ScalarType
@@ -70,9 +73,13 @@ class QuantizedType:
     zero_points: tuple[int, ...]
     axis: int | None = None
     limits: tuple[int, int] | None = None
+    blocks: tuple[tuple[int, int], ...] = ()
+    grid: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         along = "" if self.axis is None else f":{self.axis}"
+        if self.blocks:
+            along = f":{{{', '.join(f'{axis}:{size}' for axis, size in self.blocks)}}}"
         return f"!quant.uniform<{self.storage}:{self.expressed}{along}>"
 
 

@@ -188,7 +188,7 @@ class TypeParser:
         return found
 
     def _quantized(self) -> QuantizedType:
-        """`<i8<-128:127>:f32:0, {0.1:-30, 0.5:-20}>`."""
+        """`<i8<-128:127>:f32:0, {0.1:-30, 0.5:-20}>`, or by blocks `<i8:f32:{0:1, 1:2}, {{0.1, 0.5}}>`."""
         cursor = self.cursor
         cursor.expect("<")
         storage = self._storage()
@@ -200,12 +200,50 @@ class TypeParser:
             cursor.expect(">")
         cursor.expect(":")
         expressed = self._scalar()
-        axis = cursor.integer() if cursor.accept(":") else None
+        axis, blocks, grid = None, (), ()
+        if cursor.accept(":"):
+            blocks = self._blocks()
+            axis = None if blocks else cursor.integer()
         cursor.expect(",")
-        pairs = self._scales()
+        if blocks:
+            grid, pairs = self._grid_of_scales()
+        else:
+            pairs = self._scales()
         cursor.expect(">")
         scales, zeros = zip(*pairs, strict=True)
-        return QuantizedType(storage, expressed, scales, zeros, axis, limits)
+        return QuantizedType(storage, expressed, scales, zeros, axis, limits, blocks, grid)
+
+    def _blocks(self) -> tuple[tuple[int, int], ...]:
+        """`{0:1, 1:2}`: axes and the sizes of their blocks; nothing where an axis stands."""
+        cursor = self.cursor
+        if not cursor.accept("{"):
+            return ()
+        found = [self._block()]
+        while cursor.accept(","):
+            found.append(self._block())
+        cursor.expect("}")
+        return tuple(found)
+
+    def _block(self) -> tuple[int, int]:
+        axis = self.cursor.integer()
+        self.cursor.expect(":")
+        return axis, self.cursor.integer()
+
+    def _grid_of_scales(self) -> tuple[tuple[int, ...], list[tuple[float, int]]]:
+        """Nested braces: how many there are of each depth, and all scales."""
+        cursor = self.cursor
+        if not cursor.at("{"):
+            return (), [self._scale()]
+        with cursor.nested():
+            place = cursor.place
+            cursor.expect("{")
+            parts = [self._grid_of_scales()]
+            while cursor.accept(","):
+                parts.append(self._grid_of_scales())
+            cursor.expect("}")
+        if len({grid for grid, _ in parts}) > 1:
+            raise cursor.error("the scales are no grid", place)
+        return (len(parts), *parts[0][0]), [pair for _, pairs in parts for pair in pairs]
 
     def _storage(self) -> ScalarType:
         """Integers, which the quant dialect calls `u8` where they have no sign."""

@@ -265,7 +265,9 @@ PADDED_BY_DATA = """
 def test_padding_below_zero_that_data_gives_takes_elements_away(
     low: list[int], high: list[int], interior: list[int]
 ) -> None:
-    given = "%x: tensor<3x4xf32>, %low: tensor<2xi32>, %high: tensor<2xi32>, %in: tensor<2xi32>"
+    given = (
+        "%x: tensor<3x4xf32>, %low: tensor<2xi32>, %high: tensor<2xi32>, %in: tensor<2xi32>"
+    )
     amounts = [np.int32(each) for each in (low, high, interior)]
     (found,) = run(PADDED_BY_DATA, given, X, *amounts)
     np.testing.assert_array_equal(found, static_pad(low, high, interior))

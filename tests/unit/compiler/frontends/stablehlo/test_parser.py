@@ -75,6 +75,24 @@ def test_a_module_has_its_name_attributes_and_functions() -> None:
     assert leave.operands == (call.results[1],)
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        '#foo<"x">', "#foo.bar<{a = [1 : i64]}, @b>", "#foo.bar<(d0) -> (d0), [?]>", "#foo.bar",
+        "#sdy.sharding<@mesh, [{}, {?}]>", "!foo.bar<x>", "affine_map<(d0) -> (d0)>",
+    ],
+)  # fmt: skip
+def test_attributes_of_other_dialects_are_notes(note: str) -> None:
+    (found,) = body(
+        f"%0 = stablehlo.abs %a {{foo.note = {note}, foo.after = 1 : i32}} : tensor<2x3xf32>",
+        "%a: tensor<2x3xf32>",
+    )
+    assert set(found.attributes) == {"foo.note", "foo.after"}
+    after = found.attributes["foo.after"]
+    assert isinstance(after, Number)
+    assert after.value == 1
+
+
 def test_sections_are_modules_of_their_own() -> None:
     text = "func.func @a() { return }\n// -----\nfunc.func @a() {\n  oops\n}"
     with pytest.raises(ModelError, match=r"case\.mlir:5:1"):

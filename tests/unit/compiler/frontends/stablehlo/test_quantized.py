@@ -124,3 +124,43 @@ def test_types_that_make_no_sense_are_refused(type_: str, message: str) -> None:
     return %r : tensor<2xf32>"""
     with pytest.raises(ModelError, match=message):
         run(body, f"%x: tensor<2x!quant.uniform{type_}>", np.int8([1, 2]))
+
+
+BLOCKS = "!quant.uniform<i8:f32:{0:1, 2:2}, {{{0.5:1, 1.0}}, {{2.0:-1, 0.25:3}}}>"
+
+
+def test_blocks_have_scales_and_zero_points_of_their_own() -> None:
+    x = np.arange(-12, 12, dtype=np.int8).reshape(2, 3, 4)
+    body = f"""
+    %q = stablehlo.bitcast_convert %x : (tensor<2x3x4xi8>) -> tensor<2x3x4x{BLOCKS}>
+    %d = stablehlo.uniform_dequantize %q : (tensor<2x3x4x{BLOCKS}>) -> tensor<2x3x4xf32>
+    %t = stablehlo.uniform_quantize %d : (tensor<2x3x4xf32>) -> tensor<2x3x4x{BLOCKS}>
+    %r = stablehlo.bitcast_convert %t : (tensor<2x3x4x{BLOCKS}>) -> tensor<2x3x4xi8>
+    return %d, %r : tensor<2x3x4xf32>, tensor<2x3x4xi8>"""
+    meant, back = run(body, "%x: tensor<2x3x4xi8>", x)
+    scales = np.repeat(np.float32([[[0.5, 1.0]], [[2.0, 0.25]]]), 2, -1)
+    zeros = np.repeat(np.int32([[[1, 0]], [[-1, 3]]]), 2, -1)
+    np.testing.assert_array_equal(meant, (x - zeros) * scales)
+    np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("{0:2}, {1.0, 2.0}", "has scales"),
+        ("{0:3}, {{1.0}}", "do not fit"),
+        ("{0:0}, {{1.0}}", "do not fit"),
+        ("{2:1}, {{1.0}}", "do not fit"),
+        ("{0:1, 0:1}, {{1.0}, {2.0}}", "has scales"),
+        ("{1:2}, {{1.0}, {1.0, 2.0}}", "no grid"),
+        ("{1:2}, {{-1.0, 1.0}}", "positive"),
+    ],
+)
+def test_blocks_that_make_no_sense_are_refused(form: str, said: str) -> None:
+    type_ = f"tensor<2x4x!quant.uniform<i8:f32:{form}>>"
+    body = f"""
+    %q = stablehlo.bitcast_convert %x : (tensor<2x4xi8>) -> {type_}
+    %r = stablehlo.uniform_dequantize %q : ({type_}) -> tensor<2x4xf32>
+    return %r : tensor<2x4xf32>"""
+    with pytest.raises(ModelError, match=said):
+        run(body, "%x: tensor<2x4xi8>", np.zeros((2, 4), np.int8))
