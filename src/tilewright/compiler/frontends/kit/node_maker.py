@@ -311,6 +311,11 @@ class NodeMaker:
             region.expected.add((left, right))
             self._node("expect_sizes", (), {"left": (left,), "right": (right,)})
 
+    def may_be(self, size: Dim, wanted: Dim) -> bool:
+        """Whether a size can be what it has to be; where only a call knows, it is assumed."""
+        self.assume(size, wanted)
+        return not (isinstance(size, int) and isinstance(wanted, int)) or size == wanted
+
     def _node(
         self,
         name: str,

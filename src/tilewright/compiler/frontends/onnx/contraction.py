@@ -247,9 +247,9 @@ def _einsum(call: Call) -> Tensor:
 def _determinant(call: Call) -> Tensor:
     """Expansion along the first row: for the small matrices of geometry."""
     e, x = call.maker, call.tensor(0)
-    size = x.shape[-1] if x.rank >= 2 else 0
-    if x.rank < 2 or size != x.shape[-2]:
+    if x.rank < 2 or not e.may_be(x.shape[-1], x.shape[-2]):
         raise ModelError(f"the determinant of {x.type}")
+    size = x.shape[-1]
     if not isinstance(size, int) or not 1 <= size <= MAX_DETERMINANT:
         return e.op("det", x)
     rows = [e.squeeze(e.slice(x, x.rank - 2, i, 1), (-2,)) for i in range(size)]
@@ -279,7 +279,7 @@ def _minor(
 def _inverse(call: Call) -> Tensor:
     """Of square matrices, by elimination; one that has none gives infinities or NaN."""
     e, x = call.maker, call.tensor(0)
-    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+    if x.rank < 2 or not e.may_be(x.shape[-1], x.shape[-2]):
         raise ModelError(f"operand 1 has type {x.type}, expected square matrices")
     wide = x if x.dtype == dtypes.f64 else e.cast(x, dtypes.f32)
     factors, pivots, _ = e.ops("lu", wide)

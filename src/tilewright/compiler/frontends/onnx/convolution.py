@@ -56,7 +56,11 @@ def _spatial(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
 def same_pads(
     size: Dim, kernel: int, stride: int, dilation: int, *, upper: bool
 ) -> tuple[Dim, Dim]:
-    """Padding at both ends that makes the output `ceil(size / stride)` long."""
+    """Padding at both ends that makes the output `ceil(size / stride)` long.
+
+    Windows shorter than their stride begin at the first element, as in ONNX's reference evaluator and in TensorFlow
+    (onnxruntime crops what no window needs: pools by other amounts than convolutions).
+    """
     windows = symbolic.ceildiv(size, stride)
     span = (windows - 1) * stride + (kernel - 1) * dilation + 1
     total = symbolic.maximum(0, span - size)
@@ -297,14 +301,20 @@ def average_pool(call: Call, x: Tensor) -> Tensor:
     e = call.maker
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     include = call.flag("count_include_pad")
-    if not found.has_fixed_pads and not include:
-        raise UnsupportedError("'auto_pad' of a dynamic dimension is not supported here")
-    padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
-    return e.op(
-        "average_pool", padded, kernel=found.kernel, strides=found.strides,
-        pads=found.fixed_pads, dilations=found.dilations, ceil_mode=call.flag("ceil_mode"),
-        count_include_pad=include,
-    )  # fmt: skip
+    zero = e.scalar(0, x.dtype)
+
+    def pooled(image: Tensor) -> Tensor:
+        return e.op(
+            "average_pool", apply_pads(e, image, found, zero), kernel=found.kernel,
+            strides=found.strides, pads=found.fixed_pads, dilations=found.dilations,
+            ceil_mode=call.flag("ceil_mode"), count_include_pad=include,
+        )  # fmt: skip
+
+    if found.has_fixed_pads or include:
+        return pooled(x)
+    # The border is part of the image by now: what it is of a window is the rest of its share of ones.
+    ones = e.full(1, x.dtype, (1, 1, *spatial_sizes(x)))
+    return e.op("div", pooled(x), pooled(ones))
 
 
 def _lp_pool(call: Call) -> Tensor:

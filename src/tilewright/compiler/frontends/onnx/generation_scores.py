@@ -25,6 +25,20 @@ _LOWEST: Final = -3.4028234663852886e38
 _NO_TOKEN: Final = -(1 << 31)
 
 
+def ends_a_repeated_run(e: NodeMaker, ids: Tensor, size: int) -> Tensor:
+    """Of each token of `ids: [batch, tokens]`, whether the `size - 1` in front of it are those that the text ends with."""
+    batch, length = ids.shape
+    # With something in front that is no token there are as many runs as tokens, however few these are.
+    front = e.full(_NO_TOKEN, ids.dtype, (batch, size - 1))
+    long = e.concat([front, ids], 1)
+    repeats = e.full(True, dtypes.bool_, ids.shape)
+    for place in range(size - 1):
+        last = e.slice(long, 1, length + place, 1)
+        same = e.op("equal", e.slice(long, 1, place, length), last)
+        repeats = e.op("logical_and", repeats, same)
+    return repeats
+
+
 @final
 @record
 class ScoreRules:
@@ -106,14 +120,7 @@ class ScoreRules:
     def _without_runs(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.run < 1:
             return scores
-        e, (batch, length), size = self.call.maker, ids.shape, self.run
-        # With something in front that is no token there are as many runs as tokens, however few these are.
-        long = e.concat([e.full(_NO_TOKEN, dtypes.i32, (batch, size - 1)), ids], 1)
-        repeats = e.full(True, dtypes.bool_, ids.shape)
-        for place in range(size - 1):
-            last = e.slice(long, 1, length + place, 1)
-            same = e.op("equal", e.slice(long, 1, place, length), last)
-            repeats = e.op("logical_and", repeats, same)
+        e, repeats = self.call.maker, ends_a_repeated_run(self.call.maker, ids, self.run)
         low, high = e.scalar(_LOWEST, scores.dtype), e.scalar(np.inf, scores.dtype)
         places, is_scored = self._places(ids, scores)
         limit = e.op("where", e.op("logical_and", repeats, is_scored), low, high)

@@ -86,7 +86,8 @@ def _counted(position: Dim, size: Dim) -> Dim:
         return position
     if upper is not None and upper < 0:
         return position + size
-    raise UnsupportedError(f"the sign of slice position '{position}' is unknown")
+    # Only a call knows the sign: what is added is `size` times 1 below zero, else times 0.
+    return position - size * symbolic.maximum(-1, symbolic.minimum(0, position))
 
 
 def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:

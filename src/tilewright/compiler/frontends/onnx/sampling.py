@@ -163,7 +163,7 @@ def _grid_sample(call: Call) -> Tensor:
     padding = call.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
     align = call.flag("align_corners")
     sizes, rank = x.shape[2:], x.rank - 2
-    if grid.rank != x.rank or grid.shape[-1] != rank:
+    if grid.rank != x.rank or not call.maker.may_be(grid.shape[-1], rank):
         raise ModelError(f"grid {grid.type} does not fit {x.type}")
     points = element_count(grid.shape[1:-1])
     flat = e.reshape(x, (x.shape[0], x.shape[1], element_count(sizes)))
@@ -284,7 +284,7 @@ def _max_roi_pool(call: Call) -> Tensor:
     edges = e.op("mul", regions, scale)
     if len(shape) != 2:
         raise ModelError(f"attribute 'pooled_shape' has {len(shape)} sizes, expected 2")
-    if x.rank != 4 or regions.rank != 2 or regions.shape[1] != 5:
+    if x.rank != 4 or regions.rank != 2 or not e.may_be(regions.shape[1], 5):
         raise ModelError(
             f"regions of type {regions.type} of images of type {x.type}, expected rank 2 with 5 columns and rank 4"
         )

@@ -15,9 +15,9 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.distinct import distinct
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.generation_scores import ends_a_repeated_run
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.ops.shapes import element_count
 
@@ -75,25 +75,12 @@ def _contributed_unique(call: Call) -> list[Tensor]:
 def _n_gram_repeat_block(call: Call) -> Tensor:
     """Scores of what would repeat a run of tokens become the lowest."""
     e, ids, scores = call.maker, call.tensor(0), call.tensor(1)
-    size, length = call.integer("ngram_size"), ids.shape[1]
+    size = call.integer("ngram_size")
     if size < 1:
         raise ModelError(f"attribute 'ngram_size' is {size}, expected at least 1")
-    if isinstance(length, int) and length < size:
-        return scores
-    if not isinstance(length, int):
-        raise UnsupportedError("sequences of a dynamic length are not supported")
-    count = length - size + 1
-    repeats: Tensor | None = None
-    for place in range(size - 1):
-        last = e.slice(ids, 1, count + place, 1)
-        same = e.op("equal", e.slice(ids, 1, place, count), last)
-        repeats = same if repeats is None else e.op("logical_and", repeats, same)
-    following = e.slice(ids, 1, size - 1, count)
     low, high = (e.scalar(sign * np.inf, scores.dtype) for sign in (-1, 1))
-    limit = e.broadcast_to(low, following.shape)
-    if repeats is not None:
-        limit = e.op("where", repeats, limit, high)
-    return e.op("scatter_elements", scores, following, limit, axis=1, reduction="min")
+    limit = e.op("where", ends_a_repeated_run(e, ids, size), low, high)
+    return e.op("scatter_elements", scores, ids, limit, axis=1, reduction="min")
 
 
 ROWS: Final[tuple[Row, ...]] = (

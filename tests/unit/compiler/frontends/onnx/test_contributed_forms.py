@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from fakes import onnx_models
 from fakes.contributed import agrees, ours
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 RNG = np.random.default_rng(29)
 
@@ -51,6 +54,19 @@ def test_images_are_sampled_where_a_grid_says(mode: str) -> None:
 def test_tokens_that_would_repeat_a_run_get_the_lowest_score(size: int) -> None:
     ids = RNG.integers(0, 3, (4, 8))
     agrees("NGramRepeatBlock", [ids, floats(4, 5)], ngram_size=size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_runs_are_found_in_texts_of_any_length(size: int) -> None:
+    body = f"""graph (int64[B, T] ids, float[B, V] scores) => (float[B, V] y) {{
+      y = com.microsoft.NGramRepeatBlock<ngram_size = {size}> (ids, scores)
+    }}"""
+    graph = load(onnx_models.parse(body))
+    for length in (1, 2, 3, 9):
+        ids, scores = RNG.integers(0, 3, (4, length)), floats(4, 5)
+        (found,) = evaluate(graph, [ids, scores])
+        (expected,) = agrees("NGramRepeatBlock", [ids, scores], ngram_size=size)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_products_of_complex_numbers() -> None:

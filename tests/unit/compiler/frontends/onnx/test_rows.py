@@ -1,8 +1,10 @@
 """Particular semantics of rows that ONNX's own cases do not pin down."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 
 from fakes import onnx_models
@@ -10,7 +12,6 @@ from fakes.onnx_exclusions import CONTRIBUTED
 from fakes.onnx_models import run_node
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx import load, table
 from tilewright.compiler.frontends.onnx.convolution import same_pads
 from tilewright.compiler.frontends.onnx.movement import slice_range
@@ -105,8 +106,32 @@ def test_slices_of_a_dynamic_axis_stay_symbolic() -> None:
     assert slice_range(-1, -(2**63), -1, N) == (N - 1, N)
     first, count = slice_range(-3, 2**63 - 1, 1, N)
     assert (str(first), str(count)) == ("max((N - 3), 0)", "(N - max((N - 3), 0))")
-    with pytest.raises(UnsupportedError, match="sign"):
-        slice_range(0, symbolic.symbol("K", None), 1, N)
+
+
+@pytest.mark.parametrize("step", [1, 2, -1])
+@pytest.mark.parametrize(("start", "end"), [("a", "b"), ("b", "a")])
+def test_only_a_call_knows_the_sign_of_a_slice_position(
+    start: str, end: str, step: int
+) -> None:
+    """Positions count from the end when the other operand is long, as in DeBERTa's relative positions."""
+    graph = load(
+        onnx_models.parse(f"""graph (float[S] x, float[T] z) => (float[Y] y) {{
+          n = Shape (x)
+          four = Constant<value_ints = [4]> ()
+          seven = Constant<value_ints = [7]> ()
+          step = Constant<value_ints = [{step}]> ()
+          axes = Constant<value_ints = [0]> ()
+          a = Sub (four, n)
+          b = Sub (seven, n)
+          y = Slice (z, {start}, {end}, axes, step)
+        }}""")
+    )
+    z = floats(6)
+    for size in (1, 4, 5, 7, 8, 12):
+        positions = {"a": 4 - size, "b": 7 - size}
+        (found,) = evaluate(graph, [floats(size), z])
+        expected = z[slice(positions[start], positions[end], step)]
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("upper", [True, False])
@@ -128,6 +153,62 @@ def test_same_padding_of_a_dynamic_size_is_a_pad_in_front() -> None:
     np.testing.assert_allclose(
         evaluate(graph, [x, w])[0], evaluate(fixed, [x, w])[0], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (2, 2), (3, 3), (4, 3)])
+def test_means_of_an_open_size_leave_same_padding_out(
+    kernel: int, stride: int, mode: str
+) -> None:
+    body = f"""graph (float[B, 2, H, W] x) => (float[B, 2, Y, Z] y) {{
+      y = AveragePool<kernel_shape = [{kernel}, {kernel}], strides = [{stride}, {stride}], auto_pad = "{mode}">(x)
+    }}"""
+    graph = load(onnx_models.parse(body))
+    for size in (1, 4, 5, 6, 7):
+        x = floats(2, 2, size, 9)
+        fixed = load(onnx_models.parse(body), input_shapes={"x": x.shape})
+        assert "div" not in [n.op for n in fixed.nodes]
+        np.testing.assert_allclose(
+            evaluate(graph, [x])[0], evaluate(fixed, [x])[0], rtol=1e-5
+        )
+
+
+def test_windows_shorter_than_their_stride_begin_at_the_first_element() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 6)
+    for op in ("MaxPool", "AveragePool"):
+        (found,) = run_node(op, [x], kernel_shape=[1], strides=[3], auto_pad="SAME_UPPER")
+        assert found.ravel().tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("body", "shapes"),
+    [
+        ("y = GridSample (a, b)", [(2, 3, 4, 5), (2, 3, 2, 2)]),
+        ("y = GridSample (a, b)", [(2, 3, 4, 5, 2), (2, 1, 3, 2, 3)]),
+        ("y = MaxRoiPool<pooled_shape = [2, 1]> (a, b)", [(2, 3, 4, 5), (3, 5)]),
+        ("y = Det (a)", [(2, 3, 3)]),
+        ("y = com.microsoft.Inverse (a)", [(2, 3, 3)]),
+    ],
+)
+def test_open_sizes_may_be_what_an_operator_asks_for(
+    body: str, shapes: Sequence[tuple[int, ...]]
+) -> None:
+    arrays = [np.abs(floats(*shape)) / 3 for shape in shapes]
+
+    def made(sizes: Sequence[Sequence[object]]) -> onnx.ModelProto:
+        inputs = [
+            f"float[{','.join(map(str, s))}] {name}"
+            for name, s in zip("ab", sizes, strict=False)
+        ]
+        rank = 3 if "Inverse" in body else 1 if "Det" in body else len(shapes[0])
+        result = ",".join(f"Y{i}" for i in range(rank))
+        text = f"graph ({', '.join(inputs)}) => (float[{result}] y) {{ {body} }}"
+        return onnx_models.parse(text, opset=22)
+
+    names = [[f"{n}{i}" for i in range(len(s))] for n, s in zip("AB", shapes, strict=False)]
+    (found,) = evaluate(load(made(names)), arrays)
+    (expected,) = evaluate(load(made(shapes)), arrays)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
