@@ -82,3 +82,119 @@ def generating(
     )  # fmt: skip
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+
+_ENCODER = """encoder (int32[b, s] encoder_input_ids, int32[b, s] encoder_attention_mask#) => (@) <int64[4] heads = {0, 0, 2, 4}> {
+    e = Gather(words, encoder_input_ids)  h = Tanh(e)
+"""
+_CROSS = """
+    ck@ = MatMul(h, wck@)  cs@ = Reshape(ck@, heads)  present_key_cross_@ = Transpose<perm = [0, 2, 1, 3]>(cs@)
+    cv@ = MatMul(h, wcv@)  ct@ = Reshape(cv@, heads)  present_value_cross_@ = Transpose<perm = [0, 2, 1, 3]>(ct@)
+"""
+_READER = """decoder (int32[b, 1] input_ids, int32[b, t] encoder_attention_mask#) => (@)
+    <float one = {1}, float hidden = {-10000}, float scale = {0.5}, int64[2] axes = {1, 2}, int64[4] heads = {0, 0, 2, 4},
+     int64[3] joined = {0, 0, 8}> {
+    h0 = Gather(words, input_ids)
+    m = Cast<to = 1>(encoder_attention_mask)  n = Sub(one, m)  padding = Mul(n, hidden)  mask = Unsqueeze(padding, axes)
+"""
+_READING = """
+    q@ = MatMul(h@, wq@)  k@ = MatMul(h@, wk@)  v@ = MatMul(h@, wv@)
+    qs@ = Reshape(q@, heads)  ks@ = Reshape(k@, heads)  vs@ = Reshape(v@, heads)
+    qt@ = Transpose<perm = [0, 2, 1, 3]>(qs@)  kt@ = Transpose<perm = [0, 2, 1, 3]>(ks@)
+    vt@ = Transpose<perm = [0, 2, 1, 3]>(vs@)
+    present_key_self_@ = Concat<axis = 2>(past_key_self_@, kt@)
+    present_value_self_@ = Concat<axis = 2>(past_value_self_@, vt@)
+    turned@ = Transpose<perm = [0, 1, 3, 2]>(present_key_self_@)  s@ = MatMul(qt@, turned@)  scaled@ = Mul(s@, scale)
+    share@ = Softmax<axis = -1>(scaled@)  o@ = MatMul(share@, present_value_self_@)
+    across@ = Transpose<perm = [0, 1, 3, 2]>(past_key_cross_@)  cs@ = MatMul(qt@, across@)  seen@ = Add(cs@, mask)
+    part@ = Softmax<axis = -1>(seen@)  co@ = MatMul(part@, past_value_cross_@)  both@ = Add(o@, co@)
+    ot@ = Transpose<perm = [0, 2, 1, 3]>(both@)  flat@ = Reshape(ot@, joined)  r@ = Tanh(flat@)  h# = Add(h@, r@)
+"""
+
+
+def _caches(kind: str, of: str, length: str) -> list[str]:
+    """Keys and values of all layers, as text declares them."""
+    return [
+        f"float[b, 2, {length}, 4] {kind}_{part}_{of}_{layer}"
+        for layer in range(LAYERS)
+        for part in ("key", "value")
+    ]
+
+
+def encoder_and_decoder(
+    seed: int = 0, ending: float = 0.0
+) -> tuple[onnx.GraphProto, onnx.GraphProto]:
+    """Subgraphs of a text that is read and one that is written, as exported from T5."""
+    crosses = _caches("present", "cross", "s")
+    encoder = _ENCODER.replace("#", "").replace("@", ", ".join(crosses))
+    encoder += "".join(_CROSS.replace("@", str(i)) for i in range(LAYERS)) + "}"
+    takes = _caches("past", "self", "p") + _caches("past", "cross", "t")
+    gives = ["float[b, 1, 11] logits", *_caches("present", "self", "n")]
+    reader = _READER.replace("#", ", " + ", ".join(takes)).replace("@", ", ".join(gives))
+    layers = [_READING.replace("@", str(i)).replace("#", str(i + 1)) for i in range(LAYERS)]
+    graphs = [
+        onnx.parser.parse_graph(t) for t in (encoder, reader + "".join(layers) + _TAIL)
+    ]
+    random = np.random.default_rng(seed)
+    kinds = ("q", "k", "v", "ck", "cv")
+    shapes = {"words": (WORDS, 8), "head": (8, WORDS)}
+    shapes |= {f"w{kind}{layer}": (8, 8) for layer in range(LAYERS) for kind in kinds}
+    arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    arrays["bias"] = np.zeros(WORDS, np.float32)
+    arrays["bias"][END] = ending
+    for graph in graphs:
+        used = {name for node in graph.node for name in node.input}
+        held = [numpy_helper.from_array(a, n) for n, a in arrays.items() if n in used]
+        graph.initializer.extend(held)
+    return graphs[0], graphs[1]
+
+
+def with_first_token(
+    encoder: onnx.GraphProto, decoder: onnx.GraphProto, *, asks: bool
+) -> tuple[onnx.GraphProto, onnx.GraphProto]:
+    """The older form: the encoder reads the first token of the texts, too; the decoder `asks` for what it has found."""
+    first, other = onnx.GraphProto(), onnx.GraphProto()
+    first.CopyFrom(encoder)
+    other.CopyFrom(decoder)
+    renamed = {
+        "input_ids": "decoder_input_ids",
+        "encoder_attention_mask": "encoder_attention_mask",
+    }
+    renamed |= {v.name: "nothing" for v in decoder.input if "_self_" in v.name}
+    renamed |= {
+        v.name: v.name.replace("past", "present")
+        for v in decoder.input
+        if "_cross_" in v.name
+    }
+    renamed |= {v.name: v.name for v in decoder.output}
+    shaped = onnx.parser.parse_graph(
+        """g (int32[b, s] encoder_input_ids) => (float[b, 2, p, 4] nothing) <int64[1] zero = {0}, int64[3] rest = {2, 0, 4}> {
+        sizes = Shape(encoder_input_ids)  batch = Gather(sizes, zero)  shape = Concat<axis = 0>(batch, rest)
+        nothing = ConstantOfShape(shape)  encoder_hidden_states = Identity(h)
+    }"""
+    )  # fmt: skip
+    first.node.extend(shaped.node)
+    first.initializer.extend(shaped.initializer)
+    for node in decoder.node:
+        copy = first.node.add()
+        copy.CopyFrom(node)
+        for names in (copy.input, copy.output):
+            names[:] = [renamed.get(n, f"d_{n}") for n in names]
+    for tensor in decoder.initializer:
+        copy = first.initializer.add()
+        copy.CopyFrom(tensor)
+        copy.name = f"d_{tensor.name}"
+    token = first.input.add()
+    token.CopyFrom(decoder.input[0])
+    token.name = "decoder_input_ids"
+    crossed = list(first.output)
+    del first.output[:]
+    hidden = helper.make_tensor_value_info(
+        "encoder_hidden_states", TensorProto.FLOAT, ["b", "t", 8]
+    )
+    first.output.extend([decoder.output[0], hidden, *list(decoder.output)[1:], *crossed])
+    if asks:
+        inputs = list(other.input)
+        del other.input[:]
+        other.input.extend([*inputs[:2], hidden, *inputs[2:]])
+    return first, other

@@ -12,6 +12,7 @@ beside it; here its own beams decide.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, final
 
 from tilewright.base import dtypes
@@ -22,7 +23,8 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.generation import Read, Search, search_of
+from tilewright.compiler.frontends.onnx.encoder_decoders import EncoderAndDecoder
+from tilewright.compiler.frontends.onnx.generation import Read, Search, search_by, search_of
 from tilewright.compiler.frontends.onnx.generation_scores import ScoreRules
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
@@ -65,16 +67,13 @@ class _BeamSearch:
     ends_early: bool
     batch: Dim
 
-    def begin(self) -> tuple[_Beams, Read]:
+    def begin(self) -> tuple[_Beams, Sequence[Tensor]]:
         """The first token of every beam; before it all beams of a prompt are alike, and one counts."""
         e, (batch, count) = self.call.maker, (self.batch, self.count)
-        ids, read = self.search.prompt()
+        ids, read = self.search.begin()
         rows = e.reshape(e.iota((batch, count), 0), (batch * count,))
-        ids, scores, places, mask = (
-            e.op("gather", t, rows, axis=0)
-            for t in (ids, read.scores, read.places, read.mask)
-        )
-        caches = [e.op("gather", cache, rows, axis=1) for cache in read.caches]
+        ids, scores = (e.op("gather", t, rows, axis=0) for t in (ids, read.scores))
+        state = self.search.reader.of_rows(read.state, rows, is_first=True)
         is_first = e.op("equal", e.iota((batch, count), 1), e.scalar(0, dtypes.i64))
         zero, low = (e.scalar(number, dtypes.f32) for number in (0, -1e9))
         beams = _Beams(
@@ -85,22 +84,26 @@ class _BeamSearch:
             kept=e.full(-math.inf, dtypes.f32, (batch, count)),
             texts=e.full(self.search.padding, dtypes.i32, (batch, count, self.search.most)),
         )
-        read = Read(scores=scores, places=places, mask=mask, caches=caches)
+        read = Read(scores=scores, state=state)
         own = self.rules.of_rows(rows)
         return self.step(
             beams, read, own.adjusted(self._logarithms(read), ids, is_first=True)
         )
 
-    def follow(self, beams: _Beams, read: Read) -> tuple[_Beams, Read]:
-        """Another token of every beam."""
-        found = self.search.follow(beams.token, read)
+    def follow(
+        self, beams: _Beams, state: Sequence[Tensor]
+    ) -> tuple[_Beams, Sequence[Tensor]]:
+        """Another token of every beam, and the state behind it."""
+        found = self.search.reader.follow(beams.token, state)
         scores = self.rules.adjusted(self._logarithms(found), beams.ids, is_first=False)
         return self.step(beams, found, scores)
 
     def _logarithms(self, read: Read) -> Tensor:
         return self.call.maker.op("log_softmax", read.scores, axis=1)
 
-    def step(self, beams: _Beams, read: Read, scores: Tensor) -> tuple[_Beams, Read]:
+    def step(
+        self, beams: _Beams, read: Read, scores: Tensor
+    ) -> tuple[_Beams, Sequence[Tensor]]:
         """The best continuations, and what of them ended."""
         e, (batch, count), words = (
             self.call.maker,
@@ -141,9 +144,7 @@ class _BeamSearch:
             kept=kept,
             texts=texts,
         )
-        places, mask = (e.op("gather", t, rows, axis=0) for t in (read.places, read.mask))
-        caches = [e.op("gather", cache, rows, axis=1) for cache in read.caches]
-        return found, Read(scores=scores, places=places, mask=mask, caches=caches)
+        return found, self.search.reader.of_rows(read.state, rows, is_first=False)
 
     def _rows(self, beam: Tensor) -> Tensor:
         """Beams of prompts, `[batch, n]`, as rows."""
@@ -201,6 +202,15 @@ class _BeamSearch:
         return self._best(beams, scores, beams.ids, wanted)
 
 
+def _search_of(call: Call) -> Search:
+    mask, kind = call.optional(9), call.integer("model_type", 0)
+    if kind == 0:
+        return search_of(call, mask)
+    if kind != 1:
+        raise UnsupportedError(f"attribute 'model_type' is {kind}, expected 0 or 1")
+    return search_by(call, EncoderAndDecoder(call), 1, mask)
+
+
 def _beam_search(call: Call) -> list[Tensor | None]:
     e = call.maker
     count, wanted = call.number(3, "num_beams"), call.number(4, "num_return_sequences")
@@ -214,14 +224,14 @@ def _beam_search(call: Call) -> list[Tensor | None]:
     penalty = call.optional(5)
     it = _BeamSearch(
         call=call,
-        search=search_of(call, call.optional(9)),
+        search=_search_of(call),
         rules=ScoreRules.of(call, (2, 6, 7, 8)),
         count=count,
         penalty=e.scalar(1, dtypes.f32) if penalty is None else e.reshape(penalty, ()),
         ends_early=call.flag("early_stopping"),
         batch=call.tensor(0).shape[0],
     )
-    beams, read = it.begin()
+    beams, state = it.begin()
     width = len(beams.tensors())
 
     def go_on(values: list[Tensor]) -> Tensor:
@@ -229,12 +239,10 @@ def _beam_search(call: Call) -> list[Tensor | None]:
         return it.search.goes_on(held.ids, held.done)
 
     def trip(values: list[Tensor]) -> list[Tensor]:
-        held, (places, mask, *caches) = _Beams(*values[:width]), values[width:]
-        before = Read(scores=held.totals, places=places, mask=mask, caches=caches)
-        found, read = it.follow(held, before)
-        return [*found.tensors(), read.places, read.mask, *read.caches]
+        found, state = it.follow(_Beams(*values[:width]), values[width:])
+        return [*found.tensors(), *state]
 
-    begin = [*beams.tensors(), read.places, read.mask, *read.caches]
+    begin = [*beams.tensors(), *state]
     held = control.loop(e, begin, go_on, trip, checkpoint=call.checkpoint)
     scores, texts = it.finish(_Beams(*held[:width]), wanted)
     return [texts, scores, None]

@@ -10,15 +10,16 @@ a text is written as padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, Protocol, final
 
-from onnx import GraphProto
+from onnx import GraphProto, ValueInfoProto
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -35,71 +36,131 @@ _OWN_INPUTS: Final = ("input_ids", "position_ids", "attention_mask")
 @final
 @record
 class Read:
-    """What a decoder has read, and its scores for what follows, `[batch, vocabulary]`.
+    """What is known behind the tokens that were read.
 
     Attributes:
-        scores: of the next token.
-        places: i32[batch, 1], where it stands.
-        mask: i32[batch, tokens], of all that was read.
-        caches: keys and values of every layer.
+        scores: of the next token, `f32[batch, vocabulary]`.
+        state: what a reader carries from token to token.
     """
 
     scores: Tensor
-    places: Tensor
-    mask: Tensor
-    caches: Sequence[Tensor]
+    state: Sequence[Tensor]
 
 
-@final
-class _Decoder:
-    """A subgraph like that of GPT-2."""
+class Reader(Protocol):
+    """How the subgraphs of a search read texts."""
 
-    def __init__(self, call: Call, name: str) -> None:
-        self._call: Call = call
-        self._words: int = call.integer("vocab_size", 0)
-        self.graph: GraphProto = call.graph(name)
-        names = [value.name for value in self.graph.input]
-        layers = len(self.graph.output) - 1
-        if tuple(names[:3]) != _OWN_INPUTS or len(names) != 3 + layers or layers < 1:
-            raise UnsupportedError(
-                f"a decoder with the inputs {' '.join(names[:8])} is not supported",
-                hint=f"expected are {' '.join(_OWN_INPUTS)} and a past for each of {layers} layers",
-            )
+    def begin(self, tokens: Tensor, given_mask: Tensor | None) -> tuple[Tensor, Read]:
+        """The first tokens of the texts, `i32[batch, n]`, and what is known behind them.
 
-    def no_caches(self, batch: Dim) -> list[Tensor]:
-        """Those of no token at all."""
-        return [self._no_cache(at, batch) for at in range(3, len(self.graph.input))]
+        Args:
+            tokens: the prompts.
+            given_mask: which of their tokens are read, where the caller says it.
+        """
+        ...
 
-    def _no_cache(self, at: int, batch: Dim) -> Tensor:
-        value = self.graph.input[at]
-        held = value.type.tensor_type
-        sizes = [dim.dim_value for dim in held.shape.dim]
-        if len(sizes) != 5 or sizes[0] != 2 or not (sizes[2] and sizes[4]):
-            raise ModelError(f"'{value.name}' is no past [2, batch, heads, tokens, size]")
-        shape = (2, batch, sizes[2], 0, sizes[4])
-        return self._call.maker.full(0, dtype_of(held.elem_type), shape)
+    def follow(self, token: Tensor, state: Sequence[Tensor]) -> Read:
+        """What is known behind another token, `i32[batch]`."""
+        ...
 
-    def read(
-        self, tokens: Tensor, places: Tensor, mask: Tensor, caches: Sequence[Tensor]
-    ) -> Read:
-        """Read tokens, `i32[batch, n]`, behind those that stand in caches."""
-        e = self._call.maker
-        made = self._call.inline(self.graph, [tokens, places, mask, *caches])
-        scores, *held = map(tensor_in, made)
-        last = e.slice(scores, 1, scores.shape[1] - 1, 1)
-        found = e.cast(self._of_words(e.squeeze(last, (1,))), dtypes.f32)
-        return Read(scores=found, places=places, mask=mask, caches=held)
+    def of_rows(
+        self, state: Sequence[Tensor], rows: Tensor, *, is_first: bool
+    ) -> list[Tensor]:
+        """The state of texts that go on from others, `rows: i64[texts]`; later than the first time from those of their own prompt."""
+        ...
 
-    def _of_words(self, scores: Tensor) -> Tensor:
-        """Scores `[batch, columns]` without the columns behind the vocabulary, which only fill it up."""
-        columns, words = scores.shape[1], self._words
-        if words < 1 or words == columns:
-            return scores
+
+def words_of(tokens: Tensor, padding: int, e: NodeMaker) -> Tensor:
+    """Which tokens are words, `i32[batch, tokens]`."""
+    is_word = e.op("not_equal", tokens, e.scalar(padding, dtypes.i32))
+    return e.cast(is_word, dtypes.i32)
+
+
+def empty_cache(call: Call, value: ValueInfoProto, batch: Dim) -> Tensor:
+    """A cache of no token at all: keys and values `[2, batch, heads, tokens, size]`, or one of them without the first axis.
+
+    Raises: ModelError for what is no such input.
+    """
+    held = value.type.tensor_type
+    sizes: list[Dim] = [dim.dim_value for dim in held.shape.dim]
+    is_pair = len(sizes) == 5 and sizes[0] == 2
+    if not (is_pair or len(sizes) == 4) or not (sizes[-3] and sizes[-1]):
+        raise ModelError(f"'{value.name}' is no past [2, batch, heads, tokens, size]")
+    shape = (*sizes[:-4], batch, sizes[-3], 0, sizes[-1])
+    return call.maker.full(0, dtype_of(held.elem_type), shape)
+
+
+def last_scores(call: Call, scores: Tensor) -> Tensor:
+    """Those behind the last token, `f32[batch, vocabulary]`, without the columns that only fill a vocabulary up."""
+    e, words = call.maker, call.integer("vocab_size", 0)
+    scores = e.squeeze(e.slice(scores, 1, scores.shape[1] - 1, 1), (1,))
+    columns = scores.shape[1]
+    if words >= 1 and words != columns:
         if not isinstance(columns, int):
             raise UnsupportedError("'vocab_size' beside a dynamic size is not supported")
         if words > columns:
             raise ModelError(f"'vocab_size' is {words}, the decoder has {columns} scores")
-        return self._call.maker.slice(scores, 1, 0, words)
+        scores = e.slice(scores, 1, 0, words)
+    return e.cast(scores, dtypes.f32)
+
+
+@final
+class _DecoderAlone:
+    """Subgraphs like that of GPT-2, of which the first reads the prompts.
+
+    Its state: i32[batch, 1], where the next token stands; i32[batch, tokens], the mask of all that was read; keys and
+    values of every layer.
+    """
+
+    def __init__(self, call: Call, padding: int) -> None:
+        has_first = call.attributes.graph("init_decoder") is not None
+        self._call: Call = call
+        self._padding: int = padding
+        self._first: GraphProto = call.graph("init_decoder" if has_first else "decoder")
+        self._others: GraphProto = call.graph("decoder")
+        for graph in (self._first, self._others):
+            names, layers = [v.name for v in graph.input], len(graph.output) - 1
+            if tuple(names[:3]) != _OWN_INPUTS or len(names) != 3 + layers or layers < 1:
+                raise UnsupportedError(
+                    f"a decoder with the inputs {' '.join(names[:8])} is not supported",
+                    hint=f"expected are {' '.join(_OWN_INPUTS)} and a past for each of {layers} layers",
+                )
+
+    def begin(self, tokens: Tensor, given_mask: Tensor | None) -> tuple[Tensor, Read]:
+        """See `Reader`."""
+        e, (batch, _) = self._call.maker, tokens.shape
+        is_word = words_of(tokens, self._padding, e)
+        before = e.op("sub", e.op("cumsum", is_word, axis=1), is_word)
+        places = e.op("mul", before, is_word)
+        mask = is_word if given_mask is None else given_mask
+        caches = [empty_cache(self._call, v, batch) for v in self._first.input[3:]]
+        next_ = e.op("reduce_sum", is_word, axes=(1,), keepdims=True)
+        return tokens, self._read(self._first, [tokens, places, mask, *caches], next_, mask)
+
+    def follow(self, token: Tensor, state: Sequence[Tensor]) -> Read:
+        """See `Reader`."""
+        e, (places, mask, *caches) = self._call.maker, state
+        one = e.full(1, dtypes.i32, (token.shape[0], 1))
+        mask = e.concat([mask, one], 1)
+        given = [e.unsqueeze(token, (1,)), places, mask, *caches]
+        return self._read(self._others, given, e.op("add", places, one), mask)
+
+    def _read(
+        self, graph: GraphProto, given: Sequence[Tensor], places: Tensor, mask: Tensor
+    ) -> Read:
+        scores, *caches = map(tensor_in, self._call.inline(graph, given))
+        return Read(scores=last_scores(self._call, scores), state=[places, mask, *caches])
+
+    def of_rows(
+        self, state: Sequence[Tensor], rows: Tensor, *, is_first: bool
+    ) -> list[Tensor]:
+        """See `Reader`."""
+        del is_first
+        e, (places, mask, *caches) = self._call.maker, state
+        return [
+            *(e.op("gather", t, rows, axis=0) for t in (places, mask)),
+            *(e.op("gather", cache, rows, axis=1) for cache in caches),
+        ]
 
 
 @final
@@ -115,39 +176,15 @@ class Search:
     """
 
     call: Call
-    first: _Decoder
-    others: _Decoder
+    reader: Reader
     end: int
     padding: int
     most: Dim
     given_mask: Tensor | None
 
-    def prompt(self) -> tuple[Tensor, Read]:
-        """The tokens of the prompts, and what is known when they are read."""
-        e, tokens = self.call.maker, self.call.tensor(0)
-        zero, padding = (e.scalar(n, dtypes.i32) for n in (0, self.padding))
-        is_word = e.cast(e.op("not_equal", tokens, padding), dtypes.i32)
-        before = e.op("sub", e.op("cumsum", is_word, axis=1), is_word)
-        places = e.op("mul", before, is_word)
-        given = self.given_mask
-        mask = is_word if given is None else given
-        read = self.first.read(tokens, places, mask, self.first.no_caches(tokens.shape[0]))
-        count = e.op("reduce_sum", is_word, axes=(1,), keepdims=True)
-        return tokens, Read(
-            scores=read.scores,
-            places=e.op("add", count, zero),
-            mask=mask,
-            caches=read.caches,
-        )
-
-    def follow(self, token: Tensor, read: Read) -> Read:
-        """What is known behind a token, `i32[batch]`."""
-        e = self.call.maker
-        one = e.full(1, dtypes.i32, (token.shape[0], 1))
-        mask = e.concat([read.mask, one], 1)
-        found = self.others.read(e.unsqueeze(token, (1,)), read.places, mask, read.caches)
-        places = e.op("add", read.places, one)
-        return Read(scores=found.scores, places=places, mask=mask, caches=found.caches)
+    def begin(self) -> tuple[Tensor, Read]:
+        """The first tokens of the texts, and what is known behind them."""
+        return self.reader.begin(self.call.tensor(0), self.given_mask)
 
     def write(
         self, ids: Tensor, ended: Tensor, token: Tensor
@@ -175,13 +212,18 @@ class Search:
 
 
 def search_of(call: Call, given_mask: Tensor | None) -> Search:
-    """What a call asks for.  Raises: UnsupportedError, ModelError for what is no decoder or no room."""
+    """A search with a decoder alone.  Raises: UnsupportedError, ModelError for what is no decoder or no room."""
     if call.integer("model_type", 0) != 0 or call.attributes.graph("encoder") is not None:
         raise UnsupportedError("a search over an encoder and a decoder is not supported")
-    tokens = call.tensor(0)
+    reader = _DecoderAlone(call, call.integer("pad_token_id"))
+    return search_by(call, reader, call.tensor(0).shape[-1], given_mask)
+
+
+def search_by(call: Call, reader: Reader, length: Dim, given_mask: Tensor | None) -> Search:
+    """A search of texts that begin with `length` tokens."""
+    tokens, most = call.tensor(0), call.one_size(1, "max_length", 1)
     if tokens.rank != 2:
         raise ModelError(f"tokens {tokens.type}, expected [batch, tokens]")
-    most, length = call.one_size(1, "max_length", 1), tokens.shape[1]
     if isinstance(most, int) and isinstance(length, int):
         if most <= length:
             raise ModelError(f"max_length is {most}, the prompt has {length} tokens")
@@ -189,11 +231,9 @@ def search_of(call: Call, given_mask: Tensor | None) -> Search:
         # A call whose prompt leaves no room fails here: sizes behind it count on some.
         room = control.fresh_symbol(call.maker, "room", 1)
         call.maker.bind_sizes(call.maker.dims((most - length,)), [room])
-    has_first = call.attributes.graph("init_decoder") is not None
     return Search(
         call=call,
-        first=_Decoder(call, "init_decoder" if has_first else "decoder"),
-        others=_Decoder(call, "decoder"),
+        reader=reader,
         end=call.integer("eos_token_id"),
         padding=call.integer("pad_token_id"),
         most=most,
@@ -210,7 +250,7 @@ def _written(call: Call, pick: Pick) -> Tensor:
         found = pick(rules.adjusted(scores, ids, is_first=is_first), ids.shape[1])
         return e.cast(found, dtypes.i32)
 
-    ids, read = search.prompt()
+    ids, read = search.begin()
     none = e.full(False, dtypes.bool_, (ids.shape[0],))
     ids, ended, token = search.write(ids, none, choose(read.scores, ids, is_first=True))
 
@@ -218,14 +258,13 @@ def _written(call: Call, pick: Pick) -> Tensor:
         return search.goes_on(values[0], values[1])
 
     def trip(values: list[Tensor]) -> list[Tensor]:
-        ids, ended, token, places, mask, *caches = values
-        before = Read(scores=token, places=places, mask=mask, caches=caches)
-        found = search.follow(token, before)
+        ids, ended, token, *state = values
+        found = search.reader.follow(token, state)
         chosen = choose(found.scores, ids, is_first=False)
         ids, ended, token = search.write(ids, ended, chosen)
-        return [ids, ended, token, found.places, found.mask, *found.caches]
+        return [ids, ended, token, *found.state]
 
-    begin = [ids, ended, token, read.places, read.mask, *read.caches]
+    begin = [ids, ended, token, *read.state]
     held, *_ = control.loop(e, begin, go_on, trip, checkpoint=call.checkpoint)
     return search.filled(held)
 

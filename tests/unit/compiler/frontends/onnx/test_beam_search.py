@@ -7,7 +7,13 @@ import onnx
 import pytest
 
 import tilewright as tw
-from fakes.decoders import WORDS, decoder, generating
+from fakes.decoders import (
+    WORDS,
+    decoder,
+    encoder_and_decoder,
+    generating,
+    with_first_token,
+)
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -157,3 +163,93 @@ def test_more_texts_than_beams_are_an_error() -> None:
     options = {"decoder": decoder(), "eos_token_id": 1, "pad_token_id": 0}
     with pytest.raises(ModelError, match="3 texts of 2 beams"):
         load(generating("BeamSearch", operands(2, 3), results=RESULTS, **options))
+
+
+def of_t5(
+    form: str, given: list[np.ndarray | None], seed: int, ending: float, **options: object
+) -> onnx.ModelProto:
+    """A search with an encoder and a decoder, in one of the forms that onnxruntime's exporter has written."""
+    encoder, reader = encoder_and_decoder(seed, ending)
+    if form != "read alone":
+        encoder, reader = with_first_token(
+            encoder, reader, asks=form == "found is asked for"
+        )
+    named = {
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "decoder_start_token_id": 2,
+        "model_type": 1,
+    }
+    return generating(
+        "BeamSearch", given, results=RESULTS, encoder=encoder, decoder=reader, **named, **options
+    )  # fmt: skip
+
+
+FORMS = ("read alone", "first token beside", "found is asked for")
+
+
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("beams", "texts", "seed"), [(1, 1, 0), (3, 2, 1), (4, 3, 2), (2, 2, 3)]
+)
+def test_a_text_is_written_beside_one_that_was_read(
+    beams: int, texts: int, seed: int, form: str
+) -> None:
+    """Padding in front is not read, what stands behind is; each text as if it were alone (`beam_search` says why)."""
+    prompt = np.array([[0, 4, 5, 0], [7, 2, 9, 3]], np.int32)
+    given = operands(beams, texts, penalty=(1.0, 2.0, 0.5, 1.0)[seed], prompt=prompt)
+    for ending, run in ((0.0, 0), (2.0, 2)):
+        model = of_t5(form, given, seed, ending, no_repeat_ngram_size=run)
+        found = evaluate(load(model), [prompt])
+        assert (found[0][..., 0] == 2).all()
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+        for row in (0, 1):
+            expected = theirs(model, prompt[row : row + 1])
+            assert found[0][row].tolist() == expected[0][0].tolist()
+            np.testing.assert_allclose(found[1][row], expected[1][0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_caller_says_which_tokens_of_a_text_are_read() -> None:
+    mask = whole([1, 1, 0], [1, 0, 1])
+    given = [*operands(3, 2), None, None, mask]
+    model = of_t5("read alone", given, 0, 1.0)
+    found, expected = evaluate(load(model), given[:1]), theirs(model, given[0])
+    assert found[0].tolist() == expected[0].tolist()
+    unmasked = evaluate(load(of_t5("read alone", operands(3, 2), 0, 1.0)), given[:1])
+    assert abs(found[1] - unmasked[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder", "length"])
+def test_subgraphs_that_are_not_those_of_t5_are_refused(part: str) -> None:
+    encoder, reader = encoder_and_decoder()
+    graph = encoder if part == "encoder" else reader
+    if part == "length":
+        graph.input[0].type.tensor_type.shape.dim[1].dim_param = "s"
+    else:
+        graph.input[1].name = "mask"
+    options = {"eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 2}
+    model = generating(
+        "BeamSearch", operands(2, 1), results=RESULTS, model_type=1,
+        encoder=encoder, decoder=reader, **options,
+    )  # fmt: skip
+    message = "reads all of its text" if part == "length" else "other operands or results"
+    with pytest.raises(ModelError, match=message):
+        load(model)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*runs one element after the other")
+def test_a_compiled_search_reads_texts_of_any_size() -> None:
+    options = {"eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 2}
+    encoder, reader = encoder_and_decoder(2, 1.0)
+    model = generating(
+        "BeamSearch", operands(3, 2), sizes=("b", "s"), results=RESULTS, model_type=1,
+        encoder=encoder, decoder=reader, **options,
+    )  # fmt: skip
+    compiled = tw.compile(model)
+    for prompt in (whole([3]), whole([3, 4, 5, 6], [7, 2, 9, 9], [2, 2, 3, 5])):
+        found = [*compiled.run({"x0": prompt}).values()]
+        expected = theirs(model, prompt)
+        assert found[0].tolist() == expected[0].tolist()
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-4, atol=1e-5)
