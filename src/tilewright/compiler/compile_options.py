@@ -63,7 +63,7 @@ class CompileOptions:
     store: what tuning found; kernels of which it knows nothing are as the cost model likes them best.
     precision: what operands of f32 contractions are rounded to: `f32` (not at all), `bf16`, `f16`, or `i8` for rows that meet weights in blocks.
     check_indices: let calls check the indices in their data (see `docs/errors.md`).
-    input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
+    input_shapes, input_values: what is known of inputs (`frontends.door.Shaping`).
     """
 
     targets: tuple[Target, ...]

@@ -59,7 +59,7 @@ from tilewright.compiler.passes import GraphPass, run_passes
 from tilewright.compiler.program import memory
 from tilewright.compiler.program.build import Lowered, build_program
 from tilewright.compiler.program.emit_plan import emit_plan
-from tilewright.compiler.program.ir import HostCall, Program
+from tilewright.compiler.program.ir import HostCall, Program, operands_of
 from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule.user import check_patterns, trace_for
@@ -172,6 +172,34 @@ def compile_model(
     report = memory.report(programs[0])
     return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files, origin,
                     modules, checks, calling)  # fmt: skip
+
+
+def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelGraph:
+    """The model as a graph of our ops, the files it lies in, and the checks it brings along.
+
+    A graph of the caller's is copied, for passes edit in place.
+
+    Raises: ModelError for what is no model or not supported; UserError for options that a graph has no
+        use for.
+    """
+    if isinstance(source, Graph):
+        for option in ("input_shapes", "input_values"):
+            if getattr(options, option):
+                raise UserError(
+                    f"{option} is for files of models",
+                    location=source.name,
+                    hint="a graph says its sizes in the types of its inputs",
+                )
+        found = [*violations(source), *name_violations(source)]
+        if found:
+            raise ModelError(
+                "graph is not valid:\n" + "\n".join(found), location=source.name
+            )
+        return ModelGraph(copy_graph(source))
+    shaping = door.Shaping(
+        input_shapes=options.input_shapes, input_values=options.input_values
+    )
+    return door.front_end_of(source).load(source, shaping)
 
 
 def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
@@ -407,34 +435,6 @@ def make_program(
     return memory.assign(build_program(graph, signatures, lowered))
 
 
-def import_model(source: door.Source | Graph, options: CompileOptions) -> ModelGraph:
-    """The model as a graph of our ops, the files it lies in, and the checks it brings along.
-
-    A graph of the caller's is copied, for passes edit in place.
-
-    Raises: ModelError for what is no model or not supported; UserError for options that a graph has no
-        use for.
-    """
-    if isinstance(source, Graph):
-        for option in ("input_shapes", "input_values"):
-            if getattr(options, option):
-                raise UserError(
-                    f"{option} is for files of models",
-                    location=source.name,
-                    hint="a graph says its sizes in the types of its inputs",
-                )
-        found = [*violations(source), *name_violations(source)]
-        if found:
-            raise ModelError(
-                "graph is not valid:\n" + "\n".join(found), location=source.name
-            )
-        return ModelGraph(copy_graph(source))
-    shaping = door.Shaping(
-        input_shapes=options.input_shapes, input_values=options.input_values
-    )
-    return door.front_end_of(source).load(source, shaping)
-
-
 def diagnose(
     options: CompileOptions,
     groups: Sequence[Sequence[KernelUse]],
@@ -455,12 +455,45 @@ def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
     """Say which ops are slow and what they cost."""
     for step in program.steps:
         if isinstance(step, HostCall):
-            size = _bytes_moved(step)
+            size: Dim = 0
+            for entry in (*operands_of(step), *step.results):
+                size = size + entry.type.size_bytes
             diagnostics.warn(
                 f"op '{step.op}' has no kernel and runs its reference implementation",
                 location=step.location,
                 cost=f"moves {size} bytes through numpy on each run",
             )
+
+
+def warn_about_slow_kernels(
+    groups: Sequence[KernelUse],
+    target: Target,
+    records: Sequence[KernelRecord],
+    diagnostics: Diagnostics,
+) -> None:
+    """Say which kernels no rule found lanes for, where that costs a time that can be noticed."""
+    for group, record in zip(groups, records, strict=True):
+        if record.verdict.is_slow:
+            diagnostics.warn(
+                f"kernel '{record.name}' runs one element after the other on {target.cpu}: "
+                "no rule found lanes for it",
+                location=group.nodes[0].location,
+                cost=_slow_cost(record.verdict, len(group.nodes)),
+                hint=_where_notes_are(group.nodes[0].location.file, record.name),
+            )
+
+
+def _where_notes_are(file: str, kernel: str) -> str:
+    """What shows why a kernel runs as it does."""
+    if file.startswith("<"):  # a model that is no file
+        return f"the notes of the kernel say why: Model.kernels, the one called '{kernel}', its kernel_ir"
+    return f"the notes of the kernel say why: tilewright inspect {file} --output=kernel --kernel={kernel}"
+
+
+def _slow_cost(verdict: Verdict, count: int) -> str:
+    each = f"about {format_duration(verdict.expected_ns)}"
+    times = f", {count} times" if count > 1 else ""
+    return f"{each} on one core{times}; in lanes {format_duration(verdict.lanes_ns)}"
 
 
 def coverage(
@@ -510,45 +543,6 @@ def sources_of(node: Node) -> frozenset[str]:
     """The names of the model's nodes that a node does something of."""
     inner = (sources_of(x) for region in node.regions for x in region)
     return frozenset({node.location.name}).union(*inner)
-
-
-def warn_about_slow_kernels(
-    groups: Sequence[KernelUse],
-    target: Target,
-    records: Sequence[KernelRecord],
-    diagnostics: Diagnostics,
-) -> None:
-    """Say which kernels no rule found lanes for, where that costs a time that can be noticed."""
-    for group, record in zip(groups, records, strict=True):
-        if record.verdict.is_slow:
-            diagnostics.warn(
-                f"kernel '{record.name}' runs one element after the other on {target.cpu}: "
-                "no rule found lanes for it",
-                location=group.nodes[0].location,
-                cost=_slow_cost(record.verdict, len(group.nodes)),
-                hint=_where_notes_are(group.nodes[0].location.file, record.name),
-            )
-
-
-def _where_notes_are(file: str, kernel: str) -> str:
-    """What shows why a kernel runs as it does."""
-    if file.startswith("<"):  # a model that is no file
-        return f"the notes of the kernel say why: Model.kernels, the one called '{kernel}', its kernel_ir"
-    return f"the notes of the kernel say why: tilewright inspect {file} --output=kernel --kernel={kernel}"
-
-
-def _slow_cost(verdict: Verdict, count: int) -> str:
-    each = f"about {format_duration(verdict.expected_ns)}"
-    times = f", {count} times" if count > 1 else ""
-    return f"{each} on one core{times}; in lanes {format_duration(verdict.lanes_ns)}"
-
-
-def _bytes_moved(step: HostCall) -> Dim:
-    total: Dim = 0
-    for entry in (*step.operands, *step.results):
-        if entry is not None:
-            total = total + entry.type.size_bytes
-    return total
 
 
 class _Clock:
