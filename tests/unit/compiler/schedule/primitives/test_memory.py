@@ -5,7 +5,7 @@ import pytest
 from fakes.loop_nests import assert_same, body_text, chained, doubled, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import symbol, symbols
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.schedule.primitives import (
@@ -246,3 +246,15 @@ def test_expand_turns_private_values_into_lanes() -> None:
     changed = vectorize(expand(kernel, "i"), "i")
     assert changed.locals[0].shape == (4,)
     assert_same(row_sums(4), changed)
+
+
+def test_cache_read_refuses_what_a_guard_reads_only_sometimes() -> None:
+    n = symbol("n", 0)
+    b = KernelBuilder("k", symbols(n))
+    x, y = b.parameter("x", f32, (4,)), b.result("y", f32, (8,))
+    with b.nest((8, 4), ("i", "j")) as (i, j):
+        there = b.lt(b.index(j), b.index(n))
+        with b.when(b.gt(b.load(x, (j,), there), 0.0)):
+            b.store(y, (i,), 1.0)
+    with pytest.raises(ScheduleError, match="at several indices"):
+        cache_read(b.build(), "x", "j")
