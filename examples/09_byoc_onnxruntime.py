@@ -1,5 +1,6 @@
 """Hand a part of a model to onnxruntime: a pattern, a code generator, a module that is saved with the model.
 
+pip install onnxruntime
 python examples/09_byoc_onnxruntime.py
 
 The bytes of the module are an ONNX model: whoever loads the file needs onnxruntime and the loader.

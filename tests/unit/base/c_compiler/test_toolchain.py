@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.base.c_compiler.toolchain import find_toolchain, named_toolchain
+from tilewright.base.c_compiler.toolchain import Toolchain, find_toolchain, named_toolchain
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 
@@ -141,6 +141,21 @@ def test_the_same_sources_give_the_same_bytes_in_every_folder(tmp_path: Path) ->
             (folder / "answer.a").read_bytes() + (folder / "answer.so").read_bytes()
         )
     assert made[0] == made[1]
+
+
+def test_objects_of_zig_carry_nothing_for_debuggers(source: Path, tmp_path: Path) -> None:
+    said = tmp_path / "words"
+    driver = tmp_path / "zig"
+    driver.write_text(
+        f'#!/bin/sh\necho "$@" > {said}\nwhile [ "$1" != -o ]; do shift; done; : > "$2"\n'
+    )
+    driver.chmod(0o755)
+    folder = tmp_path / "made"
+    folder.mkdir()
+    zig = Toolchain(command=(str(driver), "cc"), arch=HOST.arch, os=HOST.os)
+    zig.compile([source], folder, ["-g"])
+    words = said.read_text().split()
+    assert words.index("-g0") < words.index("-g"), "who asks for them gets them"
 
 
 def test_an_interrupt_leaves_no_file_and_no_folder(tmp_path: Path) -> None:
