@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.base.dtypes import DType, f32
+from tilewright.base.dtypes import DType, f32, i16
 from tilewright.compiler.schedule.machine_model import MachineModel, MemoryLevel
 from tilewright.compiler.schedule.rules.tiles import choose_tile
 
@@ -39,7 +39,7 @@ def winograd_tile(
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
     `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.  Filters of bytes are several times as large in the
-    domain, where they are kept: they may take no more there than one image does.
+    domain, where they are kept: they may take no more there than one image does, or than they would as f32.
 
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
@@ -55,10 +55,19 @@ def winograd_tile(
         t: _winograd_ns(machine, places, channels, filters, taps, t)
         + _crowded_ns(machine, places, channels, taps, t, row)
         for t in _TILES
-        if not dtype.is_integer or filters <= _tile_count(places, t)
+        if not dtype.is_integer or _is_kept(places, filters, taps, t)
     }
     best = min(times, key=times.__getitem__, default=0)
     return best if best and times[best] < _WORTH * direct else 0
+
+
+def _is_kept(places: Sequence[int], filters: int, taps: int, tile: int) -> bool:
+    """Whether filters of bytes may lie in the domain, in 16-bit numbers."""
+    points = (tile + taps - 1) ** 2
+    return (
+        filters <= _tile_count(places, tile)
+        or points * i16.itemsize <= taps**2 * f32.itemsize
+    )
 
 
 def _tile_count(places: Sequence[int], tile: int) -> int:
