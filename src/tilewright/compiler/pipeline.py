@@ -82,6 +82,7 @@ from tilewright.compiler.transforms import (
     RecognizeNorms,
     Simplify,
     SplitConcat,
+    TabulateBytes,
     rounding_passes,
 )
 from tilewright.compiler.transforms.external_codegen import (
@@ -257,6 +258,8 @@ def neutral_passes(
         # From here constants stand right and neutral operands are gone.
         Simplify(),
         EliminateCommon(),
+        # From here long chains from one tensor of bytes to another are tables.
+        TabulateBytes(),
         # From here normalizations and activations have one name each.
         RecognizeNorms(),
         RecognizeActivations(),

@@ -1,4 +1,4 @@
-"""Conversions between real numbers and scaled integers.
+"""Conversions between real numbers and scaled integers, and functions of bytes as tables.
 
 One scale per tensor, per slice of `axis`, or per block of `block_size` elements along it.
 """
@@ -11,10 +11,23 @@ from typing import Final, cast
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import ANY, DType, bf16, f16, f32, f64, i8, i16, i32, u8, u16
+from tilewright.base.dtypes import (
+    ANY,
+    DType,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+)
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, Layout, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops import layouts
@@ -267,4 +280,48 @@ dequantize_linear: Final = declare(
     source="ONNX DequantizeLinear, opset 25",
 )  # fmt: skip
 
-OPS: Final[tuple[OpDecl, ...]] = (quantize_linear, dequantize_linear)
+# --- tables ----------------------------------------------------------------------------------
+
+_PLACES_OF_A_BYTE: Final = 256
+
+
+def _lookup_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x, table = need(types, 0), need(types, 1)
+    if table.rank != 1:
+        raise ModelError(f"a table of {table} is not one line")
+    check_same(f"table {table} of bytes", table.shape[0], _PLACES_OF_A_BYTE)
+    return (x.with_dtype(table.dtype),)
+
+
+def _lookup_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del attributes
+    x, table, (result,) = given(operands, 0), given(operands, 1), results
+    with b.nest(result.shape) as place:
+        byte = b.cast(b.cast(b.load(x, place), u8), i64)
+        b.store(result, place, b.load(table, (b.as_index(byte),)))
+
+
+table_lookup: Final = declare(
+    name="table_lookup",
+    summary="The element of `table` at the bits of each byte of x",
+    operands=(operand("x", (u8, i8)), operand("table", dtypes.ALL)),
+    infer=_lookup_infer,
+    evaluate=lambda x, table: table[x.view(np.uint8)],
+    body=_lookup_body,
+    traits=Trait.PURE | Trait.MOVEMENT,
+    role=Role.MAP,
+    layout=Layout(layouts.unchanged),
+    cases=(
+        "u8[3,7]:count(255) u8[256]:index(256)",
+        "i8[3,77]:index(128) i16[256]",
+        "i8[]:=-128 f32[256]",
+        "u8[1,5,1]:=255 bool[256]",
+        "u8[0,3] i8[256]",
+    ),
+    source="`y[i] = table[x[i]]`, as QLinearSigmoid of onnxruntime's domain has it",
+)
+
+
+OPS: Final[tuple[OpDecl, ...]] = (quantize_linear, dequantize_linear, table_lookup)

@@ -40,6 +40,7 @@ from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
 from tilewright.compiler.transforms.split_reductions import ChooseParts, SplitReductions
+from tilewright.compiler.transforms.tabulate_bytes import TabulateBytes
 from tilewright.compiler.transforms.update_in_place import UpdateInPlace
 from tilewright.compiler.transforms.winograd_convolution import (
     ChooseTile,
@@ -80,6 +81,7 @@ __all__ = [
     "SinkReshapes",
     "SplitConcat",
     "SplitReductions",
+    "TabulateBytes",
     "UpdateInPlace",
     "WinogradConvolution",
     "known_passes",

@@ -233,6 +233,17 @@ def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
     return emit.op("cast", [x], node.attributes)
 
 
+def cast_of_lookup(node: Node, emit: Emitter) -> Value | None:
+    """A cast of what only it reads of a known table is of another table."""
+    found = maker(operand(node), "table_lookup")
+    if found is None or emit.edit.sole_user(found.result) is None:
+        return None
+    x, table = found.present_operands
+    if not is_constant(table):
+        return None
+    return emit.op(found.op, [x, emit.op("cast", [table], node.attributes)])
+
+
 def holds_exactly(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is one of `wide`."""
     if wide == narrow or narrow.is_bool:
@@ -361,7 +372,7 @@ REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     "logical_and": (logic_decided,),
     "logical_or": (logic_decided,),
     **dict.fromkeys(_ANSWERS, (comparison_decided,)),
-    "cast": (cast_to_itself, cast_of_cast),
+    "cast": (cast_to_itself, cast_of_cast, cast_of_lookup),
     "identity": (drop_identity,),
     "*": (constant_to_the_right, repeat_idempotent, drop_broadcast, raise_broadcast),
 }
