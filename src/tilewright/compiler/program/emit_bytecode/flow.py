@@ -11,10 +11,7 @@ from typing import cast, final
 
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, names_in, symbol, symbols
-from tilewright.compiler.program.emit_bytecode.function import (
-    STATUS_INVALID_ARGUMENT,
-    HalFunction,
-)
+from tilewright.compiler.program.emit_bytecode.function import HalFunction
 from tilewright.compiler.program.ir import (
     Allocate,
     Branch,
@@ -128,24 +125,16 @@ class Flow:
     def _check_bounds(self, size: Symbol, value: Register, where: str) -> None:
         function = self.function
         least = max(size.lower or 0, 0)
-        self._refuse_less(value, function.i64(least), f"{where} less than {least}")
+        function.refuse_less(value, function.i64(least), f"{where} less than {least}")
         if size.upper is not None:
             most = function.i64(size.upper)
-            self._refuse_less(most, value, f"{where} greater than {size.upper}")
+            function.refuse_less(most, value, f"{where} greater than {size.upper}")
 
     def _load(self, buffer: Register, start: Register) -> Register:
         """The i64 at a byte of a buffer."""
         function, build = self.function, self.function.build
         low, high = (
-            function.call(
-                "hal.buffer.load",
-                [
-                    buffer,
-                    build.emit("add.i64", start, function.i64(half)),
-                    function.i32(4),
-                ],
-                "i32",
-            )
+            function.load(buffer, build.emit("add.i64", start, function.i64(half)))
             for half in (0, 4)
         )
         upper = build.emit("shl.i64", build.emit("ext.i32.i64.s", high), function.i32(32))
@@ -183,14 +172,6 @@ class Flow:
         (name,) = symbols(dim)
         self._bind(name, place)
         return dim * row
-
-    def _refuse_less(self, left: Register, right: Register, message: str) -> None:
-        build = self.function.build
-        failed, fine = build.block(), build.block()
-        build.branch_if(build.emit("cmp.lt.i64.s", left, right), failed, fine)
-        build.place(failed)
-        build.fail(self.function.i32(STATUS_INVALID_ARGUMENT), message)
-        build.place(fine)
 
 
 @final

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.module import ModuleTables
@@ -27,6 +28,15 @@ READ: Final = 1
 CPU_CATEGORY: Final = "hal.cpu"
 STATUS_INVALID_ARGUMENT: Final = 3
 STATUS_INCOMPATIBLE: Final = 18
+
+
+@final
+@record
+class Place:
+    """A storage at run time: a buffer and where the storage begins in it."""
+
+    buffer: Register
+    offset: Dim
 
 
 @final
@@ -98,6 +108,22 @@ class HalFunction:
         (code,) = self.build.place(failed)
         self.build.fail(code, f"{subject} failed")
         self.build.place(reached)
+
+    def load(self, buffer: Register, offset: Register) -> Register:
+        """The i32 at a byte of a buffer."""
+        return self.call("hal.buffer.load", [buffer, offset, self.i32(4)], "i32")
+
+    def refuse(self, condition: Register, message: str) -> None:
+        """Fail with `message` when the i32 `condition` is not zero."""
+        failed, fine = self.build.block(), self.build.block()
+        self.build.branch_if(condition, failed, fine)
+        self.build.place(failed)
+        self.build.fail(self.i32(STATUS_INVALID_ARGUMENT), message)
+        self.build.place(fine)
+
+    def refuse_less(self, left: Register, right: Register, message: str) -> None:
+        """Fail with `message` when one i64 is less than another."""
+        self.refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
 
     # --- sizes ---------------------------------------------------------------------------------
 

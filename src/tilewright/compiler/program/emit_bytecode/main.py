@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import cast, final
 
 from tilewright.base.dtypes import DType
-from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.arrange import arrange_transients
@@ -27,9 +24,10 @@ from tilewright.compiler.program.emit_bytecode.function import (
     CATEGORIES,
     ENCODING_DENSE,
     ONE_SHOT,
-    STATUS_INVALID_ARGUMENT,
     HalFunction,
+    Place,
 )
+from tilewright.compiler.program.emit_bytecode.index_checks import IndexChecks
 from tilewright.compiler.program.emit_bytecode.module import (
     BODY_GLOBAL,
     BUFFER_TYPE,
@@ -56,7 +54,6 @@ from tilewright.compiler.program.ir import (
     Storage,
     operands_of,
     place_of,
-    results_of,
 )
 from tilewright.formats.bytecode.assembler import (
     Argument,
@@ -64,7 +61,7 @@ from tilewright.formats.bytecode.assembler import (
     FunctionBuilder,
 )
 from tilewright.formats.bytecode.drafts import Block, Register
-from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
+from tilewright.formats.plan import encode_attribute
 from tilewright.formats.plan.signs import is_at_least_zero
 
 
@@ -97,15 +94,6 @@ def _convention(program: Program) -> str:
     return f"0{inputs or 'v'}_{outputs or 'v'}"
 
 
-@final
-@record
-class _Place:
-    """A storage at run time: a buffer and where the storage begins in it."""
-
-    buffer: Register
-    offset: Dim
-
-
 class _Main:
     """The body of `main`."""
 
@@ -114,16 +102,14 @@ class _Main:
         self.build: FunctionBuilder = function.build
         self.code: VariantCode = code
         self.program: Program = code.program
-        self.places: dict[Storage, _Place] = {}
+        self.places: dict[Storage, Place] = {}
         self.commands: Register | None = None
         self.binders: Binders = Binders(self.program)
         self.flow: Flow = Flow(function, self._span, self.binders.changing)
         self.groups: Groups = storage_groups(self.program, self.binders)
         self.may_be_negative: list[Dim] = _perhaps_negative(self.program)
         self.kept: dict[Binder | Storage, Register] = {}  # what several steps allocate
-        self.unread: list[
-            int
-        ] = []  # records of checks that were written since the last look
+        self.checks: IndexChecks = IndexChecks(function, self.program, self.places)
 
     def emit(self) -> AssembledFunction:
         empty = self.build.block()
@@ -141,7 +127,7 @@ class _Main:
             self._step(step)
         self._submit()
         if not self.program.has_flow:
-            self._check_indices()
+            self.checks.look_at_all()
         self._return_outputs()
         if zeros:
             self.build.place(empty)
@@ -174,10 +160,14 @@ class _Main:
                 zeros.append(size)
             elif dim.minimum:
                 bound = function.i64(dim.minimum)
-                self._refuse_less(size, bound, f"{name} must be at least {dim.minimum}")
+                self.function.refuse_less(
+                    size, bound, f"{name} must be at least {dim.minimum}"
+                )
             if dim.maximum is not None:
                 bound = function.i64(dim.maximum)
-                self._refuse_less(bound, size, f"{name} must be at most {dim.maximum}")
+                self.function.refuse_less(
+                    bound, size, f"{name} must be at most {dim.maximum}"
+                )
         self._check_sizes(None)
         return zeros
 
@@ -194,27 +184,18 @@ class _Main:
         for size in self.may_be_negative:
             if last((size,)) is group:
                 message = f"{size} must be at least 0: sizes are too small for this model"
-                self._refuse_less(function.size(size), function.i64(0), message)
+                self.function.refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
         if is_at_least_zero((left, right)):
             message = f"{where}{left} must be at least 0: a size is below zero"
-            self._refuse_less(self.function.size(left), self.function.i64(0), message)
+            self.function.refuse_less(
+                self.function.size(left), self.function.i64(0), message
+            )
             return
         a, b = self.function.size(left), self.function.size(right)
         message = f"{where}{left} must be {right}"
-        self._refuse(self.build.emit("cmp.ne.i64", a, b), message)
-
-    def _refuse_less(self, left: Register, right: Register, message: str) -> None:
-        self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
-
-    def _refuse(self, condition: Register, message: str) -> None:
-        """Fail with `message` when the i32 `condition` is not zero."""
-        failed, fine = self.build.block(), self.build.block()
-        self.build.branch_if(condition, failed, fine)
-        self.build.place(failed)
-        self.build.fail(self.function.i32(STATUS_INVALID_ARGUMENT), message)
-        self.build.place(fine)
+        self.function.refuse(self.build.emit("cmp.ne.i64", a, b), message)
 
     def _check_inputs(self) -> None:
         for view, (name, entry) in zip(
@@ -235,11 +216,11 @@ class _Main:
     def _place_storages(self) -> None:
         for view, (_, entry) in zip(self.build.arguments, self.program.inputs, strict=True):
             buffer = self.function.call("hal.buffer_view.buffer", [view], "ref")
-            self.places[entry.storage] = _Place(buffer, 0)
+            self.places[entry.storage] = Place(buffer, 0)
         for storage, index in self.function.module.constants(self.code).items():
             type_ = self.function.module.type_(BUFFER_TYPE)
             buffer = self.build.emit("global.load.ref", index, type_)
-            self.places[storage] = _Place(buffer, 0)
+            self.places[storage] = Place(buffer, 0)
         self._place_group(None)
 
     def _place_group(self, group: Binder | None) -> None:
@@ -251,14 +232,14 @@ class _Main:
             arena = self.function.allocate(self.allocator, self.function.size(total))
             arena = self._keep(group, arena)
             for storage, offset in offsets.items():
-                self.places[storage] = _Place(arena, offset)
+                self.places[storage] = Place(arena, offset)
 
     def _allocate(self, step: Allocate) -> None:
         """Memory of its own for a storage."""
         storage = step.target.storage
         size = self.function.size(storage.size_bytes)
         buffer = self.function.allocate(self.allocator, size)
-        self.places[storage] = _Place(buffer, 0)
+        self.places[storage] = Place(buffer, 0)
 
     def _rebind(self, step: Rebind) -> None:
         """Whoever takes memory over has one register for it, whoever gives it."""
@@ -266,7 +247,7 @@ class _Main:
         for source, target in step.moves:
             place = self.places.get(target.storage)
             if place is None:
-                place = _Place(self.build.register("ref"), 0)
+                place = Place(self.build.register("ref"), 0)
                 self.places[target.storage] = place
             moves.append((self.places[source.storage].buffer, place.buffer))
         self.flow.rebind(step, moves)
@@ -285,7 +266,7 @@ class _Main:
             size = self.function.size(entry.storage.size_bytes)
             buffer = self.function.allocate(self.allocator, size)
             buffer = self._keep(group, buffer, entry.storage)
-            self.places[entry.storage] = _Place(buffer, 0)
+            self.places[entry.storage] = Place(buffer, 0)
 
     def _keep(
         self, group: Binder | None, buffer: Register, output: Storage | None = None
@@ -309,7 +290,7 @@ class _Main:
             self._submit()
             table = self.places[step.table.storage]
             start = table.offset + step.table.offset_bytes + self.flow.row_offset(step)
-            self.places[step.row.storage] = _Place(table.buffer, start)
+            self.places[step.row.storage] = Place(table.buffer, start)
             return
         if isinstance(step, FlowStep):
             self._submit()
@@ -376,7 +357,7 @@ class _Main:
         type_ = function.module.type_(EXECUTABLE_TYPE)
         executable = self.build.emit("global.load.ref", EXECUTABLE_GLOBAL, type_)
         zero = function.i32(0)
-        self._note_checks(step)
+        self.checks.note(step)
         bindings = [(zero, zero, *self._span(entry)) for entry in step.arguments]
         function.call(
             "hal.command_buffer.dispatch",
@@ -432,7 +413,7 @@ class _Main:
         self.commands = None
         function.wait(fence, "execution")
         if self.program.has_flow:
-            self._look_at_checks()
+            self.checks.look_at_written()
 
     def _call_out(self, step: HostCall | ModuleCall) -> None:
         """Pass everything about the call as text; shapes that vary follow as numbers."""
@@ -462,91 +443,6 @@ class _Main:
                 [self.function.dims[symbol_of(name)] for name in names],
             ],
         )
-
-    def _note_checks(self, step: Dispatch) -> None:
-        storage = self.program.check_storage
-        self.unread += [
-            cast("int", entry.offset_bytes) // CHECK_BYTES
-            for entry in results_of(step)
-            if entry.storage is storage
-        ]
-
-    def _look_at_checks(self) -> None:
-        """With control flow: look at each record behind the commands that write it."""
-        storage = self.program.check_storage
-        for index in self.unread if storage is not None else ():
-            place = self.places[storage] if storage is not None else None
-            assert place is not None, "there is a storage where there are checks"
-            halves = [
-                self.function.size(place.offset + CHECK_BYTES * index + half)
-                for half in (0, 4)
-            ]
-            self._refuse_finding(place.buffer, halves, self.program.checks[index])
-        self.unread = []
-
-    def _check_indices(self) -> None:
-        """Fail for what the kernels found: this runtime says which index, others which node."""
-        storage = self.program.check_storage
-        if storage is None:
-            return
-        build, place = self.build, self.places[storage]
-        # Here, for what is computed behind the branch is not there behind its end.
-        records = [
-            [self.function.size(place.offset + CHECK_BYTES * i + half) for half in (0, 4)]
-            for i in range(len(self.program.checks))
-        ]
-        ordinal = self.function.module.import_("tilewright.check_indices")
-        ask, look, done = build.block(), build.block(), build.block()
-        build.branch_if(build.emit("import.resolved", ordinal), ask, look)
-        build.place(look)
-        for check, halves in zip(self.program.checks, records, strict=True):
-            self._refuse_finding(place.buffer, halves, check)
-        build.branch(done)
-        build.place(ask)
-        self._ask_for_findings(place, storage.size_bytes)
-        build.branch(done)
-        build.place(done)
-
-    def _ask_for_findings(self, place: _Place, size_bytes: Dim) -> None:
-        function = self.function
-        described = {
-            "dims": [dim.name for dim in self.program.dims],
-            "checks": [
-                [c.location, c.axis, str(c.size), str(c.low), str(c.high)]
-                for c in self.program.checks
-            ],
-        }
-        function.call(
-            "tilewright.check_indices",
-            [
-                function.text(json.dumps(described, separators=(",", ":"))),
-                place.buffer,
-                function.size(place.offset),
-                function.size(size_bytes),
-                [function.dims[symbol_of(dim.name)] for dim in self.program.dims],
-            ],
-        )
-
-    def _refuse_finding(
-        self, buffer: Register, halves: Sequence[Register], check: IndexCheck
-    ) -> None:
-        """Fail unless the record holds the least i64, which is loaded in halves."""
-        function, build = self.function, self.build
-        low, high = (
-            function.call(
-                "hal.buffer.load",
-                [buffer, half, function.i32(4)],
-                "i32",
-            )
-            for half in halves
-        )
-        sign = build.emit("xor.i32", high, function.i32(-(1 << 31)))
-        finding = build.emit("or.i32", low, sign)
-        message = (
-            f"{check.location}: an index is out of range on axis {check.axis} of size "
-            f"{check.size}, expected {check.low} .. {check.high}"
-        )
-        self._refuse(finding, message)
 
     def _view(self, entry: Entry) -> Register:
         buffer, offset, length = self._span(entry)
