@@ -45,7 +45,7 @@ from tilewright.compiler.packaging.archive import (
     save_archive,
 )
 from tilewright.compiler.packaging.weights_file import store_weights
-from tilewright.compiler.program.memory import MemoryReport
+from tilewright.compiler.program.memory import MemoryNeeds
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
 from tilewright.formats.plan import Step
@@ -467,7 +467,7 @@ class Model(BoundToProcess):
         return to_text(self.compiled.graph)
 
     @property
-    def memory(self) -> MemoryReport:
+    def memory(self) -> MemoryNeeds:
         """What a call needs, in bytes: weights, arena, every tensor."""
         return self.compiled.memory
 

@@ -108,7 +108,7 @@ class Compiled:
     graph: Graph
     parts: tuple[Part, ...]
     kernels: tuple[tuple[KernelRecord, ...], ...]
-    memory: memory.MemoryReport
+    memory: memory.MemoryNeeds
     diagnostics: Diagnostics
     seconds: Mapping[str, float]
     files: tuple[Path, ...] = ()
@@ -170,8 +170,8 @@ def compile_model(
         Part(target, program, emit_plan(program), image)
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
-    report = memory.report(programs[0])
-    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files, origin,
+    needs = memory.needs_of(programs[0])
+    return Compiled(graph, parts, kernels, needs, diagnostics, clock.seconds, files, origin,
                     modules, checks, calling)  # fmt: skip
 
 

@@ -212,7 +212,7 @@ def _place_constants(storages: tuple[Storage, ...]) -> int:
 
 @final
 @record
-class MemoryReport:
+class MemoryNeeds:
     """What a run needs, in bytes; None where it depends on the dimensions of a call.
 
     Attributes:
@@ -230,7 +230,7 @@ class MemoryReport:
     rows: tuple[tuple[str, str, Dim, int, int, int], ...]
 
 
-def report(program: Program) -> MemoryReport:
+def needs_of(program: Program) -> MemoryNeeds:
     """The memory table of a program, largest first."""
     transients = [s for s in program.storages if s.kind == "transient"]
     static = all(isinstance(s.size_bytes, int) for s in transients)
@@ -242,7 +242,7 @@ def report(program: Program) -> MemoryReport:
         for s in program.storages
     ]
     rows.sort(key=lambda row: -row[2] if isinstance(row[2], int) else 0)
-    return MemoryReport(
+    return MemoryNeeds(
         weights_bytes=program.weights_bytes,
         arena_bytes=program.arena_bytes if static else None,
         lower_bound_bytes=peak_bytes(blocks) if static else None,

@@ -133,10 +133,10 @@ def test_the_arena_of_a_dynamic_program_waits_for_its_sizes() -> None:
     program = planned(b.graph)
     assert program.arena_bytes == -1
     assert [s.size_bytes for s in transients(program)] == [16 * n]
-    report = memory.report(program)
-    assert report.arena_bytes is None
-    assert report.lower_bound_bytes is None
-    assert report.unshared_bytes is None
+    needs = memory.needs_of(program)
+    assert needs.arena_bytes is None
+    assert needs.lower_bound_bytes is None
+    assert needs.unshared_bytes is None
 
 
 def test_the_report_lists_the_largest_tensors_first() -> None:
@@ -144,12 +144,12 @@ def test_the_report_lists_the_largest_tensors_first() -> None:
     x = b.input("x", f32(4, 16))
     b.output("y", b.transpose(b.concat(x, b.relu(x), axis=0), perm=(1, 0)))
     program = planned(b.graph)
-    report = memory.report(program)
-    sizes = [row[2] for row in report.rows]
+    needs = memory.needs_of(program)
+    sizes = [row[2] for row in needs.rows]
     assert sizes == sorted(sizes, reverse=True)
-    assert {row[1] for row in report.rows} == {"input", "output", "transient"}
-    assert report.arena_bytes == program.arena_bytes == report.lower_bound_bytes == 768
-    assert report.unshared_bytes == 768
+    assert {row[1] for row in needs.rows} == {"input", "output", "transient"}
+    assert needs.arena_bytes == program.arena_bytes == needs.lower_bound_bytes == 768
+    assert needs.unshared_bytes == 768
 
 
 def test_lifetimes_are_unknown_until_memory_is_assigned() -> None:
