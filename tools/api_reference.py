@@ -131,7 +131,7 @@ RETURNED: Final = {
     "Factory": "tilewright.api.factory",
     "PendingCall": "tilewright.runtime.hal.pending_call",
     "CoverageReport": "tilewright.compiler.frontends.kit.coverage",
-    "MemoryReport": "tilewright.compiler.program.memory",
+    "MemoryNeeds": "tilewright.compiler.program.memory",
     "Difference": "tilewright.base.difference",
     "Finding": "tilewright.api.compare.search",
 }
