@@ -46,8 +46,12 @@ def of_real(e: NodeMaker, x: Tensor, axis: int, size: int, count: int) -> Pair:
     """The first `count` elements of the transform of real numbers."""
     if size <= _DIRECT:
         return _along(e, (x, None), axis, _matrix(size, count, -1))
-    real, imaginary = transform(e, (x, None), axis, size, -1)
-    return e.slice(real, axis, 0, count), e.slice(imaginary, axis, 0, count)
+    factor = _factor(size)
+    if factor > 1:
+        found = _of_real_by_factors(e, x, axis, (factor, size // factor), count)
+    else:
+        found = transform(e, (x, None), axis, size, -1)
+    return e.slice(found[0], axis, 0, count), e.slice(found[1], axis, 0, count)
 
 
 def to_real(e: NodeMaker, half: Pair, axis: int, size: int, scale: float = 1.0) -> Tensor:
@@ -149,6 +153,40 @@ def _by_factors(
     order[axis : axis + 2] = axis + 1, axis
     first, second = (e.reshape(e.transpose(x, order), shape) for x in rows)
     return first, second
+
+
+def _of_real_by_factors(
+    e: NodeMaker, x: Tensor, axis: int, sizes: tuple[int, int], count: int
+) -> Pair:
+    """As `_by_factors`, of real numbers: element `size - i` is the conjugate of element i.
+
+    So only half of the columns are turned and transformed, and column `a - k` is column k of the other end.  At
+    least the first `count` elements are there.
+    """
+    (a, b), shape = sizes, x.shape
+    half, lines = a // 2 + 1, -(-count // a)
+    columns = of_real(
+        e, e.reshape(x, (*shape[:axis], a, b, *shape[axis + 1 :])), axis, a, half
+    )
+    angles = _angles(np.outer(np.arange(half), np.arange(b)), a * b)
+    behind = [1] * (len(shape) - 1 - axis)
+    cosine, sine = (
+        e.constant(f.reshape(half, b, *behind)) for f in (np.cos(angles), -np.sin(angles))
+    )
+    rows = transform(e, _product(e, "mul", columns, (cosine, sine)), axis + 1, b, -1)
+    order = [*range(len(shape) + 1)]
+    order[axis : axis + 2] = axis + 1, axis
+
+    def whole(part: Tensor, *, is_turned: bool) -> Tensor:
+        first = e.slice(part, axis + 1, 0, lines)
+        other = e.slice(
+            e.slice(part, axis, a - half, a - half, -1), axis + 1, b - 1, lines, -1
+        )
+        other = e.op("neg", other) if is_turned else other
+        found = e.transpose(e.concat([first, other], axis), order)
+        return e.reshape(found, (*shape[:axis], lines * a, *shape[axis + 1 :]))
+
+    return whole(rows[0], is_turned=False), whole(rows[1], is_turned=True)
 
 
 def _by_convolution(

@@ -315,7 +315,7 @@ def _convert(call: Call) -> Held:
             return e.cast(held.real, dtype)
         return Complex(e.cast(held.real, dtype), e.cast(held.imaginary, dtype))
     x = e.cast(real(held), dtype)
-    return Complex(x, e.op("mul", x, e.scalar(0, dtype))) if to_complex else x
+    return Complex(x, e.full(0, dtype, x.shape)) if to_complex else x
 
 
 def _own_bits(call: Call) -> Tensor:

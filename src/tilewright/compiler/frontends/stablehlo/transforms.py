@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit import fourier
@@ -57,20 +59,30 @@ def _transformed(
     """Axis by axis, in f64; the one of real numbers is the first of a transform, the last of an inverse."""
     e = call.maker
     x, y = (held.real, held.imaginary) if isinstance(held, Complex) else (real(held), None)
+    y = None if y is not None and _is_zero(y) else y
     re, im = e.cast(x, dtypes.f64), None if y is None else e.cast(y, dtypes.f64)
     last, sign = x.rank - 1, 1 if kind in ("IFFT", "IRFFT") else -1
     plain = list(enumerate(length, x.rank - len(length)))
     if kind in ("RFFT", "IRFFT"):
         plain.pop()
     size = length[-1]
-    if im is None:
+    if kind == "RFFT":
         re, im = fourier.of_real(e, re, last, size, size // 2 + 1)
     for axis, n in plain:
-        scale = 1 / n if sign > 0 else 1.0
-        re, im = fourier.transform(e, (re, im), axis, n, sign, scale)
+        if im is None and sign < 0:
+            re, im = fourier.of_real(e, re, axis, n, n)
+        else:
+            scale = 1 / n if sign > 0 else 1.0
+            re, im = fourier.transform(e, (re, im), axis, n, sign, scale)
+    im = e.full(0, re.dtype, re.shape) if im is None else im
     if kind == "IRFFT":
         return [fourier.to_real(e, (re, im), last, size, 1 / size)]
     return [re, im]
+
+
+def _is_zero(x: Tensor) -> bool:
+    """Whether all elements are known to be 0, as the imaginary parts of what was real before."""
+    return x.array is not None and not np.any(x.array)
 
 
 ROWS: Final[tuple[Row, ...]] = (row("fft", _fft),)

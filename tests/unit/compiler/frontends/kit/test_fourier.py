@@ -55,6 +55,9 @@ def test_transforms_of_real_numbers_are_half_and_come_back(size):
     expected = np.fft.rfft(x)
     found, near = half[0] + 1j * half[1], 1e-13 * np.abs(expected).max()
     np.testing.assert_allclose(found, expected, rtol=0, atol=near)
+    whole = computed(lambda e, x: fourier.of_real(e, x, 1, size, size), x)
+    expected = np.fft.fft(x)
+    np.testing.assert_allclose(whole[0] + 1j * whole[1], expected, rtol=0, atol=near)
     # What is its own conjugate has no imaginary part, whatever is given as one.
     half[1][:, 0] = 7
     half[1][:, -1] += 7 * (size % 2 == 0)

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import apply
+from fakes.stablehlo_text import apply, run
 from tilewright.compiler.frontends.stablehlo.complex_functions import FUNCTIONS
 
 NAMES = {
@@ -154,3 +154,13 @@ def test_powers_of_infinities_that_turn_without_end_have_a_magnitude() -> None:
     found = apply("stablehlo.exponential", z)
     np.testing.assert_array_equal(found.real, expected.real)
     np.testing.assert_array_equal(found.imag, expected.imag)
+
+
+def test_what_was_real_has_no_imaginary_part_whatever_it_is() -> None:
+    x = np.float32([np.inf, -np.inf, np.nan, -1, -0.0])
+    body = """
+    %r = stablehlo.convert %x : (tensor<5xf32>) -> tensor<5xcomplex<f32>>
+    return %r : tensor<5xcomplex<f32>>"""
+    kept, beside = run(body, "%x: tensor<5xf32>", x)
+    np.testing.assert_array_equal(kept, x)
+    assert beside.tobytes() == np.zeros(5, np.float32).tobytes()

@@ -1,9 +1,11 @@
 """Fourier transforms, against numpy's."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from fakes.stablehlo_text import run
+from fakes.stablehlo_text import joined, run
 from tilewright.base.errors import ModelError
 
 CHOOSE = np.random.default_rng(5)
@@ -41,6 +43,34 @@ def test_transforms_are_those_of_numpy(shape: tuple[int, ...], count: int) -> No
     type_ = f"tensor<{''.join(f'{n}x' for n in shape)}f64>"
     found = transform("IRFFT", length, spectrum, type_)
     np.testing.assert_allclose(found, z.real, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [("FFT", np.fft.fftn), ("IFFT", np.fft.ifftn), ("IRFFT", np.fft.irfftn)],
+)
+@pytest.mark.parametrize("shape", [(1,), (7,), (128,), (6, 70)])
+def test_numbers_that_were_real_are_transformed(
+    kind: str, function: Callable[..., np.ndarray], shape: tuple[int, ...]
+) -> None:
+    x = CHOOSE.normal(size=shape)
+    last = 2 * (shape[-1] - 1) if kind == "IRFFT" else shape[-1]
+    length = [*shape[:-1], last]
+    if 0 in length:
+        return
+    given, result = (
+        f"tensor<{'x'.join(map(str, shape))}x",
+        f"tensor<{'x'.join(map(str, length))}x",
+    )
+    element = "f64>" if kind == "IRFFT" else "complex<f64>>"
+    body = f"""
+    %c = stablehlo.convert %x : ({given}f64>) -> {given}complex<f64>>
+    %r = stablehlo.fft %c, type = {kind}, length = {length} : ({given}complex<f64>>) -> {result}{element}
+    return %r : {result}{element}"""
+    found = run(body, f"%x: {given}f64>", x)
+    whole = found[0] if kind == "IRFFT" else joined(*found)
+    expected = function(x, length, axes=range(len(length)))
+    np.testing.assert_allclose(whole, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_transform_of_nothing_is_nothing() -> None:
