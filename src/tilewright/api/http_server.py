@@ -86,6 +86,7 @@ class HttpServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = CONNECTIONS
     full: str = "too many connections"
     full_type: str = "text/plain; charset=utf-8"
 

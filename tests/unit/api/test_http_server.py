@@ -181,6 +181,16 @@ def test_what_is_logged_does_not_steer_a_terminal(
     assert "\x1b" not in text
 
 
+def test_who_comes_at_the_same_time_waits_to_be_accepted() -> None:
+    """Nobody is accepted yet, as while others are: the system keeps those who come."""
+    with contextlib.ExitStack() as held:
+        made = held.enter_context(HttpServer("127.0.0.1", 0, Handler, Log("test")))
+        place = ("127.0.0.1", made.server_port)
+        for _ in range(http_server.CONNECTIONS):
+            come = held.enter_context(socket.create_connection(place, timeout=5))
+            assert come.getpeername() == place
+
+
 @pytest.mark.parametrize("host", ["a" * 300, "no.such.host.invalid", "a\0b", "999.1.1.1"])
 def test_a_name_that_is_none_is_refused_in_words(host: str) -> None:
     with pytest.raises(UserError, match="cannot listen on"):
