@@ -44,6 +44,7 @@ def render(
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, object]] = (),
+    options: Mapping[str, object] | None = None,
     tokens: Mapping[str, str],
     location: str,
 ) -> str:
@@ -53,6 +54,7 @@ def render(
         template: of the model's file.
         messages: the turns so far.
         tools: what the assistant may call; templates see None where there are none.
+        options: further names of the template, such as `enable_thinking`; none of those that are here.
         tokens: texts of `bos_token` and `eos_token`.
         location: how errors call the file.
 
@@ -62,6 +64,7 @@ def render(
     if importlib.util.find_spec("jinja2") is None:
         raise UserError("chat templates need the package jinja2", hint=_EXTRA)
     values = {
+        **(options or {}),
         "messages": messages,
         "tools": tools or None,
         "add_generation_prompt": True,

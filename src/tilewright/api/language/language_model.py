@@ -155,11 +155,7 @@ class LanguageModel(BoundToProcess):
         place = Path(path_option("path", path))
         self.file: Final[GgufFile] = read_model(place)
         form = read_hyperparameters(self.file)
-        self.context: Final[int] = (
-            min(form.context, _DEFAULT_CONTEXT)
-            if context is None
-            else count_option("context", context, least=1)
-        )
+        self.context: Final[int] = _room_of(self.file, form.context, context)
         self.tokenizer: Final[Tokenizer] = Tokenizer.of(self.file)
         _check_rows(self.file, len(self.tokenizer))
         digest = digest_of(self.file, files_of(place, self.file))
@@ -374,12 +370,14 @@ class LanguageModel(BoundToProcess):
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, object]] = (),
+        options: Mapping[str, object] | None = None,
     ) -> str:
         """A conversation as the text that the model reads.
 
         Args:
             messages: the turns so far.
             tools: functions that the assistant may call, as JSON schema describes them.
+            options: what else the chat template may look at, such as `{"enable_thinking": False}`.
 
         Raises: UserError for a model without a chat template, or whose template knows nothing of such tools.
         """
@@ -397,11 +395,14 @@ class LanguageModel(BoundToProcess):
             )
         vocabulary = self.tokenizer.vocabulary
         bos = "" if vocabulary.bos is None else vocabulary.tokens[vocabulary.bos]
-        end = next(iter(sorted(vocabulary.ends)), None)
-        eos = "" if end is None else vocabulary.tokens[end]
-        names = {"bos_token": bos, "eos_token": eos}
+        eos = "" if vocabulary.eos is None else vocabulary.tokens[vocabulary.eos]
         return render(
-            template, messages, tools=tools, tokens=names, location=self.file.location
+            template,
+            messages,
+            tools=tools,
+            options=options,
+            tokens={"bos_token": bos, "eos_token": eos},
+            location=self.file.location,
         )
 
     def _takes_tools(self, template: str) -> bool:
@@ -453,6 +454,20 @@ class LanguageModel(BoundToProcess):
         count = len(tokens)
         step = _Step(self._programs.read, self.cache, count, position + count)
         return step.run(tokens, position)
+
+
+def _room_of(file: GgufFile, trained: int, context: int | None) -> int:
+    """How many tokens there is room for; a model whose positions have rows of numbers has no more than these."""
+    table = file.tensors.get("position_embd.weight")
+    most = table.shape[0] if table is not None and table.shape else None
+    if context is None:
+        return min(trained, _DEFAULT_CONTEXT, most or trained)
+    wanted = count_option("context", context, least=1)
+    if most is not None and wanted > most:
+        raise UserError(
+            f"context is {wanted}, the model has {most} positions", location=file.location
+        )
+    return wanted
 
 
 def _check_rows(file: GgufFile, tokens: int) -> None:

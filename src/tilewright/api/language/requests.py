@@ -2,8 +2,8 @@
 
 Called by `server`.
 
-Source: OpenAI API reference, Completions and Chat; `top_k`, `min_p` and `repetition_penalty` as other servers have
-them.
+Source: OpenAI API reference, Completions and Chat; `top_k`, `min_p`, `repetition_penalty` and `chat_template_kwargs` as
+other servers have them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _MOST_TOKENS: Final = 1 << 20
 _MOST_CHOICES: Final = 128
 _MOST_BIASES: Final = 1024
 _MOST_LIKELY: Final = 20
+_ALL: Final = -1
+"""As clients of other servers say `top_k` of all tokens."""
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "echo": (None, False), "suffix": (None, ""), "functions": (None, []), "function_call": (None, "none", "auto"),
     "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]),
@@ -43,6 +45,7 @@ class Request:
         messages: the turns.
         tools: that the assistant may call, as clients describe them.
         takes_tools: whether there are any.
+        options: that the chat template may look at.
         count: texts that are wanted for each prompt.
         tokens: of each text, at most.
         likely: most likely tokens that are wanted with each token; None: not even its own probability.
@@ -53,6 +56,7 @@ class Request:
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, object]]
     takes_tools: bool
+    options: Mapping[str, object]
     count: int
     tokens: int
     sampling: Sampling
@@ -63,7 +67,7 @@ class Request:
 
     def without_input(self) -> Request:
         """What its answers depend on: not what is read before, which may be large."""
-        return replace(self, prompts=(), messages=(), tools=())
+        return replace(self, prompts=(), messages=(), tools=(), options={})
 
 
 def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
@@ -88,6 +92,7 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         messages=_messages(fields.get("messages")) if is_chat else (),
         tools=tools,
         takes_tools=bool(tools),
+        options=_options(fields.get("chat_template_kwargs")),
         count=_count(fields, len(prompts) or 1),
         tokens=_tokens(fields),
         sampling=_sampling(fields),
@@ -150,6 +155,14 @@ def _tool(value: object, at: int) -> Mapping[str, object]:
     if tool.get("type") != "function" or not isinstance(own.get("name"), str):
         raise UserError(f"'tools[{at}]' is no function with a name")
     return tool
+
+
+def _options(value: object) -> Mapping[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError("'chat_template_kwargs' is no object")
+    return cast("Mapping[str, object]", value)
 
 
 def _prompts(value: object) -> tuple[str | Sequence[int], ...]:
@@ -249,7 +262,7 @@ def _sampling(fields: Mapping[str, object]) -> Sampling:
     return Sampling(
         temperature=_number(fields, "temperature", 1.0),
         top_p=_number(fields, "top_p", 1.0),
-        top_k=cast("int", top_k or 0),
+        top_k=0 if top_k == _ALL else cast("int", top_k or 0),
         min_p=_number(fields, "min_p", 0.0),
         # Every whole number is a seed for clients; those below 0 are those of a word of 64 bits.
         seed=None if seed is None else cast("int", seed) % (1 << 64),

@@ -237,7 +237,9 @@ class _Handler(HttpHandler):
         model, sampling = self._server.model, request.sampling
         prompts: list[Sequence[int]] = []
         if request.is_chat:
-            asked = model.conversation(request.messages, tools=request.tools)
+            asked = model.conversation(
+                request.messages, tools=request.tools, options=request.options
+            )
             prompts.append(model.encode(asked, bos=False))
         prompts += [
             model.encode(prompt) if isinstance(prompt, str) else prompt

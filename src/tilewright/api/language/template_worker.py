@@ -54,7 +54,9 @@ def render(template: str, values: Mapping[str, object]) -> tuple[str, str]:
     sandbox: Any = importlib.import_module("jinja2.sandbox")
     problems: Any = importlib.import_module("jinja2.exceptions")
     environment = sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _said()],
     )
     environment.filters["tojson"] = _json
     environment.globals["raise_exception"] = _refuse
@@ -70,6 +72,17 @@ def render(template: str, values: Mapping[str, object]) -> tuple[str, str]:
     if len(text) > _MOST_CHARACTERS:
         return "refused", f"it makes a text of {len(text)} characters"
     return "text", text
+
+
+def _said() -> type:
+    """The blocks `generation`, in which training finds what the assistant said: what is inside."""
+    extensions: Any = importlib.import_module("jinja2.ext")
+
+    def parse(_: object, parser: Any) -> object:
+        next(parser.stream)
+        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
+
+    return type("Said", (extensions.Extension,), {"tags": {"generation"}, "parse": parse})
 
 
 def _json(

@@ -51,7 +51,8 @@ class Vocabulary:
         scores: of each, where the file has them.
         merges: pairs that become one, the first first.
         bos: what begins a text; None: nothing.
-        ends: what ends one.
+        eos: what ends one by its name in the file; None: nothing has that name.
+        ends: whatever ends one.
         unknown: what stands for text without a token.
         adds_bos: whether texts begin so by themselves.
         adds_space: whether a space is put in front of a text.
@@ -65,6 +66,7 @@ class Vocabulary:
     scores: Sequence[float]
     merges: tuple[str, ...]
     bos: int | None
+    eos: int | None
     ends: frozenset[int]
     unknown: int | None
     adds_bos: bool
@@ -106,6 +108,7 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
         scores=keys.numbers("scores", len(tokens)),
         merges=keys.texts("merges"),
         bos=keys.token("bos_token_id", len(tokens)),
+        eos=keys.token("eos_token_id", len(tokens)),
         ends=frozenset(ends),
         unknown=keys.token("unknown_token_id", len(tokens)),
         adds_bos=keys.flag("add_bos_token", begins),

@@ -24,6 +24,25 @@ def test_a_conversation_ends_where_the_assistant_begins() -> None:
     assert _render(TEMPLATE) == "<|user|>hi<|end|><|assistant|>ho<|end|><|assistant|>"
 
 
+def test_blocks_that_training_looks_for_are_what_is_inside() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}"
+        "{%- generation -%} {{ m.content }} {%- endgeneration -%}{% else %}?{% endif %}{% endfor %}"
+    )
+    assert _render(template) == "?ho"
+
+
+def test_templates_may_look_at_options_that_are_none_of_ours() -> None:
+    found = render(
+        "{{ enable_thinking }} {{ messages|length }}",
+        TURNS,
+        options={"enable_thinking": False, "messages": []},
+        tokens={},
+        location="m",
+    )
+    assert found == "False 2"
+
+
 def test_templates_know_tokens_and_may_refuse() -> None:
     assert _render("{{ bos_token }}{{ messages|length }}{{ eos_token }}") == "<s>2</s>"
     with pytest.raises(UserError, match="refuses this: no system"):

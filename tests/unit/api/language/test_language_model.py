@@ -317,3 +317,22 @@ def test_rows_without_a_token_are_never_drawn(tmp_path: Path) -> None:
     str(text)
     assert max(text.tokens) < 140
     assert max(t for each in text.scores for t, _ in each.likely) < 140
+
+
+@pytest.mark.slow
+def test_positions_with_rows_of_numbers_are_all_the_room_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "gpt2.gguf"
+    rows = np.random.default_rng(0).standard_normal((32, 64)) * 0.1
+    form = speaking_form(
+        architecture="gpt2", layers=1, shared=4, fused=True, gated=False,
+        norm_biases=True, dense_biases=True, more={"position_embd.weight": rows},
+    )  # fmt: skip
+    path.write_bytes(form.data())
+    with pytest.raises(UserError, match="context is 33, the model has 32 positions"):
+        LanguageModel(path, context=33)
+    model = LanguageModel(path, cache=False)
+    assert model.context == 32
+    text = model.stream("the and", tokens=100, sampling=GREEDY)
+    assert "".join(text)
+    assert text.timing.reason == "length"
+    assert text.timing.prompt_tokens + text.timing.new_tokens == 32

@@ -50,6 +50,16 @@ def test_fields_that_ask_for_nothing_are_taken() -> None:
         prompt="a", n=1, logprobs=None, presence_penalty=0, stop=None, top_k=5, user="me"
     )
     assert found.sampling.top_k == 5
+    assert _read(prompt="a", top_k=-1).sampling.top_k == 0
+
+
+def test_what_a_template_may_look_at_is_an_object() -> None:
+    turns = [{"role": "user", "content": "a"}]
+    found = _read(is_chat=True, messages=turns, chat_template_kwargs={"thinking": False})
+    assert found.options == {"thinking": False}
+    assert _read(is_chat=True, messages=turns).options == {}
+    with pytest.raises(UserError, match="'chat_template_kwargs' is no object"):
+        _read(is_chat=True, messages=turns, chat_template_kwargs=["thinking"])
 
 
 def test_how_tokens_are_drawn_is_read_from_all_fields() -> None:

@@ -232,6 +232,16 @@ def test_tokens_out_of_range_are_errors() -> None:
         TOKENIZER.decode([272])
 
 
+def test_the_end_that_a_file_names_is_one_of_those_there_are() -> None:
+    keys = {
+        **byte_tokens(),
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.eot_token_id": 1,
+    }
+    found = _of(keys).vocabulary
+    assert (found.eos, found.ends) == (2, {0, 1, 2})
+
+
 def test_tokens_that_files_name_but_do_not_have_are_none() -> None:
     tokenizer = _of({**byte_tokens(), "tokenizer.ggml.eos_token_id": 99999})
     assert tokenizer.vocabulary.ends == {0}  # by its text
