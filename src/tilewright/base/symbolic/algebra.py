@@ -7,7 +7,7 @@ text form in `text`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final, final
 
 from tilewright.base.errors import InternalError, UserError
@@ -540,29 +540,41 @@ def _bounds_of(value: Expr) -> Bounds:
 
 
 def _narrowed(value: Expr, interval: Bounds) -> Bounds:
-    """`interval`, narrowed where a quotient meets what it was taken of.
+    """`interval`, narrowed where a quotient meets what it was taken of, or a quotient by a part of its divisor.
 
-    `c * (x // c)` is `x - r` with 0 <= r < c; with it, terms of `x` may cancel.
+    `c * (x // c)` is `x - r` with 0 <= r < c, and `c * (x // (a * c))` is `x // a - r`; with it, terms of `x` may cancel.
     """
     lower, upper = interval
     for monomial, factor in value.terms:
-        atom = monomial[0]
-        if len(monomial) != 1 or not isinstance(atom, Operation) or atom.op != "floordiv":
-            continue
-        divisor = atom.right
-        if not isinstance(divisor, int) or divisor < 1 or factor % divisor:
-            continue
-        times = factor // divisor
-        rest = value + Expr(((monomial, -factor),), 0) + times * atom.left
-        if not isinstance(rest, int) and len(rest.terms) >= len(value.terms):
-            continue
-        low, high = bounds(rest)
-        below, above = sorted((0, -times * (divisor - 1)))
-        low = None if low is None else low + below
-        high = None if high is None else high + above
-        lower = low if lower is None else lower if low is None else max(lower, low)
-        upper = high if upper is None else upper if high is None else min(upper, high)
+        for divisor, dividend in _dividends(monomial, value):
+            if factor % divisor:
+                continue
+            times = factor // divisor
+            rest = value + Expr(((monomial, -factor),), 0) + times * dividend
+            if not isinstance(rest, int) and len(rest.terms) >= len(value.terms):
+                continue
+            low, high = bounds(rest)
+            below, above = sorted((0, -times * (divisor - 1)))
+            low = None if low is None else low + below
+            high = None if high is None else high + above
+            lower = low if lower is None else lower if low is None else max(lower, low)
+            upper = high if upper is None else upper if high is None else min(upper, high)
     return (lower, upper)
+
+
+def _dividends(monomial: Monomial, value: Expr) -> Iterator[tuple[int, Dim]]:
+    """What a monomial is the quotient of, with the divisors: its dividend, and other quotients of that in `value`."""
+    quotient = _as_quotient(Expr(((monomial, 1),), 0))
+    if quotient is None:
+        return
+    dividend, divisor = quotient
+    yield divisor, dividend
+    for part in (Expr(((other, 1),), 0) for other, _ in value.terms):
+        found = _as_quotient(part)
+        if found is None or found[0] != dividend or not 1 < found[1] < divisor:
+            continue
+        if divisor % found[1] == 0:
+            yield divisor // found[1], part
 
 
 def _monomial_bounds(monomial: Monomial) -> Bounds:

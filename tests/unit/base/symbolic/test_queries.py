@@ -45,6 +45,19 @@ def test_proofs_use_the_bounds_of_symbols() -> None:
     assert not symbolic.is_multiple(6 * n + 2, 6)
 
 
+def test_quotients_of_one_number_are_compared() -> None:
+    half = symbolic.floordiv(n, 2)
+    whole = symbolic.floordiv(half, 32) * 32
+    assert symbolic.bounds(half - whole) == (0, 31)
+    assert symbolic.minimum(half, whole) == whole
+    assert symbolic.bounds(3 * whole - 3 * half) == (-93, 0)
+    # Quotients of other numbers, or by numbers that are no part of each other, say nothing.
+    assert (
+        symbolic.bounds(symbolic.floordiv(m, 2) - 32 * symbolic.floordiv(n, 64))[0] is None
+    )
+    assert symbolic.bounds(symbolic.floordiv(n, 3) - 2 * symbolic.floordiv(n, 8))[0] != 0
+
+
 @given(trees, trees, environments())
 def test_substituting_then_evaluating_is_evaluating_twice(
     tree: Tree, inner: Tree, env: Mapping[str, int]

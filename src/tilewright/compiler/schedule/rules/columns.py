@@ -216,10 +216,12 @@ class ColumnsSite:
         return next(n for n in (8, 4, 2, 1) if n <= max(1, fits))
 
     def _comes_from_far(self) -> bool:
-        """Whether what the windows read is several times what the second level cache holds.
+        """Whether what the windows read is several times what the second level cache holds, or may be in a call.
 
         From there vectors of one place after the other are read faster than the same vector of all places.
         """
+        if not isinstance(self.inner.extent, int):
+            return True
         read = footprints((self.nest,)).values()
         most = max((found.read_bytes for found in read), default=0)
         return most > 2 * self.machine.l2.size_bytes

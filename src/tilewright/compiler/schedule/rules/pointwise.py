@@ -336,15 +336,23 @@ def _cut(s: Schedule, name: str, lanes: int) -> tuple[list[str], str, str]:
     """A loop as blocks (if it is long and they fit) of tiles of `lanes` iterations."""
     extent = find(s.kernel, name).extent
     blocks: list[str] = []
-    fitting = range(_BLOCK, lanes, -lanes)
-    size = next((n for n in fitting if symbolic.is_multiple(extent, n)), None)
-    if size is not None and estimate(extent) > 2 * size:
+    size = _block_of(extent, lanes)
+    if size:
         blocks, inside = [s.fresh(f"{name}_b")], s.fresh(f"{name}_n")
         s.apply(split, name, size, "tight", (blocks[0], inside))
         name = inside
     tile, inner = s.fresh(f"{name}_t"), s.fresh(f"{name}_i")
     s.apply(split, name, lanes, into=(tile, inner))
     return blocks, tile, inner
+
+
+def _block_of(extent: Dim, lanes: int) -> int:
+    """Iterations of a block; 0 where none fits.  Of a number that only a call counts, the last block may be shorter."""
+    if not isinstance(extent, int):
+        return _BLOCK
+    fitting = (n for n in range(_BLOCK, lanes, -lanes) if symbolic.is_multiple(extent, n))
+    size = next(fitting, 0)
+    return size if extent > 2 * size else 0
 
 
 def _far(distance: Dim | None) -> int:
@@ -394,17 +402,31 @@ def _whole_then_rest(
     s: Schedule, lane: str, lanes: int, width: int, machine: MachineModel
 ) -> tuple[Piece, ...]:
     """Vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
-    extent = find(s.kernel, lane).extent
-    parts = s.apply(partition, lane, symbolic.floordiv(extent, width) * width)
+    is_open = not isinstance(find(s.kernel, lane).extent, int)
+    parts = [*s.apply(partition, lane, _whole_part(s, lane, width))]
+    if is_open and width > lanes:
+        # What does not fill all vectors may be most of a row: only what does not fill one has a mask.
+        rest = parts.pop()
+        name = rest[lane]
+        parts += map(rest.then, s.apply(partition, name, _whole_part(s, name, lanes)))
     for part in parts:
         name: str = part[lane]
-        if symbolic.is_multiple(find(s.kernel, name).extent, width):
-            names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
-            s.apply(split, name, width, into=names)
-            lanes_of(s, names[1], lanes)
-        elif machine.has_partial_vectors:
-            lanes_of(s, name, lanes)
-    return parts
+        extent = find(s.kernel, name).extent
+        for size in (width, lanes):
+            if symbolic.is_multiple(extent, size):
+                names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
+                s.apply(split, name, size, into=names)
+                lanes_of(s, names[1], lanes)
+                break
+        else:
+            if machine.has_partial_vectors:
+                lanes_of(s, name, lanes)
+    return tuple(parts)
+
+
+def _whole_part(s: Schedule, name: str, width: int) -> Dim:
+    """Iterations of a loop that are whole groups of `width`."""
+    return symbolic.floordiv(find(s.kernel, name).extent, width) * width
 
 
 def lanes_of(s: Schedule, name: str, lanes: int) -> None:

@@ -110,8 +110,9 @@ def _size(nest: For) -> int:
 
 
 def iterations(s: Schedule, names: Sequence[str]) -> int:
-    """How often the body of nested loops runs, estimated."""
-    return trip_count(find(s.kernel, name) for name in names)
+    """How often the body of nested loops runs, estimated; an inner loop as in the first iterations of the others."""
+    nest = [find(s.kernel, name) for name in names]
+    return trip_count(nest, {loop.var.name: 0 for loop in nest})
 
 
 def parts_of(

@@ -190,7 +190,7 @@ def test_passes_of_many_steps_keep_to_one_vector() -> None:
         (
             "NCHW",
             (1, 2, symbol("H", 1), symbol("W", 1)),
-            "vectors=1 places=no interior=yes",
+            "vectors=1 places=yes interior=yes",
         ),
         ("NHWC", (1, 40, 56, 64), "vectors=2 places=no interior=yes"),
     ],

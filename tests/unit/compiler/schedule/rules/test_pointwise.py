@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
+from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
@@ -111,8 +114,23 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
         out0[i] = exp(in0[i])
 """)
     changed = schedule(kernel, MachineModel.of(Target.level("v3")))
-    whole, rest = (x for x in loops(changed.body) if x.extent == 8)
-    assert not any(isinstance(s, If) for s in whole.body)
+    *whole, rest = (x for x in loops(changed.body) if x.extent == 8)
+    assert len(whole) == (2 if size == "n" else 1)  # two vectors at a time, then one
+    assert not any(isinstance(s, If) for loop in whole for s in loop.body)
     assert all(isinstance(s, If) for s in rest.body) == (size == "n")
     for count in (0, 1, 15, 16, 17, 40):
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 3, 2)])
+def test_transpositions_of_open_sizes_stay_in_the_first_level_cache(
+    perm: Sequence[int],
+) -> None:
+    shape = (symbol("b", 0), 16, symbol("h", 0), symbol("w", 0))
+    result = tuple(shape[p] for p in perm)
+    kernel = op_kernel("transpose", [shape], result, {"perm": perm})
+    changed = schedule(kernel, MachineModel.of(Target.level("v3")))
+    assert any(x.kind is LoopKind.VECTOR and x.extent == 8 for x in loops(changed.body))
+    assert any("64" in str(x.extent) for x in loops(changed.body))
+    for b, h, w in ((1, 9, 17), (2, 8, 8), (1, 1, 3), (1, 0, 5), (2, 13, 10)):
+        assert_same(kernel, changed, dims={"b": b, "h": h, "w": w})
