@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, cast, final
 import click
 
 from tilewright.base.errors import UserError
+from tilewright.base.input_file import why_no_file
 from tilewright.base.text import printable
 from tilewright.cli.display import err, example
 from tilewright.cli.language_options import (
@@ -89,8 +91,12 @@ def command(
     if request.system is not None and not chat:
         raise UserError("--system is for --chat")
     if prompt is None and not chat:
-        hint = f'tilewright generate {model} "Once upon a time"'
-        raise UserError("no prompt given", hint=hint)
+        problem = why_no_file(model)
+        if problem is not None:  # a prompt alone, say
+            hint = 'tilewright generate model.gguf "Once upon a time"'
+            raise UserError(problem, location=model, hint=hint)
+        words = shlex.join(["tilewright", "generate", str(model)])
+        raise UserError("no prompt given", hint=f'{words} "Once upon a time"')
     opened = open_model(model, context, threads, precision)
     if prompt_cache is not None and prompt_cache.exists():
         opened.cache.load(prompt_cache)
