@@ -39,6 +39,8 @@ _EPSILONS: Final[Mapping[str, str]] = {
 """The key of what keeps a norm from division by zero, by the kind of norm."""
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
+_LEAST_SCALE: Final = 2.0**-64
+"""Of scores, and one by it the greatest: models have thousandths to hundreds."""
 _LEAST_TURNS: Final = 2.0**-10
 """Of YaRN, within a context: models have 1 and more, and none has a logarithm."""
 
@@ -338,6 +340,8 @@ def _final_scale(keys: Keys, architecture: Architecture) -> float:
         keys.refuse("logit_scale", (0, 1))
         return 1.0
     found = keys.real("logit_scale", 0.0) or 1.0
+    if not _LEAST_SCALE <= abs(found) <= 1 / _LEAST_SCALE:
+        raise ModelError(f"scores are scaled by {found:g}, which leaves no numbers of them")
     return found**architecture.final_scale_power
 
 

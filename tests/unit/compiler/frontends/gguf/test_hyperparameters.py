@@ -247,3 +247,6 @@ def test_scales_are_those_of_the_architecture() -> None:
     assert _read("gemma").embedding_scale == 8
     with pytest.raises(UnsupportedError, match="embedding_scale"):
         _read("command-r", **said)
+    for scale in (1e-40, 1e38):
+        with pytest.raises(ModelError, match="leaves no numbers of them"):
+            _read("granite", logit_scale=scale)
