@@ -49,6 +49,8 @@ Boxed = Callable[[list[Any]], list[Any]]
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MOST_REPLACED: Final = 2
 """How often another tensor in place of a weight is a weight, too."""
+_SOME_STRIDE: Final = 1 << 12
+"""A number of elements that data decides, as far as orders of axes ask."""
 _OPTIONS: Final = ("budget", "cache", "precision", "target", "threads", "tuned")
 
 
@@ -356,10 +358,16 @@ def _order(node: Any) -> tuple[int, ...] | None:
     """The order of axes in memory that torch takes for granted; None for rows one after the other."""
     meta: Any = getattr(node, "meta", {})
     value: Any = meta.get("val")
-    if not border.is_instance(value, "Tensor") or value.is_contiguous():
+    if not border.is_instance(value, "Tensor"):
         return None
-    strides = [int(stride) for stride in value.stride()]
-    return tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+    numbers = (*value.shape, *value.stride())
+    if all(isinstance(number, int) for number in numbers) and value.is_contiguous():
+        return None
+    # Nothing is asked of sizes that calls or data decide: an answer would hold for these alone.
+    hint = border.load("torch.fx.experimental.symbolic_shapes").optimization_hint
+    strides = [hint(stride, fallback=_SOME_STRIDE) for stride in value.stride()]
+    order = tuple(sorted(range(len(strides)), key=lambda axis: -strides[axis]))
+    return None if order == tuple(range(len(order))) else order
 
 
 def _laid_out(tensor: Any, order: tuple[int, ...] | None) -> Any:

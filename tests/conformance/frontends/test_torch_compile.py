@@ -335,3 +335,41 @@ def test_parts_know_sizes_that_their_operands_do_not_say() -> None:
             x = torch.randn(size)
             torch.testing.assert_close(compiled(x), cut(x))
     assert any("run in eager mode" in str(w.message) for w in caught)
+
+
+def test_the_order_of_axes_in_memory_is_known_without_asking_sizes() -> None:
+    """An answer about a size would hold for that size alone, and graphs would be compiled for every one."""
+    images = torch.nn.functional.conv2d
+    filters = torch.randn(2, 3, 2, 2)
+
+    def turned(x: Any) -> Any:
+        last = x.to(memory_format=torch.channels_last)
+        return images(last, filters), x.permute(0, 2, 3, 1) * 2
+
+    compiled: list[int] = []
+
+    def counting(module: Any, given: Any) -> Any:
+        compiled.append(1)
+        return entry()(module, given)
+
+    fast = torch.compile(turned, backend=counting)
+    for batch, width in ((2, 5), (4, 7), (5, 8), (6, 11)):
+        x = torch.randn(batch, 3, 4, width)
+        for ours, theirs in zip(fast(x), turned(x), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            assert ours.stride() == theirs.stride()
+    assert len(compiled) == 2  # sizes of the example, and any
+
+
+def test_rows_that_data_counts_come_out_in_the_order_of_torch() -> None:
+    def chosen(x: Any, flags: Any) -> Any:
+        kept = x[flags]
+        return kept.t() * 2, x.nonzero(), torch.unique(kept), (kept * 3).unsqueeze(0)
+
+    x = torch.tensor([[0.0, 2.0], [1.0, 2.0], [-3.0, 0.0], [1.0, 2.0]])
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        fast = torch.compile(chosen, backend=entry(), fullgraph=True)
+        for flags in ([True] * 4, [False] * 4, [False, True, True, False]):
+            call = x, torch.tensor(flags)
+            for ours, theirs in zip(fast(*call), chosen(*call), strict=True):
+                torch.testing.assert_close(ours, theirs)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes.torch_programs import module_of, same
 from tilewright.compiler.frontends.torch import Captured, load
-from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -22,35 +20,6 @@ pytestmark = [
     pytest.mark.needs_torch,
     pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
 ]
-
-
-def module_of(function: Callable[..., Any]) -> Any:
-    """A module whose `forward` is a function of so many tensors."""
-    name = function.__code__.co_varnames[: function.__code__.co_argcount]
-    scope: dict[str, Any] = {"function": function}
-    given = ", ".join(name)
-    exec(f"def forward(self, {given}):\n    return function({given})", scope)
-    return type("Function", (nn.Module,), {"forward": scope["forward"]})().eval()
-
-
-def same(function: Any, calls: list[tuple[Any, ...]], dynamic: Any = None) -> None:
-    """Each call of a module or a function, traced with the arguments of the first."""
-    module = function if isinstance(function, nn.Module) else module_of(function)
-    made = load(Captured(module, args=calls[0], dynamic_shapes=dynamic))
-    assert made.calling is not None
-
-    def run(arrays: Any) -> Any:
-        return evaluate(made.graph, [np.array(array, order="C") for array in arrays])
-
-    for call in calls:
-        found = torch.utils._pytree.tree_leaves(made.calling(run, call, {}))
-        wanted = torch.utils._pytree.tree_leaves(module(*call))
-        for ours, theirs in zip(found, wanted, strict=True):
-            if isinstance(theirs, torch.Tensor):
-                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-            else:
-                assert type(ours) is type(theirs)
-                assert ours == theirs
 
 
 # --- borders ------------------------------------------------------------------------------------
@@ -482,54 +451,3 @@ def test_places_are_as_far_apart_as_a_size_that_calls_decide() -> None:
 
     calls = [(torch.randn(n, m),) for n, m in ((3, 5), (4, 2), (2, 9))]
     same(begins, calls, ({0: Dim.AUTO, 1: Dim.AUTO},))
-
-
-# --- rows of unlike lengths ---------------------------------------------------------------------
-
-
-def test_rows_of_unlike_lengths_are_padded_and_cut() -> None:
-    def padded(rows: Any, begins: Any) -> Any:
-        return torch.ops.aten._jagged_to_padded_dense_forward(rows, [begins], [4], -1.0)
-
-    calls = [
-        (torch.randn(begins[-1], 3), torch.tensor(begins))
-        for begins in ([0, 2, 5, 9], [0, 6], [0, 0, 0, 1], [0, 0])
-    ]
-    open_sizes = ({0: Dim.DYNAMIC}, {0: Dim.DYNAMIC})
-    same(padded, calls, open_sizes)
-
-
-def test_rows_that_were_padded_lie_one_behind_the_other_again() -> None:
-    def joined(held: Any, begins: Any, like: Any) -> Any:
-        rows = torch.ops.aten._padded_dense_to_jagged_forward
-        return rows(held, [begins], like.shape[0]), rows(held, [begins]) * 2
-
-    calls = [
-        (torch.randn(3, 5, 2), torch.tensor(begins), torch.randn(begins[-1]))
-        for begins in ([0, 2, 5, 9], [0, 0, 5, 5], [0, 1, 1, 1])
-    ]
-    same(joined, calls, (None, None, {0: Dim.DYNAMIC}))
-
-
-def test_nested_tensors_of_torch_are_compiled_whole() -> None:
-    class Nested(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 8)
-
-        def forward(self, rows: Any, begins: Any) -> Any:
-            made = torch.nested.nested_tensor_from_jagged
-            held = self.layer(made(rows, begins, min_seqlen=0, max_seqlen=5)).relu()
-            padded = torch.nested.to_padded_tensor(held, 0.0)
-            return held.values(), padded, padded.sum(1)
-
-    torch.manual_seed(0)
-    module = Nested().eval()
-    compiled = torch.compile(module, backend="tilewright")
-    torch._dynamo.reset()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)  # that something runs in eager mode
-        for begins in ([0, 2, 5, 9], [0, 5, 5, 9]):
-            call = (torch.randn(9, 4), torch.tensor(begins))
-            for ours, theirs in zip(compiled(*call), module(*call), strict=True):
-                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -120,11 +120,14 @@ def _bin_counts(call: Call) -> Tensor:
 
 def _unlike_before(e: NodeMaker, table: Tensor) -> Tensor:
     """Of the rows of a matrix, which are not as the row before; the first one is."""
-    count = table.shape[0]
-    later, earlier = (e.slice(table, 0, start, count - 1) for start in (1, 0))
-    other = e.cast(e.op("not_equal", later, earlier), dtypes.u8)
+    rows, columns = table.shape
+    # Of as many rows as data says there may be none.
+    border = e.full(0, table.dtype, (1, columns))
+    earlier = e.slice(e.concat([border, table], 0), 0, 0, rows)
+    other = e.cast(e.op("not_equal", table, earlier), dtypes.u8)
     changed = to_bool(e, e.op("reduce_max", other, axes=(1,), keepdims=False))
-    return e.concat([e.full(1, dtypes.bool_, (1,)), changed], 0)
+    is_first = e.op("equal", e.iota((rows,), 0), e.scalar(0, dtypes.i64))
+    return e.op("logical_or", is_first, changed)
 
 
 def _runs(call: Call, table: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,7 +141,8 @@ def _runs(call: Call, table: Tensor, order: Tensor | None) -> tuple[Tensor, Tens
         room = e.full(0, dtypes.i64, (rows,))
         number = e.op("scatter_elements", room, order, number, axis=0)
     count = starts.shape[0]
-    ends = e.concat([e.slice(starts, 0, 1, count - 1), e.reshape(e.dim(rows), (1,))], 0)
+    end = e.reshape(e.dim(rows), (1,))
+    ends = e.slice(e.concat([starts, end], 0), 0, 1, count)
     return starts, number, e.op("sub", ends, starts)
 
 

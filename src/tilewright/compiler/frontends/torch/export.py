@@ -20,7 +20,7 @@ from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels
-from tilewright.compiler.frontends.torch.hoist import hoisted
+from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
@@ -217,8 +217,9 @@ def resolve(exported: Any) -> Any:
     try:
         # Else parameters that ask for gradients make torch trace what a training step needs.
         with border.load().no_grad(), own_kernels():
+            ways = decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
             found = hoisted(exported).run_decompositions(
-                decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
+                _of_other_libraries(exported.graph_module, ways) | ways
             )
     except Exception as error:
         raise ModelError(f"torch cannot take it apart: {_first_lines(error)}") from error
@@ -276,6 +277,22 @@ def _stands(node: Any) -> bool:
 def decompositions(*, keep_batch_norm: bool = True) -> dict[Any, Callable[..., Any]]:
     """How torch takes apart what has no row here."""
     return dict(_decompositions(keep_batch_norm)) | own.of_quantization()
+
+
+def _of_other_libraries(graph_module: Any, known: Mapping[Any, Any]) -> dict[Any, Any]:
+    """How operators are taken apart that somebody defined as a composition of others, at whatever time."""
+    torch, utils = border.load(), border.load("torch._export.utils")
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    nodes = (node for each in all_graphs(graph_module) for node in each.graph.nodes)
+    targets = {node.target for node in nodes if node.op == "call_function"}
+    return {
+        target: utils._get_decomp_for_cia(target)
+        for target in targets
+        if border.is_instance(target, "_ops.OpOverload")
+        and target not in known
+        and str(target) not in table.names()
+        and torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite)
+    }
 
 
 @functools.cache

@@ -18,11 +18,13 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.resampling import Resampling, Scale, resampled
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import keep_filled
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.convolution import spread
 from tilewright.compiler.frontends.torch.reduction import wide_type
 from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.compiler.ops.shapes import element_count
 
 _Pool = Callable[[Tensor, dict[str, object]], Sequence[Tensor]]
 
@@ -66,18 +68,13 @@ def _max_pool(spatial: int, *, with_indices: bool) -> Build:
 
 def _per_plane(call: Call, places: Tensor, spatial: int) -> Tensor:
     """Positions in the flattened input as positions in their plane."""
-    e, plane = call.maker, plane_size(call.tensor().shape[-spatial:])
-    return e.op("mod", places, e.scalar(plane, places.dtype))
+    return _within_plane(call.maker, places, call.tensor().shape[-spatial:])
 
 
-def plane_size(shape: Sequence[object]) -> int:
-    """The number of places of a plane of known sizes."""
-    total = 1
-    for size in shape:
-        if not isinstance(size, int):
-            raise UnsupportedError("places in a plane of unknown size are not supported")
-        total *= size
-    return total
+def _within_plane(e: NodeMaker, places: Tensor, plane: Sequence[Dim]) -> Tensor:
+    """Positions in all planes as positions in their own."""
+    size = e.dim(element_count(tuple(plane)))
+    return e.op("mod", places, e.cast(size, places.dtype))
 
 
 def _average_pool(spatial: int) -> Build:
@@ -236,6 +233,8 @@ def _adaptive_max(call: Call) -> Sequence[Tensor]:
     e, x, shape = call.maker, call.tensor(), call.shape()
     spatial = len(call.sizes("output_size"))
     inner, outer = x.shape[-spatial:], shape[-spatial:]
+    if all(count == 1 for count in outer):
+        return _largest_of_plane(e, x, spatial)
     kernel: list[int] = []
     for size, count in zip(inner, outer, strict=True):
         if not isinstance(size, int) or not isinstance(count, int):
@@ -252,8 +251,23 @@ def _adaptive_max(call: Call) -> Sequence[Tensor]:
     values, places = e.ops(
         "max_pool_indices", wide, kernel=tuple(kernel), strides=tuple(kernel)
     )
-    places = e.op("mod", places, e.scalar(plane_size(inner), places.dtype))
+    places = _within_plane(e, places, inner)
     return [part if is_batched else e.squeeze(part, (0,)) for part in (values, places)]
+
+
+def _largest_of_plane(e: NodeMaker, x: Tensor, spatial: int) -> Sequence[Tensor]:
+    """The largest element of each plane, and where it lies; sizes of planes may be open."""
+    front, plane = x.shape[: x.rank - spatial], x.shape[x.rank - spatial :]
+    for size in plane:
+        if size == 0:
+            raise UnsupportedError("windows over nothing are not supported")
+        keep_filled(e, size)
+    flat = e.reshape(x, (*front, element_count(plane)))
+    axis = len(front)
+    values = e.op("reduce_max", flat, axes=(axis,), keepdims=False)
+    places = e.op("arg_max", flat, axis=axis, keepdims=False)
+    shape = (*front, *[1] * spatial)
+    return [e.reshape(part, shape) for part in (values, places)]
 
 
 def _largest_of_windows(

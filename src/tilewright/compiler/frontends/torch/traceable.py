@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
 from tilewright.compiler.frontends.torch.decompositions import distances
 
 # Torch's tensors have no types that we see.
@@ -111,6 +112,16 @@ def _write_item(input: Held, index: Held, value: Held) -> Held:
     return None
 
 
+def _unlike_neighbours(
+    input: Held, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Held:  # fmt: skip
+    """Of slices along an axis that is counted from the end, of which torch has the sizes wrong."""
+    if dim is None or not -input.dim() <= dim < 0:
+        return NotImplemented
+    wanted = {"return_inverse": return_inverse, "return_counts": return_counts}
+    return _torch().unique_consecutive(input, dim=dim + input.dim(), **wanted)
+
+
 def _gaussian_loss(
     input: Held, target: Held, var: Held, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Held:  # fmt: skip
@@ -144,7 +155,10 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.corrcoef: _correlation,
         torch.cov: _covariance,
         torch.narrow: _narrowed,
+        torch.nn.functional.ctc_loss: connectionist_loss,
         torch.nn.functional.gaussian_nll_loss: _gaussian_loss,
+        torch.unique_consecutive: _unlike_neighbours,
+        torch.Tensor.unique_consecutive: _unlike_neighbours,
         torch.Tensor.__setitem__: _write_item,
         torch.Tensor.corrcoef: _correlation,
         torch.Tensor.cov: _covariance,
