@@ -181,13 +181,14 @@ def _guarded_parts(
         if isinstance(low, int) or not isinstance(high, int) or least is None:
             continue
         left, right = _rebound(low, plain), substitute_dim(low, renamed)
-        inside = {s.name for s in symbolic.symbols(low)}
+        inside = symbolic.names_in((low,))
         for x, y in pairs:
             above = x - left
-            if inside & {s.name for s in symbolic.symbols(above)}:
+            names = symbolic.names_in((above,))
+            if not inside.isdisjoint(names):
                 continue
             others = {name: var for name, var in pending.items() if name not in inside}
-            moving = {s.name for s in symbolic.symbols(above)} & others.keys()
+            moving = names & others.keys()
             known = _determined(above, y - right, others, high - least)
             if moving and moving <= set(known):
                 found.append((_without(x, moving), _without(y, moving)))

@@ -101,7 +101,7 @@ def _split(rest: Dim, inner: set[str]) -> tuple[Dim, Dim]:
     varying: Dim = rest.constant
     for monomial, factor in rest.terms:
         term: Dim = symbolic.Expr(((monomial, 1),), 0) * factor
-        if any(s.name in inner for s in symbolic.symbols(term)):
+        if not symbolic.names_in((term,)).isdisjoint(inner):
             varying = varying + term
         else:
             outer = outer + term

@@ -78,7 +78,7 @@ def rebind(body: Body, name: str, value: Dim) -> Body:
 
     Symbols are equal by name, so one with new bounds must come in by way of another name.
     """
-    if all(s.name != name for s in symbolic.symbols(value)):
+    if name not in symbolic.names_in((value,)):
         return substitute(body, {name: value})
     between = f"{name}~"
     return substitute(substitute(body, {name: symbolic.symbol(between)}), {between: value})
@@ -160,7 +160,7 @@ def fuse(
     if len(nest) < 2 or nest[1].var.name != inner:
         raise ScheduleError(f"'{inner}' is not directly inside '{outer}'")
     second = nest[1]
-    if any(s.name == outer for s in symbolic.symbols(second.extent)):
+    if outer in symbolic.names_in((second.extent,)):
         raise ScheduleError(f"the extent of '{inner}' depends on '{outer}'")
     if first.kind is not second.kind or first.reduction != second.reduction:
         raise ScheduleError(f"'{outer}' and '{inner}' are loops of different kinds")

@@ -263,7 +263,7 @@ def cache_read(
     path = _path_of(outer, user)
     used = {s.name for index in user.indices for s in dim_symbols(index)}
     copied = [s for s in path if isinstance(s, For) and s.var.name in used]
-    if any(s.name in _names(path) for c in copied for s in symbolic.symbols(c.extent)):
+    if not _names(path).isdisjoint(symbolic.names_in(c.extent for c in copied)):
         raise ScheduleError(f"the part of '{buffer}' that '{loop}' reads varies in size")
     shape = tuple(largest(s.extent) for s in copied)
     names = names_of(kernel)
@@ -287,7 +287,7 @@ def cache_read(
 
 
 def _mentions(fact: Fact, names: set[str]) -> bool:
-    return any(s.name in names for side in fact for s in symbolic.symbols(side))
+    return not names.isdisjoint(symbolic.names_in(fact))
 
 
 def _path_of(outer: For, user: Access) -> tuple[For | If, ...]:

@@ -141,7 +141,7 @@ def specialize(
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{at}'", location=kernel.name)
     inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
-    if any(s.name in inside for s in symbolic.symbols(rest)):
+    if not inside.isdisjoint(symbolic.names_in((rest,))):
         raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
     if tail not in ("exact", "guarded"):
         raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
