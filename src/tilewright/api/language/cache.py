@@ -82,7 +82,10 @@ class Cache:
         if tokens is None or model is None or tokens.dtype != np.int64 or tokens.ndim != 1:
             raise ArchiveError("is no saved prompt", location=path)
         if model.tobytes() != self._model:
-            raise UserError("was saved for another model", location=path)
+            raise UserError(
+                "was saved for another model, or for another context of this one",
+                location=path,
+            )
         if len(tokens) > self.room:
             raise UserError(
                 f"has {len(tokens)} tokens, there is room for {self.room}", location=path

@@ -168,7 +168,11 @@ class LanguageModel(BoundToProcess):
             progress=progress,
         )
         specs = self._programs.next.inputs[3:]
-        self.cache: Final[Cache] = Cache(specs, self.context, bytes.fromhex(digest))
+        identity = bytes.fromhex(digest)
+        if "rope_factors_long.weight" in self.file.tensors:
+            # Keys are turned by one set of divisors or the other.
+            identity += bytes([self.context > form.near_context])
+        self.cache: Final[Cache] = Cache(specs, self.context, identity)
         self._lock: threading.Lock = threading.Lock()
         self._owner: Text | None = None
         self._steps: dict[int, _Step] = {}

@@ -336,3 +336,24 @@ def test_positions_with_rows_of_numbers_are_all_the_room_there_is(tmp_path: Path
     assert "".join(text)
     assert text.timing.reason == "length"
     assert text.timing.prompt_tokens + text.timing.new_tokens == 32
+
+
+@pytest.mark.slow
+def test_what_was_read_with_near_divisors_is_not_taken_for_far_ones(tmp_path: Path) -> None:
+    path, saved = tmp_path / "phi3.gguf", tmp_path / "prompt"
+    divisors = {"short": np.linspace(1, 1.5, 8), "long": np.linspace(2, 40, 8)}
+    form = speaking_form(
+        architecture="phi3", layers=1, fused=True, tied=False,
+        more={f"rope_factors_{kind}.weight": array for kind, array in divisors.items()},
+    )  # fmt: skip
+    form = replace(
+        form, metadata={**form.metadata, "phi3.rope.scaling.original_context_length": 16}
+    )
+    path.write_bytes(form.data())
+    near, same, far = (LanguageModel(path, context=room) for room in (12, 16, 17))
+    near.generate("the and", tokens=1)
+    near.cache.save(saved)
+    same.cache.load(saved)
+    assert same.cache.tokens
+    with pytest.raises(UserError, match="or for another context of this one"):
+        far.cache.load(saved)

@@ -108,6 +108,11 @@ class Hyperparameters:
     chosen_experts: int
     shares_add_up: bool
 
+    @property
+    def near_context(self) -> int:
+        """With room for more tokens frequencies have other divisors, where a file has two sets of them."""
+        return self.rope_scaling.original_context or self.context
+
 
 @final
 class Keys:

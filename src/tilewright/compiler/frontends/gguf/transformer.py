@@ -196,8 +196,7 @@ class Transformer:
         near, far = (
             frequencies(form, self.weights.array(name, half)) for name in _NEAR_AND_FAR
         )
-        trained = form.rope_scaling.original_context or form.context
-        return replace(near, far=far.angles, near=trained)
+        return replace(near, far=far.angles, near=form.near_context)
 
     def _seen(self, places: Tensor, span: Dim, window: int) -> Tensor:
         """`[1, 1, tokens, span]`: keys up to a token's own place, and not too far before it."""
