@@ -19,6 +19,8 @@ _SQUARES: Final = (3,)
 """Filters whose points are few and small: more of them lose digits."""
 _WORTH: Final = 0.9
 """Of the direct time: less is gained than a model of time can tell."""
+_PRICE: Final = 5
+"""Of a byte that is added to an artifact, in times that memory takes to bring it: who quantizes asks for small files, too."""
 _STEPS: Final = 3
 """Additions and multiplications of a transform for each number that comes out of one of its axes."""
 _NEAR: Final = 2
@@ -39,7 +41,8 @@ def winograd_tile(
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
     `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.  Filters of bytes are several times as large in the
-    domain, where they are kept: they may take no more there than one image does, or than they would as f32.
+    domain, where they are kept: they may take no more there than one image does, unless what is saved is several times what
+    memory takes to bring what is added.
 
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
@@ -55,19 +58,22 @@ def winograd_tile(
         t: _winograd_ns(machine, places, channels, filters, taps, t)
         + _crowded_ns(machine, places, channels, taps, t, row)
         for t in _TILES
-        if not dtype.is_integer or _is_kept(places, filters, taps, t)
     }
+    if dtype.is_integer:
+        size = channels * 2 * filters
+        times = {
+            t: time
+            for t, time in times.items()
+            if filters <= _tile_count(places, t)
+            or direct - time > _PRICE * _added_bytes(size, taps, t) * machine.ns_per_byte
+        }
     best = min(times, key=times.__getitem__, default=0)
     return best if best and times[best] < _WORTH * direct else 0
 
 
-def _is_kept(places: Sequence[int], filters: int, taps: int, tile: int) -> bool:
-    """Whether filters of bytes may lie in the domain, in 16-bit numbers."""
-    points = (tile + taps - 1) ** 2
-    return (
-        filters <= _tile_count(places, tile)
-        or points * i16.itemsize <= taps**2 * f32.itemsize
-    )
+def _added_bytes(size: int, taps: int, tile: int) -> int:
+    """What `size` filters of bytes take more in the domain, where they are 16-bit numbers."""
+    return size * ((tile + taps - 1) ** 2 * i16.itemsize - taps**2)
 
 
 def _tile_count(places: Sequence[int], tile: int) -> int:
