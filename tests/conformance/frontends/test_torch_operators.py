@@ -5,6 +5,7 @@ Each is exported and computed by the oracles of the graph's ops, as `tools/torch
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Generator
 from typing import Any
@@ -375,3 +376,18 @@ def test_a_scalar_has_one_label(label: int, reduction: str) -> None:
         return F.multilabel_margin_loss(x, labels, reduction=reduction)
 
     assert_as_torch(loss, torch.tensor(1.5), torch.tensor(label))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_powers_between_exponents_are_rounded_as_torch_rounds_them(dtype: Any) -> None:
+    def powers(x: Any) -> list[Any]:
+        make = functools.partial(torch.logspace, dtype=dtype)
+        return [
+            make(4.3, 2, 4, 5.0),
+            make(-0.03, 2.1457, 18, 1.2921),
+            make(1.3, 9.0, 1, 2.7),
+            make(4.3, x, 4, 5.0),
+            make(0.0, 1.0, 0),
+        ]
+
+    assert_as_torch(powers, torch.tensor(2))

@@ -101,6 +101,32 @@ def _overloads(
     return dict.fromkeys((name, *(f"{name}.{overload}" for overload in more)), build)
 
 
+def _powers(
+    start: Held, end: Held, steps: int, base: Held = 10.0, *, dtype: Held = None, layout: Held = None,
+    device: Held = None, pin_memory: Held = None,
+) -> Held:  # fmt: skip
+    """Powers of a base between two exponents; for halves torch rounds these, and how far they are apart."""
+    del pin_memory
+    torch = _torch()
+    is_one = isinstance(steps, int) and steps == 1
+    if is_one or dtype not in (torch.float16, torch.bfloat16):
+        reference = border.load("torch._refs").logspace
+        options = {"dtype": dtype, "layout": layout or torch.strided, "device": device}
+        return reference(start, end, steps, base, **options)
+
+    def number(given: Held, held: Held) -> Held:
+        is_tensor = border.is_instance(given, "Tensor")
+        made = given.to(held) if is_tensor else torch.full((), given, dtype=held)
+        return made.float()
+
+    first, last = number(start, dtype), number(end, dtype)
+    gap = (last - first).to(dtype).float() / torch.sym_max(steps - 1, 1)
+    places = torch.arange(steps)
+    low, high = first + gap * places, last - gap * (steps - 1 - places)
+    exponents = torch.where(places < steps // 2, low, high)
+    return torch.pow(number(base, torch.float32), exponents).to(dtype)
+
+
 OWN: Final[dict[str, Callable[..., Any]]] = {
     **_overloads("bartlett_window", _bartlett, "periodic"),
     **_overloads("blackman_window", _blackman, "periodic"),
@@ -110,6 +136,7 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
         "hamming_window", _hamming, "periodic", "periodic_alpha", "periodic_alpha_beta"
     ),
     **_overloads("hann_window", _hann, "periodic"),
+    **_overloads("logspace", _powers, "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"),
     **_overloads("kaiser_window", _kaiser, "periodic", "beta"),
 }
 """By the names of overloads."""
