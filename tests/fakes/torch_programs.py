@@ -10,13 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
+import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch import Captured, load
 from tilewright.compiler.graph.evaluator import evaluate
-
-torch = pytest.importorskip("torch")
-nn = torch.nn
 
 
 def module_of(function: Callable[..., Any]) -> Any:
@@ -25,12 +22,16 @@ def module_of(function: Callable[..., Any]) -> Any:
     scope: dict[str, Any] = {"function": function}
     given = ", ".join(name)
     exec(f"def forward(self, {given}):\n    return function({given})", scope)
-    return type("Function", (nn.Module,), {"forward": scope["forward"]})().eval()
+    return type(
+        "Function", (border.load().nn.Module,), {"forward": scope["forward"]}
+    )().eval()
 
 
 def same(function: Any, calls: list[tuple[Any, ...]], dynamic: Any = None) -> None:
     """Each call of a module or a function, traced with the arguments of the first."""
-    module = function if isinstance(function, nn.Module) else module_of(function)
+    torch = border.load()
+    is_module = isinstance(function, torch.nn.Module)
+    module = function if is_module else module_of(function)
     made = load(Captured(module, args=calls[0], dynamic_shapes=dynamic))
     assert made.calling is not None
 
