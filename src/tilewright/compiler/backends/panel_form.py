@@ -142,10 +142,8 @@ def shared_form(
     used = own.word_products
     if bf16 not in dtypes:
         used -= {"pairs"}
-    if not has_words:
-        used -= {"digits"}
     if others and not has_words:
-        used -= INTEGER_PRODUCTS
+        used -= {*INTEGER_PRODUCTS, "digits"}
     return _form_for(PanelsOf(packing, others, of_words), used)
 
 
