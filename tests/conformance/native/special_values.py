@@ -34,7 +34,6 @@ PRODUCTS: Final = {"reduce_prod", "cumprod", "pool_samples"}
 FINITE: Final = {
     "matmul_blocks": frozenset({2}),
     "matmul_byte_blocks": frozenset({1, 4}),
-    "matmul_digit_blocks": frozenset({0, 1, 2, 4}),
 }
 
 

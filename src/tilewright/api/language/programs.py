@@ -37,7 +37,7 @@ _SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
     _READ: None,
     _NEXT: {"tokens": (1, 1)},
 }
-_REVISION: Final = 4
+_REVISION: Final = 3
 """Counts what of the graph changes while the version stays."""
 _FIRST_CACHE: Final = 3
 """Inputs before the keys and values: tokens, where they stand, and places that are read."""

@@ -143,7 +143,7 @@ def shared_form(
     if bf16 not in dtypes:
         used -= {"pairs"}
     if others and not has_words:
-        used -= {*INTEGER_PRODUCTS, "digits"}
+        used -= {*INTEGER_PRODUCTS, "moved_bytes"}
     return _form_for(PanelsOf(packing, others, of_words), used)
 
 

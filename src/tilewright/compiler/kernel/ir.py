@@ -567,6 +567,7 @@ class Form:
         c: a C expression of the operands `a`, `b` and `c`.
         adds: whether the first operand is added afterwards, by another instruction.
         table: constants that it looks its results up in; it takes them before the packed operands.
+        order: for each byte of the result the byte of the packed operand, or 0x80 for none; it takes them behind that.
         rounds: what is done to the packed operands before, once for every time that the instruction is
             applied; the results are added.
         joins: where its results are 16-bit numbers, the intrinsic that adds the two of a word, each times one.
@@ -579,6 +580,7 @@ class Form:
     c: str
     adds: bool = False
     table: tuple[float, ...] = ()
+    order: tuple[int, ...] = ()
     rounds: tuple[tuple[Shifts, ...], ...] = ()
     joins: str = ""
 

@@ -52,6 +52,11 @@ is moved for it.  Few places, so that their masks and powers stay in registers; 
 the bottom, where machines may look it up, so that both kinds of units have half of the work."""
 _LOWEST: Final = INSTRUCTIONS["vpermps"]
 """What is added to -0.0 is what it was, so no addition is left of it."""
+_TOP_BYTES: Final = tuple(
+    INSTRUCTIONS[f"pshufb_{place}"] for place in range(WORD_BITS // _BYTE)
+)
+_EACH_BYTE: Final = 0x01010101
+_EACH_HALF: Final = 0x11111111
 MANTISSAS: Final[Mapping[DType, int]] = {f8e4m3fn: 3, f8e5m2: 2}
 """The floats of 8 bits that words may hold, all finite, by the bits of their mantissa."""
 
@@ -73,13 +78,13 @@ def places_by_bytes(bits: int) -> tuple[int, ...]:
     )
 
 
-def check_bits(bits: int) -> None:
+def _check_bits(bits: int) -> None:
     """Raises: ModelError."""
     if bits not in (NIBBLE, _BYTE):
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
 
 
-def check_panels(
+def _check_panels(
     w: TensorType, scale: TensorType, zero: TensorType | None, columns: Dim
 ) -> None:
     """Raises: ModelError where scales and zero points are not those of the words."""
@@ -99,7 +104,7 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     a, w, scale, zero = need(types, 0), need(types, 1), need(types, 2), types[3]
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    check_bits(bits)
+    _check_bits(bits)
     mantissa = cast("int", attributes["mantissa"])
     if mantissa and (bits != _BYTE or mantissa not in MANTISSAS.values() or types[3]):
         raise ModelError(f"floats of {bits} bits, {mantissa} of them of the mantissa")
@@ -109,11 +114,11 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         )
     depth = w.shape[1] * (WORD_BITS // bits)
     check_same(f"inner dimensions of {a} and {w}", a.shape[-1], depth)
-    check_panels(w, scale, zero, columns)
+    _check_panels(w, scale, zero, columns)
     return (TensorType(f32, (*a.shape[:-1], columns)),)
 
 
-def numbers_at(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
+def _numbers_at(words: np.ndarray, places: tuple[int, ...]) -> np.ndarray:
     """[P, words, panel] as [P, K, panel] integers, which stand at `places` in turn."""
     panels, steps, panel = words.shape
     shifts = np.array(places, np.uint32)[None, None, :, None]
@@ -131,8 +136,10 @@ def _oracle(
     columns: tuple[int],
     bits: int,
     mantissa: int,
+    by_bytes: bool,
 ) -> np.ndarray:
-    values = numbers_at(w, places_in_order(bits))
+    del by_bytes  # another way to the same
+    values = _numbers_at(w, places_in_order(bits))
     block = values.shape[1] // scale.shape[1]
     shift = np.full(scale.shape, middle(bits)) if zero is None else zero
     for dtype in (t for t, size in MANTISSAS.items() if size == mantissa):
@@ -168,36 +175,33 @@ def _body(
             shift: Expression | None = None
             if zero is not None:
                 shift = b.cast(b.read(zero, (p, block, lane)), f32)
-            numbers = (
-                _floats(b, word, mantissa) if mantissa else _numbers(b, word, shift, bits)
-            )
+            factor: Expression = b.read(scale, (p, block, lane))
+            if mantissa:
+                numbers = dict(enumerate(_floats(b, word, mantissa)))
+            elif attributes["by_bytes"]:
+                numbers = _numbers_by_bytes(b, word, shift, bits)
+                factor = b.mul(factor, 0.5 ** (WORD_BITS - bits))
+            else:
+                numbers = dict(enumerate(_numbers(b, word, shift, bits)))
             value: Expression | None = None
-            for part, number in enumerate(numbers):
+            for part, number in numbers.items():
                 x = b.read(left, (*batch, m, at * len(numbers) + part))
                 product = b.mul(x, number)
                 value = product if value is None else b.add(value, product)
             assert value is not None, "a word has numbers"
-            factor = b.read(scale, (p, block, lane))
             b.accumulate("add", total, indices, b.mul(value, factor))
-    write_columns(b, total, result, names)
+    _write_columns(b, total, result, names)
 
 
-def write_columns(
-    b: KernelBuilder,
-    total: Buffer,
-    result: Buffer,
-    names: Sequence[str],
-    factor: Source | None = None,
+def _write_columns(
+    b: KernelBuilder, total: Buffer, result: Buffer, names: Sequence[str]
 ) -> None:
-    """Sums in panels, times the factor of their row, as the columns that are asked for."""
+    """Sums in panels, as the columns that are asked for."""
     with b.nest(total.shape, names) as indices:
         *outer, p, lane = indices
         column = p * cast("int", total.shape[-1]) + lane
         with b.when(b.lt(b.index(column), b.index(result.shape[-1]))):
-            value: Expression = b.load(total, indices)
-            if factor is not None:
-                value = b.mul(value, b.read(factor, outer))
-            b.write(result, (*outer, column), value)
+            b.write(result, (*outer, column), b.load(total, indices))
 
 
 def _numbers(
@@ -231,6 +235,39 @@ def _numbers(
     return found
 
 
+def _numbers_by_bytes(
+    b: KernelBuilder, word: Expression, zero: Expression | None, bits: int
+) -> dict[int, Expression]:
+    """What the integers of a word stand for, times 2**(32 - bits), exactly, by their places.
+
+    A byte around 0 at the top of a word, with zeros below, is what the word is worth: one instruction moves it there, where
+    there is one that moves bytes, and one converts it.  Numbers of 4 bits are the upper halves of bytes, the even ones
+    after a shift.
+    """
+    unit = 1 << (WORD_BITS - bits)
+    around = b.xor(
+        word, _signed(middle(bits) * (_EACH_BYTE if bits == _BYTE else _EACH_HALF))
+    )
+    halves = [around]
+    if bits == NIBBLE:
+        upper = _signed(0xF0 * _EACH_BYTE)
+        halves = [b.and_(b.shl(around, NIBBLE), upper), b.and_(around, upper)]
+    found: dict[int, Expression] = {}
+    # All lower halves, then all upper ones: of either there are as many vectors as a tile has.
+    for half, held in enumerate(halves):
+        for place, instruction in enumerate(_TOP_BYTES):
+            top = Intrinsic(instruction, (b.const(0, i32), held))
+            number: Expression = b.cast(top, f32)
+            if zero is not None:
+                number = b.sub(number, b.mul(b.sub(zero, middle(bits)), unit))
+            found[place * len(halves) + half] = number
+    return found
+
+
+def _signed(word: int) -> int:
+    return word - (1 << WORD_BITS) if word >> (WORD_BITS - 1) else word
+
+
 def _floats(b: KernelBuilder, word: Expression, mantissa: int) -> list[Expression]:
     """The finite floats of 8 bits in a word, exactly.
 
@@ -261,12 +298,12 @@ matmul_blocks: Final = declare(
     name="matmul_blocks",
     summary="Matrix product with integers of `bits` in words, in panels (`pack_panels`), times the scale of "
     "their block, around zero points, 2**(bits - 1) if there are none, or with finite floats of 8 bits, `mantissa` "
-    "of them the mantissa's; `columns` = N",
+    "of them the mantissa's; `columns` = N; `by_bytes`: integers are converted where bytes of words are moved to their top",
     operands=(
         operand("a", (f32,)), operand("w", (i32,)), operand("scale", (f32,)),
         optional("zero_point", (u8,)),
     ),
-    attributes=(attr("columns", "dims"), attr("bits", "int", 4), attr("mantissa", "int", 0)),
+    attributes=(attr("columns", "dims"), attr("bits", "int", 4), attr("mantissa", "int", 0), attr("by_bytes", "bool", False)),
     infer=_infer,
     evaluate=_oracle,
     body=_body,
@@ -281,6 +318,11 @@ matmul_blocks: Final = declare(
         "f32[0,32] i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
         "f32[9,64]:index(4) i32[3,8,8]:words f32[3,2,8]:index(3) u8[3,2,8]:count(16); columns=(19,)",
         "f32[8,32]:index(4) i32[2,8,4]:words f32[2,1,4]:index(3); columns=(8,) bits=8",
+        "f32[1,64]:index(4) i32[2,8,8]:words f32[2,1,8]; columns=(16,) by_bytes=True",
+        "f32[2,3,32]:index(4) i32[1,4,16]:words f32[1,2,16]:index(3) u8[1,2,16]:count(16); columns=(9,) by_bytes=True",
+        "f32[9,64]:index(4) i32[3,8,8]:words f32[3,2,8]:index(3) u8[3,2,8]:count(16); columns=(19,) by_bytes=True",
+        "f32[2,32]:index(4) i32[3,8,2]:words f32[3,2,2]:index(3); columns=(5,) bits=8 by_bytes=True",
+        "f32[1,32]:index(4) i32[1,8,4]:words f32[1,1,4] u8[1,1,4]:count(255); columns=(1,) bits=8 by_bytes=True",
         "f32[2,8]:index(4) i32[2,2,4]:count(127) f32[2,1,4]; columns=(7,) bits=8 mantissa=3",
         "f32[1,8]:index(4) i32[1,2,8]:count(124) f32[1,2,8]; columns=(8,) bits=8 mantissa=2",
     ),
@@ -303,7 +345,7 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     a, factor, sums, w, scale, zero = (*(need(types, i) for i in range(5)), types[5])
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
     bits = cast("int", attributes["bits"])
-    check_bits(bits)
+    _check_bits(bits)
     if [x.rank for x in (a, factor, sums, w, scale)] != [2, 2, 2, 3, 3]:
         raise ModelError(
             f"expected [M, K/4], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
@@ -314,7 +356,7 @@ def _bytes_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
         raise ModelError(f"words {w} and scales {scale} are not of known sizes")
     count, blocks = cast("int", count), cast("int", blocks)
     check_same(f"words of {a} and {w}", a.shape[1], count * _BYTE // bits)
-    check_panels(w, scale, zero, columns)
+    _check_panels(w, scale, zero, columns)
     steps = count // words_together(count // blocks, bits)
     for each in (factor, sums):
         check_same(f"rows of {a} and {each}", a.shape[0], each.shape[0])
@@ -333,7 +375,7 @@ def _bytes_oracle(
     columns: tuple[int],
     bits: int,
 ) -> np.ndarray:
-    numbers = numbers_at(w, places_by_bytes(bits)).astype(np.int64)
+    numbers = _numbers_at(w, places_by_bytes(bits)).astype(np.int64)
     panels, depth, panel = numbers.shape
     rows, steps = factor.shape
     numbers = numbers.reshape(panels, steps, depth // steps, panel)
@@ -376,7 +418,7 @@ def _bytes_body(
             value = b.add(value, b.mul(b.read(sums, (m, step)), shift))
             both = b.mul(b.read(scale, (p, block, lane)), b.read(factor, (m, step)))
             b.accumulate("add", total, place, b.mul(b.cast(value, f32), both))
-    write_columns(b, total, result, ("m", "p", "l"))
+    _write_columns(b, total, result, ("m", "p", "l"))
 
 
 def _products_of_word(

@@ -61,6 +61,7 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "extended": frozenset({"sse2"}),
     "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),
+    "moved_bytes": frozenset({"ssse3"}),
 }
 """Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are."""
 _LOOKUPS: Final = frozenset({"avx512f"})
@@ -229,18 +230,18 @@ class MachineModel:
 
     @property
     def word_products(self) -> frozenset[str]:
-        """The rows of `WORD_PRODUCTS`, `small_bytes` and `digits`, that take fewer instructions than products of their numbers as f32.
+        """The rows of `WORD_PRODUCTS`, `small_bytes` and `moved_bytes`, that take fewer instructions than products of their numbers as f32.
 
-        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `digits`: numbers of 4 and
-        8 bits are converted where they stand in a word, as nothing looks them up.
+        Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `moved_bytes`: numbers of 4
+        and 8 bits are moved and converted byte by byte, as nothing looks them up.
         """
         found = {
             product
             for product, extensions in _WORD_PRODUCTS.items()
             if not self.instructions.isdisjoint(extensions)
         }
-        if self.instructions.isdisjoint(_LOOKUPS):
-            found.add("digits")
+        if not self.instructions.isdisjoint(_LOOKUPS):
+            found.discard("moved_bytes")
         return frozenset(found - {"extended", "shorts"} if "bytes" in found else found)
 
     @property

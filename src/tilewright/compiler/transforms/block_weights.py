@@ -20,7 +20,6 @@ from tilewright.compiler.ops.block_products import (
     words_together,
 )
 from tilewright.compiler.ops.contraction import WORD_BITS
-from tilewright.compiler.ops.digit_products import units
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -32,7 +31,6 @@ from tilewright.compiler.transforms.matching import (
 )
 
 _STEPS: Final = 127
-_EXPONENT_BITS: Final = 0x7F800000
 _REAL: Final = (dtypes.f32, dtypes.f16, dtypes.bf16)
 
 
@@ -209,40 +207,3 @@ def rounded_rows(left: Value, weights: BlockWeights, emit: Emitter) -> RoundedRo
     numbers = emit.cast(values, dtypes.i32)
     sums = emit.op("reduce_sum", [emit.reshape(numbers, shape)], last)
     return RoundedRows(emit.op("as_words", [values]), factor, sums)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class DigitRows:
-    """[M, K] rows over their [M] factors and over what a unit counts in its place of a word; [M, words] sums before that."""
-
-    elements: Value
-    factor: Value
-    sums: Value
-
-
-def digit_rows(left: Value, bits: int, emit: Emitter) -> DigitRows:
-    """Rows of f32 for products with digits, exact: factors are powers of two.
-
-    The factor of a row with infinities is infinite, and the row has 1 or -1 for each of them and 0 for the rest, so that the
-    result is what the weight makes of them.  Rows with NaN have NaN.
-    """
-    rows, depth = left.type.shape
-    last: dict[str, object] = {"axes": (-1,), "keepdims": True}
-    largest = emit.op("reduce_max", [emit.op("abs", [left])], last)
-    raw = emit.op("bitcast", [largest], {"dtype": dtypes.i32})
-    exponents = emit.constant(np.array(_EXPONENT_BITS, np.int32))
-    power = emit.op(
-        "bitcast", [emit.op("bitwise_and", [raw, exponents])], {"dtype": dtypes.f32}
-    )
-    factor = emit.op("max", [power, emit.constant(np.array(np.finfo(np.float32).tiny))])
-    small = emit.op("div", [left, factor])
-    signs = emit.op("where", [emit.op("is_inf", [left]), emit.op("sign", [left]), small])
-    counts = np.array(units(bits), np.float32)
-    words = {"shape": (rows, symbolic.floordiv(depth, counts.size), counts.size)}
-    parts = emit.op("mul", [emit.op("reshape", [signs], words), emit.constant(1 / counts)])
-    elements = emit.reshape(parts, (rows, depth))
-    # What was divided is summed up, so that the rest is made once.
-    whole = emit.op("mul", [parts, emit.constant(counts)])
-    sums = emit.op("reduce_sum", [whole], {"axes": (-1,), "keepdims": False})
-    return DigitRows(elements, emit.reshape(factor, (rows,)), sums)

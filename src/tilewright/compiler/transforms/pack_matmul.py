@@ -31,7 +31,6 @@ from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewr
 from tilewright.compiler.transforms.block_weights import (
     BlockWeights,
     block_weights,
-    digit_rows,
     packed_operands,
     rounded_rows,
 )
@@ -57,8 +56,6 @@ from tilewright.compiler.transforms.matching import (
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 
-_ROWS_OF_NUMBERS: Final = 8
-"""Rows from which a schedule may make numbers of weights once for all (`rules.many_rows`)."""
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 
@@ -130,14 +127,10 @@ class PackMatmul(RewritePass):
             found = rounded_rows(left, weights, emit)
             parts = [found.words, found.factor, found.sums, *packed]
             result = emit.op("matmul_byte_blocks", parts, attributes)
-        elif self._by_digit(left, weights):
-            packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
-            few = digit_rows(left, weights.bits, emit)
-            parts = [few.elements, few.factor, few.sums, *packed]
-            result = emit.op("matmul_digit_blocks", parts, attributes)
         else:
             packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
             attributes["mantissa"] = weights.mantissa
+            attributes["by_bytes"] = "moved_bytes" in self.products
             result = emit.op("matmul_blocks", [left, *packed], attributes)
         return result if a.type.dtype is f32 else emit.cast(result, a.type.dtype)
 
@@ -148,13 +141,6 @@ class PackMatmul(RewritePass):
         if weights.bits == NIBBLE:
             return "small_bytes" in self.products
         return not self.products.isdisjoint(BYTE_PRODUCTS)
-
-    def _by_digit(self, left: Value, weights: BlockWeights) -> bool:
-        """Whether rows are so few that making numbers of words takes the time, and masks make them sooner."""
-        rows = left.type.shape[0]
-        if weights.mantissa or not isinstance(rows, int):
-            return False
-        return 0 < rows < _ROWS_OF_NUMBERS and "digits" in self.products
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is a product of `a` and pack_panels(b)."""

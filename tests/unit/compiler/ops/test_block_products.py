@@ -14,25 +14,16 @@ Shapes = dict[str, tuple[int, ...]]
 WORDS: Shapes = {"a": (3, 32), "w": (2, 4, 4), "scale": (2, 2, 4), "zero_point": (2, 2, 4)}
 """Blocks of two words of 4 bits, in panels of 4 of 7 columns."""
 BYTES: Shapes = {"a": (3, 8), "factor": (3, 2), "sums": (3, 2), **{k: WORDS[k] for k in ("w", "scale", "zero_point")}}  # fmt: skip
-DIGITS: Shapes = {"a": (3, 32), "factor": (3,), "sums": (3, 4), **{k: WORDS[k] for k in ("w", "scale", "zero_point")}}  # fmt: skip
-SHAPES = {
-    "matmul_blocks": WORDS,
-    "matmul_byte_blocks": BYTES,
-    "matmul_digit_blocks": DIGITS,
-}
 TYPES: dict[str, dict[str, DType]] = {
     "matmul_blocks": {"a": f32, "w": i32, "scale": f32, "zero_point": u8},
     "matmul_byte_blocks": {
         "a": i32, "factor": f32, "sums": i32, "w": i32, "scale": f32, "zero_point": u8,
     },
-    "matmul_digit_blocks": {
-        "a": f32, "factor": f32, "sums": f32, "w": i32, "scale": f32, "zero_point": u8,
-    },
 }  # fmt: skip
 
 
 def node(op: str, changes: Shapes, **attributes: object) -> Node:
-    shapes = SHAPES[op] | changes
+    shapes = (WORDS if op == "matmul_blocks" else BYTES) | changes
     operands = [Value(TensorType(dtype, shapes[n]), n) for n, dtype in TYPES[op].items()]
     return make_node(op, operands, {"columns": (7,), **attributes})
 
@@ -66,7 +57,7 @@ def test_operands_that_do_not_fit_are_refused(
         node(op, changes)
 
 
-@pytest.mark.parametrize("op", ["matmul_blocks", "matmul_byte_blocks"])
+@OPS
 @pytest.mark.parametrize("bits", [0, 3, 16])
 def test_words_hold_numbers_of_4_or_8_bits(op: str, bits: int) -> None:
     with pytest.raises(ModelError, match=f"weights of {bits} bits in words"):

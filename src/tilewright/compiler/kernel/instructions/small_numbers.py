@@ -19,3 +19,13 @@ def low_number() -> tuple[tuple[Buffer, ...], Body]:
     held = b.or_(b.and_(b.load(word, (0,)), 15), _POWER_BITS)
     b.accumulate("add", total, (), b.sub(b.bitcast(held, f32), float(_POWER + 8)))
     return (total, word), b.build().body
+
+
+def top_byte(place: int) -> tuple[tuple[Buffer, ...], Body]:
+    """`total +=` byte `place` of a word, 0 for the lowest, as its highest."""
+    b = KernelBuilder("byte")
+    total = b.parameter("total", i32, (), AccessMode.READ_WRITE)
+    word = b.parameter("word", i32, (1,))
+    moved = b.shl(b.load(word, (0,)), 24 - 8 * place)
+    b.accumulate("add", total, (), b.and_(moved, -(1 << 24)))
+    return (total, word), b.build().body

@@ -1,9 +1,9 @@
-"""Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2; and numbers of 4 bits looked up in a register.
+"""Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2; numbers of 4 bits looked up in a register, and bytes of words moved.
 
 None of them saturates: `vpmaddubsw`, which may, is here for unsigned bytes of 7 bits alone, and no product of `vpdpbusd` leaves 32 bits.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of VPDPBUSD, VPDPWSSD,
-PMADDUBSW, PMADDWD, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer's Manual, volume 4.
+PMADDUBSW, PMADDWD, PSHUFB, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer's Manual, volume 4.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.compiler.kernel.instructions.dot_products import (
     dot_flushed,
     dot_of_small,
 )
-from tilewright.compiler.kernel.instructions.small_numbers import low_number
+from tilewright.compiler.kernel.instructions.small_numbers import low_number, top_byte
 from tilewright.compiler.kernel.ir import Form, Instruction
 
 _BITS: Final = (512, 256, 128)
@@ -171,6 +171,43 @@ def _lookup() -> tuple[Form, ...]:
     )  # fmt: skip
 
 
+_BYTE_SHUFFLES: Final = {
+    256: ("avx2", "llvm.x86.avx2.pshuf.b"),
+    128: ("ssse3", "llvm.x86.ssse3.pshuf.b.128"),
+}
+"""By the bits of a vector, the feature that has `pshufb` for it and LLVM's name."""
+
+
+_NO_BYTE: Final = 0x80
+"""In the order of `pshufb`: nothing of the operand."""
+
+
+def _byte_shuffles(place: int) -> tuple[Form, ...]:
+    """`pshufb`, which moves one byte of each word and clears the others."""
+    forms: list[Form] = []
+    for bits, (feature, llvm) in _BYTE_SHUFFLES.items():
+        order = tuple(
+            # Each half of 128 bits counts its own bytes.
+            n
+            for word in range(bits // 32)
+            for n in (_NO_BYTE, _NO_BYTE, _NO_BYTE, word % 4 * 4 + place)
+        )
+        prefix, vector = _PREFIX[bits], f"__m{bits}i"
+        written = ", ".join(f"(char){n}" for n in order)
+        shuffled = f"{prefix}_shuffle_epi8(({vector})b, {prefix}_setr_epi8({written}))"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset({feature}), unit="i8", llvm=llvm, order=order,
+                 c=f"{prefix}_add_epi32(({vector})a, {shuffled})", adds=True)
+        )  # fmt: skip
+    return tuple(forms)
+
+
+def _top_byte(place: int) -> Instruction:
+    word, body = top_byte(place)
+    forms = _byte_shuffles(place)
+    return Instruction(name=f"pshufb_{place}", parameters=word, body=body, forms=forms)
+
+
 def _instructions() -> tuple[Instruction, ...]:
     bytes_, byte_body = dot(i32, u8, i8, 4)
     shorts, short_body = dot(i32, i16, i16, 2)
@@ -192,6 +229,7 @@ def _instructions() -> tuple[Instruction, ...]:
             caution="adds the second product first, each rounded once, and denormal numbers are zeros",
         ),
         Instruction(name="vpermps", parameters=word, body=number, forms=_lookup()),
+        *(_top_byte(place) for place in range(4)),
     )  # fmt: skip
 
 

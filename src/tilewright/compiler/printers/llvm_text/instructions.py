@@ -37,10 +37,11 @@ def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
     total, *words = operands
     verb = "fadd" if split_type(total.type)[0] == "float" else "add"
     table = [Value(_numbers(form.table), total.type)] if form.table else []
+    order = [Value(_bytes(form.order), vector("i8", len(form.order)))] if form.order else []
     packed = [_elements(a, form, word) for word in words]
     for shifts in form.rounds or (((),) * len(packed),):
         given = [_shifted(a, x, steps) for x, steps in zip(packed, shifts, strict=True)]
-        given = [*table, *given] if form.adds else [total, *table, *given]
+        given = [*table, *given, *order] if form.adds else [total, *table, *given, *order]
         result = _result(a, form, given, total.type)
         total = a.binary(verb, total, result) if form.adds else result
     return total
@@ -48,6 +49,9 @@ def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
 
 def _result(a: Arithmetic, form: Form, given: Sequence[Value], type_: str) -> Value:
     """What the instruction computes, as words of a type."""
+    if form.order:
+        moved = a.writer.call(given[0].type, form.llvm, *given, speculate=False)
+        return a.reinterpret(moved, type_)
     if not form.joins:
         return a.writer.call(type_, form.llvm, *given, speculate=False)
     pairs = vector("i16", form.lanes * _UNITS_PER_WORD["i16"])
@@ -69,6 +73,10 @@ def _elements(a: Arithmetic, form: Form, word: Value) -> Value:
 def _numbers(table: Sequence[float]) -> str:
     """A vector of small whole numbers, which decimals hold exactly."""
     return f"<{', '.join(f'float {number:.1f}' for number in table)}>"
+
+
+def _bytes(order: Sequence[int]) -> str:
+    return f"<{', '.join(f'i8 {n}' for n in order)}>"
 
 
 def _shifted(a: Arithmetic, value: Value, steps: Shifts) -> Value:

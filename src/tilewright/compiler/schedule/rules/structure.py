@@ -21,6 +21,7 @@ from tilewright.compiler.kernel.ir import (
     Buffer,
     Call,
     Cast,
+    Const,
     Expression,
     Fma,
     For,
@@ -180,20 +181,9 @@ def _factors_of_word(
         return None
     if not isinstance(total, Binary) or total.op != "add":
         return None
-    terms: list[Expression] = []
     while isinstance(total, Binary) and total.op == "add":
-        terms.append(total.right)
         total = total.left
-    for term in (total, *reversed(terms)):
-        found = _factors_of_term(term, step)
-        if found is not None:
-            return found
-    return None
-
-
-def _factors_of_term(term: Expression, step: For | None) -> tuple[Load, Load] | None:
-    """What is multiplied in a term: an element, and what is made of those of one other buffer, as (second, first)."""
-    product = _product(term)
+    product = _product(total)
     if product is None:
         return None
     for x, y in (product, product[::-1]):
@@ -207,6 +197,9 @@ def _factors_of_term(term: Expression, step: For | None) -> tuple[Load, Load] | 
 
 
 def _is_of_many_steps(scale: Expression, step: For | None) -> bool:
+    """Whether a factor is a number that is loaded for many steps of the sum, or such a number times a constant."""
+    if isinstance(scale, Binary) and scale.op == "mul" and isinstance(scale.right, Const):
+        scale = scale.left
     return isinstance(scale, Load) and (step is None or not depends(scale, step.var.name))
 
 

@@ -15,20 +15,21 @@ from tilewright.compiler.kernel.instructions import (
 
 ICE = Target.parse("x86_64 -mcpu=icelake-server")
 N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
+MOVES = "pshufb_0 pshufb_1 pshufb_2 pshufb_3"
 
 
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("v2", "vpdpbusd vpmaddubsw vpmaddwd vpmaddwd_i8"),
-        ("v4", "vpdpbusd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8"),
+        ("v2", f"{MOVES} vpdpbusd vpmaddubsw vpmaddwd vpmaddwd_i8"),
+        ("v4", f"{MOVES} vpdpbusd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8"),
         (
             "x86_64 -mcpu=icelake-server",
-            "vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
+            f"{MOVES} vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
         ),
         (
             "x86_64 -mcpu=znver4",
-            "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
+            f"{MOVES} vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddubsw vpmaddwd vpmaddwd_i8",
         ),
         ("aarch64 -mcpu=neoverse-n2", "sdot sdot_u7 smmla udot ummla usdot usmmla"),
         ("aarch64 -mcpu=neoverse-n1", "sdot sdot_u7 udot usdot"),
