@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_AGAIN_S = 1.0
 INPUT_S = 1.0
 INPUT_BYTES = 256 << 20
 HANG_S = 60
@@ -84,7 +85,8 @@ def circles_end(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        # Again and again: what is raised in a callback of the garbage collector, as hypothesis has one, is lost.
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
