@@ -140,6 +140,15 @@ CASES: dict[str, Case] = {
         {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0, "attention_multiplier": 0.1},
         apart=True,
     ),
+    "Ministral3": Case(
+        _form("mistral3", tied=False,
+              metadata={"attention.temperature_scale": 0.5, "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0,
+                        "rope.scaling.original_context_length": 4, "rope.scaling.yarn_log_multiplier": 1.0}),
+        {"rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 4,
+            "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}},
+        apart=True,
+    ),
     "Mpt": Case(
         _form("mpt", **ALL_HEADS, **PLAIN_FFN, inner=256,
               metadata={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.3}),
@@ -175,6 +184,16 @@ CASES: dict[str, Case] = {
     "StableLm": Case(
         _form("stablelm", norm_biases=True, biases=True, tied=False, metadata={"rope.dimension_count": 4}),
         {"use_qkv_bias": True, "partial_rotary_factor": 0.25},
+    ),
+    "StableLm whose file says it is parallel": Case(
+        _form("stablelm", norm_biases=True, biases=True, tied=False,
+              metadata={"rope.dimension_count": 4, "use_parallel_residual": True}),
+        {"use_qkv_bias": True, "partial_rotary_factor": 0.25},
+    ),
+    "StableLm in parallel": Case(
+        _form("stablelm", norm_biases=True, biases=True, tied=False, without=("ffn_norm",),
+              metadata={"rope.dimension_count": 4, "use_parallel_residual": True}),
+        {"use_qkv_bias": True, "partial_rotary_factor": 0.25, "use_parallel_residual": True},
     ),
     "Starcoder2": Case(
         _form("starcoder2", **PLAIN_FFN, **BIASES, biases=True), {"use_bias": True, "sliding_window": None},

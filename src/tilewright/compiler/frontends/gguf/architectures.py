@@ -21,6 +21,7 @@ class Architecture:
 
     Attributes:
         turns_neighbours: rotary embedding turns columns 2i and 2i + 1, not i and i + half.
+        sections_turn_halves: but models whose positions have parts (`rope.dimension_sections`) turn i and i + half.
         unturned_period: the last of every so many layers turns no columns, so of 1 none does; 0: every layer does.
         turns_windows_only: where some layers see windows, only these turn columns.
         turns_if_finetuned: files say by `rope.scaling.finetuned` whether layers turn columns.
@@ -29,13 +30,19 @@ class Architecture:
         norm: `rms`, `layer`, or `plain`: like `layer`, without weights.
         norms_after: attention and networks read what they are added to as it is; only what they add is normalised.
         shares_norm: a network without a norm of its own reads what attention reads.
+        says_parallel: files say by `use_parallel_residual` whether attention and the network read the same.
         activation: of the feed-forward network, of its gate where it has one: `silu`, `gelu` (by tanh), `erf_gelu` or
             `squared_relu`.
         scales_embedding: embeddings are multiplied by the root of their width.
         has_scales: files say what embeddings, and what layers add, are multiplied by.
         final_scale_power: scores are multiplied by this power of `logit_scale`.
+        scales_far_queries: files say how queries grow behind the context of training, and what YaRN leaves of its factor.
+        attention_cap: of scores of attention, where a file does not say it; 0: none.
+        final_cap: as that, of the scores of tokens.
         window_period: of so many layers all but the last see a window of keys; 0: every layer does, as in
             `sliding_window_pattern`, None: `sliding_window` is not looked at.
+        window: of how many keys, where a file does not say it; 0: of all.
+        window_layers: that is so of a model of so many layers alone; 0: of each.
         local_rope_base: of layers with a window; 0: that of all.
         plain_windows: layers with a window turn columns as if positions were not scaled.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
@@ -44,6 +51,7 @@ class Architecture:
     """
 
     turns_neighbours: bool = False
+    sections_turn_halves: bool = False
     unturned_period: int = 0
     turns_windows_only: bool = False
     turns_if_finetuned: bool = False
@@ -51,11 +59,17 @@ class Architecture:
     norm: str = "rms"
     norms_after: bool = False
     shares_norm: bool = False
+    says_parallel: bool = False
     activation: str = "silu"
     scales_embedding: bool = False
     has_scales: bool = False
     final_scale_power: int = 0
+    scales_far_queries: bool = False
+    attention_cap: float = 0.0
+    final_cap: float = 0.0
     window_period: int | None = None
+    window: int = 0
+    window_layers: int = 0
     local_rope_base: float = 0.0
     plain_windows: bool = False
     wide_scale_layers: int = 0
@@ -83,23 +97,26 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     ),
     "ernie4_5": _LLAMA,
     "exaone": Architecture(),
-    "exaone4": Architecture(norms_after=True, turns_windows_only=True, window_period=4),
+    "exaone4": Architecture(
+        norms_after=True, turns_windows_only=True, window_period=4, window=4096, window_layers=64
+    ),
     "falcon": Architecture(norm="layer", shares_norm=True, activation="erf_gelu"),
     "gemma": Architecture(activation="gelu", scales_embedding=True),
     "gemma2": Architecture(
-        activation="gelu", scales_embedding=True, window_period=2, wide_scale_layers=46
+        activation="gelu", scales_embedding=True, window_period=2, window=4096, wide_scale_layers=46,
+        attention_cap=50.0, final_cap=30.0,
     ),
     "gemma3": Architecture(
         activation="gelu", scales_embedding=True, window_period=6, local_rope_base=10000.0,
         wide_scale_layers=62,
     ),
-    "glm4": _LLAMA,
+    "glm4": Architecture(turns_neighbours=True, sections_turn_halves=True),
     "gpt2": _GPT2,
-    "gptneox": Architecture(norm="layer", activation="erf_gelu"),
+    "gptneox": Architecture(norm="layer", activation="erf_gelu", says_parallel=True),
     "granite": _GRANITE,
     "granitemoe": _GRANITE,
     "internlm2": _LLAMA,
-    "mistral3": _LLAMA,
+    "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),
     "nemotron": Architecture(norm="layer", activation="squared_relu"),
     "olmo": Architecture(norm="plain", turns_neighbours=True),

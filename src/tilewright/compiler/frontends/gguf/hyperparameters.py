@@ -27,12 +27,14 @@ _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
     "attention.causal": (1,), "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
-    "attention.temperature_scale": (0,), "expert_group_count": (0, 1),
+    "expert_group_count": (0, 1),
     "expert_weights_scale": (0, 1), "rope.scaling.alpha": (0, 1),
-    "rope.scaling.yarn_attn_factor": (1,), "rope.scaling.yarn_log_multiplier": (0,),
+    "rope.scaling.yarn_attn_factor": (1,),
     "router_logit_softcapping": (0,),
 }  # fmt: skip
 """Keys that change what a model computes in ways that there are not, with the values that change nothing."""
+_FAR_SCALE: Final = "attention.temperature_scale"
+_YARN_REST: Final = "rope.scaling.yarn_log_multiplier"
 _EPSILONS: Final[Mapping[str, str]] = {
     "rms": "layer_norm_rms_epsilon", "layer": "layer_norm_epsilon", "plain": "layer_norm_epsilon",
 }  # fmt: skip
@@ -57,6 +59,7 @@ class RopeScaling:
         attention_factor: what cosines and sines are multiplied with.
         fast_turns: of YaRN: columns that turn more often within the context of training stay as they are.
         slow_turns: of YaRN: columns that turn less often are stretched by the factor.
+        factor_rest: of YaRN: cosines and sines are divided by what its own factor is of this instead of 1.
     """
 
     type: str = "none"
@@ -65,6 +68,7 @@ class RopeScaling:
     attention_factor: float = 1.0
     fast_turns: float = 32.0
     slow_turns: float = 1.0
+    factor_rest: float = 0.0
 
 
 @final
@@ -72,7 +76,9 @@ class RopeScaling:
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
 
-    `local_rope_base` is that of layers with a window (0: that of all), `turns` whether each layer turns columns at all.
+    `local_rope_base` is that of layers with a window (0: that of all), `turns` whether each layer turns columns at all,
+    `turns_neighbours` whether those are 2i and 2i + 1.  Queries grow with `far_scale` times the logarithm of how many
+    contexts of training lie before them, and one.
     `linear_bias` is the power of two that scores of the first head lose by distance (0: none), `projection_limit` the
     largest number of queries, keys and values (0: any), `is_parallel` whether attention and the network behind it read the
     same.  Embeddings, what layers add, and scores are multiplied by `embedding_scale`, `residual_scale`, `final_scale`.
@@ -95,6 +101,7 @@ class Hyperparameters:
     rope_scaling: RopeScaling
     windows: tuple[int, ...]
     turns: tuple[bool, ...]
+    turns_neighbours: bool
     linear_bias: float
     projection_limit: float
     is_parallel: bool
@@ -102,6 +109,7 @@ class Hyperparameters:
     residual_scale: float
     final_scale: float
     attention_scale: float
+    far_scale: float
     attention_cap: float
     final_cap: float
     experts: int
@@ -177,10 +185,10 @@ class Keys:
             raise self._wrong(name, value, f"at least {least:g}")
         return float(value)
 
-    def flag(self, key: str, default: bool) -> bool:
+    def flag(self, key: str, default: bool | None = None) -> bool:
         """True or false."""
         name, value = self._find(key)
-        if value is None:
+        if value is None and default is not None:
             return default
         if not isinstance(value, bool):
             raise self._wrong(name, value, "true or false")
@@ -195,6 +203,17 @@ class Keys:
                 f"metadata '{name}' is {str(value)[:40]!r}, which is not supported",
                 location=self._file.location,
             )
+
+    def first(self, count: int, key: str) -> tuple[float, ...]:
+        """Of several numbers so many, of one for all as many; none where it is not said."""
+        name, value = self._find(key)
+        if value is None:
+            return ()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
+            return tuple(float(each) for each in value.flat[:count])
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, value, "numbers")
+        return (float(value),) * count
 
     def windowed(self, key: str, layers: int) -> tuple[bool, ...] | None:
         """Whether each layer sees a window, or of how many layers the last does not; None: it is not said."""
@@ -258,13 +277,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
             f"{rope_size} columns of heads of {key_size} are turned, expected an even part of them"
         )
     is_wide = layers == architecture.wide_scale_layers
-    # Files of models without experts may say that there are none.
-    experts = (
-        keys.size("expert_count", 1, _MAX_EXPERTS) if keys.real("expert_count", 0) else 0
-    )
-    chosen = keys.size("expert_used_count", limit=experts) if experts else 0
-    if experts and keys.real("expert_gating_func", 1) not in (0, 1):
-        raise UnsupportedError("experts that are not chosen by softmax are not supported")
+    experts, chosen = _experts(keys)
     scale = keys.real("attention.scale", 0.0, least=0)
     rope_base = keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE)
     windows = _windows(keys, architecture, layers)
@@ -282,26 +295,52 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         rope_size=rope_size,
         rope_base=rope_base,
         local_rope_base=_local_rope_base(keys, architecture, rope_base),
-        rope_scaling=_rope_scaling(keys),
+        rope_scaling=_rope_scaling(keys, architecture),
         windows=windows,
         turns=_turns(keys, architecture, windows),
+        turns_neighbours=_turns_neighbours(keys, architecture),
         linear_bias=keys.real(
             "attention.max_alibi_bias", architecture.linear_bias, least=0
         ),
         projection_limit=keys.real("attention.clamp_kqv", 0.0, least=0),
-        is_parallel=keys.flag("use_parallel_residual", False),
+        is_parallel=architecture.says_parallel and keys.flag("use_parallel_residual"),
         embedding_scale=_own_scale(keys, architecture, "embedding_scale") or whole,
         residual_scale=_own_scale(keys, architecture, "residual_scale") or 1.0,
         final_scale=_final_scale(keys, architecture),
         attention_scale=scale or 1 / math.sqrt(width // heads if is_wide else key_size),
-        attention_cap=keys.real("attn_logit_softcapping", 0.0, least=0),
-        final_cap=keys.real("final_logit_softcapping", 0.0, least=0),
+        far_scale=_far(keys, architecture, _FAR_SCALE),
+        attention_cap=_cap(keys, "attn", architecture.attention_cap),
+        final_cap=_cap(keys, "final", architecture.final_cap),
         experts=experts,
         chosen_experts=chosen,
         shares_add_up=keys.flag("expert_weights_norm", architecture.shares_add_up),
     )
     _refuse_other_forms(keys, form)
     return form
+
+
+def _experts(keys: Keys) -> tuple[int, int]:
+    """How many there are, and how many of them a token goes through."""
+    # Files of models without experts may say that there are none.
+    if not keys.real("expert_count", 0):
+        return 0, 0
+    experts = keys.size("expert_count", limit=_MAX_EXPERTS)
+    chosen = keys.size("expert_used_count", limit=experts)
+    if keys.real("expert_gating_func", 1) not in (0, 1):
+        raise UnsupportedError("experts that are not chosen by softmax are not supported")
+    return experts, chosen
+
+
+def _cap(keys: Keys, scores: str, default: float) -> float:
+    return keys.real(f"{scores}_logit_softcapping", default, least=0)
+
+
+def _far(keys: Keys, architecture: Architecture, key: str) -> float:
+    """What a file says of places behind the context of training, where its architecture has that; else 0."""
+    if architecture.scales_far_queries:
+        return keys.real(key, 0.0, least=0)
+    keys.refuse(key, (0,))
+    return 0.0
 
 
 def _refuse_other_forms(keys: Keys, form: Hyperparameters) -> None:
@@ -331,6 +370,13 @@ def _turns(
     return tuple(not period or layer % period < period - 1 for layer in range(len(windows)))
 
 
+def _turns_neighbours(keys: Keys, architecture: Architecture) -> bool:
+    if not architecture.sections_turn_halves:
+        return architecture.turns_neighbours
+    sections = keys.first(2, "rope.dimension_sections")
+    return len(sections) < 2 or min(sections) <= 0
+
+
 def _own_scale(keys: Keys, architecture: Architecture, key: str) -> float:
     """What a file says of a scale, where its architecture has those; else 0."""
     if architecture.has_scales:
@@ -356,22 +402,21 @@ def _local_rope_base(keys: Keys, architecture: Architecture, base: float) -> flo
     return keys.real("rope.freq_base_swa", own, least=_LEAST_BASE) if own else 0.0
 
 
-def _rope_scaling(keys: Keys) -> RopeScaling:
-    kind = keys.text("rope.scaling.type", "none")
-    # The key that files had before there were several kinds.
-    linear = keys.real("rope.scale_linear", 0.0, least=0)
-    if kind == "none" and linear > 0:
-        return RopeScaling(type="linear", factor=linear)
+def _rope_scaling(keys: Keys, architecture: Architecture) -> RopeScaling:
+    kind = keys.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise UnsupportedError(f"rotary embedding scaled as '{kind}' is not supported")
-    factor = keys.real("rope.scaling.factor", 1.0, least=0) or 1.0
+    # The key that files had before there were several kinds.
+    older = keys.real("rope.scale_linear", 0.0, least=0)
+    factor = keys.real("rope.scaling.factor", older, least=0)
     return RopeScaling(
         type=kind,
-        factor=factor,
+        factor=1.0 if kind == "none" else factor or 1.0,
         original_context=keys.size("rope.scaling.original_context_length", 0, 1 << 31),
         attention_factor=keys.real("rope.scaling.attn_factor", 1.0),
         fast_turns=keys.real("rope.scaling.yarn_beta_fast", 32.0, least=_LEAST_TURNS),
         slow_turns=keys.real("rope.scaling.yarn_beta_slow", 1.0, least=_LEAST_TURNS),
+        factor_rest=_far(keys, architecture, _YARN_REST),
     )
 
 
@@ -380,9 +425,11 @@ def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, 
     period = architecture.window_period
     if period is None:
         return (0,) * layers
-    window = keys.size("attention.sliding_window", 0, 1 << 31, least=0)
+    own = architecture.window if architecture.window_layers in (0, layers) else 0
+    window = keys.size("attention.sliding_window", own, 1 << 31, least=0)
     said = keys.windowed("attention.sliding_window_pattern", layers) if window else None
-    return tuple(window if own else 0 for own in said or _all_but_last(period, layers))
+    seen = said or _all_but_last(period, layers)
+    return tuple(window if is_windowed else 0 for is_windowed in seen)
 
 
 def _all_but_last(period: int, layers: int) -> tuple[bool, ...]:

@@ -63,13 +63,14 @@ def frequencies(
     if divisors is not None:
         with np.errstate(all="ignore"):
             angles = angles / divisors.astype(np.float64)
-    if scaling.type == "linear":
-        with np.errstate(over="ignore"):
-            angles = angles / scaling.factor
     factor = scaling.attention_factor
     if scaling.type == "yarn":
         angles = _yarn(angles, form)
-        factor *= 1.0 + 0.1 * math.log(max(scaling.factor, 1.0))
+        grown = 0.1 * math.log(max(scaling.factor, 1.0))
+        factor *= (1.0 + grown) / (1.0 + scaling.factor_rest * grown)
+    else:
+        with np.errstate(over="ignore"):
+            angles = angles / scaling.factor
     with np.errstate(over="ignore"):
         found = angles.astype(np.float32)
     if not (np.isfinite(found).all() and math.isfinite(factor)):

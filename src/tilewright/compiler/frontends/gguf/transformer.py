@@ -73,6 +73,7 @@ class _Step:
     turning: Mapping[bool, Turning]
     masks: Mapping[int, Tensor]
     distances: Tensor | None
+    query_scales: Tensor | None
 
 
 def _one_after_the_other(
@@ -183,7 +184,8 @@ class Transformer:
         found = {kind: turning(e, places, each, room) for kind, each in kinds.items()}
         masks = {w: self._seen(places, span, w) for w in sorted(set(form.windows))}
         distances = self._distances(places, span) if form.linear_bias else None
-        return _Step(count, span, room, places, found, masks, distances)
+        scales = self._query_scales(places) if form.far_scale else None
+        return _Step(count, span, room, places, found, masks, distances, scales)
 
     def _frequencies(self) -> Frequencies:
         """As tensors say them, whatever the kind of scaling: files with both sets of divisors name none."""
@@ -215,6 +217,14 @@ class Transformer:
         away = e.cast(e.op("sub", e.iota((1, 1, 1, span), 3), place), dtypes.f32)
         slopes = linear_bias_slopes(form.heads, form.linear_bias)
         return e.op("mul", away, e.constant(slopes.reshape(1, -1, 1, 1)))
+
+    def _query_scales(self, places: Tensor) -> Tensor:
+        """`[1, 1, tokens, 1]`: what queries are multiplied by, 1 within the context of training."""
+        e, form = self.maker, self.form
+        one, scale = (e.scalar(n, dtypes.f32) for n in (1, form.far_scale))
+        contexts = e.op("div", places, e.scalar(form.near_context, dtypes.i64))
+        grown = e.op("log", e.op("add", e.cast(contexts, dtypes.f32), one))
+        return e.unsqueeze(e.op("add", e.op("mul", grown, scale), one), (0, 1, 3))
 
     # --- layers
 
@@ -284,6 +294,9 @@ class Transformer:
             cos, sin = step.turning[bool(window) and True in step.turning]
             with self._part("RotaryEmbedding", f"{block}.rope"):
                 q, k = (turned(e, each, cos, sin) for each in (q, k))
+        if step.query_scales is not None:
+            with self._part("FarQueries", f"{block}.attn_q_scale"):
+                q = e.op("mul", q, step.query_scales)
         held: list[Tensor] = []
         with self._part("KeyValueCache", f"{block}.cache"):
             for name, new in (("key", k), ("value", v)):
@@ -337,7 +350,7 @@ class Transformer:
 
     def _order(self, heads: int) -> np.ndarray | None:
         form = self.form
-        if not form.architecture.turns_neighbours:
+        if not form.turns_neighbours:
             return None
         return neighbours_apart(heads, form.key_size, form.rope_size)
 

@@ -23,7 +23,7 @@ def test_what_metadata_does_not_say_follows_from_the_rest() -> None:
     form = read_hyperparameters(read_gguf(Form().data()))
     assert (form.rope_size, form.rope_base, form.attention_scale) == (16, 10000.0, 0.25)
     assert form.windows == (0, 0)
-    assert form.rope_scaling.type == "none"
+    assert (form.rope_scaling.type, form.rope_scaling.factor) == ("linear", 1.0)
 
 
 def test_layers_of_gemma_see_windows_in_turn() -> None:
@@ -121,6 +121,7 @@ CHANGED = {
     "residual_scale": ["a", "b"],
     "attention__output_scale": 2.0,
     "attention__shared_kv_layers": 1,
+    "attention__temperature_scale": 0.1,
     "attention__key_length_swa": 8,
     "attention__value_length_swa": [16, 8],
     "expert_group_count": 2,
@@ -129,6 +130,7 @@ CHANGED = {
     "rope__scaling__alpha": 1000.0,
     "rope__scaling__yarn_attn_factor": 2.0,
     "rope__scaling__yarn_ext_factor": 1.0,
+    "rope__scaling__yarn_log_multiplier": 1.0,
 }
 
 
@@ -250,3 +252,76 @@ def test_scales_are_those_of_the_architecture() -> None:
     for scale in (1e-40, 1e38):
         with pytest.raises(ModelError, match="leaves no numbers of them"):
             _read("granite", logit_scale=scale)
+
+
+def test_what_a_factor_scales_is_the_kind_of_scaling_or_positions() -> None:
+    for said in (
+        {"rope__scaling__factor": 4.0},
+        {"rope__scale_linear": 4.0},
+        {"rope__scale_linear": 2.0, "rope__scaling__factor": 4.0},
+        {"rope__scale_linear": 4.0, "rope__scaling__type": "linear"},
+    ):
+        scaling = _read(**said).rope_scaling
+        assert (scaling.type, scaling.factor) == ("linear", 4.0)
+    for said in ({"rope__scaling__factor": 4.0}, {"rope__scale_linear": 4.0}):
+        scaling = _read(rope__scaling__type="none", **said).rope_scaling
+        assert (scaling.type, scaling.factor) == ("none", 1.0)
+    older = _read(rope__scaling__type="yarn", rope__scale_linear=4.0).rope_scaling
+    assert (older.type, older.factor) == ("yarn", 4.0)
+
+
+def test_files_of_gptneox_alone_say_what_a_network_reads() -> None:
+    assert _read("gptneox", use_parallel_residual=True).is_parallel
+    assert not _read("gptneox", use_parallel_residual=False).is_parallel
+    with pytest.raises(ModelError, match="use_parallel_residual' is missing"):
+        _read("gptneox")
+    assert not _read("stablelm", use_parallel_residual=True).is_parallel
+
+
+def test_what_gemma2_has_where_its_file_does_not_say_it() -> None:
+    form = _read("gemma2")
+    assert (form.attention_cap, form.final_cap, form.windows) == (50, 30, (4096, 0))
+    said = {"attn_logit_softcapping": 0.0, "final_logit_softcapping": 2.0}
+    form = _read("gemma2", attention__sliding_window=7, **said)
+    assert (form.attention_cap, form.final_cap, form.windows) == (0, 2, (7, 0))
+    form = _read("gemma3")
+    assert (form.attention_cap, form.final_cap, form.windows) == (0, 0, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("layers", "windows"), [(64, (4096, 4096, 4096, 0)), (8, (0,) * 4)]
+)
+def test_exaone4_of_64_layers_sees_windows(layers: int, windows: tuple[int, ...]) -> None:
+    data = Form("exaone4", layers=layers, width=8, inner=8, size=2).data()
+    assert read_hyperparameters(read_gguf(data)).windows == windows * (layers // 4)
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ([4, 2, 2, 0], False), (2, False), ([0, 0, 0, 0], True), ([4, 0, 0, 0], True), ([4], True), (0, True),
+    ],
+)  # fmt: skip
+def test_positions_of_parts_say_which_columns_glm4_turns(
+    sections: object, expected: bool
+) -> None:
+    assert _read("glm4", rope__dimension_sections=sections).turns_neighbours == expected
+    assert _read("llama", rope__dimension_sections=sections).turns_neighbours
+    assert not _read("qwen2vl", rope__dimension_sections=sections).turns_neighbours
+
+
+@pytest.mark.parametrize("sections", ["x", True, ["a", "b"], [True, False]])
+def test_parts_of_positions_are_numbers(sections: object) -> None:
+    with pytest.raises(ModelError, match=r"dimension_sections' is .*, expected numbers"):
+        _read("glm4", rope__dimension_sections=sections)
+
+
+def test_queries_of_mistral3_grow_as_their_file_says() -> None:
+    form = _read(
+        "mistral3", attention__temperature_scale=0.5, rope__scaling__type="yarn",
+        rope__scaling__yarn_log_multiplier=1.0,
+    )  # fmt: skip
+    assert (form.far_scale, form.rope_scaling.factor_rest) == (0.5, 1.0)
+    assert _read("mistral3").far_scale == 0
+    with pytest.raises(ModelError, match="expected at least 0"):
+        _read("mistral3", rope__scaling__yarn_log_multiplier=-1.0)

@@ -35,6 +35,32 @@ def test_yarn_of_no_longer_contexts_leaves_cosines_as_they_are() -> None:
     assert frequencies(form).factor == 1.0
 
 
+def test_what_yarn_leaves_of_its_factor_is_said_by_files_of_mistral3() -> None:
+    for rest, expected in ((0.0, 1 + 0.1 * np.log(4)), (1.0, 1.0)):
+        metadata = {
+            "mistral3.rope.scaling.type": "yarn",
+            "mistral3.rope.scaling.factor": 4.0,
+            "mistral3.rope.scaling.yarn_log_multiplier": rest,
+        }
+        form = read_hyperparameters(read_gguf(Form("mistral3", metadata=metadata).data()))
+        assert frequencies(form).factor == pytest.approx(expected)
+
+
+def test_positions_are_scaled_where_a_file_names_no_kind_but_not_where_it_names_none() -> (
+    None
+):
+    found = [
+        frequencies(read_hyperparameters(read_gguf(Form(metadata=metadata).data()))).angles
+        for metadata in (
+            {},
+            {"llama.rope.scaling.factor": 4.0},
+            {"llama.rope.scaling.factor": 4.0, "llama.rope.scaling.type": "none"},
+        )
+    ]
+    assert np.allclose(found[0], 4 * found[1])
+    assert (found[0] == found[2]).all()
+
+
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("turns", [(32.0, 1.0), (12.0, 3.0)])
 def test_yarn_is_that_of_transformers(turns: tuple[float, float]) -> None:

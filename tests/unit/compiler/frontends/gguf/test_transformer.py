@@ -202,6 +202,23 @@ def test_queries_keys_and_values_in_one_tensor_are_those_that_stand_apart() -> N
     assert np.abs(found[0] - found[1]).max() < 1e-6
 
 
+def test_positions_of_parts_turn_columns_of_glm4_as_those_of_qwen2() -> None:
+    found: list[np.ndarray] = []
+    for architecture, sections in (("glm4", [4, 2, 2, 0]), ("glm4", 0), ("qwen2", 0)):
+        metadata = {f"{architecture}.rope.dimension_sections": sections}
+        graph = load(Form(architecture, layers=1, metadata=metadata).data()).graph
+        inputs: dict[str, np.ndarray] = {
+            "tokens": np.array([TOKENS]),
+            "position": np.array([0]),
+            "span": np.zeros(len(TOKENS), np.bool_),
+            "key_0": np.zeros((1, 2, ROOM, 16), np.float32),
+            "value_0": np.zeros((1, 2, ROOM, 16), np.float32),
+        }
+        found.append(evaluate(graph, inputs)[0])
+    assert np.abs(found[0] - found[2]).max() == 0
+    assert np.abs(found[1] - found[2]).max() > 1e-3
+
+
 def _phi3(trained: int, turned: int) -> Form:
     """As files of models of Phi-3.5 and Phi-4 are written: with both sets of divisors, without a kind of scaling."""
     half = turned // 2
