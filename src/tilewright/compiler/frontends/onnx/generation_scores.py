@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, final
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -23,20 +21,42 @@ from tilewright.compiler.frontends.onnx.call import Call
 
 _LOWEST: Final = -3.4028234663852886e38
 _NO_TOKEN: Final = -(1 << 31)
+_LONGEST_RUN: Final = 256
 
 
-def ends_a_repeated_run(e: NodeMaker, ids: Tensor, size: int) -> Tensor:
-    """Of each token of `ids: [batch, tokens]`, whether the `size - 1` in front of it are those that the text ends with."""
+def ends_of_repeated_runs(e: NodeMaker, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The tokens of `ids: [batch, tokens]`, and of each whether the `size - 1` in front are those that the text ends with.
+
+    Raises: UnsupportedError for runs of more than a few hundred tokens.
+    """
+    if size > _LONGEST_RUN:
+        raise UnsupportedError(
+            f"runs of {size} tokens are not supported, at most those of {_LONGEST_RUN}"
+        )
     batch, length = ids.shape
-    # With something in front that is no token there are as many runs as tokens, however few these are.
-    front = e.full(_NO_TOKEN, ids.dtype, (batch, size - 1))
+    # With something in front that is no token there are as many runs as tokens, however few these are, or none.
+    room = max(1, size - 1)
+    front = e.full(_NO_TOKEN, ids.dtype, (batch, room))
     long = e.concat([front, ids], 1)
     repeats = e.full(True, dtypes.bool_, ids.shape)
-    for place in range(size - 1):
+    for place in range(room - size + 1, room):
         last = e.slice(long, 1, length + place, 1)
         same = e.op("equal", e.slice(long, 1, place, length), last)
         repeats = e.op("logical_and", repeats, same)
-    return repeats
+    return e.slice(long, 1, room, length), repeats
+
+
+def has_runs(ids: Tensor, size: int) -> bool:
+    """Whether `ids: [batch, tokens]` may have as many tokens."""
+    length = ids.shape[1]
+    return not isinstance(length, int) or length >= size
+
+
+def marked(e: NodeMaker, scores: Tensor, places: Tensor, flags: Tensor) -> Tensor:
+    """Which of `scores: [batch, vocabulary]` stand at one of the places `[batch, n]` that has a flag."""
+    nowhere, here = e.full(0, dtypes.i32, scores.shape), e.cast(flags, dtypes.i32)
+    found = e.op("scatter_elements", nowhere, places, here, axis=1, reduction="max")
+    return e.op("greater", found, e.scalar(0, dtypes.i32))
 
 
 @final
@@ -102,12 +122,11 @@ class ScoreRules:
         e, zero = self.call.maker, self.call.maker.scalar(0, scores.dtype)
         penalty = e.reshape(self.penalty, ())
         places, is_scored = self._places(ids, scores)
-        nowhere, here = e.full(0, dtypes.i32, scores.shape), e.cast(is_scored, dtypes.i32)
-        seen = e.op("scatter_elements", nowhere, places, here, axis=1, reduction="max")
+        seen = marked(e, scores, places, is_scored)
         lower = e.op(
             "where", e.op("less", scores, zero), e.op("mul", scores, penalty), e.op("div", scores, penalty)
         )  # fmt: skip
-        return e.op("where", e.op("greater", seen, e.scalar(0, dtypes.i32)), lower, scores)
+        return e.op("where", seen, lower, scores)
 
     def _places(self, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens as places of scores, and which have one: prompts and padding may be behind the vocabulary."""
@@ -118,13 +137,13 @@ class ScoreRules:
         return e.op("min", places, last), e.op("less", places, words)
 
     def _without_runs(self, scores: Tensor, ids: Tensor) -> Tensor:
-        if self.run < 1:
+        if self.run < 1 or not has_runs(ids, self.run):
             return scores
-        e, repeats = self.call.maker, ends_a_repeated_run(self.call.maker, ids, self.run)
-        low, high = e.scalar(_LOWEST, scores.dtype), e.scalar(np.inf, scores.dtype)
-        places, is_scored = self._places(ids, scores)
-        limit = e.op("where", e.op("logical_and", repeats, is_scored), low, high)
-        return e.op("scatter_elements", scores, places, limit, axis=1, reduction="min")
+        e = self.call.maker
+        tokens, repeats = ends_of_repeated_runs(e, ids, self.run)
+        places, is_scored = self._places(tokens, scores)
+        never = marked(e, scores, places, e.op("logical_and", repeats, is_scored))
+        return e.op("where", never, e.scalar(_LOWEST, scores.dtype), scores)
 
     def _long_enough(self, scores: Tensor, ids: Tensor) -> Tensor:
         if self.least is None:

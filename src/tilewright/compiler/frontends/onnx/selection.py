@@ -17,7 +17,11 @@ from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.distinct import distinct
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.generation_scores import ends_a_repeated_run
+from tilewright.compiler.frontends.onnx.generation_scores import (
+    ends_of_repeated_runs,
+    has_runs,
+    marked,
+)
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.ops.shapes import element_count
 
@@ -78,9 +82,11 @@ def _n_gram_repeat_block(call: Call) -> Tensor:
     size = call.integer("ngram_size")
     if size < 1:
         raise ModelError(f"attribute 'ngram_size' is {size}, expected at least 1")
-    low, high = (e.scalar(sign * np.inf, scores.dtype) for sign in (-1, 1))
-    limit = e.op("where", ends_a_repeated_run(e, ids, size), low, high)
-    return e.op("scatter_elements", scores, ids, limit, axis=1, reduction="min")
+    if not has_runs(ids, size):
+        return scores
+    tokens, repeats = ends_of_repeated_runs(e, ids, size)
+    never = marked(e, scores, tokens, repeats)
+    return e.op("where", never, e.scalar(-np.inf, scores.dtype), scores)
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tilewright as tw
 from fakes import onnx_models
 from fakes.contributed import agrees, ours
 from tilewright.base.errors import ModelError
@@ -62,11 +63,42 @@ def test_runs_are_found_in_texts_of_any_length(size: int) -> None:
       y = com.microsoft.NGramRepeatBlock<ngram_size = {size}> (ids, scores)
     }}"""
     graph = load(onnx_models.parse(body))
-    for length in (1, 2, 3, 9):
+    for length in (0, 1, 2, 3, 9):
         ids, scores = RNG.integers(0, 3, (4, length)), floats(4, 5)
+        scores[:, 1] = np.nan
         (found,) = evaluate(graph, [ids, scores])
         (expected,) = agrees("NGramRepeatBlock", [ids, scores], ngram_size=size)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_texts_shorter_than_a_run_repeat_none() -> None:
+    scores = floats(4, 5)
+    for size in (7, 1_000_000):
+        (found,) = agrees(
+            "NGramRepeatBlock", [np.zeros((4, 6), np.int64), scores], ngram_size=size
+        )
+        np.testing.assert_array_equal(found, scores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 3])
+def test_runs_are_found_by_compiled_code_in_texts_of_no_token_and_more(size: int) -> None:
+    body = f"""graph (int64[B, T] ids, float[B, V] scores) => (float[B, V] y) {{
+      y = com.microsoft.NGramRepeatBlock<ngram_size = {size}> (ids, scores)
+    }}"""
+    model = tw.compile(onnx_models.parse(body))
+    for length in (0, 1, 3, 8):
+        ids, scores = RNG.integers(0, 3, (4, length)), floats(4, 5)
+        (expected,) = agrees("NGramRepeatBlock", [ids, scores], ngram_size=size)
+        np.testing.assert_array_equal(model(ids, scores), expected)
+
+
+def test_runs_of_very_many_tokens_are_refused() -> None:
+    body = """graph (int64[B, T] ids, float[B, V] scores) => (float[B, V] y) {
+      y = com.microsoft.NGramRepeatBlock<ngram_size = 1000000> (ids, scores)
+    }"""
+    with pytest.raises(ModelError, match="runs of 1000000 tokens are not supported"):
+        load(onnx_models.parse(body))
 
 
 def test_products_of_complex_numbers() -> None:
