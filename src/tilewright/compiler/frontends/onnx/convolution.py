@@ -301,11 +301,10 @@ def average_pool(call: Call, x: Tensor) -> Tensor:
     e = call.maker
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     include = call.flag("count_include_pad")
-    zero = e.scalar(0, x.dtype)
 
     def pooled(image: Tensor) -> Tensor:
         return e.op(
-            "average_pool", apply_pads(e, image, found, zero), kernel=found.kernel,
+            "average_pool", apply_pads(e, image, found, e.scalar(0, image.dtype)), kernel=found.kernel,
             strides=found.strides, pads=found.fixed_pads, dilations=found.dilations,
             ceil_mode=call.flag("ceil_mode"), count_include_pad=include,
         )  # fmt: skip
@@ -313,8 +312,10 @@ def average_pool(call: Call, x: Tensor) -> Tensor:
     if found.has_fixed_pads or include:
         return pooled(x)
     # The border is part of the image by now: what it is of a window is the rest of its share of ones.
-    ones = e.full(1, x.dtype, (1, 1, *spatial_sizes(x)))
-    return e.op("div", pooled(x), pooled(ones))
+    # The share is no mean yet: in few bits it would be rounded, and so would be what it is divided by.
+    wide = x if x.dtype == dtypes.f64 else e.cast(x, dtypes.f32)
+    ones = e.full(1, wide.dtype, (1, 1, *spatial_sizes(x)))
+    return e.cast(e.op("div", pooled(wide), pooled(ones)), x.dtype)
 
 
 def _lp_pool(call: Call) -> Tensor:

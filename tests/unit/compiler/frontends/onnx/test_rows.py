@@ -173,6 +173,21 @@ def test_means_of_an_open_size_leave_same_padding_out(
         )
 
 
+def test_means_of_halves_of_an_open_size_are_rounded_once() -> None:
+    def means(dtype: str, image: np.ndarray, **known: tuple[int, ...]) -> np.ndarray:
+        body = f"""graph ({dtype}[B, 2, H, W] x) => ({dtype}[B, 2, Y, Z] y) {{
+          y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER">(x)
+        }}"""
+        return evaluate(load(onnx_models.parse(body), input_shapes=known), [image])[0]
+
+    x = (np.random.default_rng(4).standard_normal((2, 2, 16, 18)) * 3).astype(np.float16)
+    found = means("float16", x)
+    exact = means("double", x.astype(np.float64), x=x.shape)
+    assert found.dtype == np.float16
+    units = np.abs(found - exact) / np.spacing(np.abs(found)).astype(np.float64)
+    assert units.max() < 0.51
+
+
 def test_windows_shorter_than_their_stride_begin_at_the_first_element() -> None:
     x = np.arange(6, dtype=np.float32).reshape(1, 1, 6)
     for op in ("MaxPool", "AveragePool"):
