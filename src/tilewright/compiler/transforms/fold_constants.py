@@ -186,9 +186,11 @@ def _settle(constant: Node) -> None:
 
 
 def release(edit: Editor, values: Sequence[Value]) -> None:
-    """Let go of constants that nobody reads any more."""
+    """Let go of what nobody reads any more, of constants with their elements."""
     for value in dict.fromkeys(values):
         node = value.node
-        if node is not None and edit.contains(node) and not edit.use_count(value):
-            edit.erase(node)
+        if node is None or not edit.contains(node):
+            continue
+        edit.erase_dead(node)
+        if not edit.contains(node):
             node.attributes.clear()

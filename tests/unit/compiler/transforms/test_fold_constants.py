@@ -197,3 +197,22 @@ def test_what_is_folded_lies_at_the_boundary_of_a_line():
         value = builder.graph.nodes[0].attributes["value"]
         assert value.ctypes.data % 64 == 0
         np.testing.assert_array_equal(value, array.T)
+
+
+def test_what_a_node_without_elements_read_stays_where_another_reads_it_too() -> None:
+    """Of two results of one operation one may be read and the other not."""
+    graph = run(
+        F,
+        "graph @g(%x: f32[2, 3]) { %v: f32[2, 1], %p: i64[2, 1] = top_k(%x) {k = [1], axis = 1}"
+        " %e: f32[0, 1] = slice(%v) {axes = [0], sizes = [0], starts = [0], steps = [1]} return %e, %p }",
+    )
+    assert ops(graph) == ["top_k"]
+
+
+def test_what_only_a_node_without_elements_read_goes() -> None:
+    graph = run(
+        F,
+        "graph @g(%x: f32[2, 3]) { %v: f32[2, 3] = neg(%x)"
+        " %e: f32[0, 3] = slice(%v) {axes = [0], sizes = [0], starts = [0], steps = [1]} return %e }",
+    )
+    assert ops(graph) == []
