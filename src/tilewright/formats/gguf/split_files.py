@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.gguf.reader import GgufFile, GgufTensor
@@ -25,16 +25,17 @@ def file_count(file: GgufFile) -> int:
     Raises: ArchiveError for a number that makes no sense.
     """
     count = file.metadata.get("split.count", 1)
-    if (
-        isinstance(count, bool)
-        or not isinstance(count, int)
-        or not 0 <= count <= _MOST_FILES
-    ):
+    if not _is_count(count) or not 0 <= count <= _MOST_FILES:
         raise ArchiveError(
             f"metadata 'split.count' is {str(count)[:40]!r}, expected at most {_MOST_FILES} files",
             location=file.location,
         )
     return max(1, count)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number; metadata may have arrays and truth values anywhere."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def file_names(first: str, count: int) -> Sequence[str]:
@@ -60,10 +61,11 @@ def joined(files: Sequence[GgufFile]) -> GgufFile:
     """
     tensors: dict[str, GgufTensor] = {}
     for part, file in enumerate(files):
-        said = tuple(file.metadata.get(f"split.{key}") for key in ("no", "count"))
-        if said != (part, len(files)):
+        said = [file.metadata.get(f"split.{key}") for key in ("no", "count")]
+        if not all(map(_is_count, said)) or said != [part, len(files)]:
+            number, count = (str(each)[:40] for each in said)
             raise ArchiveError(
-                f"says of itself that it is file {said[0]} of {said[1]}, expected {part} of {len(files)}",
+                f"says of itself that it is file {number} of {count}, expected {part} of {len(files)}",
                 location=file.location,
             )
         for name, tensor in file.tensors.items():
@@ -72,9 +74,9 @@ def joined(files: Sequence[GgufFile]) -> GgufFile:
             tensors[name] = replace(tensor, part=part)
     first = files[0]
     wanted = first.metadata.get("split.tensors.count", len(tensors))
-    if wanted != len(tensors):
+    if not _is_count(wanted) or wanted != len(tensors):
         raise ArchiveError(
-            f"{len(files)} files have {len(tensors)} tensors, expected {wanted}",
+            f"{len(files)} files have {len(tensors)} tensors, expected {str(wanted)[:40]}",
             location=first.location,
         )
     return replace(

@@ -25,7 +25,7 @@ def _part(names: str, metadata: Mapping[str, Any], seed: int = 0) -> bytes:
     return parameter_files.gguf(tensors, metadata=[pair(k, v) for k, v in metadata.items()])
 
 
-def _said(number: int, count: int = 2, **more: Any) -> dict[str, Any]:
+def _said(number: Any, count: Any = 2, **more: Any) -> dict[str, Any]:
     return {"split.no": number, "split.count": count, **more}
 
 
@@ -64,6 +64,22 @@ WRONG = {
         ("a", _said(0)),
         ("b", _said(2)),
         "it is file 2 of 2, expected 1 of 2",
+    ),
+    "several numbers": (
+        ("a", _said(0)),
+        ("b", _said([1, 1])),
+        r"it is file \[1 1\] of 2, expected 1 of 2",
+    ),
+    "a truth": (("a", _said(0)), ("b", _said(True)), "it is file True of 2"),
+    "several counts": (
+        ("a", _said(0)),
+        ("b", _said(1, [2, 2])),
+        r"it is file 1 of \[2 2\]",
+    ),
+    "numbers of tensors": (
+        ("a", _said(0, **{"split.tensors.count": [1, 2]})),
+        ("b", _said(1)),
+        r"2 tensors, expected \[1 2\]",
     ),
     "another model": (("a", _said(0)), ("b", {}), "it is file None of None"),
     "too few": (
