@@ -25,8 +25,8 @@ from tilewright.compiler.frontends.stablehlo.movement import (
     assumed_equal,
     assumed_inside,
     broadcast_in,
+    checked_pad,
     iota,
-    pad,
     sliced,
 )
 from tilewright.compiler.frontends.stablehlo.row import Row, row
@@ -76,7 +76,7 @@ def _dynamic_pad(call: Call) -> Tensor:
     if not len(low) == len(high) == len(interior) == x.rank:
         raise ModelError(f"the padding does not fit {x.type}")
     edges = list(zip(low, high, strict=True))
-    return pad(call.maker, x, call.tensor(1), edges, interior)
+    return checked_pad(call.maker, x, call.tensor(1), edges, interior)
 
 
 def _dynamic_gather(call: Call) -> Held:

@@ -131,6 +131,24 @@ def pad(
     return x
 
 
+def checked_pad(
+    e: NodeMaker,
+    x: Tensor,
+    value: Tensor,
+    edges: Sequence[tuple[Dim, Dim]],
+    interior: Sequence[Dim],
+) -> Tensor:
+    """As `pad`, where edges may not take away more than there is.
+
+    Raises: ModelError where that is known to be so; else a call with such edges fails.
+    """
+    for size, gap, (low, high) in zip(x.shape, interior, edges, strict=True):
+        left = size + maximum(size - 1, 0) * gap + low + high
+        if not assumed_inside(e, 0, left):
+            raise ModelError(f"the padding takes {low} and {high} from {size} elements")
+    return pad(e, x, value, edges, interior)
+
+
 def _spread(e: NodeMaker, x: Tensor, value: Tensor, axis: int, gap: Dim) -> Tensor:
     """`gap` times the value between neighbours of one axis."""
     sizes = x.shape
@@ -152,7 +170,7 @@ def _pad(call: Call) -> Tensor:
     interior = call.integers("interior_padding", (0,) * x.rank)
     if not len(low) == len(high) == len(interior) == x.rank:
         raise ModelError(f"the padding does not fit {x.type}")
-    return pad(call.maker, x, value, list(zip(low, high, strict=True)), interior)
+    return checked_pad(call.maker, x, value, list(zip(low, high, strict=True)), interior)
 
 
 def _concatenate(call: Call) -> Tensor:

@@ -273,6 +273,21 @@ def test_padding_below_zero_that_data_gives_takes_elements_away(
     np.testing.assert_array_equal(found, static_pad(low, high, interior))
 
 
+def test_padding_takes_away_no_more_than_there_is() -> None:
+    text = """func.func @main(%x: tensor<3xf32>, %low: tensor<1xi32>, %high: tensor<1xi32>) -> tensor<?xf32> {
+    %none = stablehlo.constant dense<9.0> : tensor<f32>
+    %in = stablehlo.constant dense<[0]> : tensor<1xi32>
+    %r = stablehlo.dynamic_pad %x, %none, %low, %high, %in : (tensor<3xf32>, tensor<f32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
+    return %r : tensor<?xf32> }"""
+    model, x = tw.compile(text.encode()), np.float32([1, 2, 3])
+    assert model(x, np.int32([-1]), np.int32([-2])).shape == (0,)
+    for low, high in ((-2, -2), (0, -4), (-9, 5)):
+        with pytest.raises(tw.InputError, match="sizes do not agree"):
+            model(x, np.int32([low]), np.int32([high]))
+    with pytest.raises(ModelError, match="takes -5 and 1 from 3 elements"):
+        static_pad([-5, 0], [1, 0], [0, 0])
+
+
 @pytest.mark.parametrize("padding", [(1, 1), (-1, 2), (3, -2), (-1, -1), (0, 0)])
 def test_windows_of_a_convolution_begin_where_data_says(padding: tuple[int, int]) -> None:
     x = np.arange(1, 13, dtype=np.float32).reshape(1, 6, 2)
