@@ -27,6 +27,7 @@ from onnx.defs import onnx_opset_version
 import tilewright.api.model as api
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError, ModelError, UserError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.base.text import plural
 from tilewright.compiler.frontends.onnx import (
     ImportedModel,
@@ -168,11 +169,11 @@ class PreparedModel(BackendRep):
         items = {name: items_of(given[name]) for name in self._by_structure}
         while True:
             fixed = {
-                name: np.asarray(given[name])
+                name: unmasked(given[name])
                 for name in self._fixed
                 if np.asarray(given[name]).size <= _MOST_FIXED_ELEMENTS
             }
-            fixed |= {n: np.asarray(given[n]) for n in self._defaults & given.keys()}
+            fixed |= {n: unmasked(given[n]) for n in self._defaults & given.keys()}
             try:
                 return self._variant(items, fixed).run(given)
             except ModelError:
@@ -275,7 +276,7 @@ class TilewrightBackend(Backend):
         del outputs_info
         version = int(kwargs.pop("opset_version", onnx_opset_version()))
         names = list(dict.fromkeys(name for name in node.input if name))
-        arrays = [np.asarray(value) for value in inputs]
+        arrays = [unmasked(value) for value in inputs]
         if len(arrays) != len(names):
             raise InputError(f"got {plural(len(arrays), 'input')}, expected {len(names)}")
         typed = [

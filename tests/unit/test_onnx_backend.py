@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -241,3 +243,39 @@ def test_an_initializer_that_is_an_input_may_have_another_value(ir_version: int)
     np.testing.assert_array_equal(prepared.run({"x": x, "w": w})[0], [-1, 10])
     np.testing.assert_array_equal(prepared.run([x])[0], [2, 6])
     np.testing.assert_array_equal(tw.compile(made, input_values={"w": w})(x), [-1, 10])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda x, y: [x, y],
+        lambda x, y: {"y": y, "x": x},
+        lambda x, y: [list(x), y],
+    ],
+)
+def test_elements_below_a_mask_are_no_input(given: Callable[..., object]) -> None:
+    body = "agraph (float[n, 2] x, float[n, 2] y) => (float[n, 2] z) { z = Sub(x, y) }"
+    x, y = np.ma.masked_less(np.arange(4.0, dtype=np.float32).reshape(2, 2), 1), np.ones(2)
+    with pytest.raises(InputError, match=r"^input 'x': got Masked\w+ with elements below"):
+        backend.prepare(model(body)).run(given(x, y))
+
+
+def test_elements_below_a_mask_are_no_items_shapes_or_operands_of_a_node() -> None:
+    masked = np.ma.masked_equal(np.array([2, 3], np.int64), 3)
+    items = sequence_model(
+        helper.make_node("ConcatFromSequence", ["items"], ["all"], axis=0),
+        outputs=[helper.make_tensor_value_info("all", F, None)],
+    )
+    shaped = model(
+        "agraph (float[6] x, int64[2] s) => (float[a, b] y) { y = Reshape(x, s) }"
+    )
+    node = helper.make_node("Neg", ["x"], ["y"])
+    for call in (
+        lambda: backend.run_model(items, [[masked.astype(np.float32)]]),
+        lambda: backend.run_model(shaped, [np.zeros(6, np.float32), masked]),
+        lambda: backend.run_node(node, [masked]),
+    ):
+        with pytest.raises(
+            InputError, match="got MaskedArray with elements below its mask"
+        ):
+            call()

@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.api.model import Model
 from tilewright.api.model import compile as compile_model
 from tilewright.base.errors import InputError, ModelError, UserError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.compiler.frontends.stablehlo.exported import Exported
 from tilewright.compiler.frontends.stablehlo.lapack import CALLS as LAPACK
 from tilewright.compiler.frontends.stablehlo.sparse import CALLS as SPARSE
@@ -121,7 +122,7 @@ def _parts(leaf: Any) -> list[Array]:
     """An argument as the model takes it: complex numbers are two arrays, keys are their words."""
     if _is_key(getattr(leaf, "dtype", None)):
         leaf = _jax("jax.random").key_data(leaf)
-    array = cast("Any", np.asarray(leaf))
+    array = cast("Any", unmasked(leaf))
     if array.dtype.kind != "c":
         return [array]
     return [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)]

@@ -349,6 +349,8 @@ class Model(BoundToProcess):
     Thread-safety: calls from several threads are independent.
     """
 
+    _made_again = "tilewright.load(path) of what save(path) wrote"
+
     def __init__(self, compiled: pipeline.Compiled, *, threads: int | None = None) -> None:
         self.compiled: pipeline.Compiled = compiled
         self._threads: int | None = threads

@@ -8,11 +8,14 @@ then means nothing.  Called where values of users come in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from tilewright.base.errors import InputError
+
+_WITH_MEMBERS = (list, tuple, np.ma.MaskedArray)
 
 
 def without_marks(value: object) -> object:
@@ -26,9 +29,26 @@ def without_marks(value: object) -> object:
 
 
 def refuse_mask(value: object) -> None:
-    """Refuse an array of numpy of which elements are below its mask.  Raises: InputError."""
+    """Refuse an array of numpy of which elements are below its mask, and a list that has such.  Raises: InputError."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InputError(
             f"got {type(value).__name__} with elements below its mask, expected an array",
             hint="give them values with .filled(value)",
         )
+    if isinstance(value, list | tuple):
+        members = cast("Sequence[object]", value)
+        # By their types: of a long list of numbers no member is looked at.
+        if any(issubclass(kind, _WITH_MEMBERS) for kind in set(map(type, members))):
+            for member in members:
+                refuse_mask(member)
+
+
+def unmasked(value: object) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+    """What numpy makes of it, where that has no elements below a mask.
+
+    Raises: InputError for such elements; what numpy raises of what it makes no array of.
+    """
+    refuse_mask(value)
+    array = np.asanyarray(value)  # an array of its own kind, whose mask is still there
+    refuse_mask(array)
+    return np.asarray(array)

@@ -14,7 +14,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.base.text import did_you_mean
 
 Value = TypeVar("Value")
@@ -137,10 +138,12 @@ def values_option(name: str, value: object) -> Mapping[str, np.ndarray]:
 
 
 def _array(name: str, value: object) -> np.ndarray:
-    """Raises: UserError for what holds other than numbers (text, objects, dates, records)."""
+    """Raises: UserError for elements below a mask, and what holds other than numbers (text, objects, dates, records)."""
     is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
-        array = np.from_dlpack(cast("Any", value)) if is_foreign else np.asarray(value)
+        array = np.from_dlpack(cast("Any", value)) if is_foreign else unmasked(value)
+    except InputError as error:
+        raise InputError(error.message, location=name, hint=error.hint) from error
     except (
         Exception
     ) as error:  # of rows of different lengths, and whatever an array of others raises

@@ -150,6 +150,8 @@ class Session(BoundToProcess):
     Thread-safety: calls from several threads are independent.
     """
 
+    _made_again = "tilewright.load(path)"
+
     _begun: HostThreads | None = None
     _is_closed: bool = False
 

@@ -16,6 +16,12 @@ from tilewright.base.errors import UserError
 class Held(BoundToProcess):
     """As sessions and models are."""
 
+    _made_again = "Held(path)"
+
+
+class Unheld(Held):
+    """Another one whose name begins with a vowel."""
+
 
 @pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_it_is_neither_copied_nor_pickled(use: Callable[[object], object]) -> None:
@@ -23,13 +29,36 @@ def test_it_is_neither_copied_nor_pickled(use: Callable[[object], object]) -> No
         if use is copy.copy and not isinstance(value, Held):
             assert use(value) == value, "a list is another one, what it has is the same"
             continue
-        with pytest.raises(UserError, match="a Held holds memory and threads of this"):
+        with pytest.raises(
+            UserError,
+            match=r"^a Held holds memory and threads of this(.|\n)*hint: .* its own: Held\(path\)$",
+        ):
             use(value)
+    with pytest.raises(TypeError, match=r"^an Unheld holds memory"):
+        use(Unheld())
 
 
 @pytest.mark.parametrize(
     "public",
-    [tw.Session, tw.Model, tw.InferenceSession, tw.VirtualMachine, tw.LanguageModel],
+    [
+        tw.Session,
+        tw.Model,
+        tw.InferenceSession,
+        tw.VirtualMachine,
+        tw.LanguageModel,
+        tw.graph_executor.GraphModule,
+    ],
 )
-def test_what_is_called_is_bound_to_its_process(public: type) -> None:
+def test_what_is_called_is_bound_to_its_process_and_says_how_it_is_made_again(
+    public: type,
+) -> None:
     assert issubclass(public, BoundToProcess)
+    made = object.__new__(public)
+    own = "load" if public in (tw.Session, tw.Model) else public.__name__
+    for use in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(
+            TypeError,
+            match=rf"^an? {public.__name__} holds(.|\n)*tilewright\.[\w.]*{own}\(",
+        ) as caught:
+            use(made)
+        assert isinstance(caught.value, UserError)

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from fakes.small_models import mlp, save
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.options import (
     THREAD_LIMIT,
     count_option,
@@ -50,6 +50,16 @@ def test_values_of_inputs_become_arrays(value: object) -> None:
     found = values_option("input_values", {"x": value})["x"]
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x, x]])
+def test_values_below_a_mask_are_none_of_an_input(wrap: Callable[[object], object]) -> None:
+    masked = np.ma.masked_equal([5, 6], 6)
+    with pytest.raises(
+        InputError, match=r"^input_values\['x'\]: got MaskedArray with elements below"
+    ):
+        values_option("input_values", {"x": wrap(masked)})
+    assert values_option("input_values", {"x": masked.filled(7)})["x"].tolist() == [5, 7]
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,11 @@ def test_arrays_for_outputs_that_cannot_take_them_are_named(
     with pytest.raises(InputError, match="output 's': got"):
         session.run(given, {"v": taken, "s": x[:2]})
     assert not taken.any(), "written, though another cannot be"
+    memory = np.zeros((4, 6), np.float32)
+    with pytest.raises(
+        InputError, match=r"output 's': got f32\[4, 6\], expected f32\[3, 6\]"
+    ):
+        session.run(given, {"v": memory[:3], "s": memory})
     assert session.run(given, {"s": taken, "v": None})["s"] is taken  # pyright: ignore[reportArgumentType]
     assert np.array_equal(taken, x + b)
 

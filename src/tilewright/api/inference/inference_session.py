@@ -68,6 +68,8 @@ class InferenceSession(BoundToProcess):
     Thread-safety: runs from several threads are independent.
     """
 
+    _made_again = "tilewright.InferenceSession(path)"
+
     def __init__(
         self,
         path_or_bytes: Source,

@@ -15,13 +15,14 @@ from tilewright.api.inference.node_arg import NodeArg, element_dtype
 from tilewright.api.inference.ort_value import (
     OrtValue,
     check_device,
+    check_place,
     checked_shape,
     checked_value,
-    write_into,
 )
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, methods_option, text_option
+from tilewright.base.separate_arrays import check_apart
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.plan_executor import Array, as_array
 
@@ -145,12 +146,20 @@ class IOBinding:
         return [array.copy() for array in self._results.values()]
 
     def accept(self, results: Mapping[str, Array]) -> None:
-        """Put the outputs of a run where they belong.  Raises: UserError if one does not fit."""
+        """Put the outputs of a run where they belong.
+
+        Raises: UserError if one does not fit, or two are bound to the same memory; none is written then.
+        """
         self._results.clear()
-        for name in self.output_names:
-            place = self._outputs.get(name)
+        names = self.output_names
+        places = [self._outputs.get(name) for name in names]
+        for name, place in zip(names, places, strict=True):
             if place is not None:
-                write_into(place, results[name], f"output '{name}'")
+                check_place(place, results[name], f"output '{name}'")
+        check_apart(names, places)
+        for name, place in zip(names, places, strict=True):
+            if place is not None:
+                np.copyto(place, results[name])
             self._results[name] = results[name] if place is None else place
 
 

@@ -166,10 +166,13 @@ def checked_shape(shape: object, dtype: DType) -> tuple[int, ...]:
 
 
 def write_into(place: Array, array: Array, name: str) -> None:
-    """Copy an array to where the user wants it.
+    """Copy an array to where the user wants it.  Raises: what `check_place` raises."""
+    check_place(place, array, name)
+    np.copyto(place, array)
 
-    Raises: UserError if it does not fit there, or may not be written.
-    """
+
+def check_place(place: Array, array: Array, name: str) -> None:
+    """Raises: UserError if an array does not fit where the user wants it, or that may not be written."""
     if not place.flags.writeable:
         raise UserError(f"{name} goes to memory that is read-only")
     if place.dtype != array.dtype or place.shape != array.shape:
@@ -177,4 +180,3 @@ def write_into(place: Array, array: Array, name: str) -> None:
             f"{name} is {place.dtype}{list(place.shape)}, "
             f"what is written to it {array.dtype}{list(array.shape)}"
         )
-    np.copyto(place, array)

@@ -142,6 +142,8 @@ class LanguageModel(BoundToProcess):
     Raises: ModelError, ArchiveError naming what is wrong with the file; UserError for options that make no sense.
     """
 
+    _made_again = "tilewright.LanguageModel(path)"
+
     def __init__(
         self,
         path: str | PathLike[str],

@@ -18,7 +18,8 @@ from tilewright.base import dtypes
 from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.dense_arrays import in_order
 from tilewright.base.errors import DeviceError, InputError, UserError
-from tilewright.base.foreign_tensors import refuse_mask
+from tilewright.base.foreign_tensors import unmasked
+from tilewright.base.separate_arrays import check_apart
 from tilewright.base.symbolic import symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import is_artifact, read_needs
@@ -454,11 +455,10 @@ class VmFunction:
 
     def _array(self, index: int, value: object) -> Array:
         try:
-            refuse_mask(value)
+            return unmasked(value)
         except InputError as error:
             location = f"{self.name}: input '{self.input_names[index]}'"
             raise InputError(error.message, location=location, hint=error.hint) from error
-        return np.asarray(value)
 
     def _argument(self, index: int, bank: str, value: object) -> object:
         if bank == "ref":
@@ -531,13 +531,14 @@ class BytecodeExecutor:
     ) -> tuple[Array, ...]:
         """Run, and copy results into arrays of the caller, where there are some.
 
-        Raises: InputError for an array of another type or layout; none is written then.
+        Raises: InputError for an array of another type or layout, or two over the same memory; none is written then.
         """
         results = self(*arrays)
         rows = list(zip(self.output_names, outputs, results, strict=True))
         for name, target, made in rows:
             if target is not None:
                 check_target(target, made, name)
+        check_apart(self.output_names, outputs)
         for _, target, made in rows:
             if target is not None:
                 np.copyto(target, made)

@@ -33,6 +33,8 @@ class GraphModule(BoundToProcess):
     Thread-safety: one thread at a time; make an executor for each thread, they can share parameters.
     """
 
+    _made_again = "tilewright.graph_executor.GraphModule(module) over tilewright.runtime.load_module(path)"
+
     def __init__(self, module: Module) -> None:
         self.module: Final[Module] = module
         self._executor: GraphExecutor = executor_of(module)

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from tilewright.base.foreign_tensors import refuse_mask
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -23,8 +23,7 @@ class Tensor(np.ndarray):
 
     def copyfrom(self, source: object) -> Tensor:
         """Copy an array of the same shape into it.  Raises: InputError for elements below a mask."""
-        refuse_mask(source)
-        np.copyto(self, np.asarray(source), casting="same_kind")
+        np.copyto(self, unmasked(source), casting="same_kind")
         return self
 
     def copyto(self, target: Array) -> Array:

@@ -20,6 +20,7 @@ from tilewright.base.dense_arrays import in_order
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
+from tilewright.base.separate_arrays import check_apart
 from tilewright.base.symbolic import names_in
 from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
@@ -32,7 +33,7 @@ from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
 from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
-from tilewright.runtime.plan_executor.results import result_for
+from tilewright.runtime.plan_executor.results import check_places, result_for
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
@@ -200,6 +201,7 @@ class PlanExecutor:
         self._check_output_count(outputs)
         env = self.dimensions_of(arrays)
         inputs = self._conform(flow.input_types(env), arrays)
+        check_apart(self.output_names, outputs)
         results = [
             given if type_ is None else result_for(self._heap, type_, given, name)
             for name, type_, given in zip(
@@ -223,6 +225,7 @@ class PlanExecutor:
         given = [output for output in outputs if output is not None]
         try:
             if given:
+                check_places(self.output_names, flow.output_types(env), outputs)
                 inputs = saved(inputs, given, frozenset())
             return flow.run(env, inputs, outputs, times)
         except native.KernelError as error:
@@ -239,7 +242,11 @@ class PlanExecutor:
         """The arrays that take the results.  Raises: InputError for one that does not fit."""
         self._check_output_count(outputs)
         rows = zip(self.output_names, bound.output_types, outputs, strict=True)
-        return [result_for(self._heap, type_, given, name) for name, type_, given in rows]
+        targets = [
+            result_for(self._heap, type_, given, name) for name, type_, given in rows
+        ]
+        check_apart(self.output_names, outputs)
+        return targets
 
     def _buffers(
         self, bound: BoundPlan, inputs: Sequence[Array], outputs: Sequence[Array]

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import refuse_mask, without_marks
+from tilewright.base.foreign_tensors import refuse_mask, unmasked, without_marks
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.plan_executor.tensors import Array
 
@@ -36,7 +36,7 @@ def as_array(value: object) -> Array:
             if bits is not None:
                 return bits
     try:
-        array = np.asarray(value)
+        array = unmasked(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"got {type(value).__name__}, expected an array") from error
     if array.dtype.kind in "OSUMm":  # objects, texts, times

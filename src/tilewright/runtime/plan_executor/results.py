@@ -2,19 +2,19 @@
 
 An array of the C library of that size is pages fresh from the system, zeroed when each is first touched and given
 back with the array; a decoder that returns its caches spends a tenth of a call or more on that.  Blocks of the heap
-that nobody holds any more hold the results of later calls.  Called by `binding`, `executor` and `flow`.
+that nobody holds any more hold the results of later calls.  Called by executors, `flow` and bindings.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Final, cast
 
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.separate_arrays import check_apart
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.tensors import (
@@ -63,6 +63,21 @@ def result_for(
     return given
 
 
+def check_places(
+    names: Sequence[str],
+    types: Sequence[TensorType | None],
+    places: Sequence[Array | None],
+) -> None:
+    """Refuse arrays that do not take the outputs, as far as their types are known.
+
+    Raises: InputError for one that does not fit, before one that another output is written to.
+    """
+    for name, type_, place in zip(names, types, places, strict=True):
+        if type_ is not None and place is not None:
+            _check_fits(place, type_, name)
+    check_apart(names, places)
+
+
 def places_of(outputs: object, names: Sequence[str]) -> list[Array | None]:
     """The arrays that results are written to, in order.  Raises: InputError."""
     if not isinstance(outputs, Mapping):
@@ -79,25 +94,7 @@ def places_of(outputs: object, names: Sequence[str]) -> list[Array | None]:
                 f"got {type(array).__name__}, expected an array of numpy to write to",
                 location=f"output '{name}'",
             )
-    places = [cast("Array | None", given.get(name)) for name in names]
-    _check_apart(names, places)
-    return places
-
-
-def _check_apart(names: Sequence[str], places: Sequence[Array | None]) -> None:
-    """Refuse arrays of which one would be written over another.  Raises: InputError naming both outputs."""
-    taken = [
-        (array.__array_interface__["data"][0], array.nbytes, name)
-        for name, array in zip(names, places, strict=True)
-        if array is not None and array.nbytes and array.flags.c_contiguous
-    ]
-    taken.sort()
-    for (start, size, name), (behind, _, other) in pairwise(taken):
-        if behind < start + size:
-            raise InputError(
-                f"got memory that output '{name}' is written to, too, expected another",
-                location=f"output '{other}'",
-            )
+    return [cast("Array | None", given.get(name)) for name in names]
 
 
 def _takes_results(array: object) -> bool:

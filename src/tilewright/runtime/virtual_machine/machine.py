@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError
-from tilewright.base.foreign_tensors import without_marks
+from tilewright.base.foreign_tensors import refuse_mask, without_marks
 from tilewright.base.options import wrong
 from tilewright.runtime.packed.devices import Device
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -57,6 +57,8 @@ class VirtualMachine(BoundToProcess):
     Thread-safety: calling functions is as the module says; what is set, invoked and got belongs to one
     thread at a time.
     """
+
+    _made_again = "tilewright.VirtualMachine(tilewright.runtime.load_module(path), device)"
 
     def __init__(
         self,
@@ -115,7 +117,8 @@ class VirtualMachine(BoundToProcess):
     # --- functions of functions
 
     def invoke_closure(self, closure: Any, *args: Any) -> Any:
-        """Call a closure that a function gave."""
+        """Call a closure that a function gave.  Raises: InputError for elements below a mask."""
+        refuse_mask(args)
         return self.module["invoke_closure"](closure, *args)
 
     def save_function(
@@ -227,7 +230,9 @@ class VirtualMachine(BoundToProcess):
         afterwards.
 
         Returns: a report: `table()`, `csv()`, `json()`, `compare(other)`.
+        Raises: InputError for elements below a mask, and what the function raises.
         """
+        refuse_mask(args)
         function = self.module[func_name]
         self.set_instrument(None)
         function(*args)
@@ -358,6 +363,7 @@ def _manager(memory_cfg: MemoryConfig, device: Device) -> MemoryManager:
 
 def kept_copy(value: Any) -> Any:
     """An argument that later changes of the caller's arrays do not reach."""
+    refuse_mask(value)
     if is_tuple(value):
         return [kept_copy(member) for member in cast("Sequence[Any]", value)]
     if not isinstance(value, np.ndarray):

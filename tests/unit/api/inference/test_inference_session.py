@@ -286,6 +286,27 @@ def test_bound_memory_of_another_shape_is_refused() -> None:
         opened.run_with_iobinding(binding)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_outputs_that_are_bound_to_one_value_are_refused(turned: bool) -> None:
+    memory = np.zeros((6, 2), np.float32).T if turned else np.zeros((2, 6), np.float32)
+    value, opened = tw.OrtValue.ortvalue_from_numpy(memory), session(tw)
+    binding = opened.io_binding()
+    binding.bind_cpu_input("x", X + 1)
+    binding.bind_cpu_input("y", Y)
+    binding.bind_ortvalue_output("sum", value)
+    binding.bind_ortvalue_output("product", value)
+    with pytest.raises(UserError, match=r"output '\w+': got memory that output '\w+'"):
+        opened.run_with_iobinding(binding)
+    small = tw.OrtValue.ortvalue_from_numpy(np.zeros(3))
+    binding.bind_ortvalue_output("product", small)
+    with pytest.raises(UserError, match=r"output 'product' is float64\[3\]"):
+        opened.run_with_iobinding(binding)
+    assert not memory.any(), "written, though the other cannot be"
+    binding.bind_output("product")
+    opened.run_with_iobinding(binding)
+    np.testing.assert_array_equal(memory, X + 1 + Y)
+
+
 def test_a_run_that_fails_later_says_so_in_the_callback() -> None:
     ended, seen = threading.Event(), []
 

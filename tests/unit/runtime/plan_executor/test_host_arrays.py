@@ -22,10 +22,11 @@ def test_elements_below_a_mask_are_no_input(tmp_path: Path, engine: str) -> None
     masked = np.ma.masked_array(x, mask=np.arange(x.size).reshape(x.shape) == 1)
     for call in (
         lambda: session(masked),
+        lambda: session(list(masked)),
         lambda: session({session.inputs[0].name: masked}),
     ):
         with pytest.raises(
-            InputError, match=r"input '\w+': got MaskedArray.*\n.*\.filled\(value\)"
+            InputError, match=r"input '\w+': got Masked.*\n.*\.filled\(value\)"
         ):
             call()
     expected = session(x)

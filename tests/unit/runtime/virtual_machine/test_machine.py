@@ -183,6 +183,29 @@ def test_a_tensor_of_another_device_is_kept_as_it_is() -> None:
     assert kept_copy(3) == 3
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda vm, x: vm.set_input("add", x, Y),
+        lambda vm, x: vm.set_input("add", Y, b=x),
+        lambda vm, x: vm.save_function("add", "saved", x, Y),
+        lambda vm, x: vm.profile("add", x, Y),
+        lambda vm, x: vm.invoke_closure(vm["add"], Y, x),
+        lambda vm, x: vm.set_input("nest", (Y, [x])),
+    ],
+)
+def test_elements_below_a_mask_are_no_argument(
+    call: Callable[[VirtualMachine, object], object],
+) -> None:
+    masked = np.ma.masked_equal(X, 1)
+    with pytest.raises(InputError, match="got MaskedArray with elements below its mask"):
+        call(machine(), masked)
+    vm = machine()
+    vm.set_input("add", masked.filled(5), np.ma.masked_array(Y))
+    vm.invoke_stateful("add")
+    assert array(vm.get_outputs("add")).tolist() == [2, 7, 4]
+
+
 def test_members_of_what_is_set_are_copied_too() -> None:
     x = X.copy()
     kept, number, (inner,) = kept_copy((x, 3, [x]))

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import numpy as np
 from onnx import TensorProto, TypeProto, ValueInfoProto
 
 from tilewright.base.errors import InputError, ModelError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -145,7 +145,7 @@ def items_of(value: object) -> Items:
         return None
     if isinstance(value, list | tuple):
         return [items_of(one) for one in value]
-    return np.asarray(value).shape
+    return unmasked(value).shape
 
 
 def needs_items(type_: TypeProto) -> bool:
@@ -165,7 +165,7 @@ def take_apart(value: Any, structure: Structure, found: dict[str, Any]) -> None:
         if isinstance(value, dict | list):
             found[structure] = value
             return
-        array = np.asarray(value)
+        array = unmasked(value)
         found[structure] = as_text(array) if array.dtype.kind in "OUS" else array
         return
     given = [] if value is None else list(value)

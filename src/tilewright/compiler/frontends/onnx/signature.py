@@ -19,6 +19,7 @@ from onnx import TensorShapeProto, TypeProto, ValueInfoProto
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError, TilewrightError, UserError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean, identifier, unique
 from tilewright.compiler.frontends.kit.assumptions import Assumptions
@@ -236,7 +237,7 @@ def fixed_value(name: str, value: ArrayLike, type_: TensorType) -> np.ndarray:
 
     Raises: UserError for another shape, and for numbers that the type does not hold.
     """
-    given = np.asarray(value)
+    given = unmasked(value)
     if given.ndim == 0 and all(size == 1 for size in type_.shape):
         given = given.reshape((1,) * type_.rank)
     fits = given.ndim == type_.rank and all(

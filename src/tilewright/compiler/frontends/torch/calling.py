@@ -16,6 +16,7 @@ import numpy as np
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import unmasked
 from tilewright.compiler.frontends.torch.program import (
     Output,
     Program,
@@ -201,10 +202,10 @@ def _arrays(leaf: object, is_complex: bool) -> list[Array]:
     if is_complex:
         if border.is_instance(leaf, "Tensor"):
             return list(border.to_parts(leaf))
-        return [np.real(np.asarray(leaf)), np.imag(np.asarray(leaf))]
+        return [np.real(unmasked(leaf)), np.imag(np.asarray(leaf))]
     if border.is_instance(leaf, "Tensor"):
         return [border.to_array(leaf)]
-    return [np.asarray(leaf)]
+    return [unmasked(leaf)]
 
 
 def _write(leaf: Any, output: Output, made: Iterator[Array]) -> None:

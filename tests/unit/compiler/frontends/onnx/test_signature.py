@@ -3,7 +3,7 @@ import pytest
 from onnx import TensorProto, TypeProto, ValueInfoProto, helper
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.errors import ModelError, UserError
+from tilewright.base.errors import InputError, ModelError, UserError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.signature import (
@@ -133,3 +133,10 @@ def test_a_type_survives_the_way_to_onnx_and_back() -> None:
     value = info("a", "n", 4)
     type_ = Dimensions([value]).type_of(value)
     assert str(described(type_proto(type_, TensorProto.FLOAT))) == "f32[n, 4]"
+
+
+def test_values_below_a_mask_are_none_of_an_input() -> None:
+    wanted = TensorType(dtypes.f32, (2,))
+    with pytest.raises(InputError, match="got MaskedArray with elements below its mask"):
+        fixed_value("x", np.ma.masked_equal([1.0, 2.0], 2), wanted)
+    assert fixed_value("x", np.ma.masked_array([1.0, 2.0]), wanted).tolist() == [1, 2]
