@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 @json_option(OptionGroup.PRINTING)
 @model_options
 def command(
-    choice: ModelOptions,
+    options: ModelOptions,
     call: CallOptions,
     seconds: float,
     repeat: int | None,
@@ -84,7 +84,7 @@ def command(
     compute is the FMA peak; memory, L3, L2 and L1 are the farthest level that delivers as fast as the
     kernel reads and writes; start means that it is too short to matter.
     """
-    model, session = choice.path, choice.open()
+    model, session = options.path, options.open()
     arrays = call.arrays(session)
     limits = None
     if not no_limits:

@@ -80,8 +80,8 @@ def codegen_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = CodegenOptions(**{name: given.pop(name) for name in names})
-        command(codegens=choice, **given)
+        options = CodegenOptions(**{name: given.pop(name) for name in names})
+        command(codegens=options, **given)
 
     for decorate in reversed(_OPTIONS):
         call = decorate(call)

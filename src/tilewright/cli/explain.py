@@ -45,7 +45,7 @@ _APART: Final = ("kernel",)  # kinds of lines that an empty one stands before
 @json_option()
 @model_options
 def command(
-    choice: ModelOptions,
+    options: ModelOptions,
     call: CallOptions,
     calls: int,
     kernels: int,
@@ -59,14 +59,14 @@ def command(
     """
     from tilewright.api.profiling.explanation import explain_session
 
-    session = choice.open()
+    session = options.open()
     arrays = call.arrays(session)
     with phase_bar(quiet=as_json) as progress:
         found = explain_session(
             session,
             arrays,
             dims=None,
-            name=choice.path,
+            name=options.path,
             calls=calls,
             watcher=nullcontext(progress),
         )

@@ -267,14 +267,14 @@ def _register_plugin(path: str, trusted_keys: tuple[str, ...]) -> None:
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """MODEL, --module, --function, --device, …: the command gets them as one `choice`."""
+    """MODEL, --module, --function, --device, …: the command gets them as one, `options`."""
     names = [field.name for field in fields(ModelOptions)]
 
     @codegen_options
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = ModelOptions(**{name: given.pop(name) for name in names})
-        command(choice=choice, **given)
+        options = ModelOptions(**{name: given.pop(name) for name in names})
+        command(options=options, **given)
 
     for decorate in reversed(_OPTIONS):
         call = decorate(call)

@@ -119,8 +119,8 @@ def pass_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        choice = PassOptions(**{name: given.pop(name) for name in names})
-        command(passes=choice, **given)
+        options = PassOptions(**{name: given.pop(name) for name in names})
+        command(passes=options, **given)
 
     for decorate in reversed(_OPTIONS):
         call = decorate(call)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 )
 @model_options
 def command(
-    choice: ModelOptions,
+    options: ModelOptions,
     call: CallOptions,
     calls: int,
     trace: Path | None,
@@ -74,13 +74,13 @@ def command(
     fast as the kernel reads and writes), or start (too short to matter); all are measured in this run.
     """
     if trace is not None:
-        check_output(trace, inputs=choice.files)
-    session = choice.open()
+        check_output(trace, inputs=options.files)
+    session = options.open()
     arrays = call.arrays(session)
     session(*arrays)  # first calls allocate
     samples = [sample(session, arrays) for _ in range(calls)]
     if trace is not None:
-        _write_trace(trace, choice, session, arrays, samples)
+        _write_trace(trace, options, session, arrays, samples)
         if str(trace) == STANDARD_OUTPUT:  # a table behind it would make it no JSON
             return
     limits = None
@@ -99,7 +99,7 @@ def command(
 
 def _write_trace(
     path: Path,
-    choice: ModelOptions,
+    options: ModelOptions,
     session: Session,
     arrays: Sequence[Array],
     samples: Sequence[Sequence[Sample]],
@@ -107,8 +107,8 @@ def _write_trace(
     plan = None if session.variant is None else session.variant.plan
     dims = session.executor.dimensions_of(arrays)
     calls = [ProfiledCall(sample, dims) for sample in samples]
-    text = json.dumps(timeline(Path(choice.path).name, choice.device, plan, calls))
-    write_text_output(path, text, inputs=choice.files)
+    text = json.dumps(timeline(Path(options.path).name, options.device, plan, calls))
+    write_text_output(path, text, inputs=options.files)
 
 
 def _print(rows: Sequence[KernelRow], format_: str, limits: Roofline | None) -> None:

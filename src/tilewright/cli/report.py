@@ -34,7 +34,7 @@ from tilewright.cli.options import CallOptions, beside, timing_options
 @timing_options
 @model_options
 def command(
-    choice: ModelOptions,
+    options: ModelOptions,
     output: Path | None,
     call: CallOptions,
     calls: int,
@@ -48,16 +48,16 @@ def command(
     """
     from tilewright.api.report import Subject, check_report_path, make_report
 
-    path = output or beside(choice.path, ".html")
-    check_report_path(path, inputs=choice.files)  # said before the work, not after it
-    session, sources = choice.open_with_sources()
+    path = output or beside(options.path, ".html")
+    check_report_path(path, inputs=options.files)  # said before the work, not after it
+    session, sources = options.open_with_sources()
     arrays = call.arrays(session)
     with phase_bar() as progress:
         made = make_report(
             session,
             arrays,
             dims=None,
-            subject=Subject.of_file(choice.path),
+            subject=Subject.of_file(options.path),
             sources=sources,
             calls=calls,
             limits=not no_limits,

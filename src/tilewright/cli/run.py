@@ -149,7 +149,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
 )
 @model_options
 def command(  # noqa: PLR0913 - one parameter per option
-    choice: ModelOptions,
+    options: ModelOptions,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
@@ -171,13 +171,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     if inputs and use_random:
         raise UserError("--random makes up every input, --input gives them: choose one")
     check_outputs(
-        places_of(outputs), [*choice.files, *files_of(inputs), *files_of(expected)]
+        places_of(outputs), [*options.files, *files_of(inputs), *files_of(expected)]
     )
     checks: tuple[Check, ...] = ()
-    if is_library(choice.path):
-        session = choice.open_library()
+    if is_library(options.path):
+        session = options.open_library()
     else:
-        opened = choice.opened()
+        opened = options.opened()
         session, checks = opened.session, opened.checks
     check_output_names(outputs, session.executor.output_names)
     try:

@@ -44,12 +44,12 @@ def test_the_last_module_is_run_unless_a_model_is_named() -> None:
 
 
 def test_every_file_must_be_there(tmp_path: Path) -> None:
-    for choice in (
+    for options in (
         ModelOptions(model=str(tmp_path / "none")),
         ModelOptions(model=str(LIBRARY), modules=(str(tmp_path / "none"),)),
     ):
         with pytest.raises(InputError, match="none: no such file"):
-            choice.open()
+            options.open()
 
 
 @pytest.mark.parametrize("bytecode", ["translate", "interpret"])

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
+import time
 import unicodedata
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -121,9 +124,38 @@ def test_parts_are_those_of_an_engine_that_knows_categories(rule: str) -> None:
         assert list(splitter.parts(text)) == expected, text
 
 
+def seconds(split: Callable[[str], Iterable[str]], text: str) -> float:
+    """Processor time that the whole of a text takes, the least of several."""
+    found = []
+    for _ in range(4):
+        begin = time.process_time()
+        assert sum(map(len, split(text))) == len(text)
+        found.append(time.process_time() - begin)
+    return min(found)
+
+
+def is_in_proportion(split: Callable[[str], Iterable[str]], character: str) -> bool:
+    """Whether four times the text takes about four times as long, and not sixteen times."""
+    one, four = (seconds(split, character * n) for n in (1_500, 6_000))
+    return four < 10 * one + 1e-3
+
+
 @pytest.mark.parametrize("rule", ["tekken", "gpt-4o", "deepseek-v3", "default"])
 def test_long_runs_of_one_kind_take_time_in_proportion(rule: str) -> None:
     splitter = Splitter(rule)
+    slow = [c for c in "aA日1 \n'." if not is_in_proportion(splitter.parts, c)]
+    assert slow == []
+
+
+def test_rules_that_look_at_a_run_again_from_each_of_its_places_are_found() -> None:
+    assert not is_in_proportion(re.compile("a+b|a").findall, "a")
+    assert is_in_proportion(re.compile("a").findall, "a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_long_runs_of_one_kind_are_split_whole(rule: str) -> None:
+    splitter = Splitter(rule)
     for character in "aA日1 \n'.":
-        text = character * 50_000
-        assert sum(map(len, splitter.parts(text))) == len(text)
+        text = character * 5_000
+        assert "".join(splitter.parts(text)) == text

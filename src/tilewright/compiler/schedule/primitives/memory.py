@@ -249,7 +249,7 @@ def cache_read(
         for i: for j: y[i, j] += a[i, k] * t[j]
 
     Raises: ScheduleError unless the loop reads the buffer at one index, does not write it, and
-    the cache has a constant size; for a loop of workgroups.
+    the cache has a constant size; for a loop of workgroups, in front of which a workgroup has no place for a cache.
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
