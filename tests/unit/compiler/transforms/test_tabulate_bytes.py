@@ -144,6 +144,7 @@ def test_a_cast_of_what_is_looked_up_is_another_table():
     assert_stays([Simplify()], f"{text} return %y, %z }}")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", [(5, 7, 33), (1, 1, 1), (0, 3, 3)])
 def test_a_quantized_activation_of_a_model_is_looked_up(shape):
     """`Sigmoid` in both forms of bytes, after a sum that is rounded to bytes."""
