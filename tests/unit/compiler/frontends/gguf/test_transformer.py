@@ -151,6 +151,14 @@ COMPILED = {
         "command-r", without=("ffn_norm",),
         extra={"attn_q_norm.weight": (4, 16), "attn_k_norm.weight": (2, 16)},
     ),
+    "mistral3": Form(
+        "mistral3",
+        metadata={
+            "mistral3.attention.temperature_scale": 0.5, "mistral3.rope.scaling.type": "yarn",
+            "mistral3.rope.scaling.factor": 16.0, "mistral3.rope.scaling.original_context_length": 4,
+            "mistral3.rope.scaling.yarn_log_multiplier": 1.0,
+        },
+    ),
     "gpt2": Form(
         "gpt2", fused=True, gated=False, norm_biases=True, dense_biases=True,
         more={"position_embd.weight": np.linspace(-1, 1, 64 * 64).reshape(64, 64)},
