@@ -7,10 +7,12 @@ import numpy as np
 import onnx
 import pytest
 
+import tilewright as tw
 from fakes import onnx_models
 from fakes.onnx_exclusions import CONTRIBUTED
 from fakes.onnx_models import run_node
 from tilewright.base import symbolic
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.frontends.onnx import load, table
 from tilewright.compiler.frontends.onnx.convolution import same_pads
@@ -186,6 +188,16 @@ def test_means_of_halves_of_an_open_size_are_rounded_once() -> None:
     assert found.dtype == np.float16
     units = np.abs(found - exact) / np.spacing(np.abs(found)).astype(np.float64)
     assert units.max() < 0.51
+
+
+def test_matrices_of_no_rows_have_a_determinant_and_an_inverse() -> None:
+    x = np.zeros((2, 0, 0), np.float32)
+    body = "graph (float[2, 0, 0] x) => (float[2] d, float[2, 0, 0] y) { d = Det (x) y = com.microsoft.Inverse (x) }"
+    with pytest.warns(TilewrightWarning, match="'det' has no kernel"):
+        model = tw.compile(onnx_models.parse(body))
+    determinants, inverses = model(x)
+    assert determinants.tolist() == [1, 1]
+    assert inverses.shape == x.shape
 
 
 def test_windows_shorter_than_their_stride_begin_at_the_first_element() -> None:
