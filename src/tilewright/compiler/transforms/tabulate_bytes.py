@@ -29,7 +29,7 @@ from tilewright.compiler.transforms.quantized_values import BYTES
 _WORTH: Final = 2
 """Steps of several instructions that take longer than to look a byte up, from memory into memory."""
 _LONGEST: Final = 64
-"""Steps: far more than an activation has, and few enough to be gone through again from each byte."""
+"""Values: far more than an activation has, and few enough to be gone through again from each byte."""
 
 
 @final
@@ -38,7 +38,7 @@ class TabulateBytes(GraphPass):
     """Replace elementwise steps from one tensor of bytes to another by a `table_lookup`.
 
     Requires: nothing.  Ensures: same values, as the oracles of the ops have them; no bytes are made of bytes and single
-    numbers by `_WORTH` steps of more than one instruction.
+    numbers by `_WORTH` steps of more than one instruction, nor by more of them than `_LONGEST` values hold.
     """
 
     level: ClassVar[int] = 1
@@ -100,40 +100,57 @@ def _chain(value: Value) -> _Chain | None:
     wanted, steps = {value}, list[Node]()
     for step in reversed(walk.steps):
         if step.result in wanted and step.result is not source:
-            steps.insert(0, step)
+            steps.append(step)
             wanted.update(step.present_operands)
-    return _Chain(source, tuple(steps))
+    return _Chain(source, tuple(reversed(steps)))
 
 
 @final
 @dataclass(slots=True)
 class _Walk:
-    """Steps behind one value, makers before users."""
+    """At most `_LONGEST` values behind one, as if those farther behind were given: nothing here recurses."""
 
     steps: list[Node] = field(default_factory=list[Node])
+    """Makers before users."""
+    read: dict[Value, tuple[Value, ...]] = field(
+        default_factory=dict[Value, "tuple[Value, ...]"]
+    )
+    """What the values that were met are made of, as soon as they are met."""
     known: dict[Value, Value | None] = field(default_factory=dict[Value, "Value | None"])
+    """The sources of values, once those of what they are made of are known."""
 
     def source(self, value: Value) -> Value | None:
         """The first bytes that `value` is made of alone, itself perhaps; None if it is made of others."""
-        if value not in self.known:
-            self.known[value] = self._behind(value) or (
-                value if value.type.dtype in BYTES else None
-            )
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current not in self.read:
+                self.read[current] = _read(current) if len(self.read) < _LONGEST else ()
+                pending.extend(v for v in self.read[current] if v not in self.read)
+                continue
+            pending.pop()
+            if current not in self.known:
+                self.known[current] = self._behind(current) or (
+                    current if current.type.dtype in BYTES else None
+                )
         return self.known[value]
 
     def _behind(self, value: Value) -> Value | None:
-        node = value.node
-        if node is None or not _is_step(node) or len(self.known) > _LONGEST:
+        sources = {self.known[v] for v in self.read[value]}
+        if len(sources) != 1 or value.node is None:
             return None
-        read = [v for v in node.present_operands if splat_of(v) is None]
-        sources = [
-            self.source(v) if v.type.shape == value.type.shape else None for v in read
-        ]
-        first = sources[0] if sources else None
-        if first is None or any(source is not first for source in sources):
-            return None
-        self.steps.append(node)
+        (first,) = sources
+        if first is not None:
+            self.steps.append(value.node)
         return first
+
+
+def _read(value: Value) -> tuple[Value, ...]:
+    """What a step makes `value` of, beside single numbers; nothing where it is no step or spreads what it reads."""
+    if value.node is None or not _is_step(value.node):
+        return ()
+    read = tuple(v for v in value.node.present_operands if splat_of(v) is None)
+    return read if all(v.type.shape == value.type.shape for v in read) else ()
 
 
 def _is_step(node: Node) -> bool:

@@ -8,7 +8,7 @@ import tilewright as tw
 from fakes.graphs import assert_stays, copy_of, only, ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.passes import run_passes
-from tilewright.compiler.transforms import Simplify, TabulateBytes
+from tilewright.compiler.transforms import Simplify, TabulateBytes, tabulate_bytes
 
 
 def scalar(name, dtype, value):
@@ -184,3 +184,73 @@ def test_a_quantized_activation_of_a_model_is_looked_up(shape):
     s = 1 / (1 + np.exp(-((a - 119) * np.float32(0.02)).astype(np.float64)))
     expected = np.clip(np.rint(s.astype(np.float32) / np.float32(0.0039)) - 128, -128, 127)
     np.testing.assert_array_equal(program(x), expected.astype(np.int8))
+
+
+def chain_of(opened_up):
+    """q of `opened_up` pairs of a sum and a tangent over bytes."""
+    steps, last = [], "x"
+    for i in range(opened_up):
+        steps.append(step(f"a{i}", "f32", "add", f"%{last}, %small"))
+        steps.append(step(f"t{i}", "f32", "tanh", f"%a{i}"))
+        last = f"t{i}"
+    return (
+        f"graph @g<N: 0..>(%q: u8[N, 7]) {{{NUMBERS}"
+        + opened("x", "q")
+        + "".join(steps)
+        + step("y", "u8", "quantize_linear", f"%{last}, %scale, %zero")
+        + " return %y }"
+    )
+
+
+def test_a_chain_as_long_as_no_activation_is_one_table():
+    graph = parse(chain_of(29))
+    before = copy_of(graph)
+    run_passes(graph, [TabulateBytes()])
+    assert ops(graph) == ["table_lookup"]
+    x = every(np.dtype("uint8"), 41, 7)
+    np.testing.assert_array_equal(evaluate(graph, [x])[0], evaluate(before, [x])[0])
+
+
+@pytest.mark.parametrize("count", [33, 200, pytest.param(2500, marks=pytest.mark.slow)])
+def test_longer_chains_stay_as_they_are(count):
+    """They were walked by recursion, one frame a step and more, which Python ends."""
+    graph = parse(chain_of(count))
+    nodes = ops(graph)
+    assert not run_passes(graph, [TabulateBytes()]).modified
+    assert ops(graph) == nodes
+
+
+def test_a_table_begins_at_bytes_that_are_near_enough():
+    """Behind what is too long for one table lie bytes that begin the last part of it."""
+    text = chain_of(200).replace(
+        "return %y",
+        opened("z", "y")
+        + step("e", "f32", "erf", "%z")
+        + step("d", "f32", "div", "%e, %root")
+        + step("last", "u8", "quantize_linear", "%d, %small, %zero")
+        + " return %last",
+    )
+    graph = parse(text)
+    run_passes(graph, [TabulateBytes()])
+    assert ops(graph)[-2:] == ["quantize_linear", "table_lookup"]
+    assert ops(graph).count("tanh") == 200
+
+
+def test_what_is_read_twice_is_gone_through_once(monkeypatch):
+    """Twenty sums of a value with itself have a million ways to the bytes."""
+    met = []
+    count = tabulate_bytes._is_step
+    monkeypatch.setattr(tabulate_bytes, "_is_step", lambda n: met.append(n) or count(n))
+    sums = "".join(step(f"s{i + 1}", "f32", "add", f"%s{i}, %s{i}") for i in range(20))
+    graph = parse(
+        f"graph @g<N: 0..>(%q: u8[N, 7]) {{{NUMBERS}"
+        + opened("x", "q")
+        + step("e", "f32", "erf", "%x")
+        + step("s0", "f32", "div", "%e, %root")
+        + sums
+        + step("y", "u8", "quantize_linear", "%s20, %small, %zero")
+        + " return %y }"
+    )
+    run_passes(graph, [TabulateBytes()])
+    assert ops(graph) == ["table_lookup"]
+    assert len(met) == len(set(met))
