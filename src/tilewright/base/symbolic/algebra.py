@@ -7,7 +7,7 @@ text form in `text`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, final
 
 from tilewright.base.errors import InternalError, UserError
@@ -19,6 +19,7 @@ from tilewright.base.symbolic.intervals import (
     mod_bounds,
     product_bounds,
 )
+from tilewright.base.symbolic.narrowing import Quotient, narrowed, sum_bounds
 from tilewright.base.symbolic.polynomials import divide, product_of
 
 
@@ -526,55 +527,24 @@ def bounds(value: Dim) -> Bounds:
 
 
 def _bounds_of(value: Expr) -> Bounds:
-    lower: int | None = value.constant
-    upper: int | None = value.constant
-    for monomial, factor in value.terms:
-        low, high = _monomial_bounds(monomial)
-        if factor < 0:
-            low, high = high, low
-        lower = None if lower is None or low is None else lower + low * factor
-        upper = None if upper is None or high is None else upper + high * factor
-    if len(value.terms) > 1:
-        return _narrowed(value, (lower, upper))
-    return (lower, upper)
+    terms = _all_terms(value)
+    interval = sum_bounds(terms, (0, 0), _monomial_bounds)
+    if len(value.terms) < 2:
+        return interval
+    found = {monomial: _quotient_by_number(monomial) for monomial, _ in value.terms}
+    quotients = {monomial: quotient for monomial, quotient in found.items() if quotient}
+    return narrowed(interval, terms, quotients, _monomial_bounds) if quotients else interval
 
 
-def _narrowed(value: Expr, interval: Bounds) -> Bounds:
-    """`interval`, narrowed where a quotient meets what it was taken of, or a quotient by a part of its divisor.
-
-    `c * (x // c)` is `x - r` with 0 <= r < c, and `c * (x // (a * c))` is `x // a - r`; with it, terms of `x` may cancel.
-    """
-    lower, upper = interval
-    for monomial, factor in value.terms:
-        for divisor, dividend in _dividends(monomial, value):
-            if factor % divisor:
-                continue
-            times = factor // divisor
-            rest = value + Expr(((monomial, -factor),), 0) + times * dividend
-            if not isinstance(rest, int) and len(rest.terms) >= len(value.terms):
-                continue
-            low, high = bounds(rest)
-            below, above = sorted((0, -times * (divisor - 1)))
-            low = None if low is None else low + below
-            high = None if high is None else high + above
-            lower = low if lower is None else lower if low is None else max(lower, low)
-            upper = high if upper is None else upper if high is None else min(upper, high)
-    return (lower, upper)
-
-
-def _dividends(monomial: Monomial, value: Expr) -> Iterator[tuple[int, Dim]]:
-    """What a monomial is the quotient of, with the divisors: its dividend, and other quotients of that in `value`."""
-    quotient = _as_quotient(Expr(((monomial, 1),), 0))
-    if quotient is None:
-        return
-    dividend, divisor = quotient
-    yield divisor, dividend
-    for part in (Expr(((other, 1),), 0) for other, _ in value.terms):
-        found = _as_quotient(part)
-        if found is None or found[0] != dividend or not 1 < found[1] < divisor:
-            continue
-        if divisor % found[1] == 0:
-            yield divisor // found[1], part
+def _quotient_by_number(monomial: Monomial) -> Quotient[Atom] | None:
+    """What a monomial is a quotient of, if it is one and nothing else."""
+    atom = monomial[0]
+    if len(monomial) > 1 or not isinstance(atom, Operation) or atom.op != "floordiv":
+        return None
+    left, right = atom.left, atom.right
+    if isinstance(left, int) or isinstance(right, Expr) or right < 1:
+        return None
+    return Quotient(_all_terms(left), right)
 
 
 def _monomial_bounds(monomial: Monomial) -> Bounds:
