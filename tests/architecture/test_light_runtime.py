@@ -17,7 +17,7 @@ from tilewright.runtime.hal.local.local_device import LocalDevice
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tilewright"
 COMPILER_PACKAGES = {"llvmlite", "onnx", "torch"}
 HEAVY = (
-    "llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "tilewright.compiler", "tvm_ffi",
+    "llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "numpy.ma", "tilewright.compiler", "tvm_ffi",
 )  # fmt: skip
 
 

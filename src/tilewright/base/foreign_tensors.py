@@ -8,6 +8,7 @@ then means nothing.  Called where values of users come in.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,7 +16,14 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 
-_WITH_MEMBERS = (list, tuple, np.ma.MaskedArray)
+
+def masked_arrays() -> tuple[type, ...]:
+    """The kind of arrays with a mask; none where nobody has loaded it, as then nobody has such an array.
+
+    Loading it for a question would cost every start 15 milliseconds.
+    """
+    kind = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return () if kind is None else (kind,)
 
 
 def without_marks(value: object) -> object:
@@ -30,7 +38,8 @@ def without_marks(value: object) -> object:
 
 def refuse_mask(value: object) -> None:
     """Refuse an array of numpy of which elements are below its mask, and a list that has such.  Raises: InputError."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    masked = masked_arrays()
+    if isinstance(value, masked) and np.ma.is_masked(value):
         raise InputError(
             f"got {type(value).__name__} with elements below its mask, expected an array",
             hint="give them values with .filled(value)",
@@ -38,7 +47,9 @@ def refuse_mask(value: object) -> None:
     if isinstance(value, list | tuple):
         members = cast("Sequence[object]", value)
         # By their types: of a long list of numbers no member is looked at.
-        if any(issubclass(kind, _WITH_MEMBERS) for kind in set(map(type, members))):
+        if any(
+            issubclass(kind, (list, tuple, *masked)) for kind in set(map(type, members))
+        ):
             for member in members:
                 refuse_mask(member)
 

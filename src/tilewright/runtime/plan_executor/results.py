@@ -14,6 +14,7 @@ from typing import Final, cast
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.foreign_tensors import masked_arrays
 from tilewright.base.separate_arrays import check_apart
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
@@ -101,7 +102,7 @@ def _takes_results(array: object) -> bool:
     """Whether it is nothing or an array of numpy, whose mask, if it had one, would hide what is written."""
     if array is None or type(array) is np.ndarray:
         return True
-    return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+    return isinstance(array, np.ndarray) and not isinstance(array, masked_arrays())
 
 
 def _array(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
