@@ -168,7 +168,7 @@ def test_a_worker_that_dies_is_replaced(monkeypatch):
     try:
         BACKEND.generate([scaled("a", 1)], HOST, jobs=2)
         workers = pool.shared_pool(2)
-        for process in workers.processes.values():
+        for process in tuple(workers.processes.values()):  # another may start meanwhile
             process.popen.kill()
             process.popen.wait()
         (again,) = BACKEND.generate([scaled("a", 11)], HOST, jobs=2)
