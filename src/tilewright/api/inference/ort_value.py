@@ -126,7 +126,9 @@ class OrtValue:
 
     def update_inplace(self, np_arr: object) -> None:
         """Overwrite the elements.  Raises: UserError if type or shape differ."""
-        write_into(self._array, as_array(np_arr), "the value")
+        array = as_array(np_arr)
+        check_place(self._array, array, "the value")
+        np.copyto(self._array, array)
 
     @property
     def _dtype(self) -> DType:
@@ -163,12 +165,6 @@ def checked_shape(shape: object, dtype: DType) -> tuple[int, ...]:
     if size_bytes > _LARGEST_BYTES:
         raise wrong("shape", shape, f"a tensor of at most {_LARGEST_BYTES} bytes")
     return sizes
-
-
-def write_into(place: Array, array: Array, name: str) -> None:
-    """Copy an array to where the user wants it.  Raises: what `check_place` raises."""
-    check_place(place, array, name)
-    np.copyto(place, array)
 
 
 def check_place(place: Array, array: Array, name: str) -> None:

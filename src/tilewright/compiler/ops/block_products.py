@@ -57,6 +57,7 @@ _TOP_BYTES: Final = tuple(
 )
 _EACH_BYTE: Final = 0x01010101
 _EACH_HALF: Final = 0x11111111
+_LOW_HALVES: Final = 0x0F0F0F0F
 MANTISSAS: Final[Mapping[DType, int]] = {f8e4m3fn: 3, f8e5m2: 2}
 """The floats of 8 bits that words may hold, all finite, by the bits of their mantissa."""
 
@@ -245,13 +246,11 @@ def _numbers_by_bytes(
     after a shift.
     """
     unit = 1 << (WORD_BITS - bits)
-    around = b.xor(
-        word, _signed(middle(bits) * (_EACH_BYTE if bits == _BYTE else _EACH_HALF))
-    )
+    each = _EACH_BYTE if bits == _BYTE else _EACH_HALF
+    around = b.xor(word, ~((middle(bits) - 1) * each))  # the highest bit of every number
     halves = [around]
     if bits == NIBBLE:
-        upper = _signed(0xF0 * _EACH_BYTE)
-        halves = [b.and_(b.shl(around, NIBBLE), upper), b.and_(around, upper)]
+        halves = [b.and_(moved, ~_LOW_HALVES) for moved in (b.shl(around, NIBBLE), around)]
     found: dict[int, Expression] = {}
     # All lower halves, then all upper ones: of either there are as many vectors as a tile has.
     for half, held in enumerate(halves):
@@ -262,10 +261,6 @@ def _numbers_by_bytes(
                 number = b.sub(number, b.mul(b.sub(zero, middle(bits)), unit))
             found[place * len(halves) + half] = number
     return found
-
-
-def _signed(word: int) -> int:
-    return word - (1 << WORD_BITS) if word >> (WORD_BITS - 1) else word
 
 
 def _floats(b: KernelBuilder, word: Expression, mantissa: int) -> list[Expression]:
@@ -333,7 +328,6 @@ matmul_blocks: Final = declare(
 
 _TOGETHER: Final = 32
 """Numbers of a column whose sum is scaled once, as many as blocks usually have at least."""
-_LOW_HALVES: Final = 0x0F0F0F0F
 
 
 def words_together(words: int, bits: int) -> int:

@@ -130,7 +130,8 @@ class PackMatmul(RewritePass):
         else:
             packed = packed_operands(weights, places_in_order(weights.bits), panel, emit)
             attributes["mantissa"] = weights.mantissa
-            attributes["by_bytes"] = "moved_bytes" in self.products
+            # Floats of 8 bits are made in one way on all machines, which share their kernels then.
+            attributes["by_bytes"] = not weights.mantissa and "moved_bytes" in self.products
             result = emit.op("matmul_blocks", [left, *packed], attributes)
         return result if a.type.dtype is f32 else emit.cast(result, a.type.dtype)
 
