@@ -131,7 +131,7 @@ def test_a_process_that_cannot_be_replaced_is_an_error_and_the_next_request_work
     workers.submit(answers.task())
     assert is_object(answers.next()[1])
     monkeypatch.setattr(pool, "_start", no_processes_left)
-    for process in workers.processes.values():
+    for process in tuple(workers.processes.values()):
         process.popen.kill()
         process.popen.wait()
     workers.submit(answers.task(1))
