@@ -33,7 +33,10 @@ def exp(x: Expression, means: Means) -> Expression:
 
 
 def exp_nonpositive(x: Expression, means: Means) -> Expression:
-    """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed."""
+    """e**x of x <= 0: half of what bounds and scales the results of `exp` is not needed.
+
+    Where whole vectors are scaled in one instruction, rests of them and single numbers have the same bits.
+    """
     t = table_of(x)
     least = E.max(x, t.exp_range[0])
     if x.lanes * t.bits == means.scaled_bits:
@@ -41,7 +44,11 @@ def exp_nonpositive(x: Expression, means: Means) -> Expression:
         return scaled(exp_near(r, means), n, shifted, means)
     _, shifted, r = split_exponent(least, exponent_bias(t) + t.lift)
     scale = power_of_two(shifted)
-    return E.mul(E.fma(_above_one(r), scale, scale), 2.0**-t.lift)
+    if means.scaled_bits:
+        grown = E.mul(exp_near(r, means), scale)
+    else:
+        grown = E.fma(_above_one(r), scale, scale)
+    return E.mul(grown, 2.0**-t.lift)
 
 
 def exp_near(r: Expression, means: Means) -> Expression:
