@@ -7,6 +7,7 @@ Who calls it: developers, on a quiet machine, about ten minutes::
     python benchmarks/op_sweep.py                       # build/op_sweep.txt and .json
     python benchmarks/op_sweep.py --only conv1d f16     # cases whose name has one of these
     python benchmarks/op_sweep.py --resume --seconds 170  # in pieces
+    python benchmarks/op_sweep.py --symbols             # for any size, beside onnxruntime and known sizes
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 
 from figures.machine import describe_machine
 from sweep.referee import TIMEOUT_S, Referee, read_rows, run
-from sweep.report import family_lines, line_of, summarize, table
+from sweep.report import family_lines, line_of, summarize, symbol_lines, table
 
 Row = dict[str, Any]
 
@@ -43,9 +43,19 @@ def parse_arguments(
         "--resume", action="store_true", help="keep the rows that an earlier run left"
     )
     parser.add_argument("--list", action="store_true", help="print the names and end")
-    parser.add_argument("--out", type=Path, default=Path("build") / stem, metavar="PATH")
+    parser.add_argument(
+        "--symbols",
+        action="store_true",
+        help="compile for symbols in the place of sizes, and beside them for the sizes",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="PATH", help=f"build/{stem} unless told"
+    )
     parser.add_argument("--strict", action="store_true", help="fail if a bar is missed")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    name = f"{stem}_symbols" if options.symbols else stem
+    options.out = options.out or Path("build") / name
+    return options
 
 
 def choose(names: Sequence[str], only: Sequence[str]) -> list[str]:
@@ -79,7 +89,7 @@ def sweep(
     done = read_rows(journal)
     pending = [name for name in chosen if name not in done][: options.limit]
     end = time.monotonic() + (options.seconds or float("inf"))
-    with Referee(stem, timeout_s=options.timeout) as referee:
+    with Referee(stem, symbols=options.symbols, timeout_s=options.timeout) as referee:
         for number, row in enumerate(run(referee, pending, journal), 1):
             done[row["name"]] = row
             print(f"{number:4}/{len(pending)} {line_of(row)}", file=sys.stderr, flush=True)
@@ -90,7 +100,7 @@ def sweep(
     machine, commit = describe_machine(), describe_commit()
     text = [f"{title}: {machine['processor']}, 1 thread, commit {commit}"]
     text += [*summary.lines(bar), f"{len(chosen) - len(rows)} cases not run", ""]
-    text += [*family_lines(rows), "", *table(rows)]
+    text += [*family_lines(rows), "", *symbol_lines(rows), *table(rows)]
     options.out.with_suffix(".txt").write_text("\n".join(text) + "\n")
     document = {
         "machine": machine,

@@ -28,6 +28,7 @@ class Referee:
 
     Args:
         cases: Which set the names are of: "ops" or "blocks".
+        symbols: Whether the models are compiled for symbols, too.
         timeout_s: Time for one case, compilation included.
         command: What is started instead of the worker; the tests start something short.
     """
@@ -36,10 +37,12 @@ class Referee:
         self,
         cases: str,
         *,
+        symbols: bool = False,
         timeout_s: float = TIMEOUT_S,
         command: Sequence[str] | None = None,
     ) -> None:
-        self.command = list(command or (sys.executable, "-m", "sweep.worker", cases))
+        worker = [sys.executable, "-m", "sweep.worker", cases, *["symbols"] * symbols]
+        self.command = list(command or worker)
         self.timeout_s = timeout_s
         self.cores = tuple(sorted(os.sched_getaffinity(0))[:1])
         self.process: subprocess.Popen[bytes] | None = None

@@ -17,6 +17,9 @@ from figures.bars import OURS, PEER
 from figures.rows import format_duration
 
 WEIGHTY_S: Final = 20e-6
+KNOWN: Final = "known sizes"
+SYMBOLS_BAR: Final = 0.85
+"""Of the speed that the same model has when it is compiled for the sizes of the call."""
 Row = dict[str, Any]
 
 
@@ -61,6 +64,33 @@ def ratio_of(row: Row, statistic: str = "min_s") -> float | None:
 def is_weighty(row: Row) -> bool:
     """Whether a call of ours takes longer than what calling costs."""
     return row[OURS]["min_s"] > WEIGHTY_S
+
+
+def symbol_lines(rows: Sequence[Row]) -> list[str]:
+    """Return what symbols cost: the weighty cases below the bar, slowest first; nothing of a run without them."""
+    speeds = [
+        (row[KNOWN]["min_s"] / row[OURS]["min_s"], row)
+        for row in rows
+        if OURS in row and KNOWN in row and is_weighty(row)
+    ]
+    if not speeds:
+        return []
+    slow = sorted(((s, r) for s, r in speeds if s < SYMBOLS_BAR), key=lambda each: each[0])
+    return [
+        (
+            f"-- {len(speeds)} weighty cases with symbols have {statistics.median(s for s, _ in speeds):.2f}"
+            f" of their speed with known sizes (median), {len(slow)} below {SYMBOLS_BAR}"
+        ),
+        f"{'speed':>7}  {'symbols':>10}  {'known':>10}  {'of peer':>7}  case",
+        *(f"{speed:7.2f}  {_symbol_cells(row)}  {row['name']}" for speed, row in slow),
+        "",
+    ]
+
+
+def _symbol_cells(row: Row) -> str:
+    ratio = ratio_of(row)
+    times = (f"{format_duration(row[key]['min_s']):>10}" for key in (OURS, KNOWN))
+    return "  ".join((*times, f"{'-' if ratio is None else f'{ratio:.2f}':>7}"))
 
 
 def complaint(row: Row) -> str:

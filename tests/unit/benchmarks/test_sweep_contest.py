@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from sweep.case import Case, single
-from sweep.network import scalar, x
+from sweep.network import ints, scalar, x
 
 pytest.importorskip("onnxruntime", reason="extra 'peers' is not installed")
 
-from sweep.contest import difference, disagreement, hold, race
+from sweep.contest import WITH_SYMBOLS, difference, disagreement, hold, openings, race
 
 PLAIN = single("a/plain", "Add", x(3, 5), x(5))
 
@@ -33,6 +33,21 @@ def test_what_the_peer_refuses_is_timed_alone() -> None:
     row = hold(single("a/bf16", "Atan", x(7, t="bf16")))
     assert set(row["refused"]) == {"onnxruntime"}
     assert "tilewright" in row
+
+
+def test_a_model_for_symbols_runs_beside_one_for_known_sizes() -> None:
+    row = hold(PLAIN, WITH_SYMBOLS)
+    assert row["wrong"] == ""
+    for contender in ("tilewright", "onnxruntime", "known sizes"):
+        assert 0 < row[contender]["min_s"] <= row[contender]["median_s"]
+
+
+def test_where_not_all_sizes_may_be_open_first_axes_are() -> None:
+    fixed = single("a/fixed", "Reshape", x(6, 4, 5), ints(0, 2, 10))
+    assert "refused" not in hold(fixed, WITH_SYMBOLS)
+    every, first = openings({"x": np.zeros((6, 1, 5))})
+    assert every == {"x": ["s6", 1, "s5"]}
+    assert first == {"x": ["s6", 1, 5]}
 
 
 def test_results_beyond_the_tolerance_are_wrong() -> None:

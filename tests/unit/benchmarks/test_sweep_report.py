@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweep.report import family_lines, summarize, table
+from sweep.report import KNOWN, family_lines, summarize, symbol_lines, table
 
 Row = dict[str, Any]
 
@@ -81,3 +81,19 @@ def test_families_stand_by_their_worst_weighty_case() -> None:
     lines = family_lines(ROWS)
     assert [line.split()[0] for line in lines] == ["a", "b"]
     assert "3.00" in lines[0]
+
+
+def test_cases_that_symbols_slow_down_stand_slowest_first() -> None:
+    known = {"min_s": 80e-6, "median_s": 80e-6}
+    rows = [
+        row("a/even", 80e-6, 100e-6, **{KNOWN: known}),
+        row("a/slow", 100e-6, 50e-6, **{KNOWN: known}),
+        row("a/slower", 160e-6, None, **{KNOWN: known}),
+        row("a/light", 10e-6, 10e-6, **{KNOWN: {"min_s": 1e-6, "median_s": 1e-6}}),
+    ]
+    title, _, *lines = symbol_lines(rows)
+    assert "3 weighty cases" in title
+    assert "2 below" in title
+    assert [line.split()[-1] for line in lines if line] == ["a/slower", "a/slow"]
+    assert "2.00" in lines[1]
+    assert symbol_lines(ROWS) == []

@@ -144,9 +144,7 @@ def test_whole_vectors_are_scaled_in_one_instruction_where_there_is_one(
 @pytest.mark.parametrize("target", ["x86_64-v3", "x86_64-v4", "aarch64"])
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
-def test_a_number_alone_has_the_bits_it_has_in_a_vector(
-    op: str, dtype: DType, target: str
-):
+def test_a_number_alone_has_the_bits_it_has_in_a_vector(op: str, dtype: DType, target: str):
     """A rest of a vector is computed with fewer lanes, and a row must not depend on the batch that it is in."""
     means = Means.of(Target.parse(target))
     x = np.linspace(-110, 100, COUNT * 16, dtype=dtype.numpy)
