@@ -34,6 +34,8 @@ from tilewright.compiler.printers.llvm_text.types import (
 )
 from tilewright.compiler.printers.llvm_text.writer import FunctionWriter
 
+_SHORTENED: Final = ("i8", "i16", "i32")
+"""What longer integers may have been shortened to."""
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
 
@@ -190,10 +192,11 @@ class Memory:
         return self.writer.here(type_, text)
 
     def _apart(self, mask: Value) -> Value:
-        """The mask in a register of its own, so that LLVM folds no load into a masked operation.
+        """The mask in a register of its own: LLVM neither compares it with others nor knows its bits.
 
         LLVM 22 folds a load into an operation with the same mask, then may take it out again
-        without the mask: it touches what the mask forbids.  See llvm/llvm-project#161074.
+        without the mask: it touches what the mask forbids.  See llvm/llvm-project#161074.  And of integers that are
+        shortened and stored under a mask with one lane, it stores that lane as wide as it was before.
         """
         _, lanes = split_type(mask.type)
         legal = next((n for n in (8, 16, 32, 64) if n >= lanes), None)
@@ -391,7 +394,10 @@ class Memory:
         if mask is None:
             self.writer.effect(f"store {value}, {address}, align {align}")
             return
-        name = f"llvm.masked.store.{mangle(*split_type(value.type))}.p0"
+        scalar, lanes = split_type(value.type)
+        if scalar in _SHORTENED:
+            mask = self._apart(mask)
+        name = f"llvm.masked.store.{mangle(scalar, lanes)}.p0"
         self.writer.declare("void", name, value.type, "ptr", mask.type)
         self.writer.effect(
             f"call void @{name}({value}, ptr align {align} {address.text}, {mask})"

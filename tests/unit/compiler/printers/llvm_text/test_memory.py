@@ -151,6 +151,29 @@ def test_a_strided_store_under_a_mask_leaves_gaps_and_the_end_alone(stride, dtyp
     assert_same(kernel, arrays, target=target)
 
 
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        (f32, dtypes.bf16), (f32, dtypes.f16), (f32, dtypes.u8), (i32, dtypes.i16),
+        (i32, dtypes.i8), (dtypes.i16, dtypes.u8), (dtypes.i64, i32), (dtypes.f64, f32),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("condition", [("lt", 1), ("eq", 3), ("ge", 7), ("lt", 2)], ids=str)
+def test_one_lane_of_shortened_numbers_is_stored_as_short_as_it_is(
+    condition, wide, narrow, target
+):
+    """LLVM may write the number as wide as it was before it was shortened, over what lies behind it."""
+    width = min(16, 64 // wide.itemsize)
+    x, out = Buffer("x", wide, (width,)), Buffer("out", narrow, (width + 8,))
+    op, bound = condition
+    value = e.cast(Load(x, (v,)), narrow)
+    store = If(Compare(op, Index(v), Index(bound)), (Store(out, (v,), value),))
+    arrays = [numbers(width, wide), numbers(width + 8, narrow)]
+    assert_same(kernel_of((x, out), (lanes(width, store),)), arrays, target=target)
+
+
 def test_where_vectors_have_masks_a_strided_store_is_no_scatter():
     kernel, _ = strided_store_under_a_mask(2, f32)
     for level, scatters in (("v3", True), ("v4", False)):
