@@ -33,6 +33,11 @@ def depthwise(*, strides: tuple[int, ...] = ()) -> Form:
     return lambda shapes: contract_forms.depthwise_convolution(*shapes, Window(strides))
 
 
+def groups_side_by_side(*, strides: tuple[int, ...] = ()) -> Form:
+    """A convolution with the filters of all groups side by side, [kernel…, C/G, G, F/G]."""
+    return lambda shapes: contract_forms.grouped_convolution(*shapes, Window(strides))
+
+
 def planar(places: Dim, *, steps: tuple[int, ...], first: int = 0) -> Form:
     """A convolution of images that are laid out on one axis."""
     return lambda shapes: contract_forms.convolution_along_line(

@@ -92,6 +92,24 @@ def depthwise_convolution(
     return {**maps.attributes(), "shape": shape, **others}
 
 
+def grouped_convolution(x: Shape, w: Shape, window: Window, **others: object) -> Attributes:
+    """Padded [N, spatial…, C] by filters [kernel…, C/G, F], those of all groups side by side.
+
+    Lanes run along the filters of several groups: for groups that would each leave lanes empty.
+    """
+    *kernel, depth, groups, each = w
+    outer, taps = _loops(kernel)
+    maps = IndexMaps(
+        axes=("n", *outer, "g", "v"),
+        sums=(*taps, "c"),
+        left=(axis("n"), *window.places(outer, taps), depth * axis("g") + axis("c")),
+        right=(*map(axis, taps), axis("c"), axis("g"), axis("v")),
+        result=(axis("n"), *map(axis, outer), each * axis("g") + axis("v")),
+    )
+    shape = (x[0], *window.counts(x[1:-1], kernel), groups * each)
+    return {**maps.attributes(), "shape": shape, **others}
+
+
 def convolution_along_line(
     w: Shape, line: Shape, places: Dim, *, steps: Sequence[int], first: int = 0
 ) -> Attributes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import HALVES
+from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -33,6 +33,7 @@ from tilewright.compiler.transforms.contract_forms import (
     Window,
     convolution_in_panels,
     depthwise_convolution,
+    grouped_convolution,
 )
 from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import (
@@ -115,11 +116,27 @@ class LegalizeConvolution(RewritePass):
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = in_f32(x, emit)
         w = emit.cast(w, dtypes.f32) if w.type.dtype is dtypes.bf16 else w
-        panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
-        packed = _pack(as_they_lie(w), groups, count, panel, emit)
-        result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
+        if self._leaves_lanes_empty(groups, count, depth, x.type.dtype):
+            result = _side_by_side(node, x, w, emit)
+        else:
+            panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
+            packed = _pack(as_they_lie(w), groups, count, panel, emit)
+            result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
         narrow = {"dtype": node.result.type.dtype}
         return emit.op("cast", [result], narrow) if halves else result
+
+    def _leaves_lanes_empty(
+        self, groups: int, filters: int, depth: Dim, dtype: DType
+    ) -> bool:
+        """Whether the filters of a group fill at most half a vector, and those of several groups all of it.
+
+        Their channels, which then are picked out of vectors, lie near each other.
+        """
+        near = isinstance(depth, int) and depth <= 2 * filters
+        if groups == 1 or filters == 1 or filters & (filters - 1) or not near:
+            return False
+        lanes = self.choose_panel((_MANY,), 1, depth, dtype)
+        return 2 * filters <= lanes <= groups * filters
 
     def _in_words(self, node: Node, kind: str, rows: Sequence[Dim], emit: Emitter) -> Value:
         """A convolution of words: as many channels of a tap to a step as fill one."""
@@ -243,6 +260,19 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
     total = emit.op("reduce_sum", [each], last)
     return emit.cast(total, node.result.type.dtype) if halves else total
+
+
+def _side_by_side(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
+    """The convolution with the filters of several groups side by side in lanes."""
+    groups, filters, depth, kernel = _weight_shape(node)
+    rank = len(kernel)
+    last = emit.op("transpose", [w], {"perm": (*range(2, rank + 2), 1, 0)})
+    each = symbolic.floordiv(filters, groups)
+    table = emit.reshape(last, (*kernel, depth, groups, each))
+    form = grouped_convolution(
+        x.type.shape, table.type.shape, _window(node), dtype=node.attributes["dtype"]
+    )
+    return emit.op("contract", [x, table], form)
 
 
 def _has_single_filter(node: Node) -> bool:

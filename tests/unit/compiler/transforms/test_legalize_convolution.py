@@ -49,6 +49,34 @@ def test_groups_are_packed_one_by_one():
     assert node.attributes["left"] == "n, kh + 2*oh, 2*kw + ow, c + 2*g"
 
 
+@pytest.mark.parametrize(
+    ("groups", "depth", "count", "side_by_side"),
+    [
+        (6, 2, 2, True),
+        (6, 4, 2, True),
+        (6, 5, 2, False),  # channels too far apart
+        (6, 2, 3, False),  # groups would begin anywhere in a vector
+        (6, 4, 4, False),  # fill a vector each
+        (1, 2, 2, False),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_filters_of_small_groups_stand_side_by_side(
+    groups, depth, count, side_by_side, dtype
+):
+    channels, filters = groups * depth, groups * count
+    text = (
+        f"graph @g<N: 1..>(%x: {dtype}[N, 4, 5, {channels}], %w: {dtype}[{filters}, {depth}, 3, 2]) {{"
+        f' %y: {dtype}[N, 2, 4, {filters}] = conv(%x, %w) {{groups = {groups}, layout = "NHWC"}}'
+        " return %y }"
+    )
+    graph = run(G, text)
+    assert ("pack_panels" not in ops(graph)) == side_by_side
+    (node,) = [node for node in graph.nodes if node.op == "contract"]
+    *_, last = node.operands[1].type.shape
+    assert last == (count if side_by_side else 4)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])

@@ -311,7 +311,15 @@ class Memory:
         count = max(places) + 1
         if count == 1:
             return self._load_uniform(Load(buffer, (first,), len(places), 0), first, mask)
-        narrow = None if mask is None else self._asked(mask, places, count)
+        lanes = len(places)
+        if mask is not None:
+            narrow = self._asked(mask, places, count)
+        elif self.a.can.masks and count < lanes and count & (count - 1):
+            # LLVM would read a vector of so many elements in pieces.
+            bits = ", ".join(f"i1 {int(lane < count)}" for lane in range(lanes))
+            narrow, count = Value(f"<{bits}>", f"<{lanes} x i1>"), lanes
+        else:
+            narrow = None
         wide = self.a.shuffle(self._load_vector(buffer, first, count, narrow), None, places)
         return wide if mask is None else self.a.select(mask, wide, self._zero(wide.type))
 

@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
+    fuse,
     interior,
     reorder,
     specialize,
@@ -52,6 +53,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.rows import keep_short_rows
 from tilewright.compiler.schedule.rules.structure import (
+    groups_around,
     parallel_chain,
     short_axis,
 )
@@ -108,6 +110,10 @@ def match_columns(
     if any(stride(a, lane.var.name) != 1 for a in _moving(chain[-1], lane.var.name)):
         chain, lane = _lengthened(s, chain, lane)
     lanes = _lanes(chain[-1], lane, machine)
+    if (groups := groups_around(chain, lane, lanes)) is not None:
+        s.apply(fuse, groups.var.name, lane.var.name, s.fresh("filter"))
+        chain = parallel_chain(find(s.kernel, chain[0].var.name))
+        lane = chain[-1]
     names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
     s.apply(reorder, names)
     inner = find(s.kernel, lane.var.name)

@@ -44,6 +44,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.structure import (
     Contraction,
     find_contraction,
+    groups_around,
     parallel_chain,
 )
 from tilewright.compiler.schedule.rules.tilings import ContractionShape, Tiling
@@ -69,6 +70,9 @@ def match_contraction(
     found = find_contraction(chain)
     if found is None or not found.contiguous:
         return None
+    lanes = machine.lanes(found.total.buffer.dtype)
+    if groups_around(chain, found.lane, lanes) is not None:
+        return None  # `columns` fills vectors with several groups
     return ContractionSite(s, found, machine, threads)
 
 

@@ -11,6 +11,7 @@ from typing import final
 
 from tilewright.base.dtypes import f32
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
@@ -28,15 +29,18 @@ from tilewright.compiler.kernel.ir import (
     If,
     Kernel,
     Load,
+    Space,
     Statement,
     Store,
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
+    loads,
     loads_of,
     loops,
     payloads,
     statement_expressions,
+    stores,
     subexpressions,
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -124,6 +128,32 @@ class Contraction:
         for loop in self.reductions:
             count *= estimate(loop.extent)
         return count
+
+
+def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
+    """The loop around a few filters of a group that fills vectors with those of the groups behind it.
+
+    What has filters goes on where those of a group end, and what has none, channels, is picked out of a vector or two.
+    """
+    at, extent = chain.index(lane), lane.extent
+    if at == 0 or not isinstance(extent, int) or extent < 2:
+        return None
+    if 2 * extent > lanes or lanes % extent:
+        return None
+    around, body = chain[at - 1], chain[-1].body
+    for access in (*stores(body), *loads(body)):
+        if access.buffer.space is not Space.DEVICE:
+            continue
+        far, near = (stride(access, x.var.name) for x in (around, lane))
+        if not (near == 1 and far == extent) and not (
+            near == 0 and _is_from_1_to(far, 2 * extent)
+        ):
+            return None
+    return around
+
+
+def _is_from_1_to(distance: Dim | None, most: int) -> bool:
+    return isinstance(distance, int) and 1 <= distance <= most
 
 
 def find_contraction(chain: Sequence[For]) -> Contraction | None:

@@ -505,6 +505,22 @@ def test_lanes_that_share_a_neighbour_get_its_value(times, dtype):
     assert "gather" not in text
 
 
+@pytest.mark.parametrize("target", targets_here(), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.i8, dtypes.f16, f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("each", [2, 4, 8])
+@pytest.mark.parametrize("count", [8, 16])
+def test_channels_of_groups_are_picked_out_of_one_vector_that_ends_where_they_do(
+    count: int, each: int, dtype, target: Target
+) -> None:
+    size = (count // each - 1) * each + 1
+    x, out = Buffer("x", dtype, (3 + size,)), Buffer("out", dtype, (count,))
+    place = symbolic.floordiv(v, each) * each + 3
+    kernel = kernel_of((x, out), (lanes(count, Store(out, (v,), Load(x, (place,)))),))
+    assert_same(kernel, [numbers(3 + size, dtype), numbers(count, dtype)], target=target)
+    text = emit_kernel(lower(kernel, target), target).text
+    assert "gather" not in text
+
+
 def _shared(lane: Dim, pattern: str) -> Dim:
     quotient, rest = symbolic.floordiv(lane, 3), symbolic.mod(lane, 5)
     return {"thirds": quotient, "rest": rest, "apart": 2 * rest, "both": quotient + rest}[

@@ -6,14 +6,14 @@ import pytest
 from onnx import helper
 
 import tilewright
-from fakes.contractions import depthwise
+from fakes.contractions import depthwise, groups_side_by_side
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.ir import Kernel, LoopKind
 from tilewright.compiler.kernel.rewrite import dim_symbols, loops, stores
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -146,6 +146,37 @@ def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
         if lanes.isdisjoint(name.name for i in store.indices for name in dim_symbols(i))
     ]
     assert alone == []
+
+
+def grouped(groups: int, depth: int, filters: int, step: int, places: Dim) -> Kernel:
+    shapes = [(1, 7, step * places + 2, groups * depth), (3, 3, depth, groups, filters)]
+    result = (1, 4 // step + 1, places, groups * filters)
+    return op_kernel("contract", shapes, result, groups_side_by_side(strides=(step, step)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "depth", "filters"),
+    [(8, 4, 4), (10, 4, 4), (9, 2, 2), (5, 8, 8), (12, 2, 4)],
+)
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_vectors_hold_the_filters_of_several_groups(
+    groups: int, depth: int, filters: int, step: int, level: str
+) -> None:
+    machine = MachineModel.of(Target.level(level))
+    if 2 * filters > machine.lanes(f32):
+        pytest.skip("one group fills a vector")
+    for places, sizes in ((6, {}), (symbol("W", 1), {"W": 6})):
+        kernel = grouped(groups, depth, filters, step, places)
+        changed = schedule(kernel, machine)
+        assert "columns: window of" in kernel_text(changed)
+        assert_same(kernel, changed, sizes, exact=False)
+
+
+def test_groups_whose_filters_fill_vectors_are_products_of_their_own() -> None:
+    for groups, depth, filters in ((4, 4, 16), (8, 9, 4), (8, 4, 3)):
+        changed = schedule(grouped(groups, depth, filters, 1, 6), V4)
+        assert "filter" not in kernel_text(changed)
 
 
 @pytest.mark.parametrize(("size", "far"), [(14, False), (200, True)])

@@ -12,7 +12,7 @@ import pytest
 
 from fakes.contractions import convolution as packed_convolution
 from fakes.contractions import depthwise as channels_alone
-from fakes.contractions import planar
+from fakes.contractions import groups_side_by_side, planar
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, emit, op_kernel
 from tilewright.base import symbolic
@@ -177,6 +177,12 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
         "contract", ((3, 2, 3, 2), (2, 3, 63)), (2, 2, 41), planar(41, steps=(20, 1))
     ),
     "depthwise": lambda: depthwise(9, 21, 1),
+    "small groups": lambda: op_kernel(
+        "contract",
+        [(1, 5, 9, 20), (3, 3, 4, 5, 4)],
+        (1, 3, 7, 20),
+        groups_side_by_side(),
+    ),
     "depthwise and a product in bands": lambda: in_bands(4, 3, 9, 20, 16),
     "depthwise of one channel": lambda: depthwise(8, 1, 2),
     "windows": lambda: pool((2, 3, 37), 3, 2),
