@@ -143,14 +143,30 @@ def axis_table(
     return Axis(np.clip(places, 0, size - 1), weights, outside)
 
 
+def has_tables(shape: Sequence[Dim], attributes: Attributes) -> bool:
+    """Whether the sizes of every axis are numbers, or it stays as it is, whatever its size."""
+    scales, sizes = attributes["scales"], cast("tuple[Dim, ...]", attributes["sizes"])
+    crop = attributes["coordinate_mode"] == "tf_crop_and_resize"
+    return all(
+        (isinstance(size, int) and isinstance(count, int))
+        or (
+            size == count
+            and not crop
+            and (not isinstance(scales, np.ndarray) or float(scales[axis]) == 1)
+        )
+        for axis, (size, count) in enumerate(zip(shape, sizes, strict=True))
+    )
+
+
 def resampled_axes(shape: Sequence[Dim], attributes: Attributes) -> dict[int, Axis]:
-    """The axes that change, with their tables; sizes must be numbers."""
-    sizes = cast("tuple[int, ...]", attributes["sizes"])
+    """The axes that change, with their tables; requires `has_tables`."""
+    sizes = cast("tuple[Dim, ...]", attributes["sizes"])
     scales = attributes["scales"]
     crop = attributes["coordinate_mode"] == "tf_crop_and_resize"
     found: dict[int, Axis] = {}
     for axis, (size, count) in enumerate(zip(shape, sizes, strict=True)):
-        assert isinstance(size, int)
+        if not isinstance(size, int) or not isinstance(count, int):
+            continue
         scale = count / max(size, 1)
         if isinstance(scales, np.ndarray):
             scale = float(scales[axis])
@@ -259,9 +275,9 @@ def _supports(types: Types, attributes: Attributes) -> bool:
     x = first(types)
     if _integer_factors(x.shape, attributes) is not None:
         return True
-    sizes = cast("tuple[Dim, ...]", attributes["sizes"])
-    static = x.is_static and all(isinstance(s, int) for s in sizes)
-    if not static or not (x.dtype.is_float or attributes["mode"] == "nearest"):
+    if not (x.dtype.is_float or attributes["mode"] == "nearest"):
+        return False
+    if not has_tables(x.shape, attributes):
         return False
     tables = resampled_axes(x.shape, attributes).values()
     taps = math.prod(t.places.shape[1] for t in tables)

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.resize import along_axis, resampled_axes
+from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
 from tilewright.compiler.transforms.matching import operand
 
@@ -31,8 +31,8 @@ _PICKED: Final = 3
 class LegalizeResampling(RewritePass):
     """Resample one axis at a time if that pays.
 
-    Requires: nothing.  Ensures: an image of f32 or f64 and of known sizes is resampled in the order of axes, or at once,
-    as takes the fewest taps.
+    Requires: nothing.  Ensures: an image of f32 or f64 whose axes have known sizes, or stay as they are, is resampled in
+    the order of axes, or at once, as takes the fewest taps.
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
@@ -49,8 +49,8 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     taps = _taps(node)
     if len(taps) < 2 or x.type.dtype not in (f32, f64):
         return None
-    old = cast("tuple[int, ...]", x.type.shape)
-    new = cast("tuple[int, ...]", node.attributes["sizes"])
+    old = _numbers(x.type.shape)
+    new = _numbers(cast("tuple[Dim, ...]", node.attributes["sizes"]))
     at_once = math.prod(new) * math.prod(taps.values()) * _weight(max(taps), len(new))
     orders = itertools.permutations(taps)
     best = min(orders, key=lambda order: _cost(order, taps, old, new))
@@ -66,11 +66,16 @@ def _taps(node: Node) -> dict[int, int]:
     attributes, shape = node.attributes, operand(node).type.shape
     sizes = cast("tuple[Dim, ...]", attributes["sizes"])
     is_cropped = attributes["coordinate_mode"] == "tf_crop_and_resize"
-    known = all(isinstance(d, int) and d for d in (*shape, *sizes))
+    known = has_tables(shape, attributes) and 0 not in (*shape, *sizes)
     if not known or is_cropped or attributes["mode"] == "nearest":
         return {}
     found = resampled_axes(shape, attributes)
     return {axis: table.places.shape[1] for axis, table in found.items()}
+
+
+def _numbers(shape: Sequence[Dim]) -> tuple[int, ...]:
+    """The sizes of an image one of whose open axes has one element: what it costs grows with those, whatever the order."""
+    return tuple(d if isinstance(d, int) else 1 for d in shape)
 
 
 def _weight(axis: int, rank: int) -> int:

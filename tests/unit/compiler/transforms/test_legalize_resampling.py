@@ -74,4 +74,17 @@ def test_pixels_that_are_picked_rounded_or_cropped_stay_as_they_are(attributes, 
 def test_one_axis_and_no_elements_stay_as_they_are():
     assert ops(resized("1, 2, 4, 5", "1, 2, 4, 20", 'mode = "linear"')) == ["resize"]
     assert ops(resized("1, 2, 4, 5", "1, 2, 0, 20", 'mode = "linear"')) == ["resize"]
-    assert ops(resized("N, 2, 4, 5", "N, 2, 8, 20", 'mode = "linear"')) == ["resize"]
+    assert ops(resized("N, 2, 4, 5", "N, 2, 4, 20", 'mode = "linear"')) == ["resize"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("24, 20", "6, 5"), ("4, 5", "16, 20"), ("6, 20", "18, 5")]
+)
+def test_an_open_batch_has_the_order_of_a_known_one(old, new):
+    """The order decides last digits, and a row of a batch has the same ones in any batch."""
+    known, open_ = (
+        changed_axes(resized(f"{n}, 2, {old}", f"{n}, 2, {new}", 'mode = "cubic"'))
+        for n in ("3", "N")
+    )
+    assert len(known) == 2
+    assert known == open_

@@ -23,7 +23,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.kit.wide import Wide, polynomial
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.resize import along_axis, resampled_axes
+from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
 
 
 @final
@@ -98,10 +98,12 @@ def _axis_by_axis(
     """The op along one axis after the other, what becomes shorter first, floats rounded once; None where one has no kernel."""
     sizes = cast("Sequence[Dim]", attributes["sizes"])
     pairs = zip(x.shape, sizes, strict=True)
-    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
-    if len(known) < x.rank or not all(a and b for a, b in known):
+    if not has_tables(x.shape, attributes) or 0 in (*x.shape, *sizes):
         return None
-    shares = [new / old for old, new in known]
+    shares = [
+        new / old if isinstance(old, int) and isinstance(new, int) else 1.0
+        for old, new in pairs
+    ]
     op, image, steps = catalogue.lookup("resize"), TensorType(_wide(x), x.shape), []
     for axis in sorted(range(x.rank), key=shares.__getitem__):
         step = along_axis(attributes, image.shape, axis)

@@ -213,6 +213,26 @@ def test_a_picture_of_known_sizes_with_many_taps_is_resampled_axis_by_axis() -> 
     ]
 
 
+@pytest.mark.parametrize("option", ["", ", antialias = 1"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_images_of_an_open_batch_are_resampled_as_those_of_a_known_one(
+    mode: str, option: str
+) -> None:
+    def model(batch: int | str):
+        return onnx_models.parse(f"""graph (float[{batch},2,16,24] x) => (float[{batch},2,P,Q] y) {{
+          scales = Constant<value_floats = [1.0, 1.0, 0.25, 0.5]> ()
+          y = Resize<mode = "{mode}"{option}> (x, , scales)
+        }}""")
+
+    for batch in ("N", 3):
+        kinds = [n.op for n in load(model(batch)).nodes if n.op != "constant"]
+        assert set(kinds) <= {"resize", "cast"}
+    x = np.random.default_rng(0).standard_normal((3, 2, 16, 24)).astype(np.float32)
+    known, open_ = (tw.compile(model(batch)) for batch in (3, "N"))
+    np.testing.assert_array_equal(open_(x), known(x))
+    np.testing.assert_array_equal(open_(x[1:2]), known(x)[1:2])
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_the_only_element_of_an_axis_of_pytorch_is_the_first(rows: int) -> None:
     """Its formula says 0 for a length of 1; smooth curves show what stands before it."""
