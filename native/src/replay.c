@@ -17,7 +17,9 @@ typedef struct run_t {
   const tw_run_options_t* options;
   tw_seat_t* seat;
   uint64_t next_poll_ns;
-  uint32_t unseen;  // chances to look at the clock that are still let go: short calls never do
+  uint64_t looked_ns;  // what the clock said last
+  uint32_t stride;     // how many chances to look at the clock one is: 1 while they are slow, more when they are fast
+  uint32_t unseen;     // chances that are still let go: short calls never look
   int interrupted;
 } run_t;
 
@@ -125,30 +127,29 @@ static void poll_sometimes(run_t* run, uint64_t now_ns) {
 
 static void report_failure(tw_frame_t* frame, uint32_t command, int code);
 
-// What keeps looks at the clock rare: every unit while they are slow, every 64th when they are fast.
-typedef struct look_t {
-  uint64_t last_ns;
-  uint32_t stride;
-} look_t;
-
-NOT_INLINE static uint64_t look_at_clock(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
-  const uint64_t now_ns = tw_clock_coarse_ns();
-  if (now_ns != look->last_ns) {
-    look->stride = 1;
-  } else if (look->stride < LOOK_STRIDE_LIMIT) {
-    look->stride *= 2;
-  }
-  look->last_ns = now_ns;
-  poll_sometimes(frame->run, now_ns);
-  if (frame->run->interrupted) report_failure(frame, ordinal, 0);  // so that the workers stop, too
-  return look->stride;
+// Whether this chance to look at the clock is taken. Looks stay rare over a whole run, as a loop of commands of one
+// unit each has as many chances as a grid of many units.
+static inline int look_is_due(run_t* run) {
+  if (run->unseen == 0) return 1;
+  --run->unseen;
+  return 0;
 }
 
-// Returns after how many units to look again.
-static inline uint64_t look_around(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
-  if (frame->run->unseen == 0) return look_at_clock(frame, ordinal, look);
-  --frame->run->unseen;
-  return 1;
+NOT_INLINE static void look_at_clock(run_t* run) {
+  const uint64_t now_ns = tw_clock_coarse_ns();
+  if (now_ns != run->looked_ns) {
+    run->stride = 1;
+  } else if (run->stride < LOOK_STRIDE_LIMIT) {
+    run->stride *= 2;
+  }
+  run->looked_ns = now_ns;
+  run->unseen = run->stride - 1;
+  poll_sometimes(run, now_ns);
+}
+
+NOT_INLINE static void look_around(tw_frame_t* frame, uint32_t ordinal) {
+  look_at_clock(frame->run);
+  if (frame->run->interrupted) report_failure(frame, ordinal, 0);  // so that the workers stop, too
 }
 
 // While the caller waits for the workers' last units.
@@ -188,12 +189,11 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
     workgroup.workgroup_id_y = (uint32_t)(begin / count_x % count_y);
     workgroup.workgroup_id_z = (uint16_t)(begin / count_x / count_y);
   }
-  look_t look = {.stride = 1};
-  uint64_t units_to_look = worker_index == 0 && frame->run->options->poll != NULL ? 1 : UINT64_MAX;
+  const int looks = worker_index == 0 && frame->run->options->poll != NULL;
   for (uint64_t unit = begin; unit < end; ++unit) {
     const int code = kernel(environment, state, &workgroup);
     if (code != 0) report_failure(frame, ordinal, code);
-    if (--units_to_look == 0) units_to_look = look_around(frame, ordinal, &look);
+    if (looks && look_is_due(frame->run)) look_around(frame, ordinal);
     if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
     if (++workgroup.workgroup_id_x < count_x) continue;
     workgroup.workgroup_id_x = 0;
@@ -298,10 +298,11 @@ static int has_finding(const tw_frame_t* frame, const tw_command_t* command) {
   return 0;
 }
 
-static tw_status_t run_host_call(const run_t* run, uint32_t ordinal) {
+static tw_status_t run_host_call(run_t* run, uint32_t ordinal) {
   const tw_command_t* command = &run->frame->list->commands[ordinal];
   if ((command->flags & TW_COMMAND_ON_FINDING) && !has_finding(run->frame, command)) return TW_STATUS_OK;
   if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
+  run->unseen = 0;  // it may take long
   const int failed = run->options->host_call(run->options->context, ordinal);
   return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
 }
@@ -331,7 +332,7 @@ NOT_INLINE static void bind_first_rows(tw_frame_t* frame) {
 }
 
 // The command that comes next.
-static uint32_t next_command(const tw_frame_t* frame, uint32_t ordinal) {
+static inline uint32_t next_command(const tw_frame_t* frame, uint32_t ordinal) {
   const tw_command_t* command = &frame->list->commands[ordinal];
   if (command->kind != TW_COMMAND_GOTO) return ordinal + 1;
   const int goes = command->binding_count == 0 || *(const uint8_t*)frame->pointers[command->binding_first] == 0;
@@ -339,7 +340,7 @@ static uint32_t next_command(const tw_frame_t* frame, uint32_t ordinal) {
 }
 
 // A command that no worker has a part in; what a goto decides is asked for with `next_command`.
-static tw_status_t run_between_jobs(const run_t* run, uint32_t ordinal) {
+static tw_status_t run_between_jobs(run_t* run, uint32_t ordinal) {
   const tw_command_t* command = &run->frame->list->commands[ordinal];
   if (command->kind == TW_COMMAND_HOST_CALL) return run_host_call(run, ordinal);
   if (command->kind == TW_COMMAND_ROW) bind_row(run->frame, command, row_place(run->frame, command));
@@ -349,37 +350,60 @@ static tw_status_t run_between_jobs(const run_t* run, uint32_t ordinal) {
 static int is_job(const tw_command_t* command) { return command->kind < TW_COMMAND_HOST_CALL; }
 
 static tw_status_t poll_between_commands(run_t* run) {
-  if (run->options->poll == NULL) return TW_STATUS_OK;
-  if (run->unseen != 0) {
-    --run->unseen;
-    return TW_STATUS_OK;
-  }
-  poll_sometimes(run, tw_clock_coarse_ns());
+  if (run->options->poll == NULL || !look_is_due(run)) return TW_STATUS_OK;
+  look_at_clock(run);
   return run->interrupted ? TW_STATUS_INTERRUPTED : TW_STATUS_OK;
+}
+
+// What is asked of a grid of many units once, a trip of a short loop would ask many times: a grid of one unit, on this
+// thread alone, where nobody else can fail, is only its kernel and a chance to look at the clock.
+static inline tw_status_t run_one_unit(run_t* run, uint32_t ordinal) {
+  tw_frame_t* frame = run->frame;
+  const tw_command_t* command = &frame->list->commands[ordinal];
+  tw_workgroup_state_t workgroup = {
+      .local_memory = command->local_memory_bytes == 0 ? NULL : scratch_of(frame, 0),
+      .local_memory_size = command->local_memory_bytes,
+  };
+  const int code = ((tw_kernel_t)(uintptr_t)command->function)(
+      (const tw_environment_t*)(uintptr_t)command->environment, &frame->states[ordinal], &workgroup);
+  if (code != 0) report_failure(frame, ordinal, code);
+  if (run->options->poll != NULL && look_is_due(run)) look_at_clock(run);
+  return code == 0 && !run->interrupted ? TW_STATUS_OK : job_status(run, TW_STATUS_OK);
+}
+
+static tw_status_t run_job_alone(run_t* run, uint32_t ordinal) {
+  const tw_command_list_t* list = run->frame->list;
+  const tw_command_t* command = &list->commands[ordinal];
+  const int is_small = list->unit_counts[ordinal] == 1 && (command->flags & TW_COMMAND_FLUSH_DENORMALS) == 0;
+  if (command->kind == TW_COMMAND_DISPATCH && is_small) return run_one_unit(run, ordinal);
+  const int looks_around = command->kind == TW_COMMAND_DISPATCH;
+  const tw_status_t status = looks_around ? TW_STATUS_OK : poll_between_commands(run);
+  if (status != TW_STATUS_OK) return status;
+  run_units(run->frame, ordinal, 0, 0, list->unit_counts[ordinal]);
+  return job_status(run, TW_STATUS_OK);
 }
 
 // One command after the other, on this thread alone.
 static tw_status_t run_alone(run_t* run) {
   tw_frame_t* frame = run->frame;
   const tw_command_list_t* list = frame->list;
-  for (uint32_t i = 0; i < list->command_count; i = next_command(frame, i)) {
-    const uint32_t kind = list->commands[i].kind;
-    tw_status_t status = kind == TW_COMMAND_DISPATCH ? TW_STATUS_OK : poll_between_commands(run);  // grids look around
-    if (status != TW_STATUS_OK) return status;
-    if (!is_job(&list->commands[i])) {
-      status = run_between_jobs(run, i);
+  tw_status_t status = TW_STATUS_OK;
+  for (uint32_t i = 0; status == TW_STATUS_OK && i < list->command_count; i = next_command(frame, i)) {
+    if (is_job(&list->commands[i])) {
+      status = run_job_alone(run, i);
     } else {
-      run_units(frame, i, 0, 0, list->unit_counts[i]);
-      status = job_status(run, TW_STATUS_OK);
+      status = poll_between_commands(run);
+      if (status == TW_STATUS_OK) status = run_between_jobs(run, i);
     }
-    if (status != TW_STATUS_OK) return status;
   }
-  return TW_STATUS_OK;
+  return status;
 }
 
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   tw_frame_t* frame = run->frame;
   if (!is_job(&frame->list->commands[batch->first])) return run_between_jobs(run, batch->first);
+  // One unit is nothing to share, whoever is there.
+  if (batch->unit_count == 1 && batch->end == batch->first + 1) return run_job_alone(run, batch->first);
   batch_job_t job = {.frame = frame, .first = batch->first};
   return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
 }
@@ -500,7 +524,7 @@ NOT_INLINE static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_fai
 }
 
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure) {
-  run_t run = {.frame = frame, .options = options, .unseen = UNSEEN_LOOKS};
+  run_t run = {.frame = frame, .options = options, .stride = 1, .unseen = UNSEEN_LOOKS};
   atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
   const uint8_t concurrency = max_concurrency_of(options);
   if (frame->max_concurrency != concurrency) set_max_concurrency(frame, concurrency);

@@ -207,9 +207,14 @@ def test_a_row_has_bytes_and_is_read_only(core: ModuleType, slot: tuple[int, int
         core.CommandList(b"", b"", records.SLOT.pack(*slot, 1), b"")
 
 
-def test_a_loop_that_never_ends_hears_signals(core: ModuleType) -> None:
+@pytest.mark.parametrize("units", [None, 1, 3])
+def test_a_loop_that_never_ends_hears_signals(
+    core: ModuleType, kernels: Kernels, units: int | None
+) -> None:
     """The handler runs while the loop does; what it raises ends the run."""
     recorder = Recorder()
+    if units is not None:
+        recorder.dispatch(kernels["linger"], [], (units, 1, 1), constants=[0])
     recorder.goto(0)
     commands = recorder.build(core.CommandList)
 
@@ -224,3 +229,22 @@ def test_a_loop_that_never_ends_hears_signals(core: ModuleType) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("threads", [None, 1, 2])
+def test_a_kernel_of_one_unit_that_fails_ends_its_loop(
+    core: ModuleType, kernels: Kernels, threads: int | None
+) -> None:
+    recorder = Recorder()
+    cells = recorder.slot(4, writable=True)
+    recorder.dispatch(kernels["mark"], [(cells, 0, 4)], (1, 1, 1))
+    recorder.dispatch(kernels["fail"], [], (1, 1, 1), constants=[0, 5])
+    recorder.dispatch(kernels["mark"], [(cells, 0, 4)], (1, 1, 1))
+    recorder.goto(0)
+    commands = recorder.build(core.CommandList)
+    pool = None if threads is None else core.Pool(threads)
+    found = np.zeros(1, np.uint32)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^command 1: the kernel returned 5$"):
+            commands.run(pool, [found])
+    assert found[0] == 2  # once in each run, before the failure
