@@ -32,6 +32,7 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import (
     broadcast_indices,
+    check_groups,
     check_same,
     element_count,
     need,
@@ -75,8 +76,14 @@ def _group(heads: Dim, shared: Dim) -> Dim:
     """Heads of queries that share one head of keys and values."""
     if heads == shared:
         return 1
-    if isinstance(heads, int) and isinstance(shared, int) and heads % max(1, shared):
-        raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
+    if isinstance(shared, int):
+        check_groups("heads of queries", heads, max(1, shared))
+    else:
+        check_same(
+            "heads of queries and what shares those of keys",
+            symbolic.floordiv(heads, shared) * shared,
+            heads,
+        )
     return symbolic.floordiv(heads, shared)
 
 

@@ -44,7 +44,7 @@ from tilewright.compiler.ops.contraction import (
     word_product,
 )
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import check_same, element_count, need
+from tilewright.compiler.ops.shapes import check_at_most, check_same, element_count, need
 
 Map = tuple[Dim, ...]
 
@@ -184,10 +184,8 @@ def _check_reads(
         end: Dim = 1 + _constant(index)
         for name, factor in _terms(index):
             end = end + (sizes[name] - 1) * factor
-        spare = symbolic.bounds(size - end)[1]
-        runs = all(sizes[name] != 0 for name, _ in _terms(index))
-        if runs and spare is not None and spare < 0:
-            raise ModelError(f"contract: '{index}' reads up to {end} of {size}")
+        if all(sizes[name] != 0 for name, _ in _terms(index)):
+            check_at_most(f"elements that contract reads by '{index}'", end, size)
 
 
 def _check_places(maps: IndexMaps, sizes: Mapping[str, Dim]) -> None:
@@ -304,17 +302,6 @@ def _work(
     words = word_product(attributes)
     each = 1 if words is None else words.elements
     return 2 * each * steps * results[0].element_count
-
-
-def _equal_sizes(
-    types: Sequence[TensorType], result: TensorType, attributes: Attributes
-) -> Iterator[tuple[Dim, Dim]]:
-    maps, sizes = maps_of(attributes), _sizes_in(types, result, attributes)
-    shapes = (types[0].shape, types[1].shape, result.shape)
-    for indices, shape in zip((maps.left, maps.right, maps.result), shapes, strict=True):
-        for index, size in zip(indices, shape, strict=True):
-            if str(index) in sizes:
-                yield sizes[str(index)], size
 
 
 def _body(
@@ -467,7 +454,6 @@ contract: Final = declare(
     body=_body,
     traits=CONTRACTION,
     work=_work,
-    equal_sizes=_equal_sizes,
     title=_title,
     cases=(
         f"[3,5] [2,5,4]; {_PRODUCT} shape=(3,7)",

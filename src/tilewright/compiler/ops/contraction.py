@@ -249,7 +249,6 @@ def _matmul_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
 def _matmul_sizes(
     types: Sequence[TensorType], result: TensorType, _: Attributes
 ) -> Iterator[tuple[Dim, Dim]]:
-    yield types[0].shape[-1], types[1].shape[-2]
     for type_ in types:
         yield from aligned_sizes(type_.shape[:-2], result.shape[:-2])
 

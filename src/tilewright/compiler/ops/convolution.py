@@ -81,6 +81,8 @@ def _conv_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[1] * groups)
     check_groups("filters", w.shape[0], groups)
+    if (bias := types[2] if len(types) > 2 else None) is not None:
+        check_same(f"filters of {w} and bias {bias}", w.shape[0], bias.shape[0])
     spatial = [
         window_count(
             x.shape[axis], w.shape[2 + i], strides[i], dilations[i], ceil_mode=False,
@@ -90,13 +92,6 @@ def _conv_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     ]  # fmt: skip
     image = (w.shape[0], *spatial) if layout == "NCHW" else (*spatial, w.shape[0])
     return (TensorType(sum_dtype(x, w, attributes), (x.shape[0], *image)),)
-
-
-def _conv_sizes(
-    types: Sequence[TensorType], _: TensorType, attributes: Attributes
-) -> list[tuple[Dim, Dim]]:
-    channels = types[0].shape[1 if attributes["layout"] == "NCHW" else -1]
-    return [(channels, types[1].shape[1] * cast("int", attributes["groups"]))]
 
 
 def correlate(
@@ -215,7 +210,6 @@ conv: Final = declare(
     body=_conv_body,
     traits=CONTRACTION,
     work=sum_of_products(lambda types: types[1].shape[1:]),
-    equal_sizes=_conv_sizes,
     cases=(
         "[1,3,6,7] [4,3,3,3] [4]; pads=(1,1,1,1)",
         "[2,4,5,6] [6,2,3,2]; groups=2 strides=(2,1)",
@@ -246,6 +240,8 @@ def _transpose_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     check_groups("input channels", w.shape[0], groups)
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[0])
+    if (bias := types[2] if len(types) > 2 else None) is not None:
+        check_same(f"filters of {w} and bias {bias}", w.shape[1] * groups, bias.shape[0])
     spatial = [
         (x.shape[axis] - 1) * strides[i]
         + (w.shape[2 + i] - 1) * dilations[i]

@@ -36,6 +36,7 @@ from tilewright.compiler.ops.declaration import (
     operand,
 )
 from tilewright.compiler.ops.shapes import (
+    check_at_most,
     check_same,
     first,
     like_first_as_dtype,
@@ -234,9 +235,12 @@ gather: Final = declare(
 
 def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, indices = need(types, 0), need(types, 1)
-    normal_axis(cast("int", attributes["axis"]), x.rank)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
     if x.rank != indices.rank:
         raise ModelError(f"indices {indices} have another rank than {x}")
+    for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if position != axis:
+            check_at_most(f"indices {indices} reach over the end of {x}", left, right)
     return (x.with_shape(indices.shape),)
 
 
@@ -295,6 +299,8 @@ def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
         raise ModelError(
             f"gather_nd of {x} with indices {indices}, {batch} batch dimensions"
         )
+    for left, right in zip(indices.shape[:batch], x.shape, strict=False):
+        check_same(f"batches of {x} and indices {indices}", left, right)
     return (x.with_shape((*indices.shape[:-1], *x.shape[batch + depth :])),)
 
 
@@ -383,6 +389,9 @@ pick_row: Final = declare(
 def _one_hot_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     indices, values = need(types, 0), need(types, 1)
     (depth,) = cast("tuple[Dim, ...]", attributes["depth"])
+    if values.rank != 1:
+        raise ModelError(f"one_hot chooses between two values, not {values}")
+    check_same(f"values {values} of one_hot", values.shape[0], 2)
     axis = normal_axis(cast("int", attributes["axis"]), indices.rank + 1)
     return (values.with_shape((*indices.shape[:axis], depth, *indices.shape[axis:])),)
 

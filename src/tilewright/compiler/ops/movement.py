@@ -6,7 +6,7 @@ dimensions with equal products, so a div or mod appears only where dimensions re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -30,6 +30,7 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import (
     broadcast_indices,
     broadcast_sizes,
+    check_at_most,
     check_same,
     element_count,
     first,
@@ -145,7 +146,6 @@ reshape: Final = declare(
     places=lambda attributes, shape, indices: reshaped_indices(
         shape, _dims(attributes, "shape"), indices
     ),
-    equal_sizes=lambda types, result, _: [(types[0].element_count, result.element_count)],
     cases=(
         "[2,3,4]; shape=(2,12)",
         "[2,12]; shape=(2,3,4)",
@@ -251,17 +251,13 @@ def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
 
 def _check_slice(x: TensorType, axis: int, start: Dim, size: Dim, step: int) -> None:
     extent = x.shape[axis]
-    numbers = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
-    if not numbers or size == 0:
+    if not isinstance(start, int) or not isinstance(size, int) or size == 0:
         return
-    assert isinstance(start, int)
-    assert isinstance(size, int)
-    assert isinstance(extent, int)
-    inside = 0 <= start < extent and 0 <= start + (size - 1) * step < extent
-    if not inside or step == 0:
-        raise ModelError(
-            f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
-        )
+    ends = (start, start + (size - 1) * step)
+    subject = f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
+    if min(ends) < 0 or step == 0:
+        raise ModelError(subject)
+    check_at_most(subject, max(ends) + 1, extent)
 
 
 def _slice_oracle(
@@ -329,15 +325,6 @@ def _concat_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     return (parts[0].with_shape(shape),)
 
 
-def _concat_sizes(
-    parts: Sequence[TensorType], result: TensorType, attributes: Attributes
-) -> Iterator[tuple[Dim, Dim]]:
-    axis = normal_axis(cast("int", attributes["axis"]), result.rank)
-    for part in parts:
-        pairs = enumerate(zip(part.shape, result.shape, strict=True))
-        yield from (pair for place, pair in pairs if place != axis)
-
-
 def _concat_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
@@ -367,7 +354,6 @@ concat: Final = declare(
     role=Role.PLACE,
     ranges=ranges.joined,
     layout=Layout(layouts.axis, aligned=True),
-    equal_sizes=_concat_sizes,
     cases=(
         "[2,3] [2,4] [2,1]; axis=1",
         "[2,3] [1,3]; axis=0",

@@ -35,10 +35,13 @@ from tilewright.compiler.ops.declaration import (
     operand,
 )
 from tilewright.compiler.ops.shapes import (
+    check_at_most,
     check_positive,
+    check_same,
     element_count,
     first,
     ints_or,
+    need,
     spatial_axes,
     window_count,
     with_borders,
@@ -423,16 +426,15 @@ max_pool_indices: Final = declare(
 
 def _unpool_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     shape = cast("tuple[Dim, ...]", attributes["shape"])
-    source = _unpool_source(attributes)
-    holds = len(source) == len(shape) and not any(
-        isinstance(size, int) and isinstance(most, int) and size > most
-        for size, most in zip(source, shape, strict=True)
-    )
-    if not holds:
-        raise ModelError(
-            f"max_unpool of places in shape {list(source)} to shape {list(shape)}"
-        )
-    return (first(types).with_shape(shape),)
+    x, places, source = first(types), need(types, 1), _unpool_source(attributes)
+    subject = f"max_unpool of places in shape {list(source)} to shape {list(shape)}"
+    if len(source) != len(shape) or x.rank != places.rank:
+        raise ModelError(subject)
+    for size, most in zip(source, shape, strict=True):
+        check_at_most(subject, size, most)
+    for left, right in zip(x.shape, places.shape, strict=True):
+        check_same(f"elements {x} and places {places} of max_unpool", left, right)
+    return (x.with_shape(shape),)
 
 
 def _unpool_source(attributes: Attributes) -> tuple[Dim, ...]:

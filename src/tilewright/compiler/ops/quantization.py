@@ -72,6 +72,16 @@ def _check_scale(x: TensorType, scale: TensorType, attributes: Attributes) -> No
         _check_blocks(x, scale, axis, cast("int", attributes["block_size"]))
 
 
+def _check_zero(scale: TensorType, zero: TensorType | None) -> None:
+    """Raises: ModelError when there are surely not as many zero points as scales."""
+    if zero is None or _is_single(zero.shape):
+        return
+    if zero.rank != scale.rank:
+        raise ModelError(f"zero point {zero} has another rank than scale {scale}")
+    for left, right in zip(zero.shape, scale.shape, strict=True):
+        check_same(f"zero point {zero} and scale {scale}", left, right)
+
+
 def _check_blocks(x: TensorType, scale: TensorType, axis: int, block_size: int) -> None:
     """Raises: ModelError when scales of the rank of `x` surely do not line up with it."""
     for i, (size, count) in enumerate(zip(x.shape, scale.shape, strict=True)):
@@ -89,8 +99,9 @@ def _is_single(shape: tuple[Dim, ...]) -> bool:
 
 def _quantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
-    _check_scale(x, need(types, 1), attributes)
-    zero = types[2]
+    scale, zero = need(types, 1), types[2]
+    _check_scale(x, scale, attributes)
+    _check_zero(scale, zero)
     target = (
         zero.dtype if zero is not None else cast("DType | None", attributes["dtype"]) or u8
     )
@@ -100,6 +111,7 @@ def _quantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
 def _dequantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, scale = first(types), need(types, 1)
     _check_scale(x, scale, attributes)
+    _check_zero(scale, types[2])
     return (x.with_dtype(cast("DType | None", attributes.get("dtype")) or scale.dtype),)
 
 

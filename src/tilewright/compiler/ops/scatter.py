@@ -49,7 +49,7 @@ from tilewright.compiler.ops.indexing import (
     from_front,
     index_tuples,
 )
-from tilewright.compiler.ops.shapes import check_same, need, normal_axis
+from tilewright.compiler.ops.shapes import check_at_most, check_same, need, normal_axis
 
 _INDEX: Final = (i64, i32)
 _COMBINE: Final[dict[str, Any]] = {
@@ -169,9 +169,8 @@ def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
     for left, right in zip(indices.shape, updates.shape, strict=True):
         check_same("indices and updates of scatter_elements", left, right)
     for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        apart = isinstance(left, int) and isinstance(right, int) and left > right
-        if position != axis and apart:
-            raise ModelError(f"indices {indices} reach over the end of {x}")
+        if position != axis:
+            check_at_most(f"indices {indices} reach over the end of {x}", left, right)
     return (x,)
 
 

@@ -1,13 +1,16 @@
 """Shape rules shared by the families: broadcasting, axes, windows.
 
 Works on symbolic dimensions; what cannot be compared is taken to match (a symbol against another
-symbol or a number), because a model that runs at all makes them equal.
+symbol or a number), because a model that runs at all makes them equal.  Who has to see to that reads
+from `taken_to_hold` what was taken so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, cast
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from tilewright.compiler.graph.schema import Attributes, Infer, TensorType
 
 Shape = tuple[Dim, ...]
 Types = Sequence[TensorType | None]
+Pair = tuple[Dim, Dim]
+
+_TAKEN: Final[ContextVar[list[Pair] | None]] = ContextVar("taken to hold", default=None)
 
 
 def present(types: Types) -> list[TensorType]:
@@ -122,10 +128,36 @@ def reduced_shape(shape: Shape, axes: Sequence[int], *, keepdims: bool) -> Shape
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
+@contextmanager
+def taken_to_hold() -> Generator[list[Pair]]:
+    """What the checks inside cannot prove, as pairs of sizes that are equal where it holds."""
+    pairs: list[Pair] = []
+    before = _TAKEN.set(pairs)
+    try:
+        yield pairs
+    finally:
+        _TAKEN.reset(before)
+
+
+def _take(left: Dim, right: Dim) -> None:
+    pairs = _TAKEN.get()
+    if pairs is not None and left != right:
+        pairs.append((left, right))
+
+
 def check_same(subject: str, left: Dim, right: Dim) -> None:
     """Raises: ModelError when two dimensions surely differ."""
     if isinstance(left, int) and isinstance(right, int) and left != right:
         raise ModelError(f"{subject}: {left} and {right} differ")
+    _take(left, right)
+
+
+def check_at_most(subject: str, size: Dim, most: Dim) -> None:
+    """Raises: ModelError when a dimension is surely greater than another."""
+    spare = symbolic.bounds(most - size)[1]
+    if spare is not None and spare < 0:
+        raise ModelError(f"{subject}: {size} is more than {most}")
+    _take(symbolic.minimum(size, most), size)
 
 
 def check_positive(subject: str, values: Iterable[int]) -> None:
@@ -139,6 +171,7 @@ def check_groups(subject: str, size: Dim, groups: int) -> None:
     """Raises: ModelError when `size` elements surely do not divide into `groups`."""
     if groups < 1 or (isinstance(size, int) and size % groups):
         raise ModelError(f"{size} {subject} do not divide into {groups} groups")
+    _take(symbolic.mod(size, groups), 0)
 
 
 def element_count(shape: Sequence[Dim]) -> Dim:

@@ -38,15 +38,6 @@ NO_KEY: Final = -(1 << 31)
 """Below the key of any score."""
 
 
-def _suppress_sizes(
-    types: Types, result: TensorType, _: Attributes
-) -> list[tuple[Dim, Dim]]:
-    boxes, scores = need(types, 0), need(types, 1)
-    images, kinds, size = scores.shape
-    pairs = zip(boxes.shape, (images, size, 4), strict=True)
-    return [*pairs, *zip((images, kinds), result.shape[:2], strict=True)]
-
-
 def _suppress_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     boxes, scores = need(types, 0), need(types, 1)
     if not boxes.rank == scores.rank == 3:
@@ -280,7 +271,6 @@ non_max_suppression: Final = declare(
     infer=_suppress_infer,
     evaluate=_suppress_oracle,
     body=_suppress_body,
-    equal_sizes=_suppress_sizes,
     cases=(
         "[2,7,4]:unit [2,3,7]:=0.9,0.4,0.7,0.6,0.7,0.8,0.3 []:=3 []:=0.2 []:=0.35; room=(7,)",
         "[1,9,4]:unit [1,1,9]:=0.9,0.5 []:=9 []:=0.1; room=(9,) center_point_box=True",

@@ -213,6 +213,7 @@ def _fold_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         for i in range(len(block))
     ]  # fmt: skip
     check_same(f"columns of {x}", x.shape[2], element_count(counts))
+    check_groups("elements of blocks", x.shape[1], math.prod(block))
     channels = x.shape[1] // math.prod(block)
     return (x.with_shape((x.shape[0], channels, *image)),)
 
@@ -295,12 +296,41 @@ col2im: Final = declare(
 # --- deformable convolution ------------------------------------------------------------------
 
 
+def _check_shape(given: TensorType, wanted: tuple[Dim, ...]) -> None:
+    if given.rank != len(wanted):
+        raise ModelError(f"deform_conv: {given} is given where {list(wanted)} is wanted")
+    for left, right in zip(given.shape, wanted, strict=True):
+        check_same(f"deform_conv: {given} where {list(wanted)} is wanted", left, right)
+
+
+def _deform_sizes(x: TensorType, w: TensorType, attributes: Attributes) -> tuple[Dim, ...]:
+    given = (cast("Ints", attributes[n]) for n in ("strides", "dilations", "pads"))
+    strides, dilations, pads = map(ints_or, given, ((1, 1), (1, 1), (0, 0, 0, 0)))
+    return tuple(
+        window_count(
+            x.shape[2 + i], w.shape[2 + i], strides[i], dilations[i], ceil_mode=False,
+            pads=(pads[i], pads[2 + i]),
+        )
+        for i in range(2)
+    )  # fmt: skip
+
+
 def _deform_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, w, offset = need(types, 0), need(types, 1), need(types, 2)
     if x.rank != 4 or w.rank != 4 or offset.rank != 4:
         raise ModelError(f"deform_conv of {x} with weights {w} and offsets {offset}")
-    check_groups("filters", w.shape[0], cast("int", attributes["groups"]))
-    check_groups("input channels", x.shape[1], cast("int", attributes["offset_groups"]))
+    groups, moved = (cast("int", attributes[n]) for n in ("groups", "offset_groups"))
+    check_groups("filters", w.shape[0], groups)
+    check_groups("input channels", x.shape[1], moved)
+    check_same(f"input channels of {x} and weights {w}", x.shape[1], w.shape[1] * groups)
+    taps = element_count(w.shape[2:])
+    images, places = x.shape[0], offset.shape[2:]
+    _check_shape(offset, (images, 2 * moved * taps, *_deform_sizes(x, w, attributes)))
+    for extra, shape in zip(
+        types[3:], ((w.shape[0],), (images, moved * taps, *places)), strict=False
+    ):
+        if extra is not None:
+            _check_shape(extra, shape)
     return (x.with_shape((x.shape[0], w.shape[0], offset.shape[2], offset.shape[3])),)
 
 

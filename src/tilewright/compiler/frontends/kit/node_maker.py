@@ -30,7 +30,7 @@ from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node
 from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.quantization import widens_bytes
-from tilewright.compiler.ops.shapes import normal_axis
+from tilewright.compiler.ops.shapes import normal_axis, taken_to_hold
 
 FOLD_ELEMENTS: Final = 1 << 16
 
@@ -285,16 +285,29 @@ class NodeMaker:
         while given and given[-1] is None:
             given.pop()
         complete = declaration.complete(attributes)
-        types = schema.infer([None if t is None else t.type for t in given], complete)
+        held = [None if t is None else t.type for t in given]
+        with taken_to_hold() as pairs:
+            types = schema.infer(held, complete)
         folded = self._fold(schema, given, complete, types)
         if folded is not None:
             return folded
-        held = [None if t is None else t.type for t in given]
-        for left, right in equalities(schema, held, types, complete):
+        for left, right in (*pairs, *equalities(schema, held, types, complete)):
             self.assume(left, right)
         values = [None if t is None else self.value(t) for t in given]
         node = self._node(name, values, complete, types)
         return tuple(map(self.of_value, node.results))
+
+    def check(self, name: str, *operands: Tensor | None, **attributes: object) -> None:
+        """Refuse operands that do not fit op `name`, in whose place there are others, and note what is taken to hold.
+
+        Raises: ModelError.
+        """
+        declaration = catalogue.lookup(name)
+        held = [None if t is None else t.type for t in operands]
+        with taken_to_hold() as pairs:
+            declaration.schema.infer(held, declaration.complete(attributes))
+        for left, right in pairs:
+            self.assume(left, right)
 
     def assume(self, left: Dim, right: Dim) -> None:
         """Note that two dimensions are equal in every run that works.

@@ -504,6 +504,11 @@ def _deform_conv(call: Call) -> Tensor:
     height, width = w.shape[2:]
     if not isinstance(height, int) or not isinstance(width, int):
         raise UnsupportedError("weights with a dynamic kernel size are not supported")
+    e.check(
+        "deform_conv", x, w, offsets, bias, mask, groups=groups, offset_groups=banks,
+        strides=call.integers("strides", ()), pads=call.integers("pads", ()),
+        dilations=call.integers("dilations", ()),
+    )  # fmt: skip
     sizes, points = offsets.shape[2:], element_count(offsets.shape[2:])
     batch, channels = x.shape[:2]
     count, depth = height * width, symbolic.floordiv(channels, banks)
