@@ -8,7 +8,7 @@ Source: ONNX ai.onnx.ml operator reference (TreeEnsemble, TreeEnsembleClassifier
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -217,12 +217,28 @@ def _entries(
         raise ModelError(f"there is no leaf {error}") from error
 
 
+def _first_of_each(
+    entries: Iterable[tuple[int, int, float]],
+) -> list[tuple[int, int, float]]:
+    """The first weight of each leaf: of one target, onnxruntime knows no other.
+
+    Converters of scikit-learn rely on it: for the leaf of a row (`decision_leaf`, `decision_path`) they write the
+    number of a leaf once per class.
+    """
+    first = dict[int, tuple[int, int, float]]()
+    for entry in entries:
+        first.setdefault(entry[0], entry)
+    return list(first.values())
+
+
 def _regressor(call: Call) -> Tensor:
     e, x = call.maker, _table(call)
     forest, places = _forest_by_number(call)
     aggregate = call.choice("aggregate_function", "SUM", _AGGREGATES)
     targets = call.integer("n_targets", 1)
     entries = _entries(call, places, "target", "target_weights")
+    if targets == 1:
+        entries = _first_of_each(entries)
     weights = _weights(len(forest.features), targets, entries, aggregate)
     total = _summed(call, forest.walk(call, x), weights, aggregate, x.dtype)
     base = _numbers(call, "base_values")

@@ -182,6 +182,19 @@ def test_trees_of_every_comparison(mode: str) -> None:
           post_transform="LOGISTIC")  # fmt: skip
 
 
+@pytest.mark.parametrize("targets", [1, 2])
+def test_weights_that_a_leaf_says_twice(targets: int) -> None:
+    """Of one target the first counts, of several their sum: converters number leaves once per class."""
+    nodes = random_trees(2, 2, 3, "BRANCH_LEQ")
+    leaves = [(t, n) for t, n, m in zip(nodes["nodes_treeids"], nodes["nodes_nodeids"],
+                                        nodes["nodes_modes"], strict=True) if m == "LEAF"]  # fmt: skip
+    thrice = [leaf for leaf in leaves for _ in range(3)]
+    ids = [min(i % 3, targets - 1) for i in range(len(thrice))]
+    check("TreeEnsembleRegressor", table(9, 3), **nodes, n_targets=targets, target_ids=ids,
+          target_treeids=[t for t, _ in thrice], target_nodeids=[n for _, n in thrice],
+          target_weights=RNG.normal(0, 1, len(ids)).tolist())  # fmt: skip
+
+
 def test_trees_that_are_none_are_refused() -> None:
     nodes = random_trees(1, 1, 2, "BRANCH_LEQ")
     leaves = {"target_treeids": [0], "target_nodeids": [1], "target_ids": [0]}
