@@ -20,6 +20,7 @@ from tilewright.base.text import whole_number
 from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
+    from tilewright.formats.tensor_spec import TensorSpec
     from tilewright.formats.tensor_text import Array
     from tilewright.runtime.session import Session
 
@@ -186,7 +187,7 @@ class CallOptions:
         """What the session is called with.  Raises: UserError."""
         sizes = self.sizes
         if self.inputs:
-            return given_inputs(self.inputs, session.executor.input_names)
+            return given_inputs(self.inputs, session.executor.input_names, session.inputs)
         from tilewright.api.model_inputs import random_inputs
 
         return random_inputs(session.inputs, sizes)
@@ -269,10 +270,12 @@ def parse_dims(values: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, i
     return dims
 
 
-def given_inputs(values: Sequence[str], names: Sequence[str]) -> list[Array]:
-    """The arrays of `--input`, in the order of the inputs.  Raises: InputError."""
+def given_inputs(
+    values: Sequence[str], names: Sequence[str], specs: Sequence[TensorSpec] = ()
+) -> list[Array]:
+    """The arrays of `--input`, in the order of the inputs; `specs` as for `read_inputs`.  Raises: InputError."""
     from tilewright.cli.tensor_arguments import read_inputs
     from tilewright.runtime.plan_executor import arrange
 
-    plain, named = read_inputs(values, names)
+    plain, named = read_inputs(values, names, specs)
     return arrange(names, plain, named or None)

@@ -184,7 +184,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         if use_random:
             arrays = random_inputs(session.inputs, parse_dims(dims))
         else:
-            arrays = given_inputs(inputs, session.executor.input_names)
+            arrays = given_inputs(inputs, session.executor.input_names, session.inputs)
         result = session(*arrays)
     except InputError as error:
         if inputs or use_random:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tilewright.base.errors import InputError, UserError
 from tilewright.base.output_file import open_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.numpy_files import NumpyFileError, read_npz
+from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.tensor_text import Array, TensorReader, write_outputs
 
 _ARCHIVE: Final = ".npz"
@@ -25,27 +26,30 @@ _PLAIN_KEYS: Final = "arr_"  # what numpy calls arrays that were saved without n
 
 
 def read_inputs(
-    values: Sequence[str], names: Sequence[str]
+    values: Sequence[str], names: Sequence[str], specs: Sequence[TensorSpec] = ()
 ) -> tuple[list[Array], dict[str, Array]]:
     """The arrays that `--input` gives by position and by name.
 
     Args:
         values: what was given, in order.
         names: of the inputs.
+        specs: types of inputs, where they are known: an archive with an array of another rank, or of another size
+            where there is a number, is refused before it is unpacked.
 
     Raises: InputError naming the value and what is wrong with it.
     """
     plain: list[str] = []
     named: dict[str, Array] = {}
+    shapes = {spec.name: spec for spec in specs}
     for value in values:
         if _is_archive(value):
-            found = _read_archive(value, names)
+            found = _read_archive(value, names, shapes)
         else:
             name = _name_of(value, names)
             if name is None:
                 plain.append(value)
                 continue
-            found = {name: _read_one(value[len(name) + 1 :], name)}
+            found = {name: _read_one(value[len(name) + 1 :], name, shapes)}
         twice = sorted(named.keys() & found.keys())
         if twice:
             raise InputError(f"input '{twice[0]}' is given twice", location=f"'{value}'")
@@ -71,7 +75,7 @@ def _name_of(value: str, names: Sequence[str]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
-def _read_one(value: str, name: str) -> Array:
+def _read_one(value: str, name: str, specs: Mapping[str, TensorSpec]) -> Array:
     if _is_archive(value):
 
         def only(keys: Sequence[str]) -> Sequence[str]:
@@ -79,16 +83,27 @@ def _read_one(value: str, name: str) -> Array:
                 raise _missing(name, keys, value)
             return [name]
 
-        return _load(value, only)[name]
+        return _load(value, only, lambda _: specs.get(name))[name]
     arrays = TensorReader().read([value])
     if len(arrays) != 1:
         raise InputError(f"has {len(arrays)} arrays, expected one", location=f"'{value}'")
     return arrays[0]
 
 
-def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
-    arrays = _load(value, lambda keys: _checked_keys(keys, names, value))
-    if _are_plain(tuple(arrays), names):
+def _read_archive(
+    value: str, names: Sequence[str], specs: Mapping[str, TensorSpec]
+) -> dict[str, Array]:
+    given: list[str] = []
+
+    def choose(keys: Sequence[str]) -> Sequence[str]:
+        given.extend(_checked_keys(keys, names, value))
+        return given
+
+    def spec_of(key: str) -> TensorSpec | None:
+        return specs.get(names[given.index(key)] if _are_plain(given, names) else key)
+
+    arrays = _load(value, choose, spec_of)
+    if _are_plain(given, names):
         return dict(zip(names, arrays.values(), strict=False))
     return arrays
 
@@ -117,10 +132,23 @@ def _checked_keys(keys: Sequence[str], names: Sequence[str], value: str) -> Sequ
     return keys
 
 
-def _load(value: str, choose: Callable[[Sequence[str]], Iterable[str]]) -> dict[str, Array]:
+def _load(
+    value: str,
+    choose: Callable[[Sequence[str]], Iterable[str]],
+    spec_of: Callable[[str], TensorSpec | None],
+) -> dict[str, Array]:
     path = value[1:]
+
+    def check(key: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        spec = spec_of(key)
+        if spec is not None and not spec.fits(shape):
+            sizes = ", ".join(map(str, shape))
+            raise InputError(
+                f"'{key}' is {dtype.name}[{sizes}], expected {spec}", location=f"'{value}'"
+            )
+
     try:
-        return read_npz(path, choose)
+        return read_npz(path, choose, check)
     except OSError as error:
         raise InputError(
             f"cannot read '{path}': {error.strerror or error}", location=f"'{value}'"

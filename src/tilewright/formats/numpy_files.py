@@ -10,6 +10,7 @@ Source: NEP 1 (the format .npy); numpy.lib.npyio for archives.
 from __future__ import annotations
 
 import lzma
+import math
 import struct
 import tokenize
 import zipfile
@@ -32,6 +33,7 @@ _RAISED: Final = (
 
 
 _SUFFIX: Final = ".npy"
+_MAGIC: Final = b"\x93NUMPY"
 
 
 class NumpyFileError(Exception):
@@ -53,15 +55,20 @@ def read_npy(file: BinaryIO) -> Array:
 
 
 def read_npz(
-    path: str | Path, choose: Callable[[Sequence[str]], Iterable[str]] = tuple
+    path: str | Path,
+    choose: Callable[[Sequence[str]], Iterable[str]] = tuple,
+    check: Callable[[str, Sequence[int], np.dtype[Any]], None] | None = None,
 ) -> dict[str, Array]:
     """Arrays of an archive, by name.
 
     Args:
         path: the file, or a pipe.
         choose: which of the names are read; nothing of the others is unpacked.
+        check: raises for an array of a shape or an element type that is not wanted, before any is unpacked: a small
+            file may hold very large arrays.
 
-    Raises: as `read_npy`, for a member that is no `.npy` and for two of one name, too; and what `choose` raises.
+    Raises: as `read_npy`, for a member that is no `.npy` and for two of one name, too; and what `choose` and
+    `check` raise.
     """
     with Path(path).open("rb") as file:
         # What comes through a pipe has no end to begin at.
@@ -72,7 +79,11 @@ def read_npz(
         except _RAISED as error:
             raise _refused(error) from error
         with archive:
-            chosen = choose(names)
+            chosen = tuple(choose(names))
+            for key in chosen if check else ():
+                found = _head_of(archive, f"{key}{_SUFFIX}")
+                if found is not None:
+                    check(key, *found)
             try:
                 return {key: _array_of(archive, f"{key}{_SUFFIX}") for key in chosen}
             except _RAISED as error:
@@ -93,6 +104,35 @@ def _array_names(archive: np.lib.npyio.NpzFile) -> list[str]:
             raise NumpyFileError(f"there are two arrays {name!r}")
         names[name] = None
     return list(names)
+
+
+def _head_of(
+    archive: np.lib.npyio.NpzFile, member: str
+) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Shape and element type that a member begins with; None where it does not begin as arrays do.
+
+    Raises: NumpyFileError, also for a head that says more than the member holds.
+    """
+    members = cast("zipfile.ZipFile", archive.zip)
+    try:
+        with members.open(member) as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return None
+            file.seek(0)
+            version = np.lib.format.read_magic(file)
+            reader = (
+                "read_array_header_1_0" if version == (1, 0) else "read_array_header_2_0"
+            )
+            shape, _, dtype = getattr(np.lib.format, reader)(file)
+            left = members.getinfo(member).file_size - file.tell()
+    except _RAISED as error:
+        raise _refused(error) from error
+    wanted = math.prod(shape) * dtype.itemsize
+    if wanted > left and not dtype.hasobject:
+        raise NumpyFileError(
+            f"{member!r} has {left} bytes behind its head, expected {wanted}"
+        )
+    return shape, dtype
 
 
 def _array_of(archive: np.lib.npyio.NpzFile, member: str) -> Array:

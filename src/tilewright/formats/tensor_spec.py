@@ -27,6 +27,13 @@ class TensorSpec(NamedTuple):
     dtype: DType
     shape: tuple[Dim, ...]
 
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether an array has this rank, and these sizes where they are numbers."""
+        return len(shape) == len(self.shape) and all(
+            not isinstance(wanted, int) or wanted == size
+            for wanted, size in zip(self.shape, shape, strict=True)
+        )
+
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 

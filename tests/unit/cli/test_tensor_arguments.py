@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fakes.command_line import tilewright
+from tilewright.base.dtypes import f32
 from tilewright.base.errors import InputError
+from tilewright.base.symbolic import symbol
 from tilewright.cli.tensor_arguments import read_inputs
+from tilewright.formats.tensor_spec import TensorSpec
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 SCALE = np.array([1, 2, 3], np.float32)
@@ -106,3 +110,26 @@ def test_an_output_that_there_is_not_is_said_before_the_work(scale_vmfb: Path) -
         1,
         "error: there is no output 'zz'\nhint: did you mean 'z'?\n",
     )
+
+
+@pytest.mark.parametrize("value", ["@{}", "x=@{}"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_archive_that_does_not_fit_is_refused_by_its_heads(
+    tmp_path: Path, value: str, is_named: bool
+) -> None:
+    path, wide = tmp_path / "all.npz", np.zeros((2, 1 << 22), np.float32)
+    specs = [TensorSpec("x", f32, (symbol("N"), 3))]
+    if is_named:
+        np.savez_compressed(path, x=wide)
+    elif value == "@{}":
+        np.savez_compressed(path, wide)
+    else:
+        pytest.skip("an array without a name is not asked for by name")
+    tracemalloc.start()
+    words = r"is float32\[2, 4194304\], expected x: f32\[N, 3\]"
+    with pytest.raises(InputError, match=words):
+        read_inputs([value.format(path)], ["x"], specs)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    tracemalloc.stop()
+    np.savez_compressed(path, x=X)
+    assert read_inputs([value.format(path)], ["x"], specs)[1]["x"].shape == (2, 3)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 import re
 import struct
+import tracemalloc
 import zipfile
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +59,44 @@ def test_what_is_not_asked_for_is_not_unpacked(tmp_path: Path) -> None:
     assert list(found) == ["x"]
     with pytest.raises(NumpyFileError):
         read_npz(tmp_path / "a.npz")
+
+
+def test_arrays_are_judged_by_their_heads_before_they_are_unpacked(tmp_path: Path) -> None:
+    """32 MiB of zeros in a file of 32 KiB."""
+    np.savez_compressed(
+        tmp_path / "a.npz", y=ARRAY, x=np.zeros((1 << 11, 1 << 12), np.float32)
+    )
+
+    def check(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+        if len(shape) != 3:
+            raise TypeError(f"{name} {shape} {dtype}")
+
+    tracemalloc.start()
+    with pytest.raises(TypeError, match=r"x \(2048, 4096\) float32"):
+        read_npz(tmp_path / "a.npz", check=check)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    tracemalloc.stop()
+    found = read_npz(tmp_path / "a.npz", lambda _: ["y"], check)
+    np.testing.assert_array_equal(found["y"], ARRAY)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_head_that_promises_more_than_there_is_is_refused(
+    tmp_path: Path, version: int
+) -> None:
+    file = BytesIO()
+    head = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)}
+    if version == 1:
+        np.lib.format.write_array_header_1_0(file, head)
+    else:
+        np.lib.format.write_array_header_2_0(file, head)
+    data = bytearray(file.getvalue())
+    data[6] = version
+    (tmp_path / "a.npz").write_bytes(archive(bytes(data) + bytes(8)))
+    with pytest.raises(
+        NumpyFileError, match="has 8 bytes behind its head, expected 4398046511104"
+    ):
+        read_npz(tmp_path / "a.npz", check=lambda *_: None)
 
 
 @pytest.mark.parametrize("other", ["notes.txt", "x", "x/", ".npy/x"])

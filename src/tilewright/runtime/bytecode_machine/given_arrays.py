@@ -56,7 +56,7 @@ def check_shapes(specs: Sequence[TensorSpec], inputs: Sequence[object]) -> None:
     Raises: InputError naming the input.
     """
     for spec, value in zip(specs, inputs, strict=False):
-        if isinstance(value, np.ndarray) and not _fits(spec, value.shape):
+        if isinstance(value, np.ndarray) and not spec.fits(value.shape):
             wanted = ", ".join(map(str, spec.shape))
             raise InputError(
                 f"got {_described(value)}, expected {spec.dtype}[{wanted}]",
@@ -70,13 +70,6 @@ def _described(array: Array) -> str:
     if dtype is None and not array.dtype.isnative:
         name += " of the other byte order "
     return f"{name}[{', '.join(map(str, array.shape))}]"
-
-
-def _fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
-    return len(shape) == len(spec.shape) and all(
-        not isinstance(wanted, int) or wanted == size
-        for wanted, size in zip(spec.shape, shape, strict=True)
-    )
 
 
 def check_target(target: Array, made: Array, name: str) -> None:
