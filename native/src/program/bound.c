@@ -91,11 +91,16 @@ static int fail_negative(const tw_bound_t* bound, const tw_equality_t* pair) {
                       given.text);
 }
 
+#define TW_BROADCAST_HINT "an axis of 1 is broadcast where it is known to be 1: fix it when compiling (--input-shape)"
+
 int tw_bound_fail_unequal(const tw_bound_t* bound, const tw_equality_t* pair) {
   if (pair->right_text[0] == '\0') return fail_negative(bound, pair);
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%ssizes do not agree: %s is %" PRId64 ", %s is %" PRId64, pair->location,
-                      pair->location[0] == '\0' ? "" : ": ", pair->left_text, tw_bound_number(bound, pair->left),
-                      pair->right_text, tw_bound_number(bound, pair->right));
+  int64_t left = tw_bound_number(bound, pair->left), right = tw_bound_number(bound, pair->right);
+  // The words stand in runtime/plan_executor/record_steps.py, too.
+  const char* hint = left == 1 || right == 1 ? "\nhint: " TW_BROADCAST_HINT : "";
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%ssizes do not agree: %s is %" PRId64 ", %s is %" PRId64 "%s",
+                      pair->location, pair->location[0] == '\0' ? "" : ": ", pair->left_text, left, pair->right_text,
+                      right, hint);
 }
 
 int tw_bound_fail_inconsistent(const char* what) {

@@ -94,9 +94,11 @@ class TuningStore:
         return TuningStore(cache.folder / _NAME)
 
     def decisions(self, keys: Iterable[str]) -> dict[str, Decisions]:
-        """What was found for each of the keys, as far as it is understood; nothing where there is no file."""
+        """What was found for each of the keys, as far as it is understood; nothing in a file of no bytes, or without one."""
         try:
-            if not self.path.exists():
+            if not self.path.exists() or (
+                self.path.is_file() and not self.path.stat().st_size
+            ):
                 return {}
             with self._opened("mode=ro", _READ_WAIT_S) as base:
                 rows = _select(base, "checked = 1", keys)

@@ -21,7 +21,7 @@ from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
 from tilewright.base.separate_arrays import check_apart
-from tilewright.base.symbolic import names_in
+from tilewright.base.symbolic import Dim, evaluate, names_in
 from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import FLOW_KINDS, Dimension, Plan, Step
@@ -32,7 +32,11 @@ from tilewright.runtime.plan_executor.flow import FlowRunner
 from tilewright.runtime.plan_executor.flow_stepper import FlowStepper
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.prepared_call import PreparedCall, PreparedFlow
-from tilewright.runtime.plan_executor.record_steps import FindFunction, Resources
+from tilewright.runtime.plan_executor.record_steps import (
+    BROADCAST_HINT,
+    FindFunction,
+    Resources,
+)
 from tilewright.runtime.plan_executor.results import check_places, result_for
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
@@ -404,8 +408,23 @@ class PlanExecutor:
             and given.ndim == len(entry.shape)
         ):
             hint = f"convert it with .astype('{entry.dtype.numpy}')"
+        elif dims and _misses_by_one(entry.shape, given.shape, dims):
+            hint = BROADCAST_HINT
         return InputError(
             f"got {describe_array(given)}, expected {wanted}",
             location=f"input '{self.input_names[index]}'",
             hint=hint,
         )
+
+
+def _misses_by_one(
+    shape: Sequence[Dim], given: Sequence[int], dims: Mapping[str, int]
+) -> bool:
+    """Whether an open axis has 1 where another input says another size, or the other way round."""
+    if len(shape) != len(given):
+        return False
+    sizes = [d if isinstance(d, int) else evaluate(d, dims) for d in shape]
+    return any(
+        not isinstance(dim, int) and wanted != size and 1 in (wanted, size)
+        for dim, wanted, size in zip(shape, sizes, given, strict=True)
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast, final
+from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -27,6 +27,9 @@ from tilewright.runtime.plan_executor.tensors import TensorType
 from tilewright.runtime.recorder import Grid, Range, Recorder
 
 FindFunction = Callable[[str], Callable[..., object] | None]
+
+BROADCAST_HINT: Final = "an axis of 1 is broadcast where it is known to be 1: fix it when compiling (--input-shape)"
+"""Where one of two sizes is 1.  The words stand in native/src/program/bound.c, too."""
 
 
 @final
@@ -93,12 +96,13 @@ class StepRecorder:
         """Refuse sizes that do not agree.  Raises: InputError."""
         if self.number(left) == self.number(right):
             return
-        found = f"{left} is {self.number(left)}"
+        found, hint = f"{left} is {self.number(left)}", None
         if is_at_least_zero((left, right)):
             text = f"a size is below zero: {found} for {self.given}"
         else:
             text = f"sizes do not agree: {found}, {right} is {self.number(right)}"
-        raise InputError(text, location=location)
+            hint = BROADCAST_HINT if 1 in map(self.number, (left, right)) else None
+        raise InputError(text, location=location, hint=hint)
 
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]

@@ -112,6 +112,18 @@ def test_a_store_that_is_not_there_is_not_made(store: TuningStore) -> None:
     assert not store.path.parent.exists()
 
 
+def test_a_file_of_no_bytes_is_a_store_that_knows_nothing(
+    store: TuningStore, complaints: pytest.LogCaptureFixture
+) -> None:
+    """As `mktemp` makes it for the first search."""
+    store.path.parent.mkdir()
+    store.path.write_bytes(b"")
+    assert store.decisions(["a"]) == {}
+    assert complaints.text == ""
+    store.note_best("a", finding(another_point()))
+    assert list(store.decisions(["a"])) == ["a"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["nonsense", "contraction columns=many", "contraction size=3", "\0", "x" * (1 << 15)],

@@ -81,6 +81,14 @@ def test_sizes_that_must_agree_do() -> None:
         check_sizes(steps(plan, N=4, M=5))
 
 
+@pytest.mark.parametrize(("size", "is_told"), [(1, True), (4, False)])
+def test_what_one_size_of_1_may_have_meant_is_told(size: int, *, is_told: bool) -> None:
+    plan = replace(plan_of(), equalities=((N, M),))
+    with pytest.raises(InputError, match="sizes do not agree") as caught:
+        check_sizes(steps(plan, N=size, M=5))
+    assert ("fix it when compiling (--input-shape)" in (caught.value.hint or "")) is is_told
+
+
 def test_only_what_is_asked_for_is_looked_at() -> None:
     plan = replace(plan_of(), equalities=((N, M),))
     known = steps(plan, N=9, M=1)

@@ -318,6 +318,15 @@ def test_sizes_that_do_not_agree_are_named(
     assert str(caught.value) == text
 
 
+@pytest.mark.parametrize("rows", [(5, 1), (1, 5)])
+def test_an_open_axis_of_1_is_told_how_it_is_broadcast(rows: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="expected f32") as caught:
+        executor_of(DYNAMIC)(*(np.zeros((n, 3), np.float32) for n in rows))
+    assert caught.value.hint == (
+        "an axis of 1 is broadcast where it is known to be 1: fix it when compiling (--input-shape)"
+    )
+
+
 def test_the_largest_size_that_is_allowed_runs() -> None:
     x = np.ones((50, 3), np.float32)
     (y,) = executor_of(DYNAMIC)(x, x)
