@@ -80,9 +80,9 @@ def read_npz(
             raise _refused(error) from error
         with archive:
             chosen = tuple(choose(names))
-            for key in chosen if check else ():
+            for key in chosen:
                 found = _head_of(archive, f"{key}{_SUFFIX}")
-                if found is not None:
+                if found is not None and check is not None:
                     check(key, *found)
             try:
                 return {key: _array_of(archive, f"{key}{_SUFFIX}") for key in chosen}
