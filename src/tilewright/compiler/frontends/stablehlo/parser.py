@@ -121,7 +121,8 @@ class _Parser:
         while not cursor.accept("}"):
             if self._at_module():
                 # Nothing outside of it calls what it holds, but by a path, which is refused.
-                self._module()
+                with cursor.nested():
+                    self._module()
             elif not self._note():
                 self._function(functions)
         self.operations.location()

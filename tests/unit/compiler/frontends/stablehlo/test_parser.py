@@ -355,3 +355,10 @@ def test_modules_inside_of_modules_are_read_and_left_out() -> None:
     assert list(parse(text)[0].functions) == ["main"]
     with pytest.raises(ModelError, match="1:86: got"):
         parse(text.replace("return } }", "retur", 1))
+
+
+def test_modules_that_nest_without_end_are_refused() -> None:
+    for opening in ("module {", "module @inner attributes {a = 1 : i32} {"):
+        with pytest.raises(ModelError, match="nests deeper than 64 levels"):
+            parse(opening * 20_000 + "}" * 20_000)
+    parse("module {" * 60 + "}" * 60)
