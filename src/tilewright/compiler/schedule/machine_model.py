@@ -36,6 +36,8 @@ class Core:
         load: cycles that each load delays a step beyond what the ports allow: they share them with addresses.
         crowded: how much longer steps take whose operands fall into one set of the first level cache.
         across: operations to combine the lanes of a vector.
+        fill: cycles that a line which comes from the second level cache delays a step, though it was foreseen.
+        third_level: bytes that the third level cache brings to one core in a cycle.
         clock: of a usual core of that kind at work.
     """
 
@@ -50,6 +52,8 @@ class Core:
     load: float = 0.04
     crowded: float = 1.3
     across: int = 24
+    fill: float = 0.0
+    third_level: float = 25.0
     clock: float = 3.0
 
 
@@ -67,7 +71,12 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
+_MESH: Final = Core(fill=0.2, third_level=9)
+"""Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip (measured: Cascade Lake)."""
 _CORES: Final[Mapping[str, Core]] = {
+    "x86-64-v4": _MESH,
+    "skylake-avx512": _MESH,
+    "cascadelake": _MESH,
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
 }
 
@@ -172,10 +181,10 @@ class MachineModel:
     @functools.cache
     def of(target: Target) -> MachineModel:
         """The model of a CPU that there is code for."""
-        caches = target.caches
+        caches, core = target.caches, _CORES.get(target.cpu, _USUAL)
         return MachineModel(
             name=target.cpu,
-            core=_CORES.get(target.cpu, _USUAL),
+            core=core,
             vector_bits=target.vector_bits,
             vector_registers=target.vector_registers,
             has_masks=target.has_masks,
@@ -188,7 +197,9 @@ class MachineModel:
                 size_bytes=caches.l1d_bytes, bandwidth=190, ways=caches.l1d_ways
             ),
             l2=MemoryLevel(size_bytes=caches.l2_bytes, bandwidth=118),
-            l3=MemoryLevel(size_bytes=caches.l3_bytes, bandwidth=75),
+            l3=MemoryLevel(
+                size_bytes=caches.l3_bytes, bandwidth=core.third_level * core.clock
+            ),
             main=MemoryLevel(size_bytes=0, bandwidth=25),
         )
 

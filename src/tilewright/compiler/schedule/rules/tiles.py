@@ -1,7 +1,8 @@
 """Register tiles of contractions: rows times columns of accumulators that fit the machine, and what they cost.
 
 Counts cycles per step of the sum: multiply-adds against the latency of a chain of them, loads against the ports, and
-rows of the left operand that fall into one set of the first level cache.  Called by `tilings`.
+rows of the left operand that fall into one set of the first level cache, and panels that come from farther away.
+Called by `tilings`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule.cost import Demand
 from tilewright.compiler.schedule.machine_model import MachineModel
+
+_STAYS: Final = 0.65
+"""Of the second level cache: a panel of so much stays there while rows pass and the next one comes."""
 
 
 @final
@@ -53,6 +57,21 @@ def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 
         waits=latency if few else 0,
     )
     return step.cycles(machine) + machine.core.load * step.loads
+
+
+def panel_cycles(machine: MachineModel, vectors: int, depth: int, reached: float) -> float:
+    """Cycles per step where each tile of rows reads a panel again, which `reached` cycles of work do not hide.
+
+    A panel that is longer than half of the first level cache comes from the second, and one that leaves there no room for
+    what of the next one is fetched meanwhile, and for rows, from the third.
+    """
+    step = vectors * machine.vector_bits // 8
+    panel = depth * step
+    if 2 * panel <= machine.l1.size_bytes:
+        return reached
+    if panel > _STAYS * machine.l2.size_bytes > 0:
+        reached = max(reached, step / machine.core.third_level)
+    return reached + machine.core.fill * step / machine.line_bytes
 
 
 def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
@@ -118,10 +137,13 @@ def column_cost(
     """Cycles for all row tiles of one panel with `columns` columns in use."""
     vectors = -(-columns // lanes)
     penalty = machine.core.crowded if bad else 1.0
+    again = sum(tiles.values()) > 1
 
     def one(rows: int) -> float:
-        steps = depth * step_cycles(machine, rows, vectors, products) * penalty
-        return steps + machine.core.tile + 2 * rows * vectors
+        step = step_cycles(machine, rows, vectors, products) * penalty
+        if again:
+            step = panel_cycles(machine, vectors, depth, step)
+        return depth * step + machine.core.tile + 2 * rows * vectors
 
     return sum(count * one(rows) for rows, count in tiles.items())
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -13,12 +14,14 @@ from tilewright.compiler.schedule.rules.tiles import (
     aliasing,
     choose_tile,
     most_rows,
+    panel_cycles,
     row_sizes,
     tile_counts,
 )
 from tilewright.compiler.schedule.rules.tilings import ContractionShape
 
 ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
+MESH = MachineModel.of(Target.parse("x86_64 -mcpu=cascadelake"))
 V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v3", "v2"))
 SIZES = [
     (1024, 1024, 1024),
@@ -58,6 +61,39 @@ def test_rows_a_power_of_two_apart_are_few() -> None:
     assert aliasing(ZEN4, 14, 2048)
     assert not aliasing(ZEN4, 14, 3072 + 64)
     assert choose_tile(ZEN4, (1024,), 1024, 1024, 16, row_bytes=4096).rows <= 6
+
+
+def test_a_panel_costs_what_the_memory_that_it_stays_in_takes() -> None:
+    short, near, far = (panel_cycles(MESH, 4, depth, 12.0) for depth in (32, 1024, 3072))
+    assert short == 12.0 < near < far
+    assert far > 4 * 64 / MESH.core.third_level  # a line in each of four vectors
+    assert panel_cycles(ZEN4, 4, 3072, 24.0) == 24.0  # its third level cache keeps up
+
+
+def test_panels_stay_in_the_second_level_cache_where_the_third_is_slow() -> None:
+    for columns, depth in ((768, 3072), (1024, 4096), (512, 4608), (2048, 8192)):
+        tile = choose_tile(MESH, (128,), columns, depth, 16, row_bytes=4 * depth + 64)
+        stays = depth * tile.columns * f32.itemsize <= 0.65 * MESH.l2.size_bytes
+        assert stays or tile.columns == 16, (columns, depth, tile)
+
+
+def test_rows_that_are_one_tile_read_a_panel_once_wherever_it_lies() -> None:
+    fast = replace(MESH, core=replace(MESH.core, fill=0.0, third_level=1e9))
+    for machine in (MESH, fast):
+        tile = choose_tile(machine, (6,), 768, 3072, 16, row_bytes=12288)
+        assert tile == choose_tile(fast, (6,), 768, 3072, 16, row_bytes=12288)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [*SIZES, (128, 768, 3072), (49, 512, 4608)])
+def test_vectors_of_256_bits_take_so_long_that_the_third_level_keeps_up(
+    m: int, n: int, k: int
+) -> None:
+    fast = replace(V3, core=replace(V3.core, third_level=1e9))
+    for depth in (k, 4096):
+        tile, same = (
+            choose_tile(each, (m,), n, depth, 8, row_bytes=4 * depth) for each in (V3, fast)
+        )
+        assert tile == same
 
 
 def test_few_rows_are_cut_without_a_rest_where_that_pays() -> None:
