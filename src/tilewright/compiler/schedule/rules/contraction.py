@@ -129,6 +129,8 @@ class ContractionSite:
             schedule_micro_kernel(self.s, part[tiles[0]], len(tiles), micro)
         if tiling.prefetch:
             self._fetch_panels(micro.right)
+        if tiling.near:
+            self._fetch_steps(micro.right, tiling.columns)
         return Outcome.TILED
 
     def _explain(self, tiling: Tiling) -> None:
@@ -364,6 +366,25 @@ class ContractionSite:
         loop = path[depth - 1].var.name
         if s.attempt(prefetch, right, loop, around.var.name, step, line, most=most):
             s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
+
+    def _fetch_steps(self, right: str, columns: int) -> None:
+        """While some steps of the sum are multiplied, bring the panel's next ones into the first level cache."""
+        s = self.s
+        paths = _step_loops(find(s.kernel, self.panel).body)
+        if not paths:
+            return
+        *_, turn = max(paths, key=trip_count)
+        steps = next((x for x in turn.body if isinstance(x, For)), None)
+        if steps is None or not steps.reduction or not isinstance(steps.extent, int):
+            return
+        if self._panel_elements(turn, right) != steps.extent * columns:
+            return  # not in the order in which they are read
+        line = self.machine.line_bytes // self.dtype.itemsize
+        name = steps.var.name
+        if s.attempt(prefetch, right, name, turn.var.name, columns, line, 1):
+            s.note(
+                f"steps of the next turn of '{turn.var.name}' are fetched {columns} elements at a time"
+            )
 
     def _fetch_blocks(self, right: str, path: Sequence[For], line: int) -> bool:
         """While one block of words is multiplied, bring the next one into the first level cache.

@@ -59,17 +59,21 @@ def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 
     return step.cycles(machine) + machine.core.load * step.loads
 
 
+def in_first_level(machine: MachineModel, vectors: int, depth: int) -> bool:
+    """Whether a panel of so many vectors and steps stays in the first level cache while rows pass: it takes half of it at most."""
+    return 2 * depth * vectors * machine.vector_bits // 8 <= machine.l1.size_bytes
+
+
 def panel_cycles(machine: MachineModel, vectors: int, depth: int, reached: float) -> float:
     """Cycles per step where each tile of rows reads a panel again, which `reached` cycles of work do not hide.
 
-    A panel that is longer than half of the first level cache comes from the second, and one that leaves there no room for
+    A panel that does not stay in the first level cache comes from the second, and one that leaves there no room for
     what of the next one is fetched meanwhile, and for rows, from the third.
     """
-    step = vectors * machine.vector_bits // 8
-    panel = depth * step
-    if 2 * panel <= machine.l1.size_bytes:
+    if in_first_level(machine, vectors, depth):
         return reached
-    if panel > _STAYS * machine.l2.size_bytes > 0:
+    step = vectors * machine.vector_bits // 8
+    if depth * step > _STAYS * machine.l2.size_bytes > 0:
         reached = max(reached, step / machine.core.third_level)
     return reached + machine.core.fill * step / machine.line_bytes
 

@@ -22,6 +22,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.tiles import (
     Tile,
     choose_tile,
+    in_first_level,
     most_rows,
     row_sizes,
 )
@@ -56,6 +57,7 @@ class Tiling(Decision):
         panels, tiles: how many panels, and tiles of rows, one workgroup takes.
         unroll: steps of the sum that are written out.
         prefetch: whether the next panel is fetched while one is multiplied, where panels are long.
+        near: whether the next steps of a panel are brought into the first level cache while some are multiplied.
     """
 
     rule: ClassVar[str] = "contraction"
@@ -68,6 +70,7 @@ class Tiling(Decision):
     tiles: int = 1
     unroll: int = 4
     prefetch: bool = False
+    near: bool = False
 
 
 @final
@@ -146,6 +149,7 @@ class ContractionShape:
                 ),
                 Choice("unroll", lambda _: (1, 2, 4, 8), lambda _: _UNROLL),
                 Choice("prefetch", lambda _: (False, True), lambda _: True),
+                Choice("near", lambda _: (False, True), self._best_near),
             ),
         )
 
@@ -288,6 +292,12 @@ class ContractionShape:
             return 1
         even = (n for n in range(most, 1, -1) if symbolic.is_multiple(longer, n))
         return next(even, most)
+
+    def _best_near(self, tiling: Tiling) -> bool:
+        if self.is_one_row or self.products > 1 or not self.machine.core.fill:
+            return False
+        vectors = -(-tiling.columns // self.lanes)
+        return not in_first_level(self.machine, vectors, self.depth)
 
     # --- what stands beside each other -----------------------------------------------------
 

@@ -320,7 +320,8 @@ def test_the_next_panel_of_weights_is_fetched_while_one_is_multiplied() -> None:
 
 def test_the_next_panel_is_fetched_by_the_first_of_rows_that_a_call_counts() -> None:
     done = schedule(fused(columns=320, rows=M, depth=512), V4)
-    (hint,) = (x for x in body_text(done).splitlines() if "prefetch" in x)
+    lines = body_text(done).splitlines()
+    (hint,) = (x for x in lines if "prefetch" in x and "level 2" in x)
     assert "prefetch w[p_f_b + 1, 0, min((16*" in hint
     (note,) = (x for x in done.notes if "the next panel" in x)
     assert note.startswith("the next panel is fetched 16 elements per turn")
@@ -344,13 +345,23 @@ def test_a_rest_of_few_rows_has_a_tile_of_its_own(rows: int) -> None:
 @pytest.mark.parametrize(
     ("columns", "rows", "depth"),
     [
-        (32, 64, 512),  # one panel
+        (32, 64, 112),  # one panel
         (320, 64, 9),  # panels of a few lines
         (320, 1, 512),  # every weight is used once: memory decides
     ],
 )
 def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> None:
     assert "prefetch" not in body_text(schedule(fused(columns, rows, depth), V4))
+
+
+def test_the_next_steps_of_a_long_panel_are_brought_into_the_first_level_cache() -> None:
+    kernel = fused(columns=32, rows=26, depth=512)
+    done = schedule(kernel, V4)
+    for place in ("32*u", "32*u + 16"):
+        assert f"prefetch w[0, 4*k_3_o + 4, {place}]  # level 1" in body_text(done)
+    assert_same(kernel, done, exact=False)
+    for depth in (512, 8192):  # of 8192, a panel leaves the second level cache of V3
+        assert "level 1" not in body_text(schedule(fused(48, 26, depth), V3))
 
 
 def words(rows: int, block: int, panel: int = 64) -> Kernel:
