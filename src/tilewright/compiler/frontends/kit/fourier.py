@@ -51,7 +51,16 @@ def of_real(e: NodeMaker, x: Tensor, axis: int, size: int, count: int) -> Pair:
         found = _of_real_by_factors(e, x, axis, (factor, size // factor), count)
     else:
         found = transform(e, (x, None), axis, size, -1)
-    return e.slice(found[0], axis, 0, count), e.slice(found[1], axis, 0, count)
+    first = e.slice(found[1], axis, 0, count)
+    return e.slice(found[0], axis, 0, count), _without_own(e, first, axis, size, count)
+
+
+def _without_own(
+    e: NodeMaker, imaginary: Tensor, axis: int, size: int, count: int
+) -> Tensor:
+    """The first `count` imaginary parts of a spectrum of real numbers, 0 where elements are their own conjugates."""
+    own = (2 * np.arange(count) % size == 0).reshape(-1, *[1] * (imaginary.rank - 1 - axis))
+    return e.op("where", e.constant(own), e.scalar(0.0, dtypes.f64), imaginary)
 
 
 def to_real(e: NodeMaker, half: Pair, axis: int, size: int, scale: float = 1.0) -> Tensor:
@@ -66,14 +75,22 @@ def _factor(size: int) -> int:
     return next(d for d in range(math.isqrt(size), 0, -1) if size % d == 0)
 
 
-def _angles(turns: Any, size: int) -> Any:
-    """What so many steps of a circle of `size` steps are; whole turns are taken off before they are rounded."""
-    return (turns % size) * (2 * np.pi / size)
+def _turned(steps: Any, size: int, sign: int) -> Any:
+    """1 after so many steps around a circle of `size` steps, as complex numbers.
+
+    Whole turns are taken off before anything is rounded, and on an axis the other part is 0, not what a rounded
+    angle leaves of it: what is real stays real.
+    """
+    steps = steps % size
+    angles = steps * (2 * np.pi / size)
+    cosine, sine = np.cos(angles), sign * np.sin(angles)
+    cosine[(4 * steps) % (2 * size) == size] = 0.0
+    sine[(2 * steps) % size == 0] = 0.0
+    return cosine + 1j * sine
 
 
 def _matrix(rows: int, columns: int, sign: int) -> Any:
-    angles = _angles(np.outer(np.arange(rows), np.arange(columns)), rows)
-    return np.cos(angles) + sign * 1j * np.sin(angles)
+    return _turned(np.outer(np.arange(rows), np.arange(columns)), rows, sign)
 
 
 def _from_half(size: int) -> Any:
@@ -88,9 +105,7 @@ def _from_half(size: int) -> Any:
 def _whole(e: NodeMaker, half: Pair, axis: int, size: int) -> Pair:
     """A spectrum of real numbers; elements that are their own conjugates have no imaginary part."""
     mirrored = np.arange((size - 1) // 2, 0, -1)
-    own = np.ones((size // 2 + 1, *[1] * (half[0].rank - 1 - axis)))
-    own[[0, *([-1] if size % 2 == 0 else [])]] = 0.0
-    imaginary = e.op("mul", half[1], e.constant(own))
+    imaginary = _without_own(e, half[1], axis, size, size // 2 + 1)
     back = e.constant(mirrored)
     parts = (half[0], imaginary)
     real, turned = (e.op("gather", x, back, axis=axis) for x in parts)
@@ -141,11 +156,11 @@ def _by_factors(
     shape = parts[0].shape
     grid = (*shape[:axis], a, b, *shape[axis + 1 :])
     columns = transform(e, _each(parts, lambda x: e.reshape(x, grid)), axis, a, sign)
-    angles = _angles(np.outer(np.arange(a), np.arange(b)), a * b)
+    steps = _turned(np.outer(np.arange(a), np.arange(b)), a * b, sign)
     behind = [1] * (len(shape) - 1 - axis)
     turns = tuple(
-        e.constant(x.reshape(a, b, *behind))
-        for x in (np.cos(angles), sign * np.sin(angles))
+        e.constant(np.ascontiguousarray(x).reshape(a, b, *behind))
+        for x in (steps.real, steps.imag)
     )
     turned = _product(e, "mul", columns, (turns[0], turns[1]))
     rows = transform(e, turned, axis + 1, b, sign, scale)
@@ -168,10 +183,11 @@ def _of_real_by_factors(
     columns = of_real(
         e, e.reshape(x, (*shape[:axis], a, b, *shape[axis + 1 :])), axis, a, half
     )
-    angles = _angles(np.outer(np.arange(half), np.arange(b)), a * b)
+    steps = _turned(np.outer(np.arange(half), np.arange(b)), a * b, -1)
     behind = [1] * (len(shape) - 1 - axis)
     cosine, sine = (
-        e.constant(f.reshape(half, b, *behind)) for f in (np.cos(angles), -np.sin(angles))
+        e.constant(np.ascontiguousarray(f).reshape(half, b, *behind))
+        for f in (steps.real, steps.imag)
     )
     rows = transform(e, _product(e, "mul", columns, (cosine, sine)), axis + 1, b, -1)
     order = [*range(len(shape) + 1)]
@@ -194,7 +210,7 @@ def _by_convolution(
 ) -> Pair:
     """As twice `n k` is the sum of both squares without that of their difference."""
     steps = np.arange(size, dtype=np.int64) ** 2
-    chirp = np.exp(sign * 1j * _angles(steps, 2 * size))
+    chirp = _turned(steps, 2 * size, sign)
     length = 1 << (2 * size - 2).bit_length()
     answer = np.zeros(length, np.complex128)
     answer[:size] = chirp.conj()

@@ -65,6 +65,23 @@ def test_transforms_of_real_numbers_are_half_and_come_back(size):
     np.testing.assert_allclose(back[0], x, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", LENGTHS)
+def test_what_is_its_own_conjugate_has_no_imaginary_part(size):
+    """Not a rounding of one either: its sign would be that of the angle of a negative number."""
+    x = -np.abs(CHOOSE.normal(size=(2, size)))
+    _, imaginary = computed(lambda e, x: fourier.of_real(e, x, 1, size, size // 2 + 1), x)
+    own = imaginary[:, [0, -1]] if size % 2 == 0 else imaginary[:, [0]]
+    assert not own.any()
+    assert not np.signbit(own).any()
+
+
+@pytest.mark.parametrize("steps", [0, 2, 4, 6, 8, 12, 1 << 20])
+def test_steps_onto_an_axis_are_whole_numbers(steps):
+    for sign in (-1, 1):
+        (found,) = fourier._turned(np.array([steps]), 8, sign)
+        assert found == 1j ** ((sign * steps // 2) % 4)
+
+
 def test_a_long_transform_needs_no_matrix_of_its_length():
     graph = ir.Graph("g")
     e = NodeMaker(graph)
