@@ -27,6 +27,7 @@ from tilewright.api.tune import tune
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.torch import load_program
+from tilewright.compiler.frontends.torch.branch_results import copy_shared_results
 from tilewright.compiler.frontends.torch.dispatched import own_kernels
 from tilewright.compiler.frontends.torch.export import decompositions
 from tilewright.compiler.frontends.torch.flexible_attention import (
@@ -81,6 +82,7 @@ def backend(
             stacklevel=2,
         )
         return graph_module.forward
+    copy_shared_results(all_graphs(graph_module))
     compiler = functools.partial(_compile, real=tuple(example_inputs), options=chosen)
     aot = border.load("torch._dynamo.backends.common").aot_autograd(
         fw_compiler=_eager, inference_compiler=compiler, decompositions=decompositions()

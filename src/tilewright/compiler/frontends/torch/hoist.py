@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.branch_results import (
+    copy_shared_results,
+    shares_results,
+)
 from tilewright.compiler.frontends.torch.flexible_attention import (
     has_flexible_attention,
     take_flexible_attention_apart,
@@ -28,14 +32,16 @@ Tensors = dict[int, Any]
 
 
 def hoisted(exported: Any) -> Any:
-    """The program with attention taken apart that runs graphs, and its constants outside of all graphs but the outermost; itself where nothing is to do."""
+    """The program with attention taken apart that runs graphs, results of graphs in memory of their own, and its constants outside of all graphs but the outermost; itself where nothing is to do."""
     graphs = all_graphs(exported.graph_module)
-    attends = has_flexible_attention(graphs)
-    if not attends and not any(_constants(body) for body in graphs[1:]):
+    attends, shares = has_flexible_attention(graphs), shares_results(graphs)
+    if not attends and not shares and not any(_constants(body) for body in graphs[1:]):
         return exported
     module = copy.deepcopy(exported.graph_module)
     if attends:
         take_flexible_attention_apart(all_graphs(module))
+    if shares:
+        copy_shared_results(all_graphs(module))
     signature = copy.deepcopy(exported.graph_signature)
     constants = dict(exported.constants)
     _hoist(module, signature, constants)
