@@ -103,6 +103,22 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
 Cut = tuple[Dim, Dim, int]  # start, size, step
 
 
+def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
+    """Repetitions of an axis of unknown size are an axis of their own: no place is a remainder."""
+    shape, repeats = operand(node).type.shape, dims(node, "repeats")
+    if not any(
+        times != 1 and not isinstance(size, int)
+        for size, times in zip(shape, repeats, strict=True)
+    ):
+        return None
+    pairs = [*zip(repeats, shape, strict=True)]
+    units = [n for times, size in pairs for n in ((size,) if times == 1 else (1, size))]
+    whole = [n for times, size in pairs for n in ((size,) if times == 1 else (times, size))]
+    apart = emit.reshape(operand(node), tuple(units))
+    several = emit.op("broadcast_to", [apart], {"shape": tuple(whole)})
+    return emit.reshape(several, node.result.type.shape)
+
+
 def cuts_of(node: Node) -> dict[int, Cut]:
     """The (start, size, step) of every axis that a slice names."""
     rank = operand(node).type.rank
@@ -325,7 +341,7 @@ VIEW_REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
 REWRITES: Final[Mapping[str, Sequence[Rewrite]]] = {
     **VIEW_REWRITES,
     "broadcast_to": (drop_same_type, last_of_several, broadcast_of_units),
-    "tile": (drop_same_type, tile_of_units),
+    "tile": (drop_same_type, tile_of_units, tile_of_open_sizes),
     "slice": (slice_of_everything, slice_of_slice, slice_of_concat),
     "concat": (concat_of_one, concat_of_concat, concat_of_slices),
     "pad": (pad_of_nothing, pad_of_pad),

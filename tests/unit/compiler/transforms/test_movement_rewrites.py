@@ -118,9 +118,29 @@ def test_a_tile_of_unit_axes_is_a_broadcast():
         body(x, "%a: f32[N, 3] = tile(%x) {repeats = [1, 3]}", result="%a"),
         body(x, "%a: f32[N, 3] = broadcast_to(%x) {shape = [N, 3]}", result="%a"),
     )
-    assert_stays(
+    assert_stays(  # of a known size, which a place's remainder by is cheap
         S, body("%x: f32[N, 2]", "%a: f32[N, 6] = tile(%x) {repeats = [1, 3]}", result="%a")
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "repeats", "result"),
+    [
+        ("N, 2", "[3, 1]", "3*N, 2"),
+        ("2, N, 3", "[1, 4, 2]", "2, 4*N, 6"),
+        ("N", "[0]", "0"),
+    ],
+)
+def test_repetitions_of_an_open_axis_are_an_axis_of_their_own(shape, repeats, result):
+    graph = run(
+        S,
+        body(
+            f"%x: f32[{shape}]",
+            f"%a: f32[{result}] = tile(%x) {{repeats = {repeats}}}",
+            result="%a",
+        ),
+    )
+    assert "tile" not in ops(graph)
 
 
 def slice_(name, source, type_, axes, starts, sizes, steps):
