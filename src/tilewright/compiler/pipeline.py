@@ -430,7 +430,9 @@ def make_program(
 ) -> Program:
     """The host side of the graph for one target's kernels."""
     lowered = {
-        node: Lowered(index, arithmetic_work(node), bytes_moved(node))
+        node: Lowered(
+            index, arithmetic_work(node), bytes_moved(node), group.numbers.get(node, ())
+        )
         for index, group in enumerate(groups)
         for node in group.nodes
     }

@@ -96,7 +96,7 @@ class Workload:
         self._types: Final = [
             TensorType(p.buffer.dtype, p.buffer.shape) for p in naive.parameters
         ]
-        self._written: Final = [p.access is not AccessMode.READ for p in naive.parameters]
+        self._written: Final = [p.access.writes for p in naive.parameters]
         sizes = [self._bytes(type_) for type_ in self._types]
         weights = sum(sizes[i] for i in constants)
         copies = min(_MOST_REPEATS, max(1, _STREAM_BYTES // max(1, weights)))
@@ -108,6 +108,7 @@ class Workload:
                 type_.dtype,
                 max(1, size),
                 chance,
+                is_plain=naive.parameters[i].access is AccessMode.FIXED,
             )
             for i, (type_, size) in enumerate(zip(self._types, sizes, strict=True))
         ]
@@ -224,11 +225,21 @@ def _number(dim: Dim, env: Mapping[str, int]) -> int:
 
 
 def _filled(
-    memory: native.Memory, dtype: DType, size: int, chance: np.random.Generator
+    memory: native.Memory,
+    dtype: DType,
+    size: int,
+    chance: np.random.Generator,
+    *,
+    is_plain: bool = False,
 ) -> native.Memory:
-    """Memory of tensors beside each other, filled with the same plausible values."""
+    """Memory of tensors beside each other, filled with the same plausible values.
+
+    Plain numbers are what kernels count on where a model fixes them.
+    """
     data = np.frombuffer(memoryview(memory), np.uint8)
-    if dtype.is_float:
+    if dtype.is_float and is_plain:
+        drawn = chance.uniform(0.01, 0.9, _DRAWN).astype(dtype.numpy).view(np.uint8)
+    elif dtype.is_float:
         drawn = chance.standard_normal(_DRAWN).astype(dtype.numpy).view(np.uint8)
     elif dtype.is_bool:
         drawn = (chance.random(_DRAWN) < 0.5).view(np.uint8)

@@ -650,6 +650,17 @@ class AccessMode(enum.Enum):
     READ = "read"
     WRITE = "write"
     READ_WRITE = "read_write"
+    FIXED = "fixed"  # reads numbers that the model fixes and nothing writes (`numerics.is_plain_number`, where f32)
+
+    @property
+    def reads(self) -> bool:
+        """Whether the kernel looks at what is there."""
+        return self is not AccessMode.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the kernel changes it."""
+        return self in (AccessMode.WRITE, AccessMode.READ_WRITE)
 
 
 @final

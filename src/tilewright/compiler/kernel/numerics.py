@@ -20,6 +20,8 @@ from tilewright.compiler.kernel import primitives
 
 Values = np.ndarray[Any, np.dtype[Any]]
 
+_EXPONENTS: Final = 64
+
 _erf: Final = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -261,3 +263,12 @@ def identity(op: str, dtype: DType) -> float:
     if op == "max":
         return -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     return (1 << (dtype.bits - dtype.is_signed)) - 1
+
+
+def is_plain_number(value: float) -> bool:
+    """Whether an f32 is above zero, far from the ends of the exponents, and its bits are not all ones.
+
+    Quotients by such a number are products with its reciprocal and one correction (`lowering.multiply_quotients`).
+    """
+    mantissa, exponent = math.frexp(value)
+    return abs(exponent) < _EXPONENTS and 0.5 <= mantissa < 1 - 2.0**-24

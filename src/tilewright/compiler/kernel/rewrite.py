@@ -18,6 +18,7 @@ from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of, operands_of
 from tilewright.compiler.kernel.ir import (
+    AccessMode,
     Body,
     Buffer,
     Const,
@@ -397,3 +398,8 @@ class FreshNames:
             p.buffer.name for p in kernel.parameters
         }
         return FreshNames(taken)
+
+
+def fixed_buffers(kernel: Kernel) -> frozenset[Buffer]:
+    """The parameters that nothing writes while kernels run."""
+    return frozenset(p.buffer for p in kernel.parameters if p.access is AccessMode.FIXED)

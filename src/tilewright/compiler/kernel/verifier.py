@@ -16,7 +16,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.fields import children, dims_of
 from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
-    AccessMode,
     Barrier,
     Buffer,
     Comment,
@@ -55,9 +54,9 @@ class _Verifier:
             b for b in kernel.locals if b.space is not Space.CONSTANT
         }
         for parameter in kernel.parameters:
-            if parameter.access is not AccessMode.WRITE:
+            if parameter.access.reads:
                 self.readable.add(parameter.buffer)
-            if parameter.access is not AccessMode.READ:
+            if parameter.access.writes:
                 self.writable.add(parameter.buffer)
         self.checked: dict[int, Expression] = {}
         self.threads: set[str] = set()

@@ -15,122 +15,160 @@ Source: Markstein, Computation of Elementary Functions on the IBM RISC System/60
 
 from __future__ import annotations
 
-import math
-from typing import Final
-
-import numpy as np
+from typing import Final, final
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
     Binary,
     Bitcast,
+    Buffer,
     Cast,
     Const,
     Expression,
     Fma,
     Kernel,
+    Load,
     Select,
     Unary,
 )
-from tilewright.compiler.kernel.rewrite import map_body, with_body
+from tilewright.compiler.kernel.numerics import is_plain_number
+from tilewright.compiler.kernel.rewrite import fixed_buffers, map_body, with_body
 
 _LARGE: Final = 2.0**20
 _ROUNDING: Final = 1.5 * 2.0**23
 _BYTE: Final = 255
-_EXPONENTS: Final = 64
 _SHORT: Final = 16
 
 
 def multiply_quotients(kernel: Kernel) -> Kernel:
     """The kernel with products instead of divisions where those mean the same."""
-    return with_body(kernel, map_body(kernel.body, expression=_rewritten))
+    rules = _Rules(fixed_buffers(kernel))
+    return with_body(kernel, map_body(kernel.body, expression=rules.rewritten))
 
 
-def _rewritten(value: Expression) -> Expression:
-    if isinstance(value, Binary):
-        return _less_zero(value)
-    if not isinstance(value, Cast):
-        return value
-    if value.dtype is dtypes.f32:
-        return _as_float(value)
-    if not value.dtype.is_integer or value.dtype.bits > _SHORT:
-        return value
-    shifted, total = value.operand, None
-    if (
-        isinstance(shifted, Binary)
-        and shifted.op == "add"
-        and isinstance(shifted.right, Const)
-    ):
-        shifted, total = shifted.left, shifted.right
-    if not isinstance(shifted, Unary) or shifted.op != "round":
-        return value
-    found = _divided(shifted.operand)
-    if found is None:
-        return value
-    if value.dtype is dtypes.u8 and (total is None or _is_byte(total.value)):
-        return _byte(*found, 0 if total is None else int(total.value))
-    quotient = _quotient(*found)
-    whole = e.unary("round", quotient)
-    whole = whole if total is None else e.binary("add", whole, total)
-    return e.cast(whole, value.dtype)
+@final
+@record(eq=False)
+class _Rules:
+    """The rewrites of one kernel; `fixed` are bindings that hold numbers of the model."""
+
+    fixed: frozenset[Buffer]
+
+    def rewritten(self, value: Expression) -> Expression:
+        """A value whose parts are rewritten, as what it becomes."""
+        if isinstance(value, Binary):
+            return self._less_zero(value)
+        if not isinstance(value, Cast):
+            return value
+        if value.dtype is dtypes.f32:
+            return self._as_float(value)
+        if not value.dtype.is_integer or value.dtype.bits > _SHORT:
+            return value
+        return self._short(value)
+
+    def _short(self, value: Cast) -> Expression:
+        """`cast<short>(round(x / divisor) + total)`."""
+        shifted, total = value.operand, None
+        if (
+            isinstance(shifted, Binary)
+            and shifted.op == "add"
+            and (isinstance(shifted.right, Const) or self._is_zero_point(shifted.right))
+        ):
+            shifted, total = shifted.left, shifted.right
+        if not isinstance(shifted, Unary) or shifted.op != "round":
+            return value
+        found = self._divided(shifted.operand)
+        if found is None:
+            return value
+        if value.dtype is dtypes.u8 and (total is None or self._is_byte(total)):
+            return _byte(*found, total or e.const(0, dtypes.f32))
+        whole = e.unary("round", _quotient(*found))
+        whole = whole if total is None else e.binary("add", whole, total)
+        return e.cast(whole, value.dtype)
+
+    def _divided(self, value: Expression) -> tuple[Expression, Expression] | None:
+        """The parts of `x / s` for an `s` with a good reciprocal; anything is itself by one."""
+        if value.dtype is not dtypes.f32:
+            return None
+        if not isinstance(value, Binary) or value.op != "div":
+            return value, e.const(1.0, dtypes.f32, value.lanes)
+        x, divisor = value.left, value.right
+        if isinstance(divisor, Const):
+            return (x, divisor) if is_plain_number(abs(divisor.value)) else None
+        return (x, divisor) if self._is_fixed(divisor) else None
+
+    def _is_fixed(self, value: Expression) -> bool:
+        return isinstance(value, Load) and value.buffer in self.fixed
+
+    def _is_zero_point(self, value: Expression) -> bool:
+        """Whether a float is a short integer that the model fixes."""
+        return isinstance(value, Cast) and self._is_fixed(value.operand)
+
+    def _is_byte(self, value: Expression) -> bool:
+        if isinstance(value, Const):
+            return 0 <= value.value <= _BYTE and value.value == int(value.value)
+        return self._is_zero_point(value) and _operand(value).dtype is dtypes.u8
+
+    def _as_float(self, value: Cast) -> Expression:
+        """`f32(byte)`, where the byte is the last bits of a rounded number: all are exact."""
+        byte = value.operand
+        if not isinstance(byte, Cast) or byte.dtype is not dtypes.u8:
+            return value
+        bits, zero = byte.operand, e.const(0, dtypes.f32)
+        if isinstance(bits, Binary) and bits.op == "add":
+            right = bits.right
+            if not isinstance(right, Const) and not self._is_zero_point(right):
+                return value
+            bits, zero = bits.left, e.cast(_operand(right), dtypes.f32)
+        if not isinstance(bits, Bitcast) or not _is_rounded(bits.operand):
+            return value
+        return e.binary("sub", bits.operand, e.binary("sub", _rounding(), zero))
+
+    def _less_zero(self, value: Binary) -> Expression:
+        """`f32(byte) - zero` by one difference: sums of a few whole numbers and `_ROUNDING` are exact."""
+        inner, zero = value.left, value.right
+        if value.op != "sub" or not isinstance(inner, Binary) or inner.op != "sub":
+            return value
+        if not self._is_byte(zero) and not self._is_zero_point(zero):
+            return value
+        if not self._is_offset(inner.right) or not _is_rounded(inner.left):
+            return value
+        return e.binary("sub", inner.left, e.binary("add", inner.right, zero))
+
+    def _is_offset(self, value: Expression) -> bool:
+        """Whether a value is what `_as_float` takes off."""
+        if isinstance(value, Const):
+            return True
+        known = isinstance(value, Binary) and isinstance(value.left, Const)
+        return known and value.op == "sub" and self._is_zero_point(value.right)
 
 
-def _divided(value: Expression) -> tuple[Expression, Const] | None:
-    """The parts of `x / s` for an `s` with a good reciprocal; anything is itself by one."""
-    if value.dtype is not dtypes.f32:
-        return None
-    if not isinstance(value, Binary) or value.op != "div":
-        return value, e.const(1.0, dtypes.f32, value.lanes)
-    x, divisor = value.left, value.right
-    if not isinstance(divisor, Const) or not _has_reciprocal(divisor.value):
-        return None
-    return x, divisor
+def _operand(value: Expression) -> Expression:
+    """What a zero point is made of."""
+    return value.operand if isinstance(value, Cast) else value
 
 
-def _is_byte(number: float) -> bool:
-    return 0 <= number <= _BYTE and number == int(number)
+def _rounding() -> Const:
+    return e.const(_ROUNDING, dtypes.f32)
 
 
-def _byte(x: Expression, divisor: Const, zero: int) -> Expression:
+def _byte(x: Expression, divisor: Expression, zero: Expression) -> Expression:
     """`u8(round(x / divisor) + zero)`."""
-    ends = sorted(float(np.float32((end - zero) * divisor.value)) for end in (0, _BYTE))
-    low, high = (e.const(end, dtypes.f32, x.lanes) for end in ends)
-    least = low if divisor.value > 0 else high  # what NaN becomes gives 0
-    if least is low:
-        x = e.select(e.compare("gt", x, low), x, low)
-        x = e.select(e.compare("lt", x, high), x, high)
+    first, last = (
+        e.binary("mul", e.binary("sub", e.const(end, dtypes.f32), zero), divisor)
+        for end in (0, _BYTE)
+    )
+    # What NaN becomes gives 0.
+    if isinstance(divisor, Const) and divisor.value < 0:
+        x = e.select(e.compare("lt", x, first), x, first)
+        x = e.select(e.compare("gt", x, last), x, last)
     else:
-        x = e.select(e.compare("lt", x, high), x, high)
-        x = e.select(e.compare("gt", x, low), x, low)
+        x = e.select(e.compare("gt", x, first), x, first)
+        x = e.select(e.compare("lt", x, last), x, last)
     rounded = e.binary("add", _kept_quotient(x, divisor), _ROUNDING)
     bits = e.bitcast(rounded, dtypes.i32)
-    return e.cast(e.binary("add", bits, zero), dtypes.u8)
-
-
-def _as_float(value: Cast) -> Expression:
-    """`f32(byte)`, where the byte is the last bits of a rounded number: all are exact."""
-    byte = value.operand
-    if not isinstance(byte, Cast) or byte.dtype is not dtypes.u8:
-        return value
-    bits, zero = byte.operand, 0.0
-    if isinstance(bits, Binary) and bits.op == "add" and isinstance(bits.right, Const):
-        bits, zero = bits.left, bits.right.value
-    if not isinstance(bits, Bitcast) or not _is_rounded(bits.operand):
-        return value
-    return e.binary("sub", bits.operand, _ROUNDING - zero)
-
-
-def _less_zero(value: Binary) -> Expression:
-    """`f32(byte) - zero` by one difference."""
-    inner, zero = value.left, value.right
-    if value.op != "sub" or not isinstance(zero, Const) or not isinstance(inner, Binary):
-        return value
-    if inner.op != "sub" or not isinstance(inner.right, Const) or not _is_byte(zero.value):
-        return value
-    if not _is_rounded(inner.left):
-        return value
-    return e.binary("sub", inner.left, inner.right.value + zero.value)
+    return e.cast(e.binary("add", bits, e.cast(_operand(zero), dtypes.i32)), dtypes.u8)
 
 
 def _is_rounded(value: Expression) -> bool:
@@ -145,33 +183,26 @@ def _is_rounded(value: Expression) -> bool:
     return isinstance(quotient, Select)
 
 
-def _kept_quotient(x: Expression, divisor: Const) -> Expression:
+def _kept_quotient(x: Expression, divisor: Expression) -> Expression:
     """`x / divisor` by products, where no step leaves the exponents."""
-    if divisor.value == 1:
+    if _is_one(divisor):
         return x
-    reciprocal = _reciprocal(divisor)
+    reciprocal = e.binary("div", 1.0, divisor)
     first = e.binary("mul", x, reciprocal)
     rest = e.fma(e.unary("neg", first), divisor, x)
     return e.fma(rest, reciprocal, first)
 
 
-def _reciprocal(divisor: Const) -> Const:
-    value = float(np.float32(1) / np.float32(divisor.value))
-    return e.const(value, dtypes.f32, divisor.lanes)
-
-
-def _quotient(x: Expression, divisor: Const) -> Expression:
+def _quotient(x: Expression, divisor: Expression) -> Expression:
     """`x / divisor` by products."""
-    if divisor.value == 1:
+    if _is_one(divisor):
         return x
-    reciprocal = _reciprocal(divisor)
+    reciprocal = e.binary("div", 1.0, divisor)
     first = e.binary("mul", x, reciprocal)
     first = e.binary("min", e.binary("max", first, -_LARGE), _LARGE)
     rest = e.fma(e.unary("neg", first), divisor, x)
     return e.fma(rest, reciprocal, first)
 
 
-def _has_reciprocal(divisor: float) -> bool:
-    """Whether quotients are far from the ends of the exponents, and its bits are not all ones."""
-    mantissa, exponent = math.frexp(abs(divisor))
-    return abs(exponent) < _EXPONENTS and 0.5 <= mantissa < 1 - 2.0**-24
+def _is_one(value: Expression) -> bool:
+    return isinstance(value, Const) and value.value == 1

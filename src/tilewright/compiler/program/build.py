@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast, final
 
+from tilewright.base.dtypes import from_numpy
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Array, Trait
+from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.program.build_flow import (
     allocate,
     emit_expectation,
@@ -45,11 +46,15 @@ from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
 @final
 @record
 class Lowered:
-    """The kernel of a node: its index in the program, its arithmetic work and its traffic."""
+    """The kernel of a node: its index in the program, its arithmetic work and its traffic.
+
+    `numbers` are constants that it reads after the operands.
+    """
 
     kernel: int
     flops: Dim = 0
     bytes_moved: Dim | None = None
+    numbers: tuple[Array, ...] = ()
 
 
 def build_program(
@@ -85,6 +90,7 @@ class _Builder:
         self.checks: list[IndexCheck] = []
         self.check_storage: Storage = Storage("transient", 0, "index_checks")
         self.arrays: dict[int, Storage] = {}  # by identity of the array, of all constants
+        self.numbers: dict[tuple[str, bytes], Entry] = {}
 
     def build(self) -> Program:
         inputs = tuple(self._input(value) for value in self.graph.inputs)
@@ -217,6 +223,7 @@ class _Builder:
         kernel = self.kernels[lowered.kernel]
         operands = [self._entry(node, v) for v in node.present_operands]
         name = self.unique(kernel.name)
+        operands += [self._numbers(array, name) for array in lowered.numbers]
         results = [self._result(v, name) for v in node.results]
         scratch = [
             self._scratch(kernel, index)
@@ -241,6 +248,14 @@ class _Builder:
                 nodes=nodes_of(node),
             )
         )
+
+    def _numbers(self, array: Array, step: str) -> Entry:
+        """The place of numbers that kernels of one structure have different ones of; equal ones are there once."""
+        key = array.dtype.str, array.tobytes()
+        if key not in self.numbers:
+            type_ = TensorType(from_numpy(array.dtype), array.shape)
+            self.numbers[key] = Entry(Storage.of_array(array, f"{step}.numbers"), type_)
+        return self.numbers[key]
 
     def _check(self, guard: Node, value: Value) -> Entry:
         """The record that a check of indices writes, and what the host is to say of it."""

@@ -38,6 +38,6 @@ def _overwrites(kernel: Kernel) -> list[tuple[int, int]]:
         for i, source in parameters
         for j, target in parameters
         if source.access is AccessMode.READ
-        and target.access is not AccessMode.READ
+        and target.access.writes
         and may_overwrite(kernel, source.buffer, target.buffer)
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import AccessMode, Buffer, Kernel, Space
+from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
 from tilewright.compiler.kernel.local_memory import (
     check_stack,
     local_elements,
@@ -188,7 +188,7 @@ class _Function:
     def _bindings(self) -> dict[str, str]:
         lines: dict[str, str] = {}
         for i, parameter in enumerate(self.kernel.parameters):
-            const = "const " if parameter.access is AccessMode.READ else ""
+            const = "" if parameter.access.writes else "const "
             type_ = element_type(parameter.buffer.dtype)
             name = self._name(parameter.buffer)
             lines[name] = f"  {const}{type_} *{name} = dispatch->bindings[{i}];"

@@ -19,6 +19,7 @@ from tilewright.compiler.kernel.local_memory import (
     local_elements,
     workgroup_layout,
 )
+from tilewright.compiler.kernel.rewrite import fixed_buffers
 from tilewright.compiler.printers.llvm_text.body_summary import summarize
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
 from tilewright.compiler.printers.llvm_text.registers import Registers, plan_registers
@@ -151,6 +152,7 @@ class _Function:
         for i, parameter in enumerate(self.kernel.parameters):
             pointer = self._read(self._element(table, "ptr", i), "ptr", 8)
             self.expressions.memory.bases[parameter.buffer] = pointer
+        self.expressions.memory.fixed = fixed_buffers(self.kernel)
 
     def _workgroup_id(self, axis: str) -> Value:
         """Which workgroup this is along an axis."""

@@ -101,6 +101,7 @@ class Memory:
         self.evaluate: Callable[[Expression], Value] = evaluate
         self.wide_index: Callable[[Dim, int], Value] = wide_index
         self.bases: dict[Buffer, Value] = {}
+        self.fixed: frozenset[Buffer] = frozenset()
         self.slots: dict[Slot, Value] = {}
 
     # --- loads -----------------------------------------------------------------------------
@@ -158,9 +159,12 @@ class Memory:
         address = self.address(buffer, dim)
         if mask is not None:
             address = self._guarded(address, mask)
-        value = self.writer.here(
-            type_, f"load {type_}, {address}, align {buffer.dtype.itemsize}"
-        )
+        text = f"load {type_}, {address}, align {buffer.dtype.itemsize}"
+        if buffer in self.fixed and mask is None:
+            # Nothing writes there: it is read once, and what is made of it alone is made once.
+            self.writer.declarations.setdefault("!0", "!0 = !{}")
+            return self.writer.pure(type_, f"{text}, !invariant.load !0", address)
+        value = self.writer.here(type_, text)
         return value if mask is None else self.a.select(mask, value, self._zero(type_))
 
     def _zero(self, type_: str) -> Value:
