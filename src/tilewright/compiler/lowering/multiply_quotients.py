@@ -140,8 +140,9 @@ class _Rules:
         """Whether a value is what `_as_float` takes off."""
         if isinstance(value, Const):
             return True
-        known = isinstance(value, Binary) and isinstance(value.left, Const)
-        return known and value.op == "sub" and self._is_zero_point(value.right)
+        if not isinstance(value, Binary) or value.op != "sub":
+            return False
+        return isinstance(value.left, Const) and self._is_zero_point(value.right)
 
 
 def _operand(value: Expression) -> Expression:

@@ -198,5 +198,8 @@ def test_tuning_measures_kernels_with_numbers_that_a_model_may_fix():
     (use,) = (use for use in uses() if len(use.nodes) > 1)
     request = KernelRequest(use.naive, Target.host(), 1)
     work = Workload(request, (), dims={}, pool=None)
-    (runnable,) = work.build([None])  # which compares with what naive loops compute
-    runnable()
+    (runnable,) = work.build([None])
+    assert work.settle(runnable) > 0
+    fixed = [i for i, p in enumerate(use.naive.parameters) if p.access is AccessMode.FIXED]
+    for i in fixed:
+        assert (work._values(i) >= 0).all()
