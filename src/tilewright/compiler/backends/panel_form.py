@@ -20,6 +20,8 @@ from tilewright.compiler.ops.contraction import BYTE_PRODUCTS, INTEGER_PRODUCTS
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
+    SHORT,
+    TALL_TILES,
     ChooseBand,
     ChoosePanel,
     ChooseParts,
@@ -142,6 +144,9 @@ def shared_form(
     used = own.word_products
     if bf16 not in dtypes:
         used -= {"pairs"}
+    # Weights that some of the targets would rather have wide are wide for all, who share them.
+    shared = frozenset.intersection(*(each.word_products for each in models))
+    used -= {TALL_TILES, *SHORT} - shared
     if others and not has_words:
         used -= {*INTEGER_PRODUCTS, "moved_bytes"}
     return _form_for(PanelsOf(packing, others, of_words), used)

@@ -66,8 +66,12 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),
     "moved_bytes": frozenset({"ssse3"}),
+    "halves": frozenset({"f16c", "avx512f", "neon"}),
+    "brain_floats": frozenset({"sse2", "neon"}),
+    "tall_tiles": frozenset({"avx512f", "neon"}),
 }
-"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are."""
+"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are;
+`halves` and `brain_floats`: floats of 16 bits become f32 in a step or two; `tall_tiles`: registers hold the sums of so many rows that this takes no time."""
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
@@ -241,7 +245,7 @@ class MachineModel:
 
     @property
     def word_products(self) -> frozenset[str]:
-        """The rows of `WORD_PRODUCTS`, `small_bytes` and `moved_bytes`, that take fewer instructions than products of their numbers as f32.
+        """The rows of `WORD_PRODUCTS`, `small_bytes` and `moved_bytes`, that take fewer instructions than products of their numbers as f32, and how floats of 16 bits are read.
 
         Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `moved_bytes`: numbers of 4
         and 8 bits are moved and converted byte by byte, as nothing looks them up.

@@ -36,6 +36,7 @@ from tilewright.compiler.transforms.round_contractions import (
     RoundContractions,
     rounding_passes,
 )
+from tilewright.compiler.transforms.short_weights import SHORT, TALL_TILES
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
@@ -48,6 +49,8 @@ from tilewright.compiler.transforms.winograd_convolution import (
 )
 
 __all__ = [
+    "SHORT",
+    "TALL_TILES",
     "ChooseBand",
     "ChoosePanel",
     "ChooseParts",

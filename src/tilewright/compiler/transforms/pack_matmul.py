@@ -55,9 +55,12 @@ from tilewright.compiler.transforms.matching import (
     picks_one,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
+from tilewright.compiler.transforms.short_weights import TALL_TILES, short_weights
 
 _MANY_ROWS: Final = 16
-"""Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
+"""Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide.
+
+Where a call says how many there are, tiles are those of many rows; tall ones have time for it."""
 
 
 @final
@@ -67,7 +70,7 @@ class PackMatmul(RewritePass):
 
     A left operand of 16-bit floats becomes f32 once, since a tile reads each of its elements
     once per panel; the panels stay as they are, a conversion of theirs serves a tile of rows.
-    Sums are f32 in either form.
+    Sums are f32 in either form.  Known weights of f32 whose values 16 bits hold are panels of 16 bits where rows are few, or may be.
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
     rank 2; `matmul` remains where `choose_panel` gives 0, and where a computed right operand is
@@ -160,10 +163,14 @@ class PackMatmul(RewritePass):
         if not panel:
             return None
         b = as_they_lie(b)
+        if rows < _MANY_ROWS if isinstance(rows, int) else TALL_TILES in self.products:
+            b = short_weights(b, self.products, emit)
         if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
             b = emit.cast(b, dtypes.f32)
         panels = _panels(b, panel, emit)
         dtype = node.attributes["dtype"]
+        if dtype is None and b.type.dtype is not left.type.dtype:
+            dtype = left.type.dtype
         form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
         return emit.cast(result, node.result.type.dtype) if widens else result

@@ -124,6 +124,33 @@ def test_products_of_bf16_are_summed_as_pairs_where_the_machine_has_them(rows):
     assert only(graph, "contract:matmul").attributes["product"] == "pairs"
 
 
+@pytest.mark.parametrize(
+    ("rows", "products", "panels"),
+    [
+        (1, {"halves"}, "f16"),
+        (15, {"halves"}, "f16"),
+        (16, {"halves", "tall_tiles"}, "f32"),  # each tile would widen them again
+        ("N", {"halves"}, "f32"),  # there may be many
+        ("N", {"halves", "tall_tiles"}, "f16"),
+        (1, {"brain_floats"}, "bf16"),
+        (1, set(), "f32"),
+    ],
+)
+def test_weights_that_need_no_f32_are_panels_of_sixteen_bits_where_rows_are_few(
+    rows, products, panels
+):
+    passes = [
+        PackMatmul(choose_panel=panel, products=frozenset(products)),
+        FoldConstants(),
+    ]
+    text = matmul(f"{rows}, 4", "4, 6", f"{rows}, 6")
+    product = only(run(passes, text), "contract:matmul")
+    assert [v.type.dtype.name for v in product.operands] == ["f32", panels]
+    assert product.result.type.dtype.name == "f32"
+    exact = only(run(passes, text.replace("splat 0.5", "splat 0.1")), "contract:matmul")
+    assert exact.operands[1].type.dtype.name == "f32"
+
+
 def bytes_product(rows, depth):
     return (
         f"graph @g<N: 1..>(%a: u8[{rows}, {depth}]) {{ %b: i8[{depth}, 6] = constant {{value = i8[{depth}, 6] splat -3}}"
