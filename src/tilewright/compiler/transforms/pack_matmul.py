@@ -164,7 +164,11 @@ class PackMatmul(RewritePass):
             return None
         b = as_they_lie(b)
         if rows < _MANY_ROWS if isinstance(rows, int) else TALL_TILES in self.products:
-            b = short_weights(b, self.products, emit)
+            short = short_weights(b, self.products, emit)
+            if short is not b and not isinstance(rows, int):
+                # As for blocks: a prompt and the words behind it read the same weights.
+                panel = self.choose_panel((1,), columns, depth, left.type.dtype) or panel
+            b = short
         if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
             b = emit.cast(b, dtypes.f32)
         panels = _panels(b, panel, emit)

@@ -151,6 +151,23 @@ def test_weights_that_need_no_f32_are_panels_of_sixteen_bits_where_rows_are_few(
     assert exact.operands[1].type.dtype.name == "f32"
 
 
+def test_a_prompt_and_the_words_behind_it_share_panels_of_sixteen_bits():
+    def by_rows(rows, columns, depth, dtype):
+        return 2 if rows == (1,) else 4
+
+    products = frozenset({"halves", "tall_tiles"})
+    passes = [PackMatmul(choose_panel=by_rows, products=products), FoldConstants()]
+    for rows in ("1", "N"):
+        text = matmul(f"{rows}, 4", "4, 6", f"{rows}, 6")
+        assert only(run(passes, text), "contract:matmul").operands[1].type.shape == (
+            3,
+            4,
+            2,
+        )
+        wide = only(run(passes, text.replace("0.5", "0.1")), "contract:matmul")
+        assert wide.operands[1].type.shape == ((3, 4, 2) if rows == "1" else (2, 4, 4))
+
+
 def bytes_product(rows, depth):
     return (
         f"graph @g<N: 1..>(%a: u8[{rows}, {depth}]) {{ %b: i8[{depth}, 6] = constant {{value = i8[{depth}, 6] splat -3}}"
