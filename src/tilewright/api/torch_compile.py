@@ -13,7 +13,7 @@ import functools
 import operator
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -47,6 +47,7 @@ from tilewright.compiler.frontends.torch.reader import read_traced
 from tilewright.compiler.graph.schema import Array
 
 Boxed = Callable[[list[Any]], list[Any]]
+Maker = Callable[[Iterator[Array]], Any]
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MOST_REPLACED: Final = 2
 """How often another tensor in place of a weight is a weight, too."""
@@ -230,11 +231,6 @@ class _Graph:
         self._orders: list[tuple[int, ...] | None] = [
             _order(node) for node in _returned(graph_module)
         ]
-        self._plain: bool = all(
-            isinstance(output.value, Ref) and order is None and not output.is_complex
-            for output, order in zip(program.outputs, self._orders, strict=True)
-        )
-        self._to_tensor: Callable[[Any], Any] = border.load().from_numpy
         self._compile(program)
 
     def _compile(self, program: Program) -> None:
@@ -270,6 +266,11 @@ class _Graph:
                 for spec in (*self._model.inputs, *self._model.outputs)
             )
             or any(entry.number is not None for entry in program.inputs)
+        )
+        to_tensor = border.to_tensor if self._wide else border.load().from_numpy
+        self._makers: tuple[Maker, ...] = tuple(
+            _maker(output, order, to_tensor)
+            for output, order in zip(program.outputs, self._orders, strict=True)
         )
 
     def _refresh(self, arguments: Sequence[Any]) -> None:
@@ -312,28 +313,26 @@ class _Graph:
             pairs = zip(given, self._parts, strict=True)
             arrays = [array for pair in pairs for array in _elements(*pair)]
         else:
-            arrays = [value.detach().numpy() for value in given]
-        results = self._run(*arrays)
-        if self._plain and not self._wide:
-            return list(map(self._to_tensor, results))
-        found = self._results(iter(results))
+            arrays = [(v.detach() if v.requires_grad else v).numpy() for v in given]
+        made = iter(self._run(*arrays))
+        found = [make(made) for make in self._makers]
         return found if self._views is None else self._views.complete(kept, found)
 
-    def _results(self, made: Any) -> list[Any]:
-        found: list[Any] = []
-        for output, order in zip(self._program.outputs, self._orders, strict=True):
-            if not is_computed(output.value):
-                found.append(output.value)
-                continue
-            array = next(made)
-            number = computed_number(output.value, array)
-            if number is not None:
-                found.append(number)
-            elif output.is_complex:
-                found.append(_laid_out(border.of_parts(array, next(made)), order))
-            else:
-                found.append(_laid_out(border.to_tensor(array), order))
-        return found
+
+def _maker(
+    output: Output, order: tuple[int, ...] | None, to_tensor: Callable[[Array], Any]
+) -> Maker:
+    """How a result is made of what a call computes: asked once, not in each call."""
+    value = output.value
+    if not is_computed(value):
+        return lambda _: value
+    if not isinstance(value, Ref):
+        return lambda made: computed_number(value, next(made))
+    if output.is_complex:
+        return lambda made: _laid_out(border.of_parts(next(made), next(made)), order)
+    if order is None:
+        return lambda made: to_tensor(next(made))
+    return lambda made: _laid_out(to_tensor(next(made)), order)
 
 
 def _elements(value: Any, is_complex: bool) -> Sequence[Array]:
