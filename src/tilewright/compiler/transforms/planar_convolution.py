@@ -165,8 +165,15 @@ class _Image:
     stride: int = 1
 
     @property
+    def is_line(self) -> bool:
+        """Whether there is one row: no place is behind the end of another one, and its length may be open."""
+        return all(size == 1 for size in (*self.sizes[:-1], *self.wanted[:-1]))
+
+    @property
     def pitches(self) -> tuple[int, ...]:
-        """How far apart neighbours along each axis lie in one channel."""
+        """How far apart neighbours along each axis lie in one channel; 1 where there are none."""
+        if self.is_line:
+            return (1,) * len(self.sizes)
         inner = [size for size in self.sizes[1:] if isinstance(size, int)]  # all of them
         return tuple(math.prod(inner[axis:]) for axis in range(len(self.sizes)))
 
@@ -182,7 +189,8 @@ class _Image:
 def can_be_planar(node: Node) -> bool:
     """Whether taps meet the image at distances that are known, and do not skip places."""
     x, w = operand(node, 0).type, operand(node, 1).type
-    known = (*w.shape, *x.shape[2:-1], *node.result.type.shape[2:-1])
+    inner = () if _is_line(node) else (*x.shape[2:-1], *node.result.type.shape[2:-1])
+    known = (*w.shape, *inner)
     return (
         node.attributes["layout"] == "NHWC"
         and x.dtype.is_float
@@ -193,6 +201,17 @@ def can_be_planar(node: Node) -> bool:
         and all(isinstance(d, int) and d for d in known)
         and not any(d == 0 for d in node.result.type.shape)
     )
+
+
+def _is_line(node: Node) -> bool:
+    """Whether the image has one row, as convolutions over one axis have."""
+    x, kernel = operand(node), operand(node, 1).type.shape[2:]
+    cut = maker(x, "slice")
+    rows = (operand(cut) if cut is not None else x).type.shape[1:-2]
+    unpadded = not any(
+        amount for i, amount in enumerate(ints(node, "pads")) if (i + 1) % len(kernel)
+    )
+    return unpadded and all(size == 1 for size in (*rows, *kernel[:-1]))
 
 
 def _steps_fold(node: Node) -> bool:
@@ -241,6 +260,8 @@ def _leaves_most(cut: Node) -> bool:
 def _used(image: _Image, lanes: int) -> float:
     """The part of what lanes compute that is wanted: rows are as long as those in memory."""
     used = 1.0
+    if image.is_line:
+        return _part_of_vectors(image.places, lanes)
     for wanted, size in zip(image.wanted[1:], image.sizes[1:], strict=True):
         assert isinstance(wanted, int), "inner extents are known"
         assert isinstance(size, int), "inner extents are known"
@@ -322,6 +343,8 @@ def _along_places(
 
 def _rows(total: Value, image: _Image, emit: Emitter) -> Value:
     """[N, F, places] as [N, F, spatial…]: what completes a row is not looked at."""
+    if image.is_line:
+        return emit.reshape(total, (*total.type.shape[:2], *image.wanted))
     whole = image.wanted[0] * image.pitches[0]
     if whole != image.places:
         rest = (0, 0, 0, 0, 0, whole - image.places)

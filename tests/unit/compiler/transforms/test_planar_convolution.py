@@ -76,6 +76,33 @@ def test_sizes_of_the_batch_and_the_first_axis_may_be_unknown():
 
 
 @pytest.mark.parametrize(
+    ("x", "w", "y", "attributes"),
+    [
+        ("N, L, 5", "3, 5, 3", "N, L - 2, 3", ""),
+        ("N, L, 5", "3, 5, 9", "N, L, 3", ", pads = [4, 4]"),
+        ("N, L, 5", "3, 5, 2", "N, L - 3, 3", ", dilations = [3]"),
+        ("N, L, 1", "6, 1, 4", "N, (L - 4) // 2 + 1, 6", ", strides = [2]"),
+        ("N, L, 1", "6, 1, 10", "N, (L - 3) // 5 + 1, 6", ", strides = [5], pads = [3, 4]"),
+        ("N, 1, L, 5", "3, 5, 1, 3", "N, 1, L - 2, 3", ""),
+    ],
+)  # fmt: skip
+def test_the_length_of_a_line_may_be_unknown(x, w, y, attributes):
+    text = conv(x, w, y, attributes, symbols="N: 1.., L: 4..")
+    graph = assert_planar(G, text)
+    for length in (4, 5, 11, 14, 15, 63):
+        assert_same_results(parse(text), graph, dims={"N": 2, "L": length})
+
+
+def test_places_of_several_rows_of_unknown_length_stay_apart():
+    for x, w, y in (
+        ("N, 20, L, 5", "3, 5, 3, 3", "N, 18, L - 2, 3"),
+        ("N, 20, L, 5", "3, 5, 1, 3", "N, 20, L - 2, 3"),
+    ):
+        text = conv(x, w, y, symbols="N: 1.., L: 4..")
+        assert "contract:conv_planar" not in ops(run(G, text))
+
+
+@pytest.mark.parametrize(
     ("w", "y", "attributes"),
     [
         ("8, 5, 3, 3", "N, 18, 28, 8", ""),  # no lane is empty
