@@ -156,6 +156,8 @@ def test_a_number_alone_has_the_bits_it_has_in_a_vector(op: str, dtype: DType, t
     )
     np.testing.assert_array_equal(half, whole[: len(half)])
     np.testing.assert_array_equal(alone, whole[: len(alone)])
+    others = run(expand_math(kernel_of(op, dtype, 1, 16), means.without_scaling()), x)
+    np.testing.assert_array_equal(others, whole)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -82,7 +82,7 @@ class CBackend:
         """Scheduled kernel → kernel of scalars and lanes → C."""
         # No instruction of one machine alone has a name in C.
         return (
-            *lane_stages(target, Means(target.has_fma, 0)),
+            *lane_stages(target, Means.of(target).without_scaling()),
             Stage(
                 "c",
                 "C with vector extensions",

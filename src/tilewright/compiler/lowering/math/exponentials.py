@@ -44,7 +44,7 @@ def exp_nonpositive(x: Expression, means: Means) -> Expression:
         return scaled(exp_near(r, means), n, shifted, means)
     _, shifted, r = split_exponent(least, exponent_bias(t) + t.lift)
     scale = power_of_two(shifted)
-    if means.scaled_bits:
+    if means.scales:
         grown = E.mul(exp_near(r, means), scale)
     else:
         grown = E.fma(_above_one(r), scale, scale)

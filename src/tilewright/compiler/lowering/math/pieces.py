@@ -27,16 +27,22 @@ class Means:
     Attributes:
         fma: multiply and add with one rounding.
         scaled_bits: the width of vectors that it multiplies by powers of two; 0 for none.
+        scales: whether there is such a width on this target: whoever has no instruction for it computes the same bits.
     """
 
     fma: bool
     scaled_bits: int
+    scales: bool = False
 
     @staticmethod
     def of(target: Target) -> Means:
         """Those of a target."""
         scales = target.arch == "x86_64" and target.has("avx512f")
-        return Means(target.has_fma, _SCALED_BITS if scales else 0)
+        return Means(target.has_fma, _SCALED_BITS if scales else 0, scales)
+
+    def without_scaling(self) -> Means:
+        """Those of a printer that has no such instruction."""
+        return Means(self.fma, 0, self.scales)
 
 
 def table_of(x: Expression) -> Table:
