@@ -86,7 +86,7 @@ def image(b: GraphBuilder, x: Value) -> Sequence[Value]:
 
 
 def cases() -> dict[str, Case]:
-    """By name: the type of a row, its sizes, what is computed of it."""
+    """By name: the type of a row, its sizes, the sum or product of it."""
     found: dict[str, Case] = {}
     for dtype in (f32, bf16, f16, f64):
         for length in (1, 7, 17):
@@ -159,10 +159,10 @@ def check(name: str, target: Target) -> None:
     single: list[Any] = [bits(open_, row[None]) for row in x]
     wanted = [np.concatenate(rows) for rows in zip(*single, strict=True)]
 
-    def same(model: Model, first: int, count: int, what: str) -> None:
+    def same(model: Model, first: int, count: int, subject: str) -> None:
         found = bits(model, x[first : first + count])
         for place, (got, want) in enumerate(zip(found, wanted, strict=True)):
-            where = f"{name}: {what}, output {place}, {count} rows from {first}"
+            where = f"{name}: {subject}, output {place}, {count} rows from {first}"
             np.testing.assert_array_equal(got, want[first : first + count], err_msg=where)
 
     for count in BATCHES:

@@ -37,7 +37,7 @@ from tilewright.compiler.ops.declaration import (
     declare,
     operand,
 )
-from tilewright.compiler.ops.shapes import check_at_most, first, normal_axis
+from tilewright.compiler.ops.shapes import first, normal_axis
 
 _SHORT: Final = 8
 """Lists of up to so many entries are kept in registers."""
@@ -500,7 +500,8 @@ def _top_k_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
         raise ModelError("top_k of a scalar")
     (count,) = cast("tuple[Dim, ...]", attributes["k"])
     size = x.shape[axis]
-    check_at_most(f"elements that top_k takes along axis {axis}", count, size)
+    if isinstance(count, int) and isinstance(size, int) and count > size:
+        raise ModelError(f"top_k takes {count} of the {size} elements along axis {axis}")
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return (x.with_shape(shape), TensorType(i64, shape))
 

@@ -32,7 +32,9 @@ def short_weights(value: Value, products: frozenset[str], emit: Emitter) -> Valu
         return value
     for name, dtype in SHORT.items():
         if name in products and _holds(dtype, array):
-            return emit.constant(np.ascontiguousarray(array.astype(dtype.numpy)))
+            return emit.cast(
+                value, dtype
+            )  # of one constant, so that products that share it share panels
     return value
 
 

@@ -93,6 +93,12 @@ def known_equalities(pairs: Iterable[Equality], graph: Graph) -> tuple[Equality,
     return tuple(pair for pair in pairs if symbolic.names_in(pair) <= known)
 
 
+def is_limit(pair: Equality) -> bool:
+    """Whether a pair says that a size is at most another, or divides: a call looks at that, whatever else is assumed."""
+    found = (_single(side) for side in pair)
+    return any(isinstance(each, Operation) and each.op in ("min", "mod") for each in found)
+
+
 def _single(dim: Dim) -> Symbol | Operation | None:
     """The only atom of a dimension that is nothing else."""
     if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:

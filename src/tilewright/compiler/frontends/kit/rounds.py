@@ -12,6 +12,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.assumptions import (
     Assumptions,
+    is_limit,
     known_equalities,
     solve,
 )
@@ -56,10 +57,11 @@ def until_settled(run: Callable[[Assumptions], Found]) -> Found:
 
 
 def _equalities(imported: Imported) -> int:
-    """How many sizes are assumed to be equal, in regions, too."""
+    """How many sizes are assumed to be equal, in regions, too; limits are not counted."""
     graph = imported.graph
-    inner = (len(region.equalities) for node in graph.walk() for region in node.regions)
-    return len(known_equalities(imported.maker.assumptions, graph)) + sum(inner)
+    inner = (region.equalities for node in graph.walk() for region in node.regions)
+    outer = known_equalities(imported.maker.assumptions, graph)
+    return sum(not is_limit(pair) for pairs in (outer, *inner) for pair in pairs)
 
 
 def _settled(

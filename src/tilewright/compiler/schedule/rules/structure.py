@@ -145,6 +145,8 @@ def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
         if access.buffer.space is not Space.DEVICE:
             continue
         far, near = (stride(access, x.var.name) for x in (around, lane))
+        if far == near == 0:
+            continue  # one number for all of them
         if not (near == 1 and far == extent) and not (
             near == 0 and _is_from_1_to(far, 2 * extent)
         ):

@@ -65,3 +65,33 @@ def test_sizes_that_do_not_fit_are_refused(kind, constants, right, wrong, attrib
     model(**right)
     with pytest.raises(InputError):
         model(**wrong)
+
+
+def test_a_limit_of_one_size_takes_nothing_from_inputs_that_may_be_empty():
+    """What data decides may be empty, so other inputs may; that `TopK` needs two elements is asked in each call."""
+    nodes = [
+        helper.make_node("NonZero", ["z"], ["places"]),
+        helper.make_node("Concat", ["past", "new"], ["all"], axis=0),
+        helper.make_node("TopK", ["all", "k"], ["y", "order"], axis=0),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, FLOAT, shape)
+        for name, shape in (("z", ["q"]), ("past", ["p", 3]), ("new", ["s", 3]))
+    ]
+    outputs = [
+        helper.make_tensor_value_info("y", FLOAT, None),
+        helper.make_tensor_value_info("places", INT64, None),
+    ]
+    k = numpy_helper.from_array(np.array([2], np.int64), "k")
+    graph = helper.make_graph(nodes, "g", values, outputs, initializer=[k])
+    model = tilewright.compile(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+        ),
+        threads=1,
+        jobs=1,
+    )
+    y, _ = model(z=ones(4), past=ones(0, 3), new=ones(2, 3))
+    np.testing.assert_array_equal(y, ones(2, 3))
+    with pytest.raises(InputError):
+        model(z=ones(4), past=ones(0, 3), new=ones(1, 3))
