@@ -111,9 +111,11 @@ def match_columns(
         chain, lane = _lengthened(s, chain, lane)
     lanes = _lanes(chain[-1], lane, machine)
     if (groups := groups_around(chain, lane, lanes)) is not None:
-        s.apply(fuse, groups.var.name, lane.var.name, s.fresh("filter"))
-        chain = parallel_chain(find(s.kernel, chain[0].var.name))
-        lane = chain[-1]
+        joined = s.fresh("filter")
+        s.apply(fuse, groups.var.name, lane.var.name, joined)
+        outermost = joined if groups is chain[0] else chain[0].var.name
+        chain = parallel_chain(find(s.kernel, outermost))
+        lane = find(s.kernel, joined)
     names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
     s.apply(reorder, names)
     inner = find(s.kernel, lane.var.name)

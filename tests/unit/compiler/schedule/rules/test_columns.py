@@ -173,6 +173,15 @@ def test_vectors_hold_the_filters_of_several_groups(
         assert_same(kernel, changed, sizes, exact=False)
 
 
+def test_groups_of_a_single_place_share_vectors() -> None:
+    """Nothing but groups and filters is left around the sum."""
+    shapes = [(1, 1, 1, 128), (1, 1, 4, 32, 4)]
+    kernel = op_kernel("contract", shapes, (1, 1, 1, 128), groups_side_by_side())
+    changed = schedule(kernel, V4)
+    assert "columns: window of" in kernel_text(changed)
+    assert_same(kernel, changed, exact=False)
+
+
 def test_groups_whose_filters_fill_vectors_are_products_of_their_own() -> None:
     for groups, depth, filters in ((4, 4, 16), (8, 9, 4), (8, 4, 3)):
         changed = schedule(grouped(groups, depth, filters, 1, 6), V4)
