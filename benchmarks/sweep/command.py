@@ -49,7 +49,10 @@ def parse_arguments(
         help="compile for symbols in the place of sizes, and beside them for the sizes",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="PATH", help=f"build/{stem} unless told"
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help=f"build/{stem}, or build/{stem}_symbols, unless told",
     )
     parser.add_argument("--strict", action="store_true", help="fail if a bar is missed")
     options = parser.parse_args(arguments)

@@ -68,6 +68,12 @@ def _window(attributes: Attributes, rank: int) -> tuple[Ints, Ints, Ints]:
     return strides, pads, dilations
 
 
+def _check_bias(bias: TensorType | None, filters: Dim) -> None:
+    """Raises: ModelError when there surely is not one number for each filter."""
+    if bias is not None:
+        check_same(f"filters and their bias {bias}", filters, bias.shape[0])
+
+
 # --- conv ------------------------------------------------------------------------------------
 
 
@@ -81,8 +87,7 @@ def _conv_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[1] * groups)
     check_groups("filters", w.shape[0], groups)
-    if (bias := types[2] if len(types) > 2 else None) is not None:
-        check_same(f"filters of {w} and bias {bias}", w.shape[0], bias.shape[0])
+    _check_bias(types[2], w.shape[0])
     spatial = [
         window_count(
             x.shape[axis], w.shape[2 + i], strides[i], dilations[i], ceil_mode=False,
@@ -240,8 +245,7 @@ def _transpose_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     check_groups("input channels", w.shape[0], groups)
     channels = x.shape[1] if layout == "NCHW" else x.shape[-1]
     check_same(f"input channels of {x} and weights {w}", channels, w.shape[0])
-    if (bias := types[2] if len(types) > 2 else None) is not None:
-        check_same(f"filters of {w} and bias {bias}", w.shape[1] * groups, bias.shape[0])
+    _check_bias(types[2], w.shape[1] * groups)
     spatial = [
         (x.shape[axis] - 1) * strides[i]
         + (w.shape[2 + i] - 1) * dilations[i]

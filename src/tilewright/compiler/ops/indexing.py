@@ -233,14 +233,19 @@ gather: Final = declare(
 )
 
 
+def check_reach(x: TensorType, indices: TensorType, axis: int) -> None:
+    """Raises: ModelError where indices along `axis` surely have places on another axis that `x` has not."""
+    for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if position != axis:
+            check_at_most(f"indices {indices} reach over the end of {x}", left, right)
+
+
 def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, indices = need(types, 0), need(types, 1)
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
     if x.rank != indices.rank:
         raise ModelError(f"indices {indices} have another rank than {x}")
-    for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        if position != axis:
-            check_at_most(f"indices {indices} reach over the end of {x}", left, right)
+    check_reach(x, indices, axis)
     return (x.with_shape(indices.shape),)
 
 

@@ -37,7 +37,7 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import (
     check_at_most,
     check_positive,
-    check_same,
+    check_same_shape,
     element_count,
     first,
     ints_or,
@@ -428,12 +428,11 @@ def _unpool_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     shape = cast("tuple[Dim, ...]", attributes["shape"])
     x, places, source = first(types), need(types, 1), _unpool_source(attributes)
     subject = f"max_unpool of places in shape {list(source)} to shape {list(shape)}"
-    if len(source) != len(shape) or x.rank != places.rank:
+    if len(source) != len(shape):
         raise ModelError(subject)
     for size, most in zip(source, shape, strict=True):
         check_at_most(subject, size, most)
-    for left, right in zip(x.shape, places.shape, strict=True):
-        check_same(f"elements {x} and places {places} of max_unpool", left, right)
+    check_same_shape("elements and places of max_unpool", x, places)
     return (x.with_shape(shape),)
 
 

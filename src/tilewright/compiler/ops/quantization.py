@@ -41,7 +41,13 @@ from tilewright.compiler.ops.declaration import (
     operand,
     optional,
 )
-from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
+from tilewright.compiler.ops.shapes import (
+    check_same,
+    check_same_shape,
+    first,
+    need,
+    normal_axis,
+)
 
 _E: Final = Trait.PURE | Trait.ELEMENTWISE
 _REAL: Final = (f32, f16, bf16, f64)
@@ -74,12 +80,8 @@ def _check_scale(x: TensorType, scale: TensorType, attributes: Attributes) -> No
 
 def _check_zero(scale: TensorType, zero: TensorType | None) -> None:
     """Raises: ModelError when there are surely not as many zero points as scales."""
-    if zero is None or _is_single(zero.shape):
-        return
-    if zero.rank != scale.rank:
-        raise ModelError(f"zero point {zero} has another rank than scale {scale}")
-    for left, right in zip(zero.shape, scale.shape, strict=True):
-        check_same(f"zero point {zero} and scale {scale}", left, right)
+    if zero is not None and not _is_single(zero.shape):
+        check_same_shape("zero point and scale", zero, scale)
 
 
 def _check_blocks(x: TensorType, scale: TensorType, axis: int, block_size: int) -> None:

@@ -45,11 +45,12 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.indexing import (
     FROM_END,
     along_axis,
+    check_reach,
     element_places,
     from_front,
     index_tuples,
 )
-from tilewright.compiler.ops.shapes import check_at_most, check_same, need, normal_axis
+from tilewright.compiler.ops.shapes import check_same, need, normal_axis
 
 _INDEX: Final = (i64, i32)
 _COMBINE: Final[dict[str, Any]] = {
@@ -168,9 +169,7 @@ def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
         )
     for left, right in zip(indices.shape, updates.shape, strict=True):
         check_same("indices and updates of scatter_elements", left, right)
-    for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        if position != axis:
-            check_at_most(f"indices {indices} reach over the end of {x}", left, right)
+    check_reach(x, indices, axis)
     return (x,)
 
 

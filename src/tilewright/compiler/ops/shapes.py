@@ -152,6 +152,14 @@ def check_same(subject: str, left: Dim, right: Dim) -> None:
     _take(left, right)
 
 
+def check_same_shape(subject: str, left: TensorType, right: TensorType) -> None:
+    """Raises: ModelError when two types surely have different shapes."""
+    if left.rank != right.rank:
+        raise ModelError(f"{subject}: {left} and {right} have different ranks")
+    for one, other in zip(left.shape, right.shape, strict=True):
+        check_same(f"{subject} ({left} and {right})", one, other)
+
+
 def check_at_most(subject: str, size: Dim, most: Dim) -> None:
     """Raises: ModelError when a dimension is surely greater than another."""
     spare = symbolic.bounds(most - size)[1]

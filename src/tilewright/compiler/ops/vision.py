@@ -38,6 +38,7 @@ from tilewright.compiler.ops.shapes import (
     check_groups,
     check_positive,
     check_same,
+    check_same_shape,
     element_count,
     first,
     ints_or,
@@ -296,13 +297,6 @@ col2im: Final = declare(
 # --- deformable convolution ------------------------------------------------------------------
 
 
-def _check_shape(given: TensorType, wanted: tuple[Dim, ...]) -> None:
-    if given.rank != len(wanted):
-        raise ModelError(f"deform_conv: {given} is given where {list(wanted)} is wanted")
-    for left, right in zip(given.shape, wanted, strict=True):
-        check_same(f"deform_conv: {given} where {list(wanted)} is wanted", left, right)
-
-
 def _deform_sizes(x: TensorType, w: TensorType, attributes: Attributes) -> tuple[Dim, ...]:
     given = (cast("Ints", attributes[n]) for n in ("strides", "dilations", "pads"))
     strides, dilations, pads = map(ints_or, given, ((1, 1), (1, 1), (0, 0, 0, 0)))
@@ -325,12 +319,14 @@ def _deform_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     check_same(f"input channels of {x} and weights {w}", x.shape[1], w.shape[1] * groups)
     taps = element_count(w.shape[2:])
     images, places = x.shape[0], offset.shape[2:]
-    _check_shape(offset, (images, 2 * moved * taps, *_deform_sizes(x, w, attributes)))
-    for extra, shape in zip(
-        types[3:], ((w.shape[0],), (images, moved * taps, *places)), strict=False
-    ):
-        if extra is not None:
-            _check_shape(extra, shape)
+    wanted = (images, 2 * moved * taps, *_deform_sizes(x, w, attributes))
+    check_same_shape("offsets of deform_conv", offset, offset.with_shape(wanted))
+    bias, mask = types[3], types[4]
+    if bias is not None:
+        check_same_shape("bias of deform_conv", bias, bias.with_shape((w.shape[0],)))
+    if mask is not None:
+        wanted = (images, moved * taps, *places)
+        check_same_shape("mask of deform_conv", mask, mask.with_shape(wanted))
     return (x.with_shape((x.shape[0], w.shape[0], offset.shape[2], offset.shape[3])),)
 
 

@@ -98,11 +98,6 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
     return emit.op("broadcast_to", [x], {"shape": node.result.type.shape})
 
 
-# --- slice -----------------------------------------------------------------------------------
-
-Cut = tuple[Dim, Dim, int]  # start, size, step
-
-
 def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     """Repetitions of an axis of unknown size are an axis of their own: no place is a remainder."""
     shape, repeats = operand(node).type.shape, dims(node, "repeats")
@@ -117,6 +112,11 @@ def tile_of_open_sizes(node: Node, emit: Emitter) -> Value | None:
     apart = emit.reshape(operand(node), tuple(units))
     several = emit.op("broadcast_to", [apart], {"shape": tuple(whole)})
     return emit.reshape(several, node.result.type.shape)
+
+
+# --- slice -----------------------------------------------------------------------------------
+
+Cut = tuple[Dim, Dim, int]  # start, size, step
 
 
 def cuts_of(node: Node) -> dict[int, Cut]:

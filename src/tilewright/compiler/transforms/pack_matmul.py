@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import (
@@ -58,9 +59,7 @@ from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.short_weights import TALL_TILES, short_weights
 
 _MANY_ROWS: Final = 16
-"""Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide.
-
-Where a call says how many there are, tiles are those of many rows; tall ones have time for it."""
+"""Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 
 
 @final
@@ -163,7 +162,7 @@ class PackMatmul(RewritePass):
         if not panel:
             return None
         b = as_they_lie(b)
-        if rows < _MANY_ROWS if isinstance(rows, int) else TALL_TILES in self.products:
+        if self._has_time_to_widen(rows):
             short = short_weights(b, self.products, emit)
             if short is not b and not isinstance(rows, int):
                 # As for blocks: a prompt and the words behind it read the same weights.
@@ -178,6 +177,10 @@ class PackMatmul(RewritePass):
         form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
         return emit.cast(result, node.result.type.dtype) if widens else result
+
+    def _has_time_to_widen(self, rows: Dim) -> bool:
+        """Whether a tile widens what it reads while memory brings it: rows are few, or tiles of rows of open number are tall."""
+        return rows < _MANY_ROWS if isinstance(rows, int) else TALL_TILES in self.products
 
     def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
         """A product of bf16 whose sums are f32."""

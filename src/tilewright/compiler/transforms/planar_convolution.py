@@ -189,11 +189,12 @@ class _Image:
 def can_be_planar(node: Node) -> bool:
     """Whether taps meet the image at distances that are known, and do not skip places."""
     x, w = operand(node, 0).type, operand(node, 1).type
-    inner = () if _is_line(node) else (*x.shape[2:-1], *node.result.type.shape[2:-1])
-    known = (*w.shape, *inner)
+    if node.attributes["layout"] != "NHWC":
+        return False
+    inner = (*x.shape[2:-1], *node.result.type.shape[2:-1])
+    known = (*w.shape, *(() if _image(node).is_line else inner))
     return (
-        node.attributes["layout"] == "NHWC"
-        and x.dtype.is_float
+        x.dtype.is_float
         and number(node, "groups") == 1
         and optional_operand(node, 2) is None
         and _steps_fold(node)
@@ -201,17 +202,6 @@ def can_be_planar(node: Node) -> bool:
         and all(isinstance(d, int) and d for d in known)
         and not any(d == 0 for d in node.result.type.shape)
     )
-
-
-def _is_line(node: Node) -> bool:
-    """Whether the image has one row, as convolutions over one axis have."""
-    x, kernel = operand(node), operand(node, 1).type.shape[2:]
-    cut = maker(x, "slice")
-    rows = (operand(cut) if cut is not None else x).type.shape[1:-2]
-    unpadded = not any(
-        amount for i, amount in enumerate(ints(node, "pads")) if (i + 1) % len(kernel)
-    )
-    return unpadded and all(size == 1 for size in (*rows, *kernel[:-1]))
 
 
 def _steps_fold(node: Node) -> bool:
