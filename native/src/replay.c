@@ -7,6 +7,7 @@
 #include "wait.h"
 
 enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64, UNSEEN_LOOKS = 4, SCRATCH_ALIGNMENT = 4096 };
+enum { LONG_BYTES = 64 * 1024 };  // of a tensor, from which on a command may take long beside a look at the clock
 
 // What short runs never need stays out of the functions they go through.
 #define NOT_INLINE __attribute__((noinline))
@@ -371,9 +372,18 @@ static inline tw_status_t run_one_unit(run_t* run, uint32_t ordinal) {
   return code == 0 && !run->interrupted ? TW_STATUS_OK : job_status(run, TW_STATUS_OK);
 }
 
+// What is let go was counted on commands that were fast: in front of one that may be slow nothing is.
+static inline void expect_time(run_t* run, const tw_command_t* command) {
+  const size_t* lengths = run->frame->list->binding_lengths + command->binding_first;
+  for (uint32_t i = 0; i < command->binding_count; ++i) {
+    if (lengths[i] > LONG_BYTES) run->unseen = 0;
+  }
+}
+
 static tw_status_t run_job_alone(run_t* run, uint32_t ordinal) {
   const tw_command_list_t* list = run->frame->list;
   const tw_command_t* command = &list->commands[ordinal];
+  expect_time(run, command);
   const int is_small = list->unit_counts[ordinal] == 1 && (command->flags & TW_COMMAND_FLUSH_DENORMALS) == 0;
   if (command->kind == TW_COMMAND_DISPATCH && is_small) return run_one_unit(run, ordinal);
   const int looks_around = command->kind == TW_COMMAND_DISPATCH;
@@ -404,6 +414,7 @@ static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   if (!is_job(&frame->list->commands[batch->first])) return run_between_jobs(run, batch->first);
   // One unit is nothing to share, whoever is there.
   if (batch->unit_count == 1 && batch->end == batch->first + 1) return run_job_alone(run, batch->first);
+  for (uint32_t i = batch->first; i < batch->end; ++i) expect_time(run, &frame->list->commands[i]);
   batch_job_t job = {.frame = frame, .first = batch->first};
   return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
 }

@@ -231,6 +231,43 @@ def test_a_loop_that_never_ends_hears_signals(
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("threads", [None, 2])
+def test_slow_commands_behind_many_fast_ones_hear_signals(
+    core: ModuleType, kernels: Kernels, threads: int | None
+) -> None:
+    """What fast commands let go of looks at the clock is not let go by those whose tensors are large.
+
+    Behind so many fast ones about sixty more chances would be let go, half of them by slow commands.
+    """
+    recorder = Recorder()
+    counts = recorder.slot(8, writable=True)
+    tensor = recorder.slot(1 << 17, writable=True)
+    for _ in range(262):
+        recorder.dispatch(kernels["mark"], [(counts, 0, 4)], (1, 1, 1))
+    for _ in range(60):
+        recorder.dispatch(
+            kernels["linger"], [(tensor, 0, 1 << 17)], (1, 1, 1), constants=[5]
+        )
+        recorder.dispatch(kernels["mark"], [(counts, 4, 4)], (1, 1, 1))
+    commands = recorder.build(core.CommandList)
+    pool = None if threads is None else core.Pool(threads)
+    found = np.zeros(2, np.uint32)
+
+    def enough(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, enough)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(TimeoutError):
+            commands.run(pool, [found, np.zeros(1 << 17, np.uint8)])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found[0] == 262
+    assert found[1] < 20
+
+
 @pytest.mark.parametrize("threads", [None, 1, 2])
 def test_a_kernel_of_one_unit_that_fails_ends_its_loop(
     core: ModuleType, kernels: Kernels, threads: int | None
