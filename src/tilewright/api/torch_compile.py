@@ -137,7 +137,9 @@ def _compiled(
 ) -> Boxed:
     take_flexible_attention_apart(all_graphs(graph_module))
     views = views_of(graph_module)
-    if views is not None and len(views.places) == len(_returned(graph_module)):
+    if views is not None and len(views.places) == len(
+        border.results_of(graph_module.graph)
+    ):
         return _boxed(graph_module.forward)  # nothing is computed
     held = _weights(graph_module, real)
     program = _without(read_traced(graph_module, "graph", held), views)
@@ -229,7 +231,7 @@ class _Graph:
         self._held: dict[str, Any] = dict(held)
         self._replaced: Counter[str] = Counter()
         self._orders: list[tuple[int, ...] | None] = [
-            _order(node) for node in _returned(graph_module)
+            _order(node) for node in border.results_of(graph_module.graph)
         ]
         self._compile(program)
 
@@ -347,12 +349,6 @@ def _elements(value: Any, is_complex: bool) -> Sequence[Array]:
 def _watchable(tensors: Any) -> tuple[Any, ...]:
     """The tensors that count how often they were written to; those of inference mode do not."""
     return tuple(tensor for tensor in tensors if not tensor.is_inference())
-
-
-def _returned(graph_module: Any) -> Sequence[Any]:
-    (last,) = (node for node in graph_module.graph.nodes if node.op == "output")
-    found = last.args[0]
-    return found if isinstance(found, list | tuple) else (found,)
 
 
 def _order(node: Any) -> tuple[int, ...] | None:

@@ -90,11 +90,7 @@ class _Copy:
 
     def __init__(self, graph_module: Any) -> None:
         nodes = list(graph_module.graph.nodes)
-        (last,) = (node for node in nodes if node.op == "output")
-        found = last.args[0]
-        self.results: list[Any] = (
-            list(found) if isinstance(found, list | tuple) else [found]
-        )
+        self.results: list[Any] = list(border.results_of(graph_module.graph))
         self.graph: Any = border.load("torch.fx").Graph()
         self.known: dict[Any, Any] = {}
         for node in nodes:

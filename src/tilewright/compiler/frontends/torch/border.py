@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -81,6 +82,13 @@ def to_array(tensor: Any) -> Array:
     if dtype is None or carrier is None:
         return held.numpy()
     return held.view(getattr(load(), carrier)).numpy().view(dtype.numpy)
+
+
+def results_of(graph: Any) -> Sequence[Any]:
+    """What a graph of torch returns: nodes, and what is known without them; one result stands alone there."""
+    (last,) = (node for node in graph.nodes if node.op == "output")
+    found = last.args[0]
+    return found if isinstance(found, list | tuple) else (found,)
 
 
 def to_parts(tensor: Any) -> tuple[Array, Array]:

@@ -52,7 +52,7 @@ def _shared(body: Any) -> list[int]:
         for memory in _memory(node)
     }
     found: list[int] = []
-    for place, result in enumerate(_results(body)):
+    for place, result in enumerate(border.results_of(body.graph)):
         memory = _memory(result)
         if memory & taken:
             found.append(place)
@@ -70,17 +70,11 @@ def _memory(node: Any) -> frozenset[int]:
     return frozenset((id(node), value.untyped_storage()._cdata))
 
 
-def _results(body: Any) -> Sequence[Any]:
-    (last,) = (node for node in body.graph.nodes if node.op == "output")
-    found = last.args[0]
-    return found if isinstance(found, list | tuple) else (found,)
-
-
 def _copy(body: Any) -> None:
     places = _shared(body)
     if not places:
         return
-    results = list(_results(body))
+    results = list(border.results_of(body.graph))
     (last,) = (node for node in body.graph.nodes if node.op == "output")
     clone = border.load().ops.aten.clone.default
     for place in places:

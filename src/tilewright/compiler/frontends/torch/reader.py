@@ -298,10 +298,7 @@ class Reader:
 
     def returned(self) -> list[Argument]:
         """What the graph returns."""
-        (last,) = (node for node in self._graph.nodes if node.op == "output")
-        found = last.args[0]
-        values = found if isinstance(found, list | tuple) else (found,)
-        return [self._returned(value) for value in values]
+        return [self._returned(value) for value in border.results_of(self._graph)]
 
     def _returned(self, value: Any) -> Argument:
         try:
