@@ -77,13 +77,23 @@ typedef struct tw_dimension_t {
   int leaves_nothing;  // a size of 0 leaves no element of any output: nothing runs
 } tw_dimension_t;
 
-// Sizes that must agree, or must not be negative, with the text that errors have for them. They are looked at when
-// those of their group are known.
+// What a size must be to another. MIRROR PROGRAM RELATIONS: `formats/plan/size_relations.py`.
+typedef enum tw_relation_t {
+  TW_RELATION_EQUAL = 0,
+  TW_RELATION_NOT_NEGATIVE,
+  TW_RELATION_AT_MOST,
+  TW_RELATION_AT_LEAST,
+  TW_RELATION_MULTIPLE,
+  TW_RELATION_COUNT,
+} tw_relation_t;
+
+// What must hold of a size, with the text that errors have for it. It is looked at when the sizes of its group are known.
 typedef struct tw_equality_t {
-  tw_number_t left;
-  tw_number_t right;
-  const char* left_text;
-  const char* right_text;  // "": the right says no more than that the left is not negative
+  tw_relation_t relation;
+  tw_number_t size;
+  tw_number_t other;
+  const char* size_text;
+  const char* other_text;  // "": a number
   const char* location;  // of the node that needs it; "": the model does
   uint32_t group;
 } tw_equality_t;

@@ -7,10 +7,12 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.dtypes import f32
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import Dim, maximum, minimum, mod, symbol
 from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
+
+L, R = symbol("L", 1), symbol("R", 1)
 
 
 def table_of_positions() -> Graph:
@@ -50,6 +52,44 @@ def test_sizes_that_must_agree_are_compared() -> None:
     model(np.zeros((6, 2), np.float32), np.zeros((3, 2), np.float32))
     with pytest.raises(tw.InputError, match="sizes do not agree: L is 6, "):
         model(np.zeros((6, 2), np.float32), np.zeros((4, 2), np.float32))
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+@pytest.mark.parametrize(
+    ("pair", "good", "bad", "words"),
+    [
+        ((minimum(L, R), L), (2, 3), (6, 4), "L (is 6, expected|must be) at most (4 .R.|R)"),
+        ((minimum(L, 5), L), (5, 1), (6, 4), "L (is 6, expected|must be) at most 5"),
+        ((maximum(L, R), L), (3, 3), (3, 4), "L (is 3, expected|must be) at least (4 .R.|R)"),
+        ((mod(L + R, 3), 0), (2, 4), (2, 3), "(is 5, expected|must be) a multiple of 3"),
+        ((R - L, maximum(R - L, 0)), (2, 4), (4, 3), "(is -1 for L = 4|below zero)"),
+        ((R - L, 0), (4, 4), (2, 1), "(is -1, expected 0|must be 0)"),
+    ],
+    ids=["order", "bound", "least", "multiple", "sign", "number"],
+)  # fmt: skip
+def test_what_does_not_hold_of_sizes_is_said_in_its_own_words(
+    pair: tuple[Dim, Dim],
+    good: tuple[int, int],
+    bad: tuple[int, int],
+    words: str,
+    engine: str,
+    tmp_path: Path,
+) -> None:
+    graph = Graph("pair")
+    a, c = Value(TensorType(f32, (L, 2)), "a"), Value(TensorType(f32, (R, 2)), "c")
+    graph.inputs += [a, c]
+    b = GraphBuilder(graph)
+    graph.outputs += [b.op("neg", [a]), b.op("neg", [c])]
+    graph.output_names += ["x", "y"]
+    graph.equalities = (pair,)
+    path = tmp_path / "pair.vmfb"
+    tw.compile(graph, threads=1, jobs=1, cache=False).save(path)
+    model = tw.load(path, engine=engine)
+    model(*(np.zeros((size, 2), np.float32) for size in good))
+    with pytest.raises(tw.TilewrightError, match=words) as caught:
+        model(*(np.zeros((size, 2), np.float32) for size in bad))
+    # Nothing was broadcast here.
+    assert "--input-shape" not in str(caught.value)
 
 
 def window_over_an_image() -> Graph:

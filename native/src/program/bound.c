@@ -83,24 +83,69 @@ int tw_bound_fail_too_large_in(const tw_bound_t* bound, const char* kernel, int6
                       value, kernel, given.text, 1ULL << 32);
 }
 
-static int fail_negative(const tw_bound_t* bound, const tw_equality_t* pair) {
-  tw_text_t given = {.length = 0};
-  add_dims(&given, bound);
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%sa size is below zero: %s is %" PRId64 " for %s", pair->location,
-                      pair->location[0] == '\0' ? "" : ": ", pair->left_text, tw_bound_number(bound, pair->left),
-                      given.text);
+// ---- what must hold of sizes --------------------------------------------------------------------------
+
+static int holds(tw_relation_t relation, int64_t size, int64_t other) {
+  switch (relation) {
+    case TW_RELATION_EQUAL:
+      return size == other;
+    case TW_RELATION_NOT_NEGATIVE:
+      return size >= 0;
+    case TW_RELATION_AT_MOST:
+      return size <= other;
+    case TW_RELATION_AT_LEAST:
+      return size >= other;
+    case TW_RELATION_MULTIPLE:
+      return other > 0 && size % other == 0;
+    case TW_RELATION_COUNT:
+      break;
+  }
+  return 0;
+}
+
+static void add_other(tw_text_t* text, const tw_equality_t* pair, int64_t other) {
+  tw_text_add(text, "%" PRId64, other);
+  if (pair->other_text[0] != '\0') tw_text_add(text, " (%s)", pair->other_text);
 }
 
 #define TW_BROADCAST_HINT "an axis of 1 is broadcast where it is known to be 1: fix it when compiling (--input-shape)"
 
-int tw_bound_fail_unequal(const tw_bound_t* bound, const tw_equality_t* pair) {
-  if (pair->right_text[0] == '\0') return fail_negative(bound, pair);
-  int64_t left = tw_bound_number(bound, pair->left), right = tw_bound_number(bound, pair->right);
-  // The words stand in runtime/plan_executor/record_steps.py, too.
-  const char* hint = left == 1 || right == 1 ? "\nhint: " TW_BROADCAST_HINT : "";
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%ssizes do not agree: %s is %" PRId64 ", %s is %" PRId64 "%s",
-                      pair->location, pair->location[0] == '\0' ? "" : ": ", pair->left_text, left, pair->right_text,
-                      right, hint);
+// The words stand in `formats/plan/size_relations.py` and `runtime/plan_executor/record_steps.py`, too.
+static void add_failure(tw_text_t* text, const tw_bound_t* bound, const tw_equality_t* pair) {
+  static const char* const bounds[TW_RELATION_COUNT] = {
+      [TW_RELATION_AT_MOST] = "at most",
+      [TW_RELATION_AT_LEAST] = "at least",
+      [TW_RELATION_MULTIPLE] = "a multiple of",
+  };
+  const int64_t size = tw_bound_number(bound, pair->size), other = tw_bound_number(bound, pair->other);
+  if (pair->relation == TW_RELATION_NOT_NEGATIVE) {
+    tw_text_t given = {.length = 0};
+    add_dims(&given, bound);
+    tw_text_add(text, "a size is below zero: %s is %" PRId64 " for %s", pair->size_text, size, given.text);
+  } else if (bounds[pair->relation] != NULL) {
+    tw_text_add(text, "a size does not fit: %s is %" PRId64 ", expected %s ", pair->size_text, size,
+                bounds[pair->relation]);
+    add_other(text, pair, other);
+  } else {
+    tw_text_add(text, "sizes do not agree: %s is %" PRId64 ", ", pair->size_text, size);
+    if (pair->other_text[0] == '\0') {
+      tw_text_add(text, "expected %" PRId64, other);
+    } else {
+      tw_text_add(text, "%s is %" PRId64, pair->other_text, other);
+    }
+    if (size == 1 || other == 1) tw_text_add(text, "\nhint: " TW_BROADCAST_HINT);
+  }
+}
+
+int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair) {
+  const int64_t size = tw_bound_number(bound, pair->size);
+  const int64_t other = tw_bound_number(bound, pair->other);
+  if (size == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->size);
+  if (other == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->other);
+  if (holds(pair->relation, size, other)) return TW_MODEL_OK;
+  tw_text_t text = {.length = 0};
+  add_failure(&text, bound, pair);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%s%s", pair->location, pair->location[0] == '\0' ? "" : ": ", text.text);
 }
 
 int tw_bound_fail_inconsistent(const char* what) {
@@ -137,14 +182,6 @@ static int check_dims(const tw_bound_t* bound, int* out_is_empty) {
     status = check_dim(bound->program, i, bound->dims[i], out_is_empty);
   }
   return status;
-}
-
-int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair) {
-  const int64_t left = tw_bound_number(bound, pair->left);
-  const int64_t right = tw_bound_number(bound, pair->right);
-  if (left == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->left);
-  if (right == TW_NO_SIZE) return tw_bound_fail_number(bound, pair->right);
-  return left == right ? TW_MODEL_OK : tw_bound_fail_unequal(bound, pair);
 }
 
 static int check_equalities(const tw_bound_t* bound, uint32_t group) {

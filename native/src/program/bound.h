@@ -62,12 +62,11 @@ int tw_bound_is_empty(const tw_bound_t* bound);
 // The errors of sizes.
 int tw_bound_fail_too_large(const tw_bound_t* bound);
 int tw_bound_fail_too_large_in(const tw_bound_t* bound, const char* kernel, int64_t value);
-int tw_bound_fail_unequal(const tw_bound_t* bound, const tw_equality_t* pair);
 
 // Of a number that has no value: sizes are too large, or one is used that nobody knows yet.
 int tw_bound_fail_number(const tw_bound_t* bound, tw_number_t number);
 
-// Looks at sizes that must agree.
+// Looks at what must hold of a size.
 int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair);
 int tw_bound_fail_inconsistent(const char* what);
 

@@ -15,8 +15,8 @@ struct tw_tables_t {
 };
 
 static const size_t columns[TW_TABLE_COUNT] = {
-    [TW_TABLE_NUMBERS] = 1,      [TW_TABLE_SIGNATURES] = 4, [TW_TABLE_DIMENSIONS] = 6, [TW_TABLE_EQUALITIES] = 6,
-    [TW_TABLE_EXPECTATIONS] = 6, [TW_TABLE_GUARDS] = 3,     [TW_TABLE_CHECKS] = 5,     [TW_TABLE_STORAGES] = 6,
+    [TW_TABLE_NUMBERS] = 1,      [TW_TABLE_SIGNATURES] = 4, [TW_TABLE_DIMENSIONS] = 6, [TW_TABLE_EQUALITIES] = 7,
+    [TW_TABLE_EXPECTATIONS] = 7, [TW_TABLE_GUARDS] = 3,     [TW_TABLE_CHECKS] = 5,     [TW_TABLE_STORAGES] = 6,
     [TW_TABLE_ENTRIES] = 3,      [TW_TABLE_ARGUMENTS] = 1,  [TW_TABLE_CONSTANTS] = 1,  [TW_TABLE_STEPS] = 11,
     [TW_TABLE_KERNELS] = 8,      [TW_TABLE_LATE_NAMES] = 1, [TW_TABLE_LATE_SIZES] = 5, [TW_TABLE_STRETCHES] = 6,
     [TW_TABLE_GROUPS] = 4,       [TW_TABLE_LISTS] = 1,      [TW_TABLE_FORMULAS] = 3,   [TW_TABLE_TOTALS] = 2,
@@ -136,12 +136,13 @@ static void read_dimensions(reader_t* reader) {
 
 static tw_equality_t equality(reader_t* reader, const int64_t* row) {
   return (tw_equality_t){
-      .left = number(reader, row[0]),
-      .right = number(reader, row[1]),
-      .left_text = text_at(reader, row[2]),
-      .right_text = text_at(reader, row[3]),
-      .location = text_at(reader, row[4]),
-      .group = place_in(reader, row[5], TW_TABLE_GROUPS),
+      .relation = (tw_relation_t)below(reader, row[0], TW_RELATION_COUNT),
+      .size = number(reader, row[1]),
+      .other = number(reader, row[2]),
+      .size_text = text_at(reader, row[3]),
+      .other_text = text_at(reader, row[4]),
+      .location = text_at(reader, row[5]),
+      .group = place_in(reader, row[6], TW_TABLE_GROUPS),
   };
 }
 

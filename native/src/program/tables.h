@@ -17,7 +17,7 @@ typedef enum tw_table_t {
   TW_TABLE_NUMBERS = 0,       // a number: extents
   TW_TABLE_SIGNATURES,        // name, text, numbers (2): inputs, then outputs
   TW_TABLE_DIMENSIONS,        // name, input, axis, minimum, maximum, leaves nothing
-  TW_TABLE_EQUALITIES,        // left, right, text, text, location, group
+  TW_TABLE_EQUALITIES,        // relation, size, other, text, text, location, group
   TW_TABLE_EXPECTATIONS,      // the same
   TW_TABLE_GUARDS,            // size, text, group
   TW_TABLE_CHECKS,            // location, axis, size, low, high

@@ -34,6 +34,14 @@ def proves_less(left: Dim, right: Dim) -> bool:
     return upper is not None and upper < 0
 
 
+def only_atom(value: Dim) -> Atom | None:
+    """The atom that `value` is, if it is one and nothing else."""
+    if isinstance(value, int) or value.constant or len(value.terms) != 1:
+        return None
+    ((monomial, factor),) = value.terms
+    return monomial[0] if factor == 1 and len(monomial) == 1 else None
+
+
 def is_multiple(value: Dim, divisor: int) -> bool:
     """Whether `divisor` surely divides `value`."""
     return mod(value, divisor) == 0

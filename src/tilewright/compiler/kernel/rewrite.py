@@ -75,13 +75,10 @@ def from_index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
 
 def opaque_expression(dim: Dim) -> Expression | None:
     """The expression behind `dim` when it is exactly one opaque atom."""
-    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
+    atom = symbolic.only_atom(dim)
+    if not isinstance(atom, Opaque) or not isinstance(atom.payload, Expression):
         return None
-    ((monomial, factor),) = dim.terms
-    atom = monomial[0]
-    if factor != 1 or len(monomial) != 1 or not isinstance(atom, Opaque):
-        return None
-    return atom.payload if isinstance(atom.payload, Expression) else None
+    return atom.payload
 
 
 def payloads(dim: Dim) -> Iterator[Expression]:
@@ -187,11 +184,8 @@ def _decided(value: Index) -> Expression:
 
 def as_symbol(dim: Dim) -> Symbol | None:
     """The symbol that `dim` consists of, if it is one."""
-    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
-        return None
-    ((monomial, factor),) = dim.terms
-    atom = monomial[0]
-    return atom if factor == 1 and len(monomial) == 1 and isinstance(atom, Symbol) else None
+    atom = symbolic.only_atom(dim)
+    return atom if isinstance(atom, Symbol) else None
 
 
 def map_body(

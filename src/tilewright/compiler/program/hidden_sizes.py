@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from tilewright.base.symbolic import Dim, bounds, names_in
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.formats.plan.signs import Pair, at_least_zero
+from tilewright.formats.plan.size_relations import Pair, at_least_zero
 
 
 def known_names(graph: Graph) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import Final, final
 
 from tilewright.base.symbolic import Dim
 from tilewright.formats.plan.flow_layout import FROM_INPUTS, FlowLayout, open_extents
-from tilewright.formats.plan.signs import is_at_least_zero
+from tilewright.formats.plan.size_relations import Pair, relation_of
 from tilewright.formats.plan.steps import Plan, SizeRange, Step
 
 
@@ -109,7 +109,7 @@ class ProgramRows:
         ]  # fmt: skip
 
     def equalities(self) -> list[Row]:
-        """Left, right, their texts (none of a right that says that left is not negative), no location, group."""
+        """Relation, size, other, their texts (none of a number as the other), no location, group."""
         return [
             self._equality(pair, "", self.group_of(pair)) for pair in self.plan.equalities
         ]
@@ -124,9 +124,10 @@ class ProgramRows:
         ]
 
     @staticmethod
-    def _equality(pair: tuple[Dim, Dim], location: str, group: int) -> Row:
-        other = "" if is_at_least_zero(pair) else str(pair[1])
-        return (*pair, str(pair[0]), other, location, group)
+    def _equality(pair: Pair, location: str, group: int) -> Row:
+        found = relation_of(pair)
+        relation, size, other = found
+        return (relation, size, other, str(size), found.other_text, location, group)
 
     def guards(self) -> list[Row]:
         """A size that must not be negative, its text, group."""

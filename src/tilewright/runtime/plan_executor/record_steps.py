@@ -19,7 +19,7 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, FLOW_KINDS, Entry, Plan, Step
 from tilewright.formats.plan.findings import IndexReport
 from tilewright.formats.plan.kernel_plan import misfit_of
-from tilewright.formats.plan.signs import is_at_least_zero
+from tilewright.formats.plan.size_relations import BOUND_WORDS, Relation, relation_of
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
@@ -96,12 +96,18 @@ class StepRecorder:
         """Refuse sizes that do not agree.  Raises: InputError."""
         if self.number(left) == self.number(right):
             return
-        found, hint = f"{left} is {self.number(left)}", None
-        if is_at_least_zero((left, right)):
-            text = f"a size is below zero: {found} for {self.given}"
+        found = relation_of((left, right))
+        size, other = self.number(found.size), self.number(found.other)
+        is_, hint = f"{found.size} is {size}", None
+        if found.relation is Relation.NOT_NEGATIVE:
+            text = f"a size is below zero: {is_} for {self.given}"
+        elif found.relation is not Relation.EQUAL:
+            shown = f"{other} ({found.other})" if found.other_text else str(other)
+            text = f"a size does not fit: {is_}, expected {BOUND_WORDS[found.relation]} {shown}"
         else:
-            text = f"sizes do not agree: {found}, {right} is {self.number(right)}"
-            hint = BROADCAST_HINT if 1 in map(self.number, (left, right)) else None
+            shown = f"{found.other} is {other}" if found.other_text else f"expected {other}"
+            text = f"sizes do not agree: {is_}, {shown}"
+            hint = BROADCAST_HINT if 1 in (size, other) else None
         raise InputError(text, location=location, hint=hint)
 
     def _range(self, entry: Entry) -> Range:

@@ -52,7 +52,7 @@ def test_expectations_are_counted_by_themselves() -> None:
     steps = (*plan.steps[:10], expect, *plan.steps[10:], expect)
     rows = ProgramRows(replace(plan, steps=steps))
     assert (rows.steps()[10][1], rows.steps()[-1][1]) == (0, 2)
-    assert [row[4] for row in rows.expectations()] == ["node 'x'"] * 4
+    assert [row[5] for row in rows.expectations()] == ["node 'x'"] * 4
 
 
 def test_steps_say_where_their_arguments_and_constants_are() -> None:

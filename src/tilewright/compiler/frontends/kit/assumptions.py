@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim, Expr, Operation, Symbol
+from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
+from tilewright.formats.plan.size_relations import Relation, relation_of
 
 Equality = tuple[Dim, Dim]
 
@@ -75,7 +76,7 @@ def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Assumptions | N
             can be told from actual shapes, and the earlier of two equal ones is kept.
     """
     for left, right in pairs:
-        found = _bound(left, right) or _bound(right, left) or _same(left, right, bare)
+        found = _bound((left, right)) or _same(left, right, bare)
         if found is not None:
             return found
     return None
@@ -93,35 +94,16 @@ def known_equalities(pairs: Iterable[Equality], graph: Graph) -> tuple[Equality,
     return tuple(pair for pair in pairs if symbolic.names_in(pair) <= known)
 
 
-def is_limit(pair: Equality) -> bool:
-    """Whether a pair says that a size is at most another, or divides: a call looks at that, whatever else is assumed."""
-    found = (_single(side) for side in pair)
-    return any(isinstance(each, Operation) and each.op in ("min", "mod") for each in found)
-
-
-def _single(dim: Dim) -> Symbol | Operation | None:
-    """The only atom of a dimension that is nothing else."""
-    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
-        return None
-    ((monomial, factor),) = dim.terms
-    if factor != 1 or len(monomial) != 1:
-        return None
-    atom = monomial[0]
-    return atom if isinstance(atom, Symbol | Operation) else None
-
-
-def _bound(left: Dim, right: Dim) -> Assumptions | None:
+def _bound(pair: Equality) -> Assumptions | None:
     """`min(512, s) = s` says that `s` is at most 512."""
-    operation, name = _single(left), _single(right)
-    if not isinstance(operation, Operation) or not isinstance(name, Symbol):
+    relation, size, other = relation_of(pair)
+    name = symbolic.only_atom(size)
+    if not isinstance(name, Symbol) or not isinstance(other, int):
         return None
-    parts = (operation.left, operation.right)
-    numbers = [p for p in parts if isinstance(p, int)]
-    if len(numbers) != 1 or right not in parts:
-        return None
-    if operation.op == "min":
-        return Assumptions(upper={name.name: numbers[0]})
-    return Assumptions(lower={name.name: numbers[0]}) if operation.op == "max" else None
+    if relation is Relation.AT_MOST:
+        return Assumptions(upper={name.name: other})
+    is_least = relation in (Relation.AT_LEAST, Relation.NOT_NEGATIVE)
+    return Assumptions(lower={name.name: other}) if is_least else None
 
 
 def _same(left: Dim, right: Dim, bare: Mapping[str, int]) -> Assumptions | None:

@@ -12,7 +12,6 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.assumptions import (
     Assumptions,
-    is_limit,
     known_equalities,
     solve,
 )
@@ -20,6 +19,7 @@ from tilewright.compiler.frontends.kit.joined import joined_sizes
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.graph.ir import Graph
 from tilewright.formats.plan import Dimension
+from tilewright.formats.plan.size_relations import Relation, relation_of
 
 MAX_ROUNDS: Final = 12
 
@@ -57,11 +57,15 @@ def until_settled(run: Callable[[Assumptions], Found]) -> Found:
 
 
 def _equalities(imported: Imported) -> int:
-    """How many sizes are assumed to be equal, in regions, too; limits are not counted."""
+    """How many sizes are assumed to be equal, in regions, too.
+
+    A call looks at bounds and multiples, whatever else is assumed.
+    """
     graph = imported.graph
     inner = (region.equalities for node in graph.walk() for region in node.regions)
     outer = known_equalities(imported.maker.assumptions, graph)
-    return sum(not is_limit(pair) for pairs in (outer, *inner) for pair in pairs)
+    found = (relation_of(pair).relation for pairs in (outer, *inner) for pair in pairs)
+    return sum(relation is Relation.EQUAL for relation in found)
 
 
 def _settled(

@@ -107,11 +107,8 @@ def _at_most(left: Dim, right: Dim) -> bool:
 
 def _raised_within(position: Dim, low: Dim, high: Dim) -> bool:
     """Whether `position` is `max(low, p)` with both parts at most `high`."""
-    if isinstance(position, int) or position.constant or len(position.terms) != 1:
-        return False
-    ((monomial, factor),) = position.terms
-    atom = monomial[0]
-    if factor != 1 or len(monomial) != 1 or not isinstance(atom, symbolic.Operation):
+    atom = symbolic.only_atom(position)
+    if not isinstance(atom, symbolic.Operation):
         return False
     parts = (atom.left, atom.right)
     return atom.op == "max" and low in parts and all(_at_most(p, high) for p in parts)

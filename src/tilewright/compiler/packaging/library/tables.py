@@ -27,12 +27,14 @@ from tilewright.formats.plan.program_rows import (
     StepKind,
     StorageKind,
 )
+from tilewright.formats.plan.size_relations import Relation
 
 DIM_LIMIT: Final = 64  # MIRROR LIBRARY LIMITS
 ARGUMENT_LIMIT: Final = 255
 _KINDS: Final[Mapping[type[IntEnum], str]] = {
     StepKind: "TW_STEP",
     StorageKind: "TW_STORAGE",
+    Relation: "TW_RELATION",
 }  # of enumerators in C
 _INCLUDES: Final = (
     '#include "core/tw_packed.h"',

@@ -62,7 +62,7 @@ from tilewright.formats.bytecode.assembler import (
 )
 from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import encode_attribute
-from tilewright.formats.plan.signs import is_at_least_zero
+from tilewright.formats.plan.size_relations import Relation, relation_of
 
 
 def emit_main(module: ModuleTables, code: VariantCode) -> AssembledFunction:
@@ -187,15 +187,24 @@ class _Main:
                 self.function.refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
-        if is_at_least_zero((left, right)):
-            message = f"{where}{left} must be at least 0: a size is below zero"
-            self.function.refuse_less(
-                self.function.size(left), self.function.i64(0), message
-            )
-            return
-        a, b = self.function.size(left), self.function.size(right)
-        message = f"{where}{left} must be {right}"
-        self.function.refuse(self.build.emit("cmp.ne.i64", a, b), message)
+        relation, size, other = relation_of((left, right))
+        function = self.function
+        match relation:
+            case Relation.NOT_NEGATIVE:
+                message = f"{where}{size} must be at least 0: a size is below zero"
+                function.refuse_less(function.size(size), function.size(other), message)
+            case Relation.AT_LEAST:
+                message = f"{where}{size} must be at least {other}"
+                function.refuse_less(function.size(size), function.size(other), message)
+            case Relation.AT_MOST:
+                message = f"{where}{size} must be at most {other}"
+                function.refuse_less(function.size(other), function.size(size), message)
+            case Relation.EQUAL | Relation.MULTIPLE:
+                a, b = function.size(left), function.size(right)
+                multiple = f"a multiple of {other}"
+                must_be = multiple if relation is Relation.MULTIPLE else str(right)
+                message = f"{where}{size} must be {must_be}"
+                function.refuse(self.build.emit("cmp.ne.i64", a, b), message)
 
     def _check_inputs(self) -> None:
         for view, (name, entry) in zip(

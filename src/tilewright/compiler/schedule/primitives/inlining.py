@@ -464,12 +464,9 @@ class _Solution:
 
 def _digit(index: Dim, name: str) -> tuple[Dim, Dim] | None:
     """(divisor, modulus) when `index` is `i // d`, `i % m` or `i // d % m`; modulus 0: none."""
-    if isinstance(index, int) or index.constant or len(index.terms) != 1:
+    atom = symbolic.only_atom(index)
+    if not isinstance(atom, symbolic.Operation):
         return None
-    ((monomial, factor),) = index.terms
-    if factor != 1 or len(monomial) != 1 or not isinstance(monomial[0], symbolic.Operation):
-        return None
-    atom = monomial[0]
     inner = as_symbol(atom.left)
     if atom.op == "floordiv" and inner is not None and inner.name == name:
         return (atom.right, 0)

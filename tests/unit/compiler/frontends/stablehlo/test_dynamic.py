@@ -282,7 +282,9 @@ def test_padding_takes_away_no_more_than_there_is() -> None:
     model, x = tw.compile(text.encode()), np.float32([1, 2, 3])
     assert model(x, np.int32([-1]), np.int32([-2])).shape == (0,)
     for low, high in ((-2, -2), (0, -4), (-9, 5)):
-        with pytest.raises(tw.InputError, match="sizes do not agree"):
+        with pytest.raises(
+            tw.InputError, match=r"a size is below zero|a size does not fit"
+        ):
             model(x, np.int32([low]), np.int32([high]))
     with pytest.raises(ModelError, match="takes -5 and 1 from 3 elements"):
         static_pad([-5, 0], [1, 0], [0, 0])

@@ -1,0 +1,86 @@
+"""What a pair of sizes that must agree says: that they are equal, or that one is within a bound or divides.
+
+A pair is all that a plan keeps, for one comparison checks it: a size and the larger of it and 0 agree where the size is not
+negative, the smaller of two sizes and one of them where that one is at most the other.  Here such pairs are written and read.
+
+Called by front ends and `compiler.program`, which write pairs, and by whoever words the error of one that does not hold.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple, final
+
+from tilewright.base.symbolic import Dim, Operation, maximum, only_atom
+
+Pair = tuple[Dim, Dim]
+
+
+@final
+class Relation(IntEnum):
+    """MIRROR PROGRAM RELATIONS: `tw_relation_t`."""
+
+    EQUAL = 0
+    NOT_NEGATIVE = 1
+    AT_MOST = 2
+    AT_LEAST = 3
+    MULTIPLE = 4
+
+
+BOUND_WORDS: Final = {
+    Relation.AT_MOST: "at most",
+    Relation.AT_LEAST: "at least",
+    Relation.MULTIPLE: "a multiple of",
+}
+"""How errors say what was expected of a size.  The words stand in `native/src/program/bound.c`, too."""
+
+_ORDERS: Final = {"min": Relation.AT_MOST, "max": Relation.AT_LEAST}
+
+
+@final
+class SizeRelation(NamedTuple):
+    """What must hold: `size` is in `relation` to `other`, which is 0 where there is no other."""
+
+    relation: Relation
+    size: Dim
+    other: Dim
+
+    @property
+    def other_text(self) -> str:
+        """What errors call the other size: nothing where it is a number, which says all."""
+        return "" if isinstance(self.other, int) else str(self.other)
+
+
+def at_least_zero(size: Dim) -> Pair:
+    """The pair that agrees where `size` is not negative."""
+    return size, maximum(size, 0)
+
+
+def relation_of(pair: Pair) -> SizeRelation:
+    """What a pair says, as directly as can be read off it."""
+    for left, right in (pair, pair[::-1]):
+        found = _one_sided(left, right)
+        if found is not None:
+            return found
+    left, right = pair
+    if left != right == maximum(left, 0):
+        # It is never above 0.
+        return SizeRelation(Relation.NOT_NEGATIVE, left, 0)
+    return SizeRelation(Relation.EQUAL, *((right, left) if isinstance(left, int) else pair))
+
+
+def _one_sided(left: Dim, right: Dim) -> SizeRelation | None:
+    """What `left = right` says where the left is an extreme of the right and another, or a remainder."""
+    operation = only_atom(left)
+    if not isinstance(operation, Operation):
+        return None
+    parts = (operation.left, operation.right)
+    if operation.op == "mod" and right == 0:
+        return SizeRelation(Relation.MULTIPLE, *parts)
+    relation = _ORDERS.get(operation.op)
+    if relation is None or right not in parts:
+        return None
+    other = parts[1] if right == parts[0] else parts[0]
+    if relation is Relation.AT_LEAST and other == 0:
+        return SizeRelation(Relation.NOT_NEGATIVE, right, 0)
+    return SizeRelation(relation, right, other)
