@@ -24,6 +24,8 @@ from tilewright.cli.options import (
 
 if TYPE_CHECKING:
     from tilewright.api.compare import Comparison, Difference
+    from tilewright.formats.tensor_spec import TensorSpec
+    from tilewright.formats.tensor_text import Array
 
 
 @click.command(
@@ -94,7 +96,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         found = compare(
             model,
             against,
-            inputs=partial(given_inputs, call.inputs) if call.inputs else None,
+            inputs=partial(_given, call.inputs) if call.inputs else None,
             dims=sizes,
             seed=seed,
             tolerance=tolerance,
@@ -109,6 +111,11 @@ def command(  # noqa: PLR0913 - one parameter per option
         _print(found)
     if not found:
         raise click.exceptions.Exit(1)
+
+
+def _given(values: Sequence[str], specs: Sequence[TensorSpec]) -> Sequence[Array]:
+    """The arrays of `--input`, of these types."""
+    return given_inputs(values, [spec.name for spec in specs], specs)
 
 
 def _options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def read_inputs(
     Args:
         values: what was given, in order.
         names: of the inputs.
-        specs: types of inputs, where they are known: an archive with an array of another rank, or of another size
-            where there is a number, is refused before it is unpacked.
+        specs: types of inputs, where they are known: an archive with an array of another element type or rank, or of
+            another size where there is a number, is refused before it is unpacked.
 
     Raises: InputError naming the value and what is wrong with it.
     """
@@ -141,11 +141,15 @@ def _load(
 
     def check(key: str, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         spec = spec_of(key)
-        if spec is not None and not spec.fits(shape):
-            sizes = ", ".join(map(str, shape))
-            raise InputError(
-                f"'{key}' is {dtype.name}[{sizes}], expected {spec}", location=f"'{value}'"
-            )
+        if spec is None or (spec.fits(shape) and dtype == spec.dtype.numpy):
+            return
+        sizes = ", ".join(map(str, shape))
+        order = "" if dtype.isnative else " of the other byte order"
+        raise InputError(
+            f"'{key}' is {dtype.name}[{sizes}]{order}, expected {spec}",
+            location=f"'{value}'",
+            hint=_conversion(dtype, spec) if spec.fits(shape) else None,
+        )
 
     try:
         return read_npz(path, choose, check)
@@ -155,6 +159,12 @@ def _load(
         ) from error
     except NumpyFileError as error:
         raise InputError(f"not a .npz file: {error}", location=f"'{value}'") from error
+
+
+def _conversion(dtype: np.dtype[Any], spec: TensorSpec) -> str | None:
+    """How numbers of another type come to be of the one that is wanted."""
+    is_number = dtype.kind in "biuf" and dtype.isnative
+    return f"convert it with .astype('{spec.dtype.numpy}')" if is_number else None
 
 
 def _missing(name: str, keys: Sequence[str], value: str) -> InputError:

@@ -81,11 +81,11 @@ def read_npz(
         with archive:
             chosen = tuple(choose(names))
             for key in chosen:
-                found = _head_of(archive, f"{key}{_SUFFIX}")
-                if found is not None and check is not None:
-                    check(key, *found)
+                shape, dtype = _head_of(archive, f"{key}{_SUFFIX}")
+                if check is not None:
+                    check(key, shape, dtype)
             try:
-                return {key: _array_of(archive, f"{key}{_SUFFIX}") for key in chosen}
+                return {key: cast("Array", archive[f"{key}{_SUFFIX}"]) for key in chosen}
             except _RAISED as error:
                 raise _refused(error) from error
 
@@ -108,16 +108,17 @@ def _array_names(archive: np.lib.npyio.NpzFile) -> list[str]:
 
 def _head_of(
     archive: np.lib.npyio.NpzFile, member: str
-) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Shape and element type that a member begins with; None where it does not begin as arrays do.
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and element type that a member begins with.
 
-    Raises: NumpyFileError, also for a head that says more than the member holds.
+    Raises: NumpyFileError, also for what does not begin as arrays do, and for a head that says more than the
+        member holds.
     """
     members = cast("zipfile.ZipFile", archive.zip)
     try:
         with members.open(member) as file:
             if file.read(len(_MAGIC)) != _MAGIC:
-                return None
+                raise NumpyFileError(f"{member!r} is no array")
             file.seek(0)
             version = np.lib.format.read_magic(file)
             reader = (
@@ -133,13 +134,6 @@ def _head_of(
             f"{member!r} has {left} bytes behind its head, expected {wanted}"
         )
     return shape, dtype
-
-
-def _array_of(archive: np.lib.npyio.NpzFile, member: str) -> Array:
-    found = cast("object", archive[member])
-    if not isinstance(found, np.ndarray):  # bytes, where it does not begin as arrays do
-        raise NumpyFileError(f"{member!r} is no array")
-    return cast("Array", found)
 
 
 def _refused(error: Exception) -> NumpyFileError:

@@ -50,5 +50,10 @@ def test_inputs_come_by_name_too(tmp_path: Path, model: Path) -> None:
     for value in (f"@{tmp_path}/x.npy", f"{name}=@{tmp_path}/x.npy"):
         done = tilewright("compare", model, f"--input={value}")
         assert done.code == 0, done.err
+    np.savez(tmp_path / "x.npz", x)
+    for value in (f"@{tmp_path}/x.npz", f"{name}=@{tmp_path}/x.npz"):
+        done = tilewright("compare", model, f"--input={value}")
+        assert done.code == 1
+        assert "float64" in done.err or "has no array" in done.err
     done = tilewright("compare", model, *[f"--input=@{tmp_path}/x.npy"] * 2)
     assert done.err.startswith("error: got 2 inputs, expected 1")

@@ -133,3 +133,27 @@ def test_an_archive_that_does_not_fit_is_refused_by_its_heads(
     tracemalloc.stop()
     np.savez_compressed(path, x=X)
     assert read_inputs([value.format(path)], ["x"], specs)[1]["x"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("value", ["@{}", "x=@{}"])
+@pytest.mark.parametrize(
+    ("given", "words", "hint"),
+    [
+        ("<f8", "'x' is float64[2097152, 3], ", "convert it with .astype('float32')"),
+        (">f4", "'x' is float32[2097152, 3] of the other byte order, ", None),
+        ("<V4", "'x' is void32[2097152, 3], ", None),
+    ],
+)
+def test_an_archive_of_another_element_type_is_refused_by_its_heads(
+    tmp_path: Path, value: str, given: str, words: str, hint: str | None
+) -> None:
+    path = tmp_path / "all.npz"
+    np.savez_compressed(path, x=np.zeros((1 << 21, 3), given))
+    specs = [TensorSpec("x", f32, (symbol("N"), 3))]
+    tracemalloc.start()
+    with pytest.raises(InputError) as refused:
+        read_inputs([value.format(path)], ["x"], specs)
+    assert refused.value.message == f"{words}expected x: f32[N, 3]"
+    assert refused.value.hint == hint
+    assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    tracemalloc.stop()

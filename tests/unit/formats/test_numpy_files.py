@@ -109,10 +109,18 @@ def test_a_member_that_is_no_array_is_refused(tmp_path: Path, other: str) -> Non
         read_npz(tmp_path / "a.npz", lambda names: names[:1])
 
 
-def test_bytes_that_begin_as_no_array_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.npz").write_bytes(archive(b"hello"))
-    with pytest.raises(NumpyFileError, match=r"'x\.npy' is no array"):
-        read_npz(tmp_path / "a.npz")
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_bytes_that_begin_as_no_array_are_refused(tmp_path: Path, is_checked: bool) -> None:
+    """Before they are unpacked: 32 MiB of zeros in a file of 32 KiB."""
+    (tmp_path / "a.npz").write_bytes(archive(bytes(1 << 25)))
+    (tmp_path / "b.npz").write_bytes(archive(b"hello"))
+    check = (lambda *_: None) if is_checked else None
+    tracemalloc.start()
+    for name in ("a.npz", "b.npz"):
+        with pytest.raises(NumpyFileError, match=r"'x\.npy' is no array"):
+            read_npz(tmp_path / name, check=check)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    tracemalloc.stop()
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")

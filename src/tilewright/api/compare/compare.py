@@ -37,6 +37,7 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.pipeline import Progress
+from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.plan_executor import Array
 
 MEMORY_LIMIT_BYTES: Final = 256 << 20
@@ -91,7 +92,7 @@ def compare(
     model: Source,
     against: str | PathLike[str] | Graph = ORACLE,
     *,
-    inputs: Inputs | Callable[[Sequence[str]], Inputs] = None,
+    inputs: Inputs | Callable[[Sequence[TensorSpec]], Inputs] = None,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
@@ -105,7 +106,7 @@ def compare(
         model: an ONNX model or a `Graph`, which is compiled; or the path of an artifact.
         against: `"oracle"` (numpy), `"onnxruntime"`, `"O0"` (another optimization level), a target
             (`"x86_64-v2"`), or the path of a model or artifact.
-        inputs: arrays by position or name, or a function that makes them of the names; default:
+        inputs: arrays by position or name, or a function that makes them of names and types (`TensorSpec`); default:
             random ones.
         dims: sizes of dynamic dimensions for random inputs; others are 1.
         seed: of the random inputs.
@@ -228,13 +229,13 @@ def _common_outputs(first: Side, second: Side) -> tuple[str, ...]:
 
 def _arrays(
     side: Side,
-    inputs: Inputs | Callable[[Sequence[str]], Inputs],
+    inputs: Inputs | Callable[[Sequence[TensorSpec]], Inputs],
     dims: Mapping[str, int],
     seed: int,
 ) -> dict[str, Array]:
     """One array per input, by name.  Raises: InputError for too many, too few or unknown ones."""
     names = [spec.name for spec in side.inputs]
-    told = inputs(names) if callable(inputs) else inputs
+    told = inputs(side.inputs) if callable(inputs) else inputs
     arrays = model_inputs(side.inputs, told, dims, seed)
     if len(arrays) != len(names):
         raise InputError(

@@ -121,6 +121,8 @@ class IndexRange:
 
 
 IndexRanges = Callable[[Types, Attributes], "tuple[IndexRange, ...]"]
+# (types, attributes, operand) -> those of its axes that may be empty where the result has elements: the kernel asks
+EmptyAxes = Callable[[Types, Attributes, int], "Sequence[int]"]
 
 
 @final
@@ -129,7 +131,8 @@ class OpDecl:
     """One op: its schema, its kernel body (None: only the oracle) and its test cases.
 
     `indices` says which operands hold places and in what range; the oracle raises outside of it,
-    the kernel body clamps.  `on_host` is the reason why an op has no body.
+    the kernel body clamps.  `on_host` is the reason why an op has no body.  `empty_axes` says which sizes of
+    operands need not be at least 1: none where it is absent.
     """
 
     schema: OpSchema
@@ -137,6 +140,7 @@ class OpDecl:
     cases: tuple[str, ...]
     indices: IndexRanges | None = None
     on_host: str = ""
+    empty_axes: EmptyAxes | None = None
 
     @property
     def name(self) -> str:
@@ -228,6 +232,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     source: str = "",
     indices: IndexRanges | None = None,
     on_host: str = "",
+    empty_axes: EmptyAxes | None = None,
     role: Role | None = None,
     places: Places | None = None,
     adds_border: Callable[[Attributes], bool] | None = None,
@@ -269,7 +274,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         title,
         contents,
     )  # fmt: skip
-    return OpDecl(schema, body, cases, indices, on_host)
+    return OpDecl(schema, body, cases, indices, on_host, empty_axes)
 
 
 def _in_f64(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ before an oracle, which so needs not ask for `from_end`, and a run reports what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -256,6 +257,12 @@ def element_places(x: np.ndarray, indices: np.ndarray, axis: int) -> tuple[np.nd
     return tuple(np.broadcast_arrays(*grid)) if grid else ()
 
 
+def _all_of_x(types: Types, attributes: Attributes, operand: int) -> Sequence[int]:
+    """The axes of what is picked from: the result has those of the indices."""
+    del attributes
+    return () if operand else range(need(types, 0).rank)
+
+
 def _gather_elements_oracle(
     x: np.ndarray, indices: np.ndarray, *, axis: int, in_range: bool, from_end: bool
 ) -> np.ndarray:
@@ -282,6 +289,7 @@ gather_elements: Final = declare(
     evaluate=_gather_elements_oracle,
     body=_gather_elements_body,
     indices=along_axis,
+    empty_axes=_all_of_x,
     traits=_M,
     role=Role.MAP,
     ranges=ranges.same,

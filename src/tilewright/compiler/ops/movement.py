@@ -341,6 +341,11 @@ def _concat_body(
         offset = offset + source.shape[axis]
 
 
+def _joined_axis(types: Types, attributes: Attributes, operand: int) -> Sequence[int]:
+    del operand
+    return (normal_axis(cast("int", attributes["axis"]), first(types).rank),)
+
+
 concat: Final = declare(
     name="concat",
     contents=contents.joined,
@@ -353,6 +358,7 @@ concat: Final = declare(
     traits=M,
     role=Role.PLACE,
     ranges=ranges.joined,
+    empty_axes=_joined_axis,
     layout=Layout(layouts.axis, aligned=True),
     cases=(
         "[2,3] [2,4] [2,1]; axis=1",

@@ -71,7 +71,7 @@ def _coordinates(
     if mode == "asymmetric":
         return place * step if attributes["reciprocal"] else place / factor
     if mode == "align_corners":
-        width = factor * real(size)
+        width = real(count) if attributes["scales"] is None else factor * real(size)
         return place * 0 if width == 1 else place * real(size - 1) / (width - 1)
     if mode == "tf_crop_and_resize":
         return _cropped(size, count, axis, attributes)

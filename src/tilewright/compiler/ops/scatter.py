@@ -69,6 +69,12 @@ def _checked(ranges: IndexRanges) -> IndexRanges:
     )
 
 
+def _all_but_of_x(types: Types, attributes: Attributes, operand: int) -> Sequence[int]:
+    """The axes of indices and updates: the result has those of what they are written into."""
+    del attributes
+    return range(need(types, operand).rank) if operand else ()
+
+
 def _check_reduction(attributes: Attributes) -> None:
     reduction = attributes["reduction"]
     if reduction not in _COMBINE:
@@ -221,6 +227,7 @@ scatter_elements: Final = declare(
     evaluate=_elements_oracle,
     body=_elements_body,
     indices=_checked(along_axis),
+    empty_axes=_all_but_of_x,
     cases=(
         "[3,5] [2,5]:index(3) [2,5]; axis=0",
         "[3] [3]:=0,0,2 [3]; reduction=add",
@@ -302,6 +309,7 @@ scatter_nd: Final = declare(
     evaluate=_slices_oracle,
     body=_slices_body,
     indices=_checked(index_tuples),
+    empty_axes=_all_but_of_x,
     cases=(
         "f32[4,3] [2,1]:=1,3 [2,3]",
         "[4] [3,1]:=0,0,2 [3]; reduction=add",

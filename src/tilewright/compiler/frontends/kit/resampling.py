@@ -193,22 +193,28 @@ class _Computed:
         size = x.shape[axis]
         if scale is None:
             longest = self._op("max", self._f64(size), 1)
-            scale = self._op("div", self._f64(count), longest)
-        factor = self._f64(scale)
+            factor = self._op("div", self._f64(count), longest)
+            width: Number | Dim = count
+        else:
+            factor = self._f64(scale)
+            width = self.e.op("mul", self._as_real(factor), self._as_real(size))
         at = self.e.cast(self.e.iota((count,), 0), f64)
         if region is not None:
             place = self._cropped(at, size, count, region, axis)
         else:
-            place = self.e.cast(self._place(at, size, count, factor), f64)
+            place = self.e.cast(self._place(at, (size, count, width), factor), f64)
         return _Line(axis, place, size, factor)
 
     def _as_real(self, number: Number | Dim) -> Tensor:
         """In the precision of coordinates."""
         return self.e.cast(self._f64(number), self._real)
 
-    def _place(self, at: Tensor, whole: Dim, counted: Dim, scale: Tensor) -> Tensor:
+    def _place(
+        self, at: Tensor, lengths: tuple[Dim, Dim, Number | Dim], scale: Tensor
+    ) -> Tensor:
+        """Where elements of the result lie: of the axis, of the result, and what a scale makes of the one."""
         e, mode, real = self.e, self.how.coordinate_mode, self._as_real
-        size, count = real(whole), real(counted)
+        size, count, width = map(real, lengths)
 
         def op(name: str, *operands: Number) -> Tensor:
             return e.op(name, *map(real, operands))
@@ -221,13 +227,13 @@ class _Computed:
         if mode == "asymmetric":
             return shrunk(at)
         if mode == "align_corners":
-            width = op("mul", scale, size)
             last = op("sub", size, 1)
             spread = op("div", op("mul", at, last), op("sub", width, 1))
             return e.op("where", e.op("equal", width, real(1)), real(0), spread)
         centers = shrunk(op("add", at, 0.5))
         if mode == "centers":
-            return centers
+            # What is as long as before stays as it is, as the op has it.
+            return e.op("where", e.op("equal", real(scale), real(1)), real(at), centers)
         if mode == "half_pixel_symmetric":
             missing = op("sub", 1, op("div", count, op("mul", scale, size)))
             # Before the half goes off: see `ops.resize`.

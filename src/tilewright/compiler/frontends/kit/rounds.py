@@ -15,7 +15,7 @@ from tilewright.compiler.frontends.kit.assumptions import (
     known_equalities,
     solve,
 )
-from tilewright.compiler.frontends.kit.joined import joined_sizes
+from tilewright.compiler.frontends.kit.empty_sizes import may_be_empty
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.graph.ir import Graph
 from tilewright.formats.plan import Dimension
@@ -84,11 +84,11 @@ def _settled(
 def _relaxed(graph: Graph) -> Assumptions | None:
     """Sizes that may be 0, though results may have elements then; None where there is none.
 
-    Where data decides sizes it is all of them, else those along which inputs are only joined.
+    Where data decides sizes it is all of them, else those along which nothing needs an element.
     """
     if not graph.bound_names():
-        joined = joined_sizes(graph)
-        return Assumptions(lower=dict.fromkeys(joined, 0)) if joined else None
+        spared = may_be_empty(graph)
+        return Assumptions(lower=dict.fromkeys(spared, 0)) if spared else None
     shapes = [value.type.shape for value in graph.outputs]
     lower = {
         name: 0

@@ -42,6 +42,7 @@ _COORDINATES: Final = (
     "tf_crop_and_resize",
     "tf_half_pixel_for_nn",
 )
+_OUR_NAMES: Final = {"tf_half_pixel_for_nn": "centers"}
 _NEAREST: Final = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _MOST: Final = 1 << 62
 """No size is larger."""
@@ -225,13 +226,14 @@ def _resize(call: Call) -> Tensor:
         sizes, scales = _from_sizes(call, x, axes, policy)
     else:
         raise ModelError("neither scales nor sizes are given")
-    nearest = call.choice("nearest_mode", "round_prefer_floor", _NEAREST)
-    if coordinates == "tf_half_pixel_for_nn":
-        coordinates, nearest = "half_pixel", "round_prefer_ceil"
+    if coordinates == "align_corners":
+        # Between the corners of the result, as the operator's text, onnxruntime and PyTorch have it; two cases of
+        # ONNX's suite divide by what the scale makes of the length, with its fraction.
+        scales = [None] * x.rank
     how = Resampling(
         mode=mode,
-        coordinate_mode=coordinates,
-        nearest_mode=nearest,
+        coordinate_mode=_OUR_NAMES.get(coordinates, coordinates),
+        nearest_mode=call.choice("nearest_mode", "round_prefer_floor", _NEAREST),
         cubic_coefficient=call.float("cubic_coeff_a", -0.75),
         exclude_outside=call.flag("exclude_outside"),
         antialias=call.flag("antialias"),

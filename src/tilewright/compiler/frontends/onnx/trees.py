@@ -8,14 +8,14 @@ Source: ONNX ai.onnx.ml operator reference (TreeEnsemble, TreeEnsembleClassifier
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -29,7 +29,6 @@ _MODES: Final = (
 )  # fmt: skip
 _EQUAL: Final = 4
 _MEMBER: Final = 6
-_AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _MOST_WEIGHTS: Final = 1 << 28
 
@@ -59,6 +58,11 @@ class _Forest:
         self.accepted.append(place)
         self.refused.append(place)
         return place
+
+    def leaves(self) -> list[int]:
+        """The nodes that a walk may end at."""
+        children = zip(self.accepted, self.refused, strict=True)
+        return [node for node, pair in enumerate(children) if node in pair]
 
     def depth(self) -> int:
         """The most comparisons on the way to a leaf.
@@ -112,34 +116,84 @@ def _table(call: Call) -> Tensor:
     return x
 
 
-def _summed(
-    call: Call, leaves: Tensor, weights: Values, aggregate: str, dtype: DType
+@final
+@dataclass(frozen=True, slots=True)
+class _Aggregate:
+    """How weights become one.
+
+    Attributes:
+        of_numbers: of two weights of one leaf.
+        empty: what a leaf says of a target of which it has no weight.
+        op: of the leaves of a row.
+    """
+
+    of_numbers: Callable[[float, float], float]
+    empty: float
+    op: str
+
+
+_SUM: Final = _Aggregate(operator.add, 0.0, "reduce_sum")
+_AGGREGATES: Final = {
+    "AVERAGE": _SUM,
+    "SUM": _SUM,
+    "MIN": _Aggregate(min, np.inf, "reduce_min"),
+    "MAX": _Aggregate(max, -np.inf, "reduce_max"),
+}
+
+
+def _aggregated(
+    call: Call,
+    forest: _Forest,
+    x: Tensor,
+    entries: Sequence[tuple[int, int, float]],
+    targets: int,
+    aggregate: str = "SUM",
 ) -> Tensor:
-    """What the trees say together: `[rows, targets]`."""
-    e = call.maker
-    picked = e.op("gather", e.constant(weights.astype(dtype.numpy)), leaves, axis=0)
-    op = {"MIN": "reduce_min", "MAX": "reduce_max"}.get(aggregate, "reduce_sum")
-    total = e.op(op, picked, axes=(1,), keepdims=False)
+    """What the trees say together of rows of features, `[rows, targets]`.
+
+    It is 0 of a target of which none of a row's leaves has a weight.
+
+    Args:
+        call: of the node.
+        forest: the trees.
+        x: rows of features.
+        entries: node, target and weight.
+        targets: how many there are.
+        aggregate: how weights become one.
+    """
+    e, how, leaves = call.maker, _AGGREGATES[aggregate], forest.walk(call, x)
+    weights, told = _weights((len(forest.features), targets), entries, how)
+
+    def of_leaves(table: Values, op: str) -> Tensor:
+        picked = e.op("gather", e.constant(table), leaves, axis=0)
+        return e.op(op, picked, axes=(1,), keepdims=False)
+
+    total = of_leaves(weights.astype(x.dtype.numpy), how.op)
+    if how is not _SUM and not told[forest.leaves()].all():
+        is_told = e.cast(of_leaves(told.astype(np.uint8), "reduce_max"), dtypes.bool_)
+        total = e.op("where", is_told, total, e.scalar(0.0, x.dtype))
     if aggregate == "AVERAGE":
-        total = e.op("div", total, e.cast(e.dim(leaves.shape[1]), dtype))
+        total = e.op("div", total, e.cast(e.dim(leaves.shape[1]), x.dtype))
     return total
 
 
 def _weights(
-    count: int, targets: int, entries: Sequence[tuple[int, int, float]], aggregate: str
-) -> Values:
-    """The weights of all nodes for all targets; what a leaf says nothing of does not count."""
+    shape: tuple[int, int], entries: Sequence[tuple[int, int, float]], how: _Aggregate
+) -> tuple[Values, Values]:
+    """The weights of all nodes for all targets, and of which a leaf says something."""
+    count, targets = shape
     if count * targets > _MOST_WEIGHTS:
         raise UnsupportedError(f"{count} nodes with {targets} targets each are too many")
-    empty = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
-    found = np.full((count, targets), empty)
+    found, told = np.full(shape, how.empty), np.zeros(shape, np.bool_)
     for node, target, weight in entries:
         if not 0 <= target < targets:
             raise ModelError(f"a leaf has target {target}, of {targets}")
+        known = told[node, target]
         found[node, target] = (
-            weight if np.isinf(found[node, target]) else (found[node, target] + weight)
+            how.of_numbers(found[node, target], weight) if known else weight
         )
-    return found
+        told[node, target] = True
+    return found, told
 
 
 # --- up to opset 4: nodes by tree and number
@@ -217,10 +271,10 @@ def _entries(
         raise ModelError(f"there is no leaf {error}") from error
 
 
-def _first_of_each(
-    entries: Iterable[tuple[int, int, float]],
+def _one_of_each(
+    forest: _Forest, entries: Iterable[tuple[int, int, float]]
 ) -> list[tuple[int, int, float]]:
-    """The first weight of each leaf: of one target, onnxruntime knows no other.
+    """The first weight of each leaf, 0 of one that has none: of one target, onnxruntime knows no other.
 
     Converters of scikit-learn rely on it: for the leaf of a row (`decision_leaf`, `decision_path`) they write the
     number of a leaf once per class.
@@ -228,19 +282,20 @@ def _first_of_each(
     first = dict[int, tuple[int, int, float]]()
     for entry in entries:
         first.setdefault(entry[0], entry)
+    for leaf in forest.leaves():
+        first.setdefault(leaf, (leaf, 0, 0.0))
     return list(first.values())
 
 
 def _regressor(call: Call) -> Tensor:
     e, x = call.maker, _table(call)
     forest, places = _forest_by_number(call)
-    aggregate = call.choice("aggregate_function", "SUM", _AGGREGATES)
+    aggregate = call.choice("aggregate_function", "SUM", tuple(_AGGREGATES))
     targets = call.integer("n_targets", 1)
     entries = _entries(call, places, "target", "target_weights")
     if targets == 1:
-        entries = _first_of_each(entries)
-    weights = _weights(len(forest.features), targets, entries, aggregate)
-    total = _summed(call, forest.walk(call, x), weights, aggregate, x.dtype)
+        entries = _one_of_each(forest, entries)
+    total = _aggregated(call, forest, x, entries, targets, aggregate)
     base = _numbers(call, "base_values")
     if base.size:
         total = e.op("add", total, e.constant(base.astype(x.dtype.numpy)))
@@ -258,17 +313,14 @@ def _classifier(call: Call) -> list[Held]:
     )
     base = _numbers(call, "base_values")
     classes = {target for _, target, _ in entries}
-    leaves = forest.walk(call, x)
     if len(labels) == 2 and len(classes) == 1:
         one = [(node, 0, weight) for node, _, weight in entries]
-        weights = _weights(len(forest.features), 1, one, "SUM")
-        score = _summed(call, leaves, weights, "SUM", x.dtype)
+        score = _aggregated(call, forest, x, one, 1)
         if base.size:
             score = e.op("add", score, e.scalar(float(base[-1]), score.dtype))
         certain = all(weight >= 0 for _, _, weight in entries)
         return binary_scores(call, score, labels, transform, probability=certain)
-    weights = _weights(len(forest.features), len(labels), entries, "SUM")
-    total = _summed(call, leaves, weights, "SUM", x.dtype)
+    total = _aggregated(call, forest, x, entries, len(labels))
     if base.size:
         total = e.op("add", total, e.constant(base.astype(x.dtype.numpy)))
     return labelled(call, total, labels, transform)
@@ -364,7 +416,7 @@ def _ensemble(call: Call) -> Tensor:
     x = x if x.dtype is dtypes.f64 else e.cast(x, dtypes.f32)
     forest, first = _forest_of_nodes(call)
     targets = call.integer("n_targets")
-    aggregate = _named(call, "aggregate_function", 1, _AGGREGATES)
+    aggregate = _named(call, "aggregate_function", 1, tuple(_AGGREGATES))
     transform = _named(call, "post_transform", 0, _TRANSFORMS)
     leaf_weights = call.array_attribute("leaf_weights")
     ids = call.integers("leaf_targetids")
@@ -375,8 +427,7 @@ def _ensemble(call: Call) -> Tensor:
         (first + place, target, weight)
         for place, (target, weight) in enumerate(zip(ids, numbers, strict=True))
     ]
-    weights = _weights(len(forest.features), targets, entries, aggregate)
-    total = _summed(call, forest.walk(call, x), weights, aggregate, x.dtype)
+    total = _aggregated(call, forest, x, entries, targets, aggregate)
     return e.cast(transformed(call, total, transform), call.tensor(0).dtype)
 
 

@@ -195,6 +195,32 @@ def test_weights_that_a_leaf_says_twice(targets: int) -> None:
           target_weights=RNG.normal(0, 1, len(ids)).tolist())  # fmt: skip
 
 
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (3, [(0, 1, 0, 3.0), (0, 2, 1, -2.0), (1, 1, 1, 5.0), (1, 2, 2, -7.0)]),
+        (2, [(0, 1, 0, 3.0), (0, 1, 0, 1.0), (0, 1, 1, -4.0), (0, 1, 1, -6.0), (0, 2, 1, -2.0),
+             (1, 1, 1, 5.0), (1, 1, 1, 2.0), (1, 2, 0, -7.0), (1, 2, 0, -9.0)]),
+        (2, [(0, 1, 0, np.inf), (0, 2, 0, -np.inf), (1, 1, 0, 2.0), (1, 2, 1, np.inf), (1, 2, 1, 3.0)]),
+        (1, [(0, 1, 0, 3.0), (1, 1, 0, 5.0), (1, 2, 0, -7.0)]),
+        (1, [(0, 1, 0, -3.0), (0, 1, 0, 4.0), (0, 2, 0, -1.0), (1, 2, 0, -7.0)]),
+    ],
+)  # fmt: skip
+def test_weights_are_aggregated_and_what_no_leaf_speaks_of_is_0(
+    aggregate: str, targets: int, said: list[tuple[int, int, int, float]]
+) -> None:
+    """Several weights of one leaf and target, and rows none of whose leaves speaks of a target."""
+    nodes = random_trees(2, 1, 2, "BRANCH_LEQ") | {
+        "nodes_featureids": [0, 0, 0, 1, 0, 0],
+        "nodes_values": [0.0] * 6,
+    }
+    trees, numbers, ids, weights = zip(*said, strict=True)
+    x = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]], np.float32)
+    check("TreeEnsembleRegressor", x, **nodes, n_targets=targets, aggregate_function=aggregate,
+          target_treeids=trees, target_nodeids=numbers, target_ids=ids, target_weights=weights)  # fmt: skip
+
+
 def test_trees_that_are_none_are_refused() -> None:
     nodes = random_trees(1, 1, 2, "BRANCH_LEQ")
     leaves = {"target_treeids": [0], "target_nodeids": [1], "target_ids": [0]}

@@ -1,4 +1,8 @@
-"""Sizes of inputs that may be nothing: those along which inputs are only joined to others."""
+"""Sizes of inputs that may be nothing: those along which nothing that reads an input needs an element."""
+
+import itertools
+import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,7 +55,8 @@ def test_a_cache_may_begin_with_no_key() -> None:
         ("z = Concat<axis=0>(x, y)", 0),
         ("w = Cast<to=1>(y) z = Concat<axis=0>(x, w)", 0),
         ("z = Concat<axis=0>(x, y) r = ReduceMax(y)", 1),
-        ("w = Neg(y) z = Concat<axis=0>(x, w)", 1),
+        ("w = Neg(y) z = Concat<axis=0>(x, w)", 0),
+        ("w = Add(y, y) z = Concat<axis=0>(x, w)", 1),
     ],
 )
 def test_what_is_read_otherwise_has_an_element(body: str, least: int) -> None:
@@ -67,6 +72,56 @@ def test_one_name_of_two_inputs_may_be_nothing_where_both_are_joined() -> None:
     }}"""
     assert lowest(text.format("Concat<axis=0>(u, x)")) == {"M": 0}
     assert lowest(text.format("Neg(u)")) == {"M": 1}
+
+
+PICKED = "graph (float[A,B] x, int64[C,D] i) => (float[C,D] y) { y = GatherElements<axis=1>(x, i) }"
+WRITTEN = """graph (float[A,B] x, int64[C,D] i, float[E,F] u) => (float[A,B] y) {
+  y = ScatterElements<axis=1, reduction="add">(x, i, u)
+}"""
+ROWS = """graph (float[A,B] x, int64[C,1] i, float[E,F] u) => (float[A,B] y) {
+  y = ScatterND(x, i, u)
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_nothing_may_be_picked_or_written_of_any_size(engine: str, tmp_path: Path) -> None:
+    """Every size is open: of indices, of updates, and of what is picked from where nothing is."""
+    assert lowest(PICKED) == {"A": 0, "B": 0, "C": 1, "D": 1}
+    assert lowest(WRITTEN) == {"A": 1, "B": 1, "C": 0, "D": 0}
+    assert lowest(ROWS) == {"A": 1, "B": 1, "C": 0}
+    sizes = ((3, 4), (0, 4), (3, 0), (2, 0), (0, 3), (0, 0))
+    for text in (PICKED, WRITTEN, ROWS):
+        path = tmp_path / "model.vmfb"
+        tw.compile(onnx_models.parse(text), threads=1, jobs=1).save(path)
+        session = tw.load(path, engine=engine, threads=1)
+        for x_size, size in itertools.product(sizes, sizes):
+            x = np.arange(math.prod(x_size), dtype=np.float32).reshape(x_size)
+            if text == ROWS:
+                size = size[0], x_size[1]
+                indices = np.zeros((size[0], 1), np.int64)
+            else:
+                indices = np.zeros(size, np.int64)
+            updates = np.ones(size, np.float32)
+            feeds = {"x": x, "i": indices} | ({} if text == PICKED else {"u": updates})
+            if (text != ROWS and size[0] > x_size[0]) or (indices.size and not x.size):
+                continue  # beyond the end
+            found, expected = np.asarray(session(**feeds)), reference(text, feeds)
+            assert found.shape == expected.shape
+            np.testing.assert_array_equal(found, expected)
+
+
+def reference(text: str, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    x, indices, updates = feeds["x"].copy(), feeds["i"], feeds.get("u")
+    if updates is None:
+        return np.take_along_axis(x[: len(indices)], indices, 1)
+    if text == WRITTEN:
+        for row, column in np.ndindex(indices.shape):
+            x[row, indices[row, column]] += updates[row, column]
+    else:
+        for place, row in zip(indices[:, 0], updates, strict=True):
+            x[place] = row
+    return x
 
 
 PLACES = """graph (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,P,4] past, int64[B,L] seen) => (float[B,2,S,4] y) {
