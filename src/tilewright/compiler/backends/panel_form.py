@@ -20,8 +20,7 @@ from tilewright.compiler.ops.contraction import BYTE_PRODUCTS, INTEGER_PRODUCTS
 from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
-    SHORT,
-    TALL_TILES,
+    ALL_WIDE,
     ChooseBand,
     ChoosePanel,
     ChooseParts,
@@ -34,6 +33,7 @@ from tilewright.compiler.transforms import (
     LegalizePooling,
     LegalizeResampling,
     PackMatmul,
+    ShortWeights,
     SinkReshapes,
     SplitReductions,
     UpdateInPlace,
@@ -114,17 +114,27 @@ class BandsOf:
 
 def form_of(machine: MachineModel) -> GraphForm:
     """The form that a machine's kernels want."""
-    return _form_for(PanelsOf(machine), machine.word_products)
+    return _form_for(PanelsOf(machine), machine.word_products, _short_weights([machine]))
 
 
-def _form_for(panels: PanelsOf, products: frozenset[str]) -> GraphForm:
-    """The form of graphs with these panels, and numbers for these products of words."""
+def _short_weights(machines: Sequence[MachineModel]) -> ShortWeights:
+    """What all the machines widen: weights that one of them would rather have wide are wide for all, who share them."""
+    first, *others = machines
+    return ShortWeights(
+        tuple(d for d in first.widened if all(d in each.widened for each in others)),
+        all(each.has_tall_tiles for each in machines),
+    )
+
+
+def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -> GraphForm:
+    """The form of graphs with these panels, numbers for these products of words, and weights that may be short."""
     return panel_form(
         panels,
         TilesOf(panels.machine),
         PartsOf(panels.machine),
         BandsOf(panels.machine),
         products,
+        short,
     )
 
 
@@ -144,12 +154,10 @@ def shared_form(
     used = own.word_products
     if bf16 not in dtypes:
         used -= {"pairs"}
-    # Weights that some of the targets would rather have wide are wide for all, who share them.
-    shared = frozenset.intersection(*(each.word_products for each in models))
-    used -= {TALL_TILES, *SHORT} - shared
     if others and not has_words:
         used -= {*INTEGER_PRODUCTS, "moved_bytes"}
-    return _form_for(PanelsOf(packing, others, of_words), used)
+    panels = PanelsOf(packing, others, of_words)
+    return _form_for(panels, used, _short_weights(models))
 
 
 def panel_form(
@@ -158,6 +166,7 @@ def panel_form(
     choose_parts: ChooseParts,
     choose_band: ChooseBand,
     products: frozenset[str] = frozenset(),
+    short: ShortWeights = ALL_WIDE,
 ) -> GraphForm:
     """The passes of the form.
 
@@ -167,6 +176,7 @@ def panel_form(
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.
+        short: what it reads in 16 bits.
     """
     return GraphForm(
         layout=(
@@ -185,7 +195,7 @@ def panel_form(
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
-            PackMatmul(choose_panel=choose_panel, products=products),
+            PackMatmul(choose_panel=choose_panel, products=products, short=short),
             SinkReshapes(),
         ),
         # Appends to caches write what is appended and nothing else.

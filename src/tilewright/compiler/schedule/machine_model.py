@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, final
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, bf16, f16
 from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.dot_products import TILES, dot_of_long_words, tile_side
@@ -66,12 +66,14 @@ _WORD_PRODUCTS: Final[Mapping[str, frozenset[str]]] = {
     "shorts": frozenset({"sse2"}),
     "pairs": frozenset({"avx512bf16"}),
     "moved_bytes": frozenset({"ssse3"}),
-    "halves": frozenset({"f16c", "avx512f", "neon"}),
-    "brain_floats": frozenset({"sse2", "neon"}),
-    "tall_tiles": frozenset({"avx512f", "neon"}),
 }
-"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are;
-`halves` and `brain_floats`: floats of 16 bits become f32 in a step or two; `tall_tiles`: registers hold the sums of so many rows that this takes no time."""
+"""Extensions of which any multiplies words so, by rows of `WORD_PRODUCTS`; `small_bytes`: unsigned bytes of 7 bits, as weights of 4 are."""
+_WIDENED: Final[Mapping[DType, frozenset[str]]] = {
+    f16: frozenset({"f16c", "avx512f", "neon"}),
+    bf16: frozenset({"sse2", "neon"}),
+}
+"""Extensions of which any makes f32 of floats of 16 bits in a step or two."""
+_TALL_TILES: Final = frozenset({"avx512f", "neon"})
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
@@ -245,7 +247,7 @@ class MachineModel:
 
     @property
     def word_products(self) -> frozenset[str]:
-        """The rows of `WORD_PRODUCTS`, `small_bytes` and `moved_bytes`, that take fewer instructions than products of their numbers as f32, and how floats of 16 bits are read.
+        """The rows of `WORD_PRODUCTS`, `small_bytes` and `moved_bytes`, that take fewer instructions than products of their numbers as f32.
 
         Bytes are extended, and 16-bit numbers multiplied, where there is no product of bytes themselves.  `moved_bytes`: numbers of 4
         and 8 bits are moved and converted byte by byte, as nothing looks them up.
@@ -258,6 +260,19 @@ class MachineModel:
         if not self.instructions.isdisjoint(_LOOKUPS):
             found.discard("moved_bytes")
         return frozenset(found - {"extended", "shorts"} if "bytes" in found else found)
+
+    @property
+    def widened(self) -> tuple[DType, ...]:
+        """Floats of 16 bits that become f32 in an instruction or two, the more exact first."""
+        rows = _WIDENED.items()
+        return tuple(
+            dtype for dtype, used in rows if not self.instructions.isdisjoint(used)
+        )
+
+    @property
+    def has_tall_tiles(self) -> bool:
+        """Whether registers hold the sums of so many rows that a tile widens its panel in no time."""
+        return not self.instructions.isdisjoint(_TALL_TILES)
 
     @property
     def cycle_ns(self) -> float:

@@ -36,7 +36,7 @@ from tilewright.compiler.transforms.round_contractions import (
     RoundContractions,
     rounding_passes,
 )
-from tilewright.compiler.transforms.short_weights import SHORT, TALL_TILES
+from tilewright.compiler.transforms.short_weights import ALL_WIDE, ShortWeights
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
@@ -49,8 +49,7 @@ from tilewright.compiler.transforms.winograd_convolution import (
 )
 
 __all__ = [
-    "SHORT",
-    "TALL_TILES",
+    "ALL_WIDE",
     "ChooseBand",
     "ChoosePanel",
     "ChooseParts",
@@ -80,6 +79,7 @@ __all__ = [
     "RecognizeAttention",
     "RecognizeNorms",
     "RoundContractions",
+    "ShortWeights",
     "Simplify",
     "SinkReshapes",
     "SplitConcat",

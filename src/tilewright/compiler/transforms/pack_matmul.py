@@ -56,7 +56,11 @@ from tilewright.compiler.transforms.matching import (
     picks_one,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
-from tilewright.compiler.transforms.short_weights import TALL_TILES, short_weights
+from tilewright.compiler.transforms.short_weights import (
+    ALL_WIDE,
+    ShortWeights,
+    short_weights,
+)
 
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
@@ -83,6 +87,7 @@ class PackMatmul(RewritePass):
     choose_panel: ChoosePanel
     least_rows: int = 2
     products: frozenset[str] = frozenset()
+    short: ShortWeights = ALL_WIDE
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Sums for one column, else flatten, then pack."""
@@ -163,7 +168,7 @@ class PackMatmul(RewritePass):
             return None
         b = as_they_lie(b)
         if self._has_time_to_widen(rows):
-            short = short_weights(b, self.products, emit)
+            short = short_weights(b, self.short.dtypes, emit)
             if short is not b and not isinstance(rows, int):
                 # As for blocks: a prompt and the words behind it read the same weights.
                 panel = self.choose_panel((1,), columns, depth, left.type.dtype) or panel
@@ -180,7 +185,7 @@ class PackMatmul(RewritePass):
 
     def _has_time_to_widen(self, rows: Dim) -> bool:
         """Whether a tile widens what it reads while memory brings it: rows are few, or tiles of rows of open number are tall."""
-        return rows < _MANY_ROWS if isinstance(rows, int) else TALL_TILES in self.products
+        return rows < _MANY_ROWS if isinstance(rows, int) else self.short.with_open_rows
 
     def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
         """A product of bf16 whose sums are f32."""

@@ -7,34 +7,48 @@ decision of the user's (`round_contractions`).  Called by `pack_matmul`.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, final
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, bf16, f16, f32
+from tilewright.base.dtypes import DType, f32
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import constant_of
 
-SHORT: Final = {"halves": f16, "brain_floats": bf16}
-"""The types of 16 bits by what a machine must have to widen them in a step or two."""
-TALL_TILES: Final = "tall_tiles"
-"""What machines have whose tiles have so many rows that widening a panel in each takes no time."""
 _SAMPLE: Final = 4096
 """Elements that are looked at first: of weights that need f32, hardly any hundred do not."""
 
 
-def short_weights(value: Value, products: frozenset[str], emit: Emitter) -> Value:
-    """A constant of f32 in 16 bits that machines with these `products` widen, if that keeps every value; else the value as it is."""
+@final
+@record
+class ShortWeights:
+    """What a machine reads in 16 bits and widens.
+
+    Attributes:
+        dtypes: floats of 16 bits, the preferred first.
+        with_open_rows: also where a call decides how many rows are multiplied, for tiles of many rows take no time to widen.
+    """
+
+    dtypes: tuple[DType, ...] = ()
+    with_open_rows: bool = False
+
+
+ALL_WIDE: Final = ShortWeights()
+
+
+def short_weights(value: Value, dtypes: Sequence[DType], emit: Emitter) -> Value:
+    """A constant of f32 in the first of these types of 16 bits that keeps every value; else the value as it is."""
     array = constant_of(value) if value.type.dtype is f32 else None
     if array is None:
         return value
-    for name, dtype in SHORT.items():
-        if name in products and _holds(dtype, array):
-            return emit.cast(
-                value, dtype
-            )  # of one constant, so that products that share it share panels
+    for dtype in dtypes:
+        if _holds(dtype, array):
+            # Of one constant, so that products that share it share panels.
+            return emit.cast(value, dtype)
     return value
 
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.base.dtypes import f32, f64, i8, i32
+from tilewright.base.dtypes import bf16, f16, f32, f64, i8, i32
 from tilewright.base.target import Target
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.transforms import SHORT, TALL_TILES
 
 
 @pytest.mark.parametrize(
@@ -62,18 +61,18 @@ def test_products_of_words_are_those_of_the_extensions() -> None:
         "aarch64 -mcpu=neoverse-n2": {"bytes", "long_bytes", "small_bytes"},
         "aarch64 -mcpu=cortex-a72": set[str](),
     }.items():
-        found = MachineModel.of(Target.parse(target)).word_products - {*SHORT, TALL_TILES}
+        found = MachineModel.of(Target.parse(target)).word_products
         assert found == products
         assert found <= {*WORD_PRODUCTS, "small_bytes", "moved_bytes"}
 
 
 def test_floats_of_sixteen_bits_are_widened_where_that_is_an_instruction_or_two() -> None:
     for target, found in {
-        "x86_64 -mcpu=x86-64-v2": {"brain_floats"},
-        "x86_64 -mcpu=x86-64-v3": {"halves", "brain_floats"},
-        "x86_64 -mcpu=x86-64-v4": {"halves", "brain_floats", TALL_TILES},
-        "aarch64 -mcpu=cortex-a72": {"halves", "brain_floats", TALL_TILES},
-        "riscv64": set[str](),
+        "x86_64 -mcpu=x86-64-v2": ((bf16,), False),
+        "x86_64 -mcpu=x86-64-v3": ((f16, bf16), False),
+        "x86_64 -mcpu=x86-64-v4": ((f16, bf16), True),
+        "aarch64 -mcpu=cortex-a72": ((f16, bf16), True),
+        "riscv64": ((), False),
     }.items():
-        products = MachineModel.of(Target.parse(target)).word_products
-        assert products & {*SHORT, TALL_TILES} == found, target
+        machine = MachineModel.of(Target.parse(target))
+        assert (machine.widened, machine.has_tall_tiles) == found, target

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from fakes.graphs import assert_stays, only, ops, run
+from tilewright.base.dtypes import bf16, f16
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.transforms import FoldConstants, PackMatmul
+from tilewright.compiler.transforms import FoldConstants, PackMatmul, ShortWeights
 
 
 def panel(rows, columns, depth, dtype):
@@ -125,24 +126,21 @@ def test_products_of_bf16_are_summed_as_pairs_where_the_machine_has_them(rows):
 
 
 @pytest.mark.parametrize(
-    ("rows", "products", "panels"),
+    ("rows", "short", "panels"),
     [
-        (1, {"halves"}, "f16"),
-        (15, {"halves"}, "f16"),
-        (16, {"halves", "tall_tiles"}, "f32"),  # each tile would widen them again
-        ("N", {"halves"}, "f32"),  # there may be many
-        ("N", {"halves", "tall_tiles"}, "f16"),
-        (1, {"brain_floats"}, "bf16"),
-        (1, set(), "f32"),
+        (1, ShortWeights((f16, bf16)), "f16"),
+        (15, ShortWeights((f16,)), "f16"),
+        (16, ShortWeights((f16,), with_open_rows=True), "f32"),  # each tile widens again
+        ("N", ShortWeights((f16,)), "f32"),  # there may be many
+        ("N", ShortWeights((f16,), with_open_rows=True), "f16"),
+        (1, ShortWeights((bf16,)), "bf16"),
+        (1, ShortWeights(), "f32"),
     ],
 )
 def test_weights_that_need_no_f32_are_panels_of_sixteen_bits_where_rows_are_few(
-    rows, products, panels
+    rows, short, panels
 ):
-    passes = [
-        PackMatmul(choose_panel=panel, products=frozenset(products)),
-        FoldConstants(),
-    ]
+    passes = [PackMatmul(choose_panel=panel, short=short), FoldConstants()]
     text = matmul(f"{rows}, 4", "4, 6", f"{rows}, 6")
     product = only(run(passes, text), "contract:matmul")
     assert [v.type.dtype.name for v in product.operands] == ["f32", panels]
@@ -155,8 +153,8 @@ def test_a_prompt_and_the_words_behind_it_share_panels_of_sixteen_bits():
     def by_rows(rows, columns, depth, dtype):
         return 2 if rows == (1,) else 4
 
-    products = frozenset({"halves", "tall_tiles"})
-    passes = [PackMatmul(choose_panel=by_rows, products=products), FoldConstants()]
+    short = ShortWeights((f16,), with_open_rows=True)
+    passes = [PackMatmul(choose_panel=by_rows, short=short), FoldConstants()]
     for rows in ("1", "N"):
         text = matmul(f"{rows}, 4", "4, 6", f"{rows}, 6")
         assert only(run(passes, text), "contract:matmul").operands[1].type.shape == (
