@@ -96,11 +96,41 @@ tw_heap_t* tw_heap_of(PyObject* heap);
 int tw_lease_take(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t* out_lease);
 void* tw_memory_object_data(PyObject* memory);
 
-// A byte view of `size_bytes` at `data` that keeps `owner`'s buffer held (owner may be NULL).
+// A byte view of `size_bytes` at `data` that keeps `owner`'s buffer held, or a tensor alive (owner may be NULL).
 PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject* owner);
 
 // A capsule `dltensor`, see tensor_capsule.c.
 PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments);
+
+// ---- tensors of other libraries ----
+
+// What a library says of a tensor of its own, as DLPack lays it out; valid until control is returned to the library.
+typedef struct tw_tensor_view_t {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t rank;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  const int64_t* shape;
+  const int64_t* strides;  // in elements; NULL: dense
+  uint64_t byte_offset;
+} tw_tensor_view_t;
+
+typedef int (*tw_tensor_look_t)(void* object, tw_tensor_view_t* out_view);
+
+// What reads tensors of a type. NULL with an exception where the type has no such function.
+tw_tensor_look_t tw_tensor_look_of(PyObject* type);
+
+// Looks at a tensor in the memory of the host. Returns -1 with an exception set.
+int tw_tensor_read(tw_tensor_look_t look, PyObject* object, tw_tensor_view_t* out_view);
+
+// The letter of its element type in the buffer protocol, of as many bits where there is none; "" for what is no element of ours.
+const char* tw_tensor_format(const tw_tensor_view_t* view);
+
+// Whether its elements lie one after the other, the last axis innermost.
+int tw_tensor_is_dense(const tw_tensor_view_t* view);
 
 PyObject* tw_map_file(PyObject* module, PyObject* arguments, PyObject* keywords);
 

@@ -59,7 +59,9 @@ PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject
   self->data = data;
   self->size_bytes = size_bytes;
   self->readonly = readonly;
-  if (owner != NULL && PyObject_GetBuffer(owner, &self->owner, PyBUF_SIMPLE) < 0) {
+  if (owner != NULL && !PyObject_CheckBuffer(owner)) {
+    self->owner.obj = Py_NewRef(owner);  // a tensor, which lives as long; letting a buffer go lets go of it
+  } else if (owner != NULL && PyObject_GetBuffer(owner, &self->owner, PyBUF_SIMPLE) < 0) {
     Py_DECREF(self);
     return NULL;
   }

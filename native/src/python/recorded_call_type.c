@@ -9,6 +9,9 @@ PyTypeObject* tw_recorded_call_type;
 
 enum { IDLE_CONTEXT_LIMIT = 8 };
 
+// Sizes of tensors are compared where they lie.
+_Static_assert(sizeof(Py_ssize_t) == sizeof(int64_t), "sizes of buffers and of tensors have one type");
+
 // What an input must look like.
 typedef struct input_spec_t {
   PyObject* name;     // str
@@ -33,6 +36,8 @@ typedef struct recorded_call_object_t {
   PyObject* pool;
   PyObject* heap;       // a Heap or None
   PyObject* outputs;    // tuple of callables
+  PyObject* tensors;    // NULL, or a type whose objects calls take and return
+  tw_tensor_look_t look;
   PyObject* constants;  // tuple of buffers
   input_spec_t* inputs;
   uint32_t input_count;
@@ -158,10 +163,10 @@ static int format_matches(const char* format, const char* alternatives) {
   return 0;
 }
 
-static int shape_matches(const Py_buffer* view, const input_spec_t* spec) {
-  if (view->ndim != spec->rank) return 0;
+static int shape_matches(const Py_ssize_t* shape, int rank, const input_spec_t* spec) {
+  if (rank != spec->rank) return 0;
   for (int axis = 0; axis < spec->rank; ++axis) {
-    if (view->shape[axis] != spec->shape[axis]) return 0;
+    if (shape[axis] != spec->shape[axis]) return 0;
   }
   return 1;
 }
@@ -175,8 +180,8 @@ static PyObject* shape_tuple(const Py_ssize_t* shape, int rank) {
   return tuple;
 }
 
-static void raise_shape(const Py_buffer* view, const input_spec_t* spec) {
-  PyObject* got = shape_tuple(view->shape, view->ndim);
+static void raise_shape(const Py_ssize_t* shape, int rank, const input_spec_t* spec) {
+  PyObject* got = shape_tuple(shape, rank);
   PyObject* expected = shape_tuple(spec->shape, spec->rank);
   if (got != NULL && expected != NULL) {
     PyErr_Format(PyExc_ValueError, "input '%U' has shape %R, expected %R", spec->name, got, expected);
@@ -185,20 +190,53 @@ static void raise_shape(const Py_buffer* view, const input_spec_t* spec) {
   Py_XDECREF(expected);
 }
 
+static void raise_format(const char* format, const input_spec_t* spec) {
+  PyErr_Format(PyExc_TypeError, "input '%U' has format '%s', expected '%U'", spec->name, format == NULL ? "B" : format,
+               spec->formats);
+}
+
 // Copies a misaligned input to memory of the call's own.
-static int stage_input(recorded_call_object_t* self, context_t* context, uint32_t slot, const Py_buffer* view) {
+static int stage_input(recorded_call_object_t* self, context_t* context, uint32_t slot, const void* data) {
   const tw_lease_request_t request = {.size_bytes = (size_t)tw_command_list_slot(self->list->list, slot)->size_bytes,
                                       .use = TW_MEMORY_TRANSIENT};
   PyObject* memory = tw_memory_lease(self->heap, &request);
   if (memory == NULL) return -1;
   Py_XDECREF(context->staged[slot]);
   context->staged[slot] = memory;
-  if (request.size_bytes != 0) memcpy(tw_memory_object_data(memory), view->buf, request.size_bytes);
+  if (request.size_bytes != 0) memcpy(tw_memory_object_data(memory), data, request.size_bytes);
   tw_call_bind_address(context->call, slot, tw_memory_object_data(memory), memory);
   return 0;
 }
 
+static int is_aligned(const tw_slot_t* info, const void* data) {
+  return info->alignment <= 1 || ((uintptr_t)data & (info->alignment - 1)) == 0;
+}
+
+static int bind_tensor(recorded_call_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
+  const input_spec_t* spec = &self->inputs[slot];
+  const tw_slot_t* info = tw_command_list_slot(self->list->list, slot);
+  tw_tensor_view_t view;
+  if (tw_tensor_read(self->look, object, &view) < 0) return -1;
+  if (!format_matches(tw_tensor_format(&view), spec->format_text)) {
+    raise_format(tw_tensor_format(&view), spec);
+    return -1;
+  }
+  if (!shape_matches((const Py_ssize_t*)view.shape, view.rank, spec)) {
+    raise_shape((const Py_ssize_t*)view.shape, view.rank, spec);
+    return -1;
+  }
+  if (!tw_tensor_is_dense(&view)) {
+    PyErr_Format(PyExc_ValueError, "input '%U' is not C-contiguous", spec->name);
+    return -1;
+  }
+  uint8_t* data = (uint8_t*)view.data + view.byte_offset;
+  if (!is_aligned(info, data)) return stage_input(self, context, slot, data);
+  tw_call_bind_address(context->call, slot, data, object);
+  return 0;
+}
+
 static int bind_input(recorded_call_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
+  if (self->tensors != NULL && (PyObject*)Py_TYPE(object) == self->tensors) return bind_tensor(self, context, slot, object);
   const input_spec_t* spec = &self->inputs[slot];
   const tw_slot_t* info = tw_command_list_slot(self->list->list, slot);
   Py_buffer* view = &context->call->views[slot];
@@ -213,12 +251,11 @@ static int bind_input(recorded_call_object_t* self, context_t* context, uint32_t
     return -1;
   }
   if (!format_matches(view->format, spec->format_text)) {
-    PyErr_Format(PyExc_TypeError, "input '%U' has format '%s', expected '%U'", spec->name,
-                 view->format == NULL ? "B" : view->format, spec->formats);
+    raise_format(view->format, spec);
     return -1;
   }
-  if (!shape_matches(view, spec)) {
-    raise_shape(view, spec);
+  if (!shape_matches(view->shape, view->ndim, spec)) {
+    raise_shape(view->shape, view->ndim, spec);
     return -1;
   }
   if ((uint64_t)view->len < info->size_bytes) {
@@ -226,18 +263,37 @@ static int bind_input(recorded_call_object_t* self, context_t* context, uint32_t
                  (unsigned long long)info->size_bytes);
     return -1;
   }
-  if (info->alignment > 1 && ((uintptr_t)view->buf & (info->alignment - 1)) != 0) {
-    return stage_input(self, context, slot, view);
-  }
+  if (!is_aligned(info, view->buf)) return stage_input(self, context, slot, view->buf);
   tw_call_bind_address(context->call, slot, view->buf, object);
   return 0;
 }
 
+// A tensor that takes an output: dense, and of as many bytes.
+static int bind_result(recorded_call_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
+  const tw_slot_t* info = tw_command_list_slot(self->list->list, slot);
+  tw_tensor_view_t view;
+  if (tw_tensor_read(self->look, object, &view) < 0) return -1;
+  uint64_t size_bytes = view.bits / 8;
+  for (int32_t axis = 0; axis < view.rank; ++axis) size_bytes *= (uint64_t)view.shape[axis];
+  uint8_t* data = (uint8_t*)view.data + view.byte_offset;
+  if (size_bytes < info->size_bytes || !tw_tensor_is_dense(&view) || !is_aligned(info, data)) {
+    PyErr_Format(PyExc_ValueError, "slot %u: expected a dense tensor of at least %llu bytes", slot,
+                 (unsigned long long)info->size_bytes);
+    return -1;
+  }
+  tw_call_bind_address(context->call, slot, data, object);
+  return 0;
+}
+
 static PyObject* make_output(recorded_call_object_t* self, context_t* context, uint32_t index) {
+  const uint32_t slot = self->input_count + index;
   PyObject* allocate = PyTuple_GetItem(self->outputs, (Py_ssize_t)index);
   PyObject* output = allocate == NULL ? NULL : PyObject_CallObject(allocate, NULL);
   if (output == NULL) return NULL;
-  if (tw_call_bind_object(self->list, context->call, self->input_count + index, output) < 0) Py_CLEAR(output);
+  const int is_tensor = self->tensors != NULL && (PyObject*)Py_TYPE(output) == self->tensors;
+  const int bound = is_tensor ? bind_result(self, context, slot, output)
+                              : tw_call_bind_object(self->list, context->call, slot, output);
+  if (bound < 0) Py_CLEAR(output);
   return output;
 }
 
@@ -368,17 +424,26 @@ static int check_slots(recorded_call_object_t* self) {
   return 0;
 }
 
+static int set_tensors(recorded_call_object_t* self, PyObject* tensors) {
+  if (tensors == Py_None) return 0;
+  self->look = tw_tensor_look_of(tensors);
+  if (self->look == NULL) return -1;
+  self->tensors = Py_NewRef(tensors);
+  return 0;
+}
+
 static PyObject* recorded_call_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static char* names[] = {"commands", "pool", "inputs", "outputs", "constants", "heap", "counted_bytes", NULL};
+  static char* names[] = {"commands", "pool", "inputs", "outputs", "constants", "heap", "counted_bytes", "tensors", NULL};
   PyObject* list = NULL;
   PyObject* pool = NULL;
   PyObject* inputs = NULL;
   PyObject* outputs = NULL;
   PyObject* constants = NULL;
   PyObject* heap = Py_None;
+  PyObject* tensors = Py_None;
   Py_ssize_t counted_bytes = 0;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|OOn:RecordedCall", names, tw_command_list_type, &list, &pool,
-                                   &inputs, &outputs, &constants, &heap, &counted_bytes) ||
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|OOnO:RecordedCall", names, tw_command_list_type, &list, &pool,
+                                   &inputs, &outputs, &constants, &heap, &counted_bytes, &tensors) ||
       !tw_pool_check(pool) || !tw_heap_check(heap)) {
     return NULL;
   }
@@ -389,7 +454,8 @@ static PyObject* recorded_call_construct(PyTypeObject* type, PyObject* arguments
   self->pool = Py_NewRef(pool);
   self->heap = Py_NewRef(heap);
   if (read_inputs(inputs, self) < 0 || read_tuple(outputs, &self->outputs, &self->output_count) < 0 ||
-      read_tuple(constants, &self->constants, &self->constant_count) < 0 || check_slots(self) < 0) {
+      read_tuple(constants, &self->constants, &self->constant_count) < 0 || check_slots(self) < 0 ||
+      set_tensors(self, tensors) < 0) {
     Py_DECREF(self);
     return NULL;
   }
@@ -408,6 +474,7 @@ static int recorded_call_traverse(PyObject* object, visitproc visit, void* arg) 
   Py_VISIT(Py_TYPE(object));
   Py_VISIT((PyObject*)self->list);
   Py_VISIT(self->outputs);
+  Py_VISIT(self->tensors);
   return 0;
 }
 
@@ -436,6 +503,7 @@ static void recorded_call_dealloc(PyObject* object) {
   }
   free(self->inputs);
   Py_XDECREF(self->outputs);
+  Py_XDECREF(self->tensors);
   Py_XDECREF(self->constants);
   Py_XDECREF((PyObject*)self->list);
   Py_XDECREF(self->pool);
@@ -449,8 +517,8 @@ static PyType_Slot recorded_call_slots[] = {
     {Py_tp_traverse, (void*)recorded_call_traverse},
     {Py_tp_clear, (void*)recorded_call_clear},
     {Py_tp_call, (void*)recorded_call_call},
-    {Py_tp_doc, "RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0): call a static model with "
-                "arrays."},
+    {Py_tp_doc, "RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0, tensors=None): "
+                "call a static model with arrays."},
     {0, NULL},
 };
 

@@ -22,6 +22,7 @@ import numpy as np
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.api.model import Model
 from tilewright.api.model import compile as compile_model
+from tilewright.api.torch_tensors import Call, direct_call
 from tilewright.api.torch_views import Views, views_of
 from tilewright.api.tune import tune
 from tilewright.base.errors import TilewrightError, UserError
@@ -45,9 +46,10 @@ from tilewright.compiler.frontends.torch.program import (
 )
 from tilewright.compiler.frontends.torch.reader import read_traced
 from tilewright.compiler.graph.schema import Array
+from tilewright.runtime.native import KernelError
 
 Boxed = Callable[[list[Any]], list[Any]]
-Maker = Callable[[Iterator[Array]], Any]
+Maker = Callable[[Iterator[Any]], Any]
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MOST_REPLACED: Final = 2
 """How often another tensor in place of a weight is a weight, too."""
@@ -242,6 +244,7 @@ class _Graph:
             for i, entry in enumerate(program.inputs)
             if entry.role is Role.USER and entry.type is not None
         )
+        self._takes_all: bool = self._picks == tuple(range(len(program.inputs)))
         self._parts: tuple[bool, ...] = tuple(
             program.inputs[i].is_complex for i in self._picks
         )
@@ -270,9 +273,18 @@ class _Graph:
             or any(entry.number is not None for entry in program.inputs)
         )
         to_tensor = border.to_tensor if self._wide else border.load().from_numpy
-        self._makers: tuple[Maker, ...] = tuple(
+        self._makers: tuple[Maker, ...] = self._makers_over(to_tensor)
+        self._direct: Call | None = direct_call(program, self._module, self._run)
+        self._is_single: bool = len(self._model.outputs) == 1
+        is_bare = all(isinstance(o.value, Ref) for o in program.outputs)
+        self._laid: tuple[Maker, ...] | None = (
+            None if is_bare and not any(self._orders) else self._makers_over(_as_it_is)
+        )
+
+    def _makers_over(self, to_tensor: Callable[[Any], Any]) -> tuple[Maker, ...]:
+        return tuple(
             _maker(output, order, to_tensor)
-            for output, order in zip(program.outputs, self._orders, strict=True)
+            for output, order in zip(self._program.outputs, self._orders, strict=True)
         )
 
     def _refresh(self, arguments: Sequence[Any]) -> None:
@@ -300,25 +312,47 @@ class _Graph:
     @property
     def boxed(self) -> Boxed:
         """Called with the list of all inputs."""
-        call: Any = self._call
-        function: Any = lambda arguments: call(arguments)  # noqa: E731, PLW0108 - takes the mark
+        function: Any = functools.partial(self._call)  # takes the mark, and costs no frame
         function._boxed_call = True
         return function
 
     def _call(self, arguments: list[Any]) -> list[Any]:
         if self._weights:
             self._refresh(arguments)
-        given = [arguments[i] for i in self._picks]
-        kept = () if self._views is None else tuple(arguments)
+        kept = arguments.copy()
         arguments.clear()
+        given = kept if self._takes_all else [kept[i] for i in self._picks]
+        direct = self._direct
+        found = (
+            self._by_arrays(given) if direct is None else self._by_tensors(direct, given)
+        )
+        return found if self._views is None else self._views.complete(kept, found)
+
+    def _by_tensors(self, direct: Call, given: Sequence[Any]) -> list[Any]:
+        try:
+            made = direct(*given)
+        except KernelError as error:
+            raise error.for_user from error
+        except (TypeError, ValueError):  # of another layout, or no plain tensor
+            return self._by_arrays(given)
+        made = [made] if self._is_single else made
+        if self._laid is None:
+            return list(made)
+        left = iter(made)
+        return [make(left) for make in self._laid]
+
+    def _by_arrays(self, given: Sequence[Any]) -> list[Any]:
         if self._wide or any(value is None or value.is_neg() for value in given):
             pairs = zip(given, self._parts, strict=True)
             arrays = [array for pair in pairs for array in _elements(*pair)]
         else:
             arrays = [(v.detach() if v.requires_grad else v).numpy() for v in given]
         made = iter(self._run(*arrays))
-        found = [make(made) for make in self._makers]
-        return found if self._views is None else self._views.complete(kept, found)
+        return [make(made) for make in self._makers]
+
+
+def _as_it_is(tensor: Any) -> Any:
+    return tensor
 
 
 def _maker(

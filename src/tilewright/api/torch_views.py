@@ -17,6 +17,26 @@ import tilewright.compiler.frontends.torch.border as border
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Strided:
+    """A view of known sizes, strides and place.
+
+    Attributes:
+        place: which result it is.
+        base: which argument, or other result, is looked at.
+        is_argument: whether it is an argument.
+        layout: sizes, strides, and how many elements behind the base's first one it begins; None: it is the base.
+        make: of a base and the layout, the view.
+    """
+
+    place: int
+    base: int
+    is_argument: bool
+    layout: tuple[tuple[int, ...], tuple[int, ...], int] | None
+    make: Any
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Views:
     """The results of a graph that are views.
 
@@ -25,15 +45,22 @@ class Views:
         bases: which other results are looked at.
         run: of all arguments and the bases, the views.
         nodes: the names of the operators in the graph that make them.
+        strided: the views, where sizes, strides and places of all are known; they need no operators then.
     """
 
     places: tuple[int, ...]
     bases: tuple[int, ...]
     run: Any
     nodes: frozenset[str]
+    strided: tuple[Strided, ...] | None
 
     def complete(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:
         """Results with the views among them put in."""
+        if self.strided is not None:
+            for view in self.strided:  # in every call: no function between
+                base = arguments[view.base] if view.is_argument else results[view.base]
+                results[view.place] = view.make(base, *view.layout) if view.layout else base
+            return results
         held = self.run(*arguments, *(results[place] for place in self.bases))
         for place, view in zip(self.places, held, strict=True):
             results[place] = view
@@ -44,6 +71,7 @@ def views_of(graph_module: Any) -> Views | None:
     """What results of the graph are views; None where none is."""
     copy = _Copy(graph_module)
     found: dict[int, Any] = {}
+    strided: list[Strided | None] = []
     for place, node in enumerate(copy.results):
         base = _base(node, copy.known) if border.is_instance(node, "fx.Node") else None
         # An argument that is a result is that argument; what a graph computes is no view.
@@ -51,12 +79,17 @@ def views_of(graph_module: Any) -> Views | None:
             made = copy.of(node)
             if made is not None:
                 found[place] = made
+                strided.append(copy.strided(place, node, base))
     if not found:
         return None
     bases = copy.used_bases(found)
     copy.graph.output(tuple(found.values()))
     module = border.load("torch.fx").GraphModule(graph_module, copy.graph)
-    return Views(tuple(found), bases, module.forward, copy.names)
+    known = tuple(view for view in strided if view is not None)
+    is_known = len(known) == len(found)
+    return Views(
+        tuple(found), bases, module.forward, copy.names, known if is_known else None
+    )
 
 
 def _is_view(node: Any) -> bool:
@@ -77,6 +110,14 @@ def _base(node: Any, known: dict[Any, Any]) -> Any:
         if seen in known and not _is_view(seen):
             return seen
     return seen if seen in known else None
+
+
+def _is_placed(value: Any) -> bool:
+    """Whether it is a tensor of known sizes, strides and place, whose elements are what its memory holds."""
+    if not border.is_instance(value, "Tensor") or value.is_neg() or value.is_conj():
+        return False
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return all(isinstance(number, int) for number in numbers)
 
 
 @final
@@ -115,6 +156,24 @@ class _Copy:
             return None
         self._made[node] = made = self.graph.node_copy(node, self._made.__getitem__)
         return made
+
+    def strided(self, place: int, node: Any, base: Any) -> Strided | None:
+        """A view by the place of its elements; None where that is not known, or does not say it all."""
+        results = [other for other, held in self._bases.items() if held is base]
+        is_argument = not results
+        at = list(self.known).index(base) if is_argument else results[0]
+        if node is base:
+            return Strided(place, at, is_argument, None, None)
+        view, seen = node.meta.get("val"), base.meta.get("val")
+        make = border.view_maker()
+        if make is None or not (_is_placed(view) and _is_placed(seen)):
+            return None
+        # What is computed lies in its own order, which rows one after the other alone say for sure.
+        if view.dtype != seen.dtype or not (is_argument or seen.is_contiguous()):
+            return None
+        begin = view.storage_offset() - seen.storage_offset()
+        layout = tuple(view.shape), tuple(view.stride()), begin
+        return Strided(place, at, is_argument, layout, make)
 
     @property
     def names(self) -> frozenset[str]:

@@ -150,5 +150,6 @@ class RecordedCall:
         constants: Sequence[Buffer | int] = (),
         heap: Heap | None = None,
         counted_bytes: int = 0,
+        tensors: type | None = None,
     ) -> Self: ...
     def __call__(self, *arrays: Any) -> Any: ...

@@ -75,7 +75,8 @@ CommandList
 
 RecordedCall
 ------------
-`RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0)`: the fast path for a whole static model.
+`RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0, tensors=None)`: the fast path for a whole
+static model.
     inputs:    per input (name, formats, shape): `formats` = accepted buffer-protocol format strings
                separated by "|" ("f", "l|q", "?"), shape = tuple of int
     outputs:   per output a callable without arguments returning a fresh writable buffer
@@ -84,6 +85,10 @@ RecordedCall
                from the heap (None: one without bound) while a call is in flight.
     counted_bytes: what a call takes beside that, such as its outputs: a heap with a capacity counts it as
                transient until the call returns.
+    tensors:   a type with the table of C functions of DLPack 1.3 (`__dlpack_c_exchange_api__`): inputs of just this
+               type are looked at by it, and the callables of outputs may return some; marks of a tensor's that
+               its memory does not show (negated, conjugated) are the caller's to ask. TypeError for a type without
+               the table, and always in the Python core.
     `invocation(*arrays)` returns the output, or a tuple if there is not exactly one. TypeError/ValueError
     name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
     copied to aligned memory first.

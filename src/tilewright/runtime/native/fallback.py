@@ -415,7 +415,10 @@ class RecordedCall:
         constants: Sequence[object] = (),
         heap: Heap | None = None,
         counted_bytes: int = 0,
+        tensors: type | None = None,
     ) -> None:
+        if tensors is not None:
+            raise TypeError("tensors: this core takes buffers only")
         if heap is not None and not isinstance(heap, Heap):
             raise TypeError("heap: expected a Heap or None")
         if not isinstance(commands, CommandList):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from tilewright.base.arena import Block, pack
@@ -43,6 +43,7 @@ class BoundPlan:
     output_types: tuple[TensorType, ...]
     places: tuple[tuple[int, int], ...]  # slot and byte offset of each storage
     output_bits: bool  # whether some output arrives as a bit pattern of its type
+    over: Callable[..., native.RecordedCall]  # see `ReplayedCall`
 
     def scratch(self, heap: native.Heap) -> list[native.Memory | None]:
         """What the slots behind the constants are given: an arena, if there is one; rows have no memory."""
@@ -121,6 +122,7 @@ class _Binder:
             output_types,
             tuple(self.steps.places),
             any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
+            built.over,
         )
 
     def _check_capacity(self, arena_bytes: int, output_bytes: int) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dense_arrays import in_order
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
@@ -37,7 +39,11 @@ from tilewright.runtime.plan_executor.record_steps import (
     FindFunction,
     Resources,
 )
-from tilewright.runtime.plan_executor.results import check_places, result_for
+from tilewright.runtime.plan_executor.results import (
+    check_places,
+    result_array,
+    result_for,
+)
 from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
@@ -46,6 +52,7 @@ from tilewright.runtime.plan_executor.tensors import (
     as_bits,
     describe,
     describe_array,
+    wire_type,
 )
 
 BOUND_PLAN_LIMIT: Final = 32
@@ -130,6 +137,38 @@ class PlanExecutor:
                 for o, (dtype, _) in zip(outputs, bound.output_types, strict=True)
             )
         return cast("tuple[Array, ...]", outputs)
+
+    def call_over(
+        self,
+        tensors: type,
+        allocate: Callable[
+            [DType, tuple[int, ...], Callable[[], Array]], Callable[[], Any]
+        ],
+    ) -> native.RecordedCall | None:
+        """A call that takes and returns tensors of another library, looked at by DLPack's table of C functions.
+
+        It returns one result, or a tuple, and raises TypeError or ValueError for what it does not take as it is.
+
+        Args:
+            tensors: their type.
+            allocate: of type and shape of a result, and what makes an array for it as other calls do, what makes a fresh
+                tensor, dense, for each call.
+
+        Returns: None where sizes or the course of a call are open, or the type has no such table.
+        """
+        bound = self._static
+        if bound is None or self._flow is not None:
+            return None
+        outputs = [
+            allocate(
+                dtype, shape, partial(result_array, self._heap, shape, wire_type(dtype))
+            )
+            for dtype, shape in bound.output_types
+        ]
+        try:
+            return bound.over(outputs=outputs, tensors=tensors)
+        except (AttributeError, TypeError):
+            return None
 
     def run_into(
         self, arrays: Sequence[Array], outputs: Sequence[Array | None]

@@ -25,7 +25,7 @@ from tilewright.runtime.plan_executor.tensors import (
     describe_array,
 )
 
-_LEAST_BYTES: Final = 128 << 10
+LEAST_BLOCK_BYTES: Final = 128 << 10
 """Smaller arrays stay in the C library's own heap, which does not give them back to the system."""
 
 
@@ -41,7 +41,7 @@ def result_array(
     """
     size_bytes = math.prod(shape) * dtype.itemsize
     capacity_bytes = None if heap is None else heap.capacity_bytes
-    if heap is None or size_bytes < _LEAST_BYTES:
+    if heap is None or size_bytes < LEAST_BLOCK_BYTES:
         return _array(shape, dtype)
     if capacity_bytes is not None and size_bytes <= capacity_bytes:
         return _array(shape, dtype)

@@ -6,6 +6,7 @@ Not here: what is recorded.  Called by plan binding and by recorded calls of byt
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -22,11 +23,16 @@ Allocate = Callable[[], Any]
 class ReplayedCall:
     """Commands, and the call with arrays that they make.
 
+    Attributes:
+        over: makes a call of the same commands that returns what other functions make (`outputs`), and takes objects
+            of a type with DLPack's table of C functions (`tensors`).
+
     Thread-safety: `call` may be called from any thread, by several at once.
     """
 
     commands: CommandList
     call: RecordedCall
+    over: Callable[..., RecordedCall]
 
 
 class _Role(enum.IntEnum):
@@ -108,16 +114,16 @@ class CallRecorder:
         Raises: ValueError, as `Recorder.build`.
         """
         commands = self.recorder.build()
-        call = RecordedCall(
+        over = functools.partial(
+            RecordedCall,
             commands,
             pool,
-            self._inputs,
-            self._outputs,
-            self._constants,
-            heap,
-            counted_bytes,
+            tuple(self._inputs),
+            constants=tuple(self._constants),
+            heap=heap,
+            counted_bytes=counted_bytes,
         )
-        return ReplayedCall(commands, call)
+        return ReplayedCall(commands, over(outputs=self._outputs), over)
 
     def _enter(self, role: _Role) -> None:
         assert role >= self._role, "slots of a call are made in the order of their roles"

@@ -367,3 +367,71 @@ def test_a_cycle_through_an_output_is_collected(core: ModuleType) -> None:
     del model
     gc.collect()
     assert gone() is None
+
+
+def over_tensors(core: ModuleType, kernels: Kernels, make: Any, alignment: int = 1) -> Any:
+    """x + y of tensors of torch; `make` makes what takes the sum."""
+    torch = pytest.importorskip("torch")
+    recorder = Recorder()
+    x, y = (recorder.slot(SIZE, alignment=alignment) for _ in range(2))
+    out = recorder.slot(SIZE, writable=True)
+    bindings = [(slot, 0, SIZE) for slot in (x, y, out)]
+    recorder.dispatch(kernels["add"], bindings, GRID, constants=[N])
+    return core.RecordedCall(
+        recorder.build(core.CommandList),
+        None,
+        [("x", "f", (N,)), ("y", "f", (N,))],
+        [make],
+        tensors=torch.Tensor,
+    )
+
+
+@pytest.mark.needs_torch
+def test_tensors_are_taken_and_made_where_the_core_can_look_at_them(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    torch = pytest.importorskip("torch")
+    if core.__name__.endswith("fallback"):
+        with pytest.raises(TypeError, match="takes buffers only"):
+            over_tensors(core, kernels, lambda: None)
+        return
+    call = over_tensors(core, kernels, lambda: torch.empty(N), alignment=64)
+    room = torch.arange(N + 20.0)
+    for start in range(18):
+        x = room[start : start + N]
+        assert torch.equal(call(x, np.ones(N, np.float32)), x + 1)
+    refused = [
+        (room[:N].double(), TypeError, "input 'y' has format 'd', expected 'f'"),
+        (room[:N].to(torch.complex64), TypeError, "input 'y' has format ''"),
+        (room, ValueError, r"input 'y' has shape \(121,\), expected \(101,\)"),
+        (room.repeat(2)[: 2 * N : 2], ValueError, "input 'y' is not C-contiguous"),
+        (torch.empty(N, device="meta"), Exception, None),
+        (torch.nn.Parameter(room[:N]), TypeError, "expected an array"),
+    ]
+    for given, error, message in refused:
+        with pytest.raises(error, match=message):
+            call(room[:N], given)
+    assert torch.equal(call(room[:N], room[:N]), room[:N] * 2)
+
+
+@pytest.mark.needs_torch
+def test_tensors_that_do_not_take_an_output_are_refused(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    torch = pytest.importorskip("torch")
+    if core.__name__.endswith("fallback"):
+        pytest.skip("the Python core takes no tensors")
+    x = torch.zeros(N)
+    for made in (torch.empty(N - 1), torch.empty(2 * N)[::2], torch.empty(0), None):
+        with pytest.raises(ValueError, match="slot 2"):
+            over_tensors(core, kernels, lambda made=made: made)(x, x)
+
+
+@pytest.mark.parametrize("type_", [int, np.ndarray, None.__class__])
+def test_types_without_a_table_of_functions_are_refused(
+    core: ModuleType, kernels: Kernels, type_: type
+) -> None:
+    del kernels
+    commands = Recorder().build(core.CommandList)
+    with pytest.raises((TypeError, AttributeError)):
+        core.RecordedCall(commands, None, [], [], tensors=type_)

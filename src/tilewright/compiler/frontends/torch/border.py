@@ -69,6 +69,21 @@ def torch_dtype_of(dtype: DType) -> Any:
     return getattr(load(), name)
 
 
+def empty_maker() -> Any:
+    """What makes a tensor of the host without values, of its shape, strides and element type."""
+    made_for_inductor = getattr(load("torch._C._dynamo.guards"), "_empty_strided_cpu", None)
+    if made_for_inductor is not None:
+        return made_for_inductor
+    return lambda shape, strides, dtype: load().empty_strided(
+        shape, strides, dtype=dtype, device="cpu"
+    )
+
+
+def view_maker() -> Any:
+    """What makes a view of a tensor's memory: of its sizes, strides, and the place behind the tensor's first element; None where torch has none."""
+    return getattr(load("torch._C._dynamo.guards"), "_reinterpret_tensor", None)
+
+
 def to_array(tensor: Any) -> Array:
     """The elements of a tensor in the memory of the host: a view of the tensor's, not a copy.
 
