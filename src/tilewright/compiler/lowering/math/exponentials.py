@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.lowering.math.pieces import (
     Means,
+    bits_of,
     bounded,
     copy_sign,
     exponent_bias,
@@ -17,12 +19,16 @@ from tilewright.compiler.lowering.math.pieces import (
     split_exponent,
     table_of,
 )
-from tilewright.compiler.lowering.math.tables import Quotient
+from tilewright.compiler.lowering.math.tables import LOG2_E, Quotient
 
 E = expressions.Expressions
 
 _NOTHING_BESIDE_1: Final = 40.0
 """e**-x of this x, of either type."""
+_PLACES: Final = 6
+"""Binary places behind the point that are cut off a number of halves of ln 2."""
+_LATE: Final = 0.25
+"""What is added before they are cut off: the number grows at 0.2573, where tanh is just above 1/4."""
 
 
 def exp(x: Expression, means: Means) -> Expression:
@@ -89,13 +95,31 @@ def _expm1(x: Expression) -> Expression:
 
 
 def tanh(x: Expression, _: Means) -> Expression:
-    """In f32 a quotient of polynomials; in f64 (e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1."""
+    """In f32 by half a logarithm of 2 at a time; in f64 (e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1."""
     t = table_of(x)
-    if t.bits == 32:
-        return _odd_quotient(x, t.tanh_end, t.tanh)
     size = E.min(E.abs(x), t.tanh_end)
+    if t.bits == 32:
+        return copy_sign(_tanh_by_halves(size), x)
     grown = _expm1(E.add(size, size))
     return copy_sign(E.div(grown, E.add(grown, 2.0)), x)
+
+
+def _tanh_by_halves(x: Expression) -> Expression:
+    """Tanh of 0 <= x <= `tanh_end` in f32: x = n ln2/2 + s, and with v = s coth(s) e**2s is (v + s) / (v - s).
+
+    So the numerator is (2**n - 1) / 2 (v + s) + s, and v - s less than the denominator, which is why rounding it hardly
+    matters near 1. Below the point where tanh is 1/4, n is 0 and the quotient s / v; what is next to it has twice the
+    last place.
+    """
+    t = table_of(x)
+    magic = t.magic / 2**_PLACES + exponent_bias(t) - 1
+    parts = E.fma(x, 2 * LOG2_E, E.const(magic + _LATE, x.dtype, x.lanes))
+    shifted = E.bitcast(E.and_(bits_of(parts), -(1 << _PLACES)), t.dtype)
+    s = E.fma(E.sub(shifted, magic), -0.5 * math.log(2), x)
+    v = polynomial(E.mul(s, s), (1.0, *t.tanh))
+    half_power = E.bitcast(E.shl(bits_of(shifted), t.mantissa - _PLACES), t.dtype)
+    above = E.fma(E.sub(half_power, 0.5), E.add(v, s), s)
+    return E.div(above, E.add(above, E.sub(v, s)))
 
 
 def erf(x: Expression, means: Means) -> Expression:

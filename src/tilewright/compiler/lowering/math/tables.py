@@ -34,7 +34,7 @@ class Table:
         expm1: the same, relative to e**r - 1; none for f32.
         log: see `Math.log` of `expand_math`.
         tanh_end: from here on tanh is 1.
-        tanh: f32: tanh(x) / x in x**2, up to `tanh_end`.
+        tanh: f32: (s coth(s) - 1) / s**2 in s**2, |s| < 0.2575.
         erf_end: from here on erf is 1.
         erf: f32: erf(x) / x in x**2, up to `erf_end`.
         erf_near: f64: erf(x) / x - 1 in x**2, up to `erf_split`.
@@ -58,7 +58,7 @@ class Table:
     erf_end: float
     sin: Coefficients
     cos: Coefficients
-    tanh: Quotient = ((), ())
+    tanh: Coefficients = ()
     erf: Quotient = ((), ())
     expm1: Coefficients = ()
     erf_split: float = 0.0
@@ -98,17 +98,8 @@ F32: Final = Table(
     ),
     least_normal=2.0**-126,
     tanh_end=9.02,
-    # 2**-25.5
-    tanh=(
-        (
-            1.0, 0.13379694521427155, 0.003494005650281906, 2.0583009245456196e-05,
-            1.3318410374552059e-08,
-        ),
-        (
-            1.0, 0.4671301543712616, 0.02587096206843853, 0.0003283045662101358,
-            7.761755114188418e-07,
-        ),
-    ),
+    # 2**-25.4 of s coth(s)
+    tanh=(0.3333294987678528, -0.02203146554529667),
     erf_end=3.93,
     # 2**-25.6
     erf=(

@@ -149,13 +149,15 @@ UNARY = {
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2.0),
     "sqrt": (np.sqrt, 0.5001),
 }
-QUOTIENTS = {"tanh": 6.0, "erf": 7.0}
-"""Functions that are quotients of polynomials in f32: up to 4e-7 where they are near 1, never beyond it."""
+OF_F32 = {"tanh": 2.0, "erf": 7.0, "sigmoid": 2.5}
+"""Limits of f32 where they are others than those of f64; erf is a quotient of polynomials, up to 4e-7 off near 1."""
+UP_TO_1 = ("tanh", "erf")
+"""Functions that reach 1 and are never beyond it."""
 
 
 def limit_of(op: str, dtype: DType) -> float:
     """How many ulp a function may be off."""
-    single = QUOTIENTS.get(op) if dtype is dtypes.f32 else None
+    single = OF_F32.get(op) if dtype is dtypes.f32 else None
     return UNARY[op][1] if single is None else single
 
 
@@ -177,8 +179,8 @@ def test_a_function_is_accurate_everywhere(op, dtype, target):
         got = np.zeros_like(x)
         function(op, dtype, lanes, 1, target)([x, got])
         check(got, want, dtype, limit, x)
-        assert op not in QUOTIENTS or np.nanmax(np.abs(got)) == 1
-        assert op not in QUOTIENTS or (got[np.isinf(x)] == np.sign(x[np.isinf(x)])).all()
+        assert op not in UP_TO_1 or np.nanmax(np.abs(got)) == 1
+        assert op not in UP_TO_1 or (got[np.isinf(x)] == np.sign(x[np.isinf(x)])).all()
 
 
 @pytest.mark.parametrize("op", UNARY)
@@ -192,6 +194,26 @@ def test_f32_functions_hold_at_every_exponent(op):
     got = np.zeros_like(x)
     function(op, dtypes.f32, 16, 1, targets_here()[0])([x, got])
     check(got, want, dtypes.f32, limit, x)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("op", UNARY)
+def test_f32_functions_hold_at_every_number(op):
+    """All 2**32 patterns of bits against f64; of erf, whose reference is a call per number, every 61st."""
+    step = 61 if op == "erf" else 1
+    reference, limit = UNARY[op][0], limit_of(op, dtypes.f32)
+    native = function(op, dtypes.f32, 16, 1, targets_here()[0])
+    got = np.zeros(COUNT, np.float32)
+    for begin in range(0, 1 << 32, COUNT * step):
+        bits = begin + step * np.arange(COUNT, dtype=np.uint64)
+        x = arguments(op, bits.astype(np.uint32).view(np.float32))
+        native([x, got])
+        with np.errstate(all="ignore"):
+            want = np.asarray(reference(x.astype(np.float64)), np.float64)
+            unit = np.spacing(np.abs(want.astype(np.float32))).astype(np.float64)
+            far = ~(np.abs(got - want) <= limit * unit)
+        if far.any():
+            check(got[far], want[far].astype(Wide), dtypes.f32, limit, x[far])
 
 
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
