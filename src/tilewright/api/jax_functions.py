@@ -31,6 +31,8 @@ _GENERATORS: Final = {
     "key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg",
 }  # fmt: skip
 """What generators of random numbers are called, by the types of their keys."""
+_LENT_BYTES: Final = 128 << 10
+"""Copying less takes JAX less time than to take over memory does."""
 
 
 def from_jax(
@@ -97,21 +99,39 @@ class JaxFunction:
     def __init__(self, exported: Exported, model: Model) -> None:
         self.exported: Exported = exported
         self.model: Model = model
+        self._flatten: Callable[..., Any] = _jax("jax").tree_util.tree_flatten
+        self._of_dlpack: Callable[..., Any] = _jax("jax.dlpack").from_dlpack
+        # One call of JAX makes all arrays of a result, and their structure; it knows the types after its first.
+        self._finish: Callable[..., Any] = _jax("jax").jit(self._finished)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, in its own structure.  Raises: InputError for other arguments."""
-        tree = _jax("jax").tree_util
-        leaves, structure = tree.tree_flatten((args, kwargs))
+        leaves, structure = self._flatten((args, kwargs))
         if structure != self.exported.in_tree:
             raise InputError(
                 f"arguments have the structure {structure}, expected {self.exported.in_tree}",
                 location=self.exported.fun_name,
             )
-        kept = [leaves[index] for index in self.exported.module_kept_var_idx]
-        given = [part for leaf in kept for part in _parts(leaf)]
+        given: list[Array] = []
+        for index in self.exported.module_kept_var_idx:
+            given += _parts(leaves[index])
         results = self.model(*given)
         listed = results if isinstance(results, tuple) else (results,)
-        outputs = _joined(listed, self.exported.out_avals)
+        return self._finish(*(self._lent(np.asarray(array)) for array in listed))
+
+    def _lent(self, array: Array) -> Any:
+        """A large array as one of JAX in the same memory where both sides agree; any other as it is, to be copied."""
+        if array.nbytes < _LENT_BYTES:
+            return array
+        try:
+            return self._of_dlpack(array)
+        except (BufferError, TypeError, ValueError, RuntimeError):
+            return array
+
+    def _finished(self, *results: Any) -> Any:
+        """What the model gave, in the structure of the function, as JAX traces it."""
+        tree = _jax("jax").tree_util
+        outputs = _joined(results, self.exported.out_avals)
         return tree.tree_unflatten(self.exported.out_tree, outputs)
 
     def __repr__(self) -> str:
@@ -133,20 +153,18 @@ def _is_key(dtype: Any) -> bool:
     return not isinstance(dtype, np.dtype) and str(dtype).startswith("key<")
 
 
-def _joined(results: Sequence[Array], types: Sequence[Any]) -> list[Any]:
-    """The results of the model as arrays of JAX."""
+def _joined(results: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    """The results of the model as arrays of the types of the function."""
     rest, found = list(results), list[Any]()
     for type_ in types:
         is_key = _is_key(type_.dtype)
         is_complex = not is_key and np.dtype(type_.dtype).kind == "c"
         if len(rest) < 1 + is_complex:
             raise ModelError(f"gives fewer results than the {len(types)} of the function")
-        result: Any = np.asarray(rest.pop(0))
+        result: Any = rest.pop(0)
         if is_complex:
-            parts = (result, np.asarray(rest.pop(0)))
-            result = np.stack(parts, -1).view(type_.dtype)[..., 0]
-        array = _of_jax(result)
-        found.append(_keys(array, str(type_.dtype)) if is_key else array)
+            result = _jax("jax.lax").complex(result, rest.pop(0))
+        found.append(_keys(result, str(type_.dtype)) if is_key else result)
     return found
 
 
@@ -154,11 +172,3 @@ def _keys(words: Any, type_: str) -> Any:
     if type_ not in _GENERATORS:
         raise ModelError(f"keys of type {type_} are not supported")
     return _jax("jax.random").wrap_key_data(words, impl=_GENERATORS[type_])
-
-
-def _of_jax(array: Array) -> Any:
-    """An array of JAX in the same memory where both sides agree, else a copy."""
-    try:
-        return _jax("jax.dlpack").from_dlpack(array)
-    except (BufferError, TypeError, ValueError, RuntimeError):
-        return _jax("jax.numpy").asarray(array)

@@ -28,12 +28,28 @@ _DIRECT: Final = 64
 """Elements up to which one product costs less than two shorter ones and a turn between them."""
 _DIRECT_PRIME: Final = 512
 """The same where the length has no factors."""
+_BY_SUMS: Final = (1, 2, 4)
+"""Lengths whose turns are those onto an axis."""
 
 
 def transform(
     e: NodeMaker, parts: Parts, axis: int, size: int, sign: int, scale: float = 1.0
 ) -> Pair:
-    """The transform (sign -1) or the inverse one (sign 1) of `size` elements, times `scale`."""
+    """The transform (sign -1) or the inverse one (sign 1) of `size` elements, times `scale`.
+
+    Of real numbers, elements that are their own conjugates have no imaginary part, nor NaN as one.
+    """
+    found = _transformed(e, parts, axis, size, sign, scale)
+    if parts[1] is not None or size in _BY_SUMS:
+        return found
+    return found[0], _without_own(e, found[1], axis, size, size)
+
+
+def _transformed(
+    e: NodeMaker, parts: Parts, axis: int, size: int, sign: int, scale: float
+) -> Pair:
+    if size in _BY_SUMS:
+        return _by_sums(e, parts, axis, size, sign, scale)
     factor = _factor(size)
     if size <= _DIRECT or (factor == 1 and size <= _DIRECT_PRIME):
         return _along(e, parts, axis, scale * _matrix(size, size, sign))
@@ -44,15 +60,65 @@ def transform(
 
 def of_real(e: NodeMaker, x: Tensor, axis: int, size: int, count: int) -> Pair:
     """The first `count` elements of the transform of real numbers."""
-    if size <= _DIRECT:
-        return _along(e, (x, None), axis, _matrix(size, count, -1))
     factor = _factor(size)
-    if factor > 1:
+    if size in _BY_SUMS:
+        found = _by_sums(e, (x, None), axis, size, -1, 1.0)
+        real, imaginary = (e.slice(part, axis, 0, count) for part in found)
+        return real, imaginary
+    if size <= _DIRECT:
+        found = _along(e, (x, None), axis, _matrix(size, count, -1))
+    elif factor > 1:
         found = _of_real_by_factors(e, x, axis, (factor, size // factor), count)
     else:
-        found = transform(e, (x, None), axis, size, -1)
+        found = _transformed(e, (x, None), axis, size, -1, 1.0)
     first = e.slice(found[1], axis, 0, count)
     return e.slice(found[0], axis, 0, count), _without_own(e, first, axis, size, count)
+
+
+def _by_sums(
+    e: NodeMaker, parts: Parts, axis: int, size: int, sign: int, scale: float
+) -> Pair:
+    """Of one, two or four elements, whose turns are exact: nothing is multiplied, so that 0 times infinity is nowhere."""
+    x, y = parts
+    y = e.full(0, x.dtype, x.shape) if y is None else y
+    if size > 1:
+        first, second = (
+            _sums_of(e, [e.slice(part, axis, n, 1) for n in range(size)])
+            for part in (x, y)
+        )
+        if size == _BY_SUMS[-1]:
+            first, second = _quarter_turns(e, first, second, sign)
+        x, y = e.concat(first, axis), e.concat(second, axis)
+    if scale == 1.0:
+        return x, y
+    factor = e.scalar(scale, x.dtype)
+    return e.op("mul", x, factor), e.op("mul", y, factor)
+
+
+def _sums_of(e: NodeMaker, parts: list[Tensor]) -> list[Tensor]:
+    """Sum and difference of two; of four x0 + x2 + x1 + x3, x0 - x2, x0 + x2 - x1 - x3, x1 - x3."""
+    half = len(parts) // 2
+    sums = [e.op("add", x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+    differences = [
+        e.op("sub", x, y) for x, y in zip(parts[:half], parts[half:], strict=True)
+    ]
+    if half == 1:
+        return [*sums, *differences]
+    return [
+        e.op("add", *sums), differences[0], e.op("sub", *sums), differences[1],
+    ]  # fmt: skip
+
+
+def _quarter_turns(
+    e: NodeMaker, x: list[Tensor], y: list[Tensor], sign: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Elements 1 and 3 of four, from the differences that stand in their places: b + sign i d and b - sign i d."""
+    (b_x, d_x), (b_y, d_y) = ((part[1], part[3]) for part in (x, y))
+    one = e.op("sub", b_x, d_y), e.op("add", b_y, d_x)
+    other = e.op("add", b_x, d_y), e.op("sub", b_y, d_x)
+    if sign < 0:
+        one, other = other, one
+    return [x[0], one[0], x[2], other[0]], [y[0], one[1], y[2], other[1]]
 
 
 def _without_own(

@@ -51,7 +51,10 @@ def test_transforms_are_those_of_numpy(size, before, after):
 @pytest.mark.parametrize("size", LENGTHS)
 def test_transforms_of_real_numbers_are_half_and_come_back(size):
     x, count = CHOOSE.normal(size=(2, size)), size // 2 + 1
-    half = computed(lambda e, x: fourier.of_real(e, x, 1, size, count), x)
+    half = [
+        np.array(part)
+        for part in computed(lambda e, x: fourier.of_real(e, x, 1, size, count), x)
+    ]
     expected = np.fft.rfft(x)
     found, near = half[0] + 1j * half[1], 1e-13 * np.abs(expected).max()
     np.testing.assert_allclose(found, expected, rtol=0, atol=near)
@@ -73,6 +76,34 @@ def test_what_is_its_own_conjugate_has_no_imaginary_part(size):
     own = imaginary[:, [0, -1]] if size % 2 == 0 else imaginary[:, [0]]
     assert not own.any()
     assert not np.signbit(own).any()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, -1.0])
+def test_short_transforms_multiply_nothing(size, place, value):
+    """So 0 times infinity, which is NaN, is not added to anything."""
+    x = np.arange(1.0, size + 1)[None]
+    x[0, place] = value
+    for sign, expected in ((-1, np.fft.fft(x)), (1, np.fft.fft(x).conj())):
+        found = computed(lambda e, x: fourier.transform(e, (x, None), 1, size, sign), x)  # noqa: B023
+        np.testing.assert_array_equal(found[0], expected.real)
+        np.testing.assert_array_equal(found[1], expected.imag)
+        own = found[1][:, :: max(size // 2, 1)]
+        assert not np.signbit(own).any()
+
+
+@pytest.mark.parametrize("size", LENGTHS)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_what_is_its_own_conjugate_is_real_beside_infinities(size, sign):
+    x = np.ones((2, size))
+    x[:, 0] = np.inf
+    places = [0, size // 2] if size % 2 == 0 else [0]
+    with np.errstate(invalid="ignore"):
+        _, whole = computed(lambda e, x: fourier.transform(e, (x, None), 1, size, sign), x)
+        _, half = computed(lambda e, x: fourier.of_real(e, x, 1, size, size // 2 + 1), x)
+    assert (whole[:, places] == 0).all()
+    assert (half[:, places] == 0).all()
 
 
 @pytest.mark.parametrize("steps", [0, 2, 4, 6, 8, 12, 1 << 20])
