@@ -101,7 +101,8 @@ class JaxFunction:
         self.model: Model = model
         self._flatten: Callable[..., Any] = _jax("jax").tree_util.tree_flatten
         self._of_dlpack: Callable[..., Any] = _jax("jax.dlpack").from_dlpack
-        # One call of JAX makes all arrays of a result, and their structure; it knows the types after its first.
+        self._copied: Callable[..., Any] = _jax("jax.numpy").asarray
+        # One call of JAX copies all arrays of a small result into their structure.
         self._finish: Callable[..., Any] = _jax("jax").jit(self._finished)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -117,19 +118,19 @@ class JaxFunction:
             given += _parts(leaves[index])
         results = self.model(*given)
         listed = results if isinstance(results, tuple) else (results,)
-        return self._finish(*(self._lent(np.asarray(array)) for array in listed))
+        if max((array.nbytes for array in listed), default=0) < _LENT_BYTES:
+            return self._finish(*listed)
+        return self._finished(*map(self._lent, listed))
 
     def _lent(self, array: Array) -> Any:
-        """A large array as one of JAX in the same memory where both sides agree; any other as it is, to be copied."""
-        if array.nbytes < _LENT_BYTES:
-            return array
+        """An array of JAX in the same memory where both sides agree, else a copy."""
         try:
             return self._of_dlpack(array)
         except (BufferError, TypeError, ValueError, RuntimeError):
-            return array
+            return self._copied(array)
 
     def _finished(self, *results: Any) -> Any:
-        """What the model gave, in the structure of the function, as JAX traces it."""
+        """What the model gave, in the structure of the function; traced by JAX where the results are small."""
         tree = _jax("jax").tree_util
         outputs = _joined(results, self.exported.out_avals)
         return tree.tree_unflatten(self.exported.out_tree, outputs)

@@ -73,6 +73,35 @@ def test_a_function_keeps_its_structure() -> None:
         compiled(x)
 
 
+@pytest.mark.parametrize("rows", [2, 400])
+def test_results_of_every_kind_are_arrays_of_jax(rows: int) -> None:
+    """Small ones are copied at once; beside a large one, which stays in its memory, each by itself."""
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+
+    def function(x: Any) -> Any:
+        narrow = [x.astype(name) for name in ("bfloat16", "int4", "float8_e4m3fn")]
+        kinds = {"complex": x[:1] + 1j, "wide": x + 1j, "key": jax.random.key(3)}
+        return x * 2, kinds, narrow, (x[0, 0] > 0, x[:0], jnp.sum(x))
+
+    x = np.random.default_rng(0).normal(size=(rows, 200)).astype(np.float32)
+    compiled = tw.from_jax(function, x)
+    found, expected = compiled(x), jax.jit(function)(x)
+    assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(expected)
+    kept = np.array(found[0])
+    compiled(x + 1)  # takes no memory that a result holds
+    np.testing.assert_array_equal(found[0], kept)
+    leaves = jax.tree_util.tree_leaves
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        assert isinstance(one, jax.Array)
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
+            one, other = map(jax.random.key_data, (one, other))
+        close = np.asarray(one).astype(np.complex64), np.asarray(other).astype(np.complex64)
+        np.testing.assert_allclose(*close, rtol=1e-5, atol=1e-4)
+
+
 CASES = {
     "softmax": lambda jax: lambda x: jax.nn.softmax(x, axis=-1),
     "gelu": lambda jax: jax.nn.gelu,

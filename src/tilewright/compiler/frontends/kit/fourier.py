@@ -83,8 +83,7 @@ def _by_sums(
     y = e.full(0, x.dtype, x.shape) if y is None else y
     if size > 1:
         first, second = (
-            _sums_of(e, [e.slice(part, axis, n, 1) for n in range(size)])
-            for part in (x, y)
+            _sums_of(e, [e.slice(part, axis, n, 1) for n in range(size)]) for part in (x, y)
         )
         if size == _BY_SUMS[-1]:
             first, second = _quarter_turns(e, first, second, sign)
