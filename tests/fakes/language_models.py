@@ -21,7 +21,9 @@ CODES = {row.name: code for code, row in BLOCK_TYPES.items()}
 HALVES = {
     "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82),
     "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
-    "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": (), "TQ2_0": (64,),
+    "IQ4_NL": (0,), "IQ4_XS": (0,), "MXFP4": (), "NVFP4": (), "TQ2_0": (64,),
+    "IQ1_S": (0,), "IQ1_M": (), "IQ2_XXS": (0,), "IQ2_XS": (0,), "IQ2_S": (0,), "IQ3_XXS": (0,), "IQ3_S": (0,),
+    "Q1_0": (0,), "Q2_0": (0,), "TQ1_0": (52,),
 }  # fmt: skip
 """Where the f16 of a block stand."""
 _SIZES = {
@@ -34,6 +36,15 @@ _SIZES = {
     "IQ4_NL": 0.002,
     "IQ4_XS": 0.00006,
     "TQ2_0": 0.1,
+    "TQ1_0": 0.1,
+    "Q1_0": 0.1,
+    "Q2_0": 0.1,
+    "IQ1_S": 0.014,
+    "IQ2_XXS": 0.002,
+    "IQ2_XS": 0.002,
+    "IQ2_S": 0.002,
+    "IQ3_XXS": 0.0007,
+    "IQ3_S": 0.0007,
 }
 
 
@@ -78,6 +89,13 @@ def random_blocks(random: np.random.Generator, shape: Sequence[int], kind: str) 
         raw[:, at : at + 2] = sizes.astype(np.float16).view(np.uint8).reshape(-1, 2)
     if kind == "MXFP4":
         raw[:, 0] = random.integers(122, 125, count)
+    if kind == "NVFP4":
+        raw[:, :4] = random.integers(16, 25, (count, 4))
+    if kind == "IQ1_M":
+        # The f16 of the block, about 0.014, four bits at a time.
+        whole = random.uniform(0.01, 0.02, count).astype(np.float16).view(np.uint16)
+        for place, at in enumerate((49, 51, 53, 55)):
+            raw[:, at] = raw[:, at] & 0xF | (whole >> 4 * place & 0xF).astype(np.uint8) << 4
     return raw.tobytes()
 
 

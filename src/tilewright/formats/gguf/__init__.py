@@ -6,8 +6,9 @@ integers, scales and minima, `dequantize` makes numbers of them.  Not here: grap
 
 from __future__ import annotations
 
+from tilewright.formats.gguf.block_form import Blocks
 from tilewright.formats.gguf.block_types import BLOCK_TYPES, BlockType
-from tilewright.formats.gguf.blocks import DECODERS, Blocks, decode, dequantize
+from tilewright.formats.gguf.blocks import DECODERS, decode, dequantize
 from tilewright.formats.gguf.reader import (
     MAGIC,
     GgufFile,

@@ -17,13 +17,17 @@ from tilewright.formats.gguf import (
     dequantize,
 )
 
-# What the package gguf 0.19 makes of the bytes of `_random`.
+# What the package gguf 0.19 makes of the bytes of `_random`; Q1_0 and Q2_0: what ggml 0.25.3 makes of them.
 DIGESTS = {
     "Q4_0": "57bdabc96d872a36", "Q4_1": "cb78b5fca6efe07f", "Q5_0": "e563064f53f460c5",
     "Q5_1": "04a71813d9f26e83", "Q8_0": "92d4feaefc0be604", "Q2_K": "a7c4fb0602f31ec8",
     "Q3_K": "bea6fb84af88b45f", "Q4_K": "35184d9218c58a10", "Q5_K": "4b0feb35eb3a11d0",
     "Q6_K": "a17bad6dd0aafcd9", "IQ4_NL": "f69c13e9dfe3890a", "IQ4_XS": "cfcf4a851691e44f",
     "MXFP4": "17d1aa73f6f58b4b", "TQ2_0": "b7b9e68498c59eb9",
+    "NVFP4": "49ce2cd47363147c", "IQ1_S": "7ef44a4f5f67176b", "IQ1_M": "764c698c2c5daa77",
+    "IQ2_XXS": "4eefb40f9b9ebe83", "IQ2_XS": "e322852d17d71084", "IQ2_S": "2a6585bdb4e789ca",
+    "IQ3_XXS": "942be02be6e48f07", "IQ3_S": "ecaee03d85218b9e", "Q1_0": "4a92534871d65afe",
+    "Q2_0": "32ad2bd2174aad34", "TQ1_0": "c23d468ec836bc3e",
 }  # fmt: skip
 
 
@@ -34,6 +38,8 @@ def _random(kind: str) -> np.ndarray:
         raw[..., at + 1] &= 0xBF  # finite
     if kind == "MXFP4":
         raw[..., 0] &= 0x7F
+    if kind == "IQ1_M":
+        raw[..., 55] &= 0xBF  # the upper four bits of its scale
     return raw
 
 
@@ -55,7 +61,10 @@ def test_numbers_are_those_of_ggml_to_the_last_bit(kind: str) -> None:
 def test_numbers_are_those_of_the_package_of_ggml(kind: str) -> None:
     quants = pytest.importorskip("gguf.quants")
     raw = _random(kind)
-    expected = quants.dequantize(raw.reshape(3, -1), CODES[kind])
+    try:
+        expected = quants.dequantize(raw.reshape(3, -1), CODES[kind])
+    except (AttributeError, NotImplementedError):
+        pytest.skip("a type that the package does not take apart")
     found = dequantize(*_file(raw.tobytes(), kind, expected.shape))
     assert np.array_equal(found, expected)
 
@@ -106,5 +115,5 @@ def test_infinite_scales_are_passed_on() -> None:
 
 
 def test_blocks_that_are_not_known_are_an_error_with_their_name() -> None:
-    with pytest.raises(ArchiveError, match="'w': blocks of type IQ2_S are not supported"):
-        decode(*_file(b"\0" * 82, "IQ2_S", (256,)))
+    with pytest.raises(ArchiveError, match="'w': blocks of type Q8_K are not supported"):
+        decode(*_file(b"\0" * 292, "Q8_K", (256,)))

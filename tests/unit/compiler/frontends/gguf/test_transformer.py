@@ -80,6 +80,19 @@ MORE = {
                     "attn_output.weight": "TQ2_0"}),
         {},
     ),
+    "looked up": (
+        Form(width=256, size=64, inner=256, layers=1,
+             kinds={"weight": "IQ2_S", "attn_v.weight": "IQ1_M", "ffn_down.weight": "IQ3_S",
+                    "attn_output.weight": "IQ2_XXS", "attn_k.weight": "IQ1_S", "ffn_up.weight": "IQ3_XXS",
+                    "attn_q.weight": "IQ2_XS"}),
+        {},
+    ),
+    "few values": (
+        Form(width=256, size=64, inner=256, layers=1,
+             kinds={"weight": "NVFP4", "attn_v.weight": "Q1_0", "ffn_down.weight": "Q2_0",
+                    "attn_output.weight": "TQ1_0"}),
+        {},
+    ),
     "one head": (Form(heads=1, shared=1, layers=1), {}),
     "long context": (
         Form(more={"rope_freqs.weight": np.linspace(1, 8, 8)}, metadata={"llama.rope.freq_base": 5e5}),
