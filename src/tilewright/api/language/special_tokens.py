@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final, final
 
 _GLANCE: Final = 32
 """Characters of a text that are compared first; more only where a token goes on like all of them."""
+
+
+_SPACES: Final = re.compile(r"[ \t\n\v\f\r]*")
 
 
 @final
@@ -21,9 +24,11 @@ class SpecialTokens:
 
     Args:
         tokens: by their texts.
+        stripping: tokens behind which spaces are left out.
     """
 
-    def __init__(self, tokens: Mapping[str, int]) -> None:
+    def __init__(self, tokens: Mapping[str, int], stripping: Container[int] = ()) -> None:
+        self._stripping: Container[int] = stripping
         # A token without a text, which a file may have, is nowhere.
         self._tokens: Mapping[str, int] = {text: n for text, n in tokens.items() if text}
         self._ordered: list[str] = sorted(self._tokens)
@@ -45,8 +50,11 @@ class SpecialTokens:
                 continue
             if at > begin:
                 yield text[begin:at]
-            yield self._tokens[token]
+            number = self._tokens[token]
+            yield number
             begin = at = at + len(token)
+            if number in self._stripping:
+                begin = at = _behind_spaces(text, at)
         if begin < len(text):
             yield text[begin:]
 
@@ -72,6 +80,11 @@ class SpecialTokens:
 
     def _behind(self, text: str) -> int:
         return bisect_right(self._ordered, text)
+
+
+def _behind_spaces(text: str, at: int) -> int:
+    found = _SPACES.match(text, at)
+    return found.end() if found else at
 
 
 def _beginnings(ordered: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:

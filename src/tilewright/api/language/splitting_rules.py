@@ -7,7 +7,7 @@ written with names for classes of characters (`CLASSES`), for the standard libra
     {O} none of spaces, letters, numbers  {Q} none of line ends, letters, numbers
     {A} letters and marks  {R} none of spaces, letters, marks, numbers  {T} none of line ends, letters, punctuation, symbols
     {U} letters that are no small ones, and marks  {W} letters that are no capitals, and marks
-    {Z} punctuation and symbols
+    {Z} punctuation and symbols  {C} letters that are capitals, small ones or titles
 
 Source: the expressions as the models' tokenizers publish them; which name means which rule, which vocabularies take words
 that they have whole, and which texts begin with a token of their own: llama.cpp, `llama-vocab.cpp`.
@@ -22,7 +22,7 @@ CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "L": ("", "L*"), "N": ("", "N*"), "M": ("", "M*"), "P": ("", "P*"), "Y": ("", "S*"),
     "S": ("", " "), "X": ("^", " "), "O": ("^", " L*N*"), "Q": ("^", "\r\nL*N*"), "A": ("", "L*M*"),
     "R": ("^", " L*M*N*"), "T": ("^", "\r\nL*P*S*"), "U": ("", "LuLtLmLoM*"),
-    "W": ("", "LlLmLoM*"), "Z": ("", "P*S*"),
+    "W": ("", "LlLmLoM*"), "Z": ("", "P*S*"), "C": ("", "LuLlLt"),
 }  # fmt: skip
 """What each name stands for: all but these or just these, spaces, line ends, and categories by two letters."""
 
@@ -41,6 +41,13 @@ _GPT4O: Final = (
     rf"{{Q}}?{{U}}*{{W}}+{_ENDINGS}?|{{Q}}?{{U}}+{{W}}*{_ENDINGS}?|"
     r"{N}{{1,3}}| ?{O}+[\r\n/]*|" + _LINES
 )
+_CASED_LATER: Final = (
+    "[\u0560-\u0588\u10c7\u10cd\u10d0-\u10fa\u10fd-\u10ff\u1c80-\u1c88\u2d00-\u2d25\u2d27\u2d2d\ua790-\ua7ca"
+    "\ua7d0-\ua7d9\ua7f5-\ua7fa\uab30-\uab5a\uab60-\uab68\U00010570-\U000105bc\U00016e40-\U00016e7f"
+    "\U0001d400-\U0001d7cb\U0001df00-\U0001df1e]"
+)
+"""Letters with case that the list of a rule, which names every one by itself, does not have."""
+_CASED_WORD: Final = rf"{{S}}?(?:(?!{_CASED_LATER}){{C}})+"
 _STOPS: Final = " ?[^({spaces}|.,!?…。，、।۔،)]+"
 
 
@@ -73,7 +80,7 @@ _NAMES: Final[Mapping[str, Rule]] = {
     "exaone4 trillion granite-docling": _PLAIN,
     "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2": _DIGITS,
     "dbrx smaug-bpe chatglm-bpe": _THREES,
-    "llama-bpe llama-v3 llama3 falcon3 falcon-h1 pixtral midm-2.0 lfm2": Rule((_LLAMA3,), True, True),
+    "llama-bpe llama-v3 llama3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano": Rule((_LLAMA3,), True, True),
     "glm4 glm5": Rule((_LLAMA3,), True),
     "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2": _ALONE,
     "qwen35": Rule((_QWEN2.replace("{L}", "{A}").replace("{O}", "{R}"),)),
@@ -85,6 +92,10 @@ _NAMES: Final[Mapping[str, Rule]] = {
         (r"'(?i:[sdmt]|ll|ve|re)|{Q}?{L}+|{N}| ?{O}+[\r\n]*|{S}*[\r\n]|{S}+(?!{X})|{S}+",)
     ),
     "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _DEEPSEEK,
+    "deepseek-llm": Rule(
+        (r"[\r\n]", _CASED_WORD, "{S}?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+         r"(?<!{S}){S}+\Z", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "{N}+")
+    ),
     "deepseek-coder": Rule(
         (r"[\r\n]", "{S}?{L}+", "{S}?{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "{N}")
     ),

@@ -13,7 +13,12 @@ from typing import Final, final
 from tilewright.api.language.byte_pairs import BytePairs
 from tilewright.api.language.pieces import Pieces
 from tilewright.api.language.special_tokens import SpecialTokens
-from tilewright.api.language.vocabulary import TokenType, Vocabulary, read_vocabulary
+from tilewright.api.language.vocabulary import (
+    SPECIAL,
+    TokenType,
+    Vocabulary,
+    read_vocabulary,
+)
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.lazy import lazy
 from tilewright.formats.gguf import GgufFile
@@ -41,7 +46,14 @@ class Tokenizer:
                 hint=f"supported are: {' '.join(_KINDS)}",
             )
         self._kind: BytePairs | Pieces = kind(vocabulary)
-        self._special: SpecialTokens = SpecialTokens(vocabulary.special())
+        stripping = vocabulary.stripping
+        self._special: SpecialTokens = SpecialTokens(
+            vocabulary.special(*SPECIAL), stripping
+        )
+        # Those of users are words of the vocabulary, found before all others.
+        self._words: SpecialTokens = SpecialTokens(
+            vocabulary.special(TokenType.USER), stripping
+        )
 
     @classmethod
     def of(cls, file: GgufFile) -> Tokenizer:
@@ -65,12 +77,12 @@ class Tokenizer:
 
         Args:
             text: any text.
-            special: take texts of special tokens for these, else for text like any other.
+            special: take texts of control tokens for these, else for text like any other.
             bos: begin with the token that begins texts; default: as the model has it.
         """
         begins = self.vocabulary.adds_bos if bos is None else bos
         found = [self.vocabulary.bos] if begins and self.vocabulary.bos is not None else []
-        for part in self._special.parts(text) if special else [text]:
+        for part in (self._special if special else self._words).parts(text):
             found += self._kind.encode(part) if isinstance(part, str) else [part]
         return found
 

@@ -21,9 +21,19 @@ from tilewright.formats.gguf import GgufFile
 
 _ENDINGS: Final = frozenset({
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-    "<EOT>", "<eos>", "</s>", "[EOS]", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>",
+    "<EOT>", "_<EOT>", "[EOT]", "<eos>", "</s>", "[EOS]", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<turn|>", "<|tool_response>", "[e~[",
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+    "<reponame>", "<|file_sep|>",
 })  # fmt: skip
-"""What control tokens that end a text are called, for files that name one of several."""
+"""What tokens that end a text are called, for files that name one of several: those that end turns and texts, and those that
+begin another file of a repository or fill up a batch, which models of code make behind the end of theirs."""
+_ENDINGS_OF_TURNS: Final = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+"""Where a vocabulary has both of one, `<|end|>` is what stands between parts of an answer."""
+_STRIPPING: Final = ("phi-3", "phi3")
+"""Models, by their name, whose special tokens take the spaces behind them."""
+_KEEPING: Final = ("<unk>", "<s>", "<|endoftext|>")
+"""Of those, the tokens that do not."""
 
 
 @final
@@ -36,6 +46,10 @@ class TokenType(enum.IntEnum):
     USER = 4
     UNUSED = 5
     BYTE = 6
+
+
+SPECIAL: Final = (TokenType.CONTROL, TokenType.USER, TokenType.UNKNOWN)
+"""Kinds of tokens that a text may name as they stand."""
 
 
 @final
@@ -56,6 +70,7 @@ class Vocabulary:
         unknown: what stands for text without a token.
         adds_bos: whether texts begin so by themselves.
         adds_space: whether a space is put in front of a text.
+        stripping: special tokens behind which a text's spaces are no part of it.
         location: how errors call the file.
     """
 
@@ -71,11 +86,11 @@ class Vocabulary:
     unknown: int | None
     adds_bos: bool
     adds_space: bool
+    stripping: frozenset[int]
     location: str
 
-    def special(self) -> Mapping[str, int]:
-        """Tokens that text may name as they stand: control tokens and those of users."""
-        wanted = (TokenType.CONTROL, TokenType.USER)
+    def special(self, *wanted: TokenType) -> Mapping[str, int]:
+        """Tokens of these kinds, which a text may name as they stand."""
         return {
             text: token
             for token, (text, type_) in enumerate(zip(self.tokens, self.types, strict=True))
@@ -92,13 +107,9 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
     kind, split = keys.text("model"), keys.text("pre")
     types = keys.kinds("token_type", len(tokens)) or [int(TokenType.NORMAL)] * len(tokens)
     named = (keys.token(f"{name}_token_id", len(tokens)) for name in ("eos", "eot", "eom"))
-    ends = {token for token in named if token is not None}
-    ends |= {
-        token
-        for token, text in enumerate(tokens)
-        if text in _ENDINGS and types[token] in (TokenType.CONTROL, TokenType.USER)
-    }
+    ends = _ends({token for token in named if token is not None}, tokens, types)
     is_pieces = kind == "llama"
+    first = 1 if is_pieces and len(tokens) > 1 else None
     begins = is_pieces or (split in RULES and RULES[split].begins)
     return Vocabulary(
         kind=kind,
@@ -107,13 +118,41 @@ def read_vocabulary(file: GgufFile) -> Vocabulary:
         types=types,
         scores=keys.numbers("scores", len(tokens)),
         merges=keys.texts("merges"),
-        bos=keys.token("bos_token_id", len(tokens)),
+        bos=keys.token("bos_token_id", len(tokens), first),
         eos=keys.token("eos_token_id", len(tokens)),
-        ends=frozenset(ends),
+        ends=ends,
         unknown=keys.token("unknown_token_id", len(tokens)),
         adds_bos=keys.flag("add_bos_token", begins),
         adds_space=keys.flag("add_space_prefix", is_pieces),
+        stripping=_stripping(file, tokens, types),
         location=file.location,
+    )
+
+
+def _ends(named: set[int], tokens: Sequence[str], types: Sequence[int]) -> frozenset[int]:
+    """Tokens that end a text: those that the file names, and those whose text says so."""
+    found = named | {
+        token
+        for token, text in enumerate(tokens)
+        if text in _ENDINGS and types[token] in (TokenType.CONTROL, TokenType.USER)
+    }
+    texts = {tokens[token] for token in found}
+    if any(texts >= pair for pair in _ENDINGS_OF_TURNS):
+        found = {token for token in found if tokens[token] != "<|end|>"}
+    return frozenset(found)
+
+
+def _stripping(
+    file: GgufFile, tokens: Sequence[str], types: Sequence[int]
+) -> frozenset[int]:
+    """Special tokens that take the spaces behind them, which files do not say: their models' names do."""
+    name = file.metadata.get("general.name")
+    if not isinstance(name, str) or not any(each in name.lower() for each in _STRIPPING):
+        return frozenset()
+    return frozenset(
+        token
+        for token, text in enumerate(tokens)
+        if types[token] in SPECIAL and text not in _KEEPING
     )
 
 
@@ -173,10 +212,10 @@ class _Keys:
             raise self._wrong(key, "true or false")
         return found
 
-    def token(self, key: str, count: int) -> int | None:
+    def token(self, key: str, count: int, default: int | None = None) -> int | None:
         found = self._find(key)
         if found is None:
-            return None
+            return default
         if isinstance(found, bool) or not isinstance(found, int):
             raise self._wrong(key, "a token")
         # Files name tokens that they do not have: those are none.

@@ -88,6 +88,14 @@ PUBLISHED = {
 OFTEN = " '\n\t\r.,!?$/sSTdLRveaZ059²½ß日한ग\u094d\u0301ǅ😀—"
 
 
+def test_words_of_letters_with_case_are_those_of_a_list() -> None:
+    """Armenian capitals stand in the list, small letters do not; what ends a text is apart from what stands within."""
+    text = "Ab \u0561\u0531 cd  12日本!?  "
+    expected = ["Ab", " \u0561", "\u0531", " cd", "  ", "12", "日本", "!?", "  "]
+    assert list(Splitter("deepseek-llm").parts(text)) == expected
+    assert list(Splitter("deepseek-llm").parts("\u2003\u2003x")) == ["\u2003", "\u2003x"]
+
+
 @pytest.mark.needs_torch
 @pytest.mark.parametrize("rule", PUBLISHED)
 def test_parts_are_those_of_an_engine_that_knows_categories(rule: str) -> None:
@@ -140,7 +148,9 @@ def is_in_proportion(split: Callable[[str], Iterable[str]], character: str) -> b
     return four < 10 * one + 1e-3
 
 
-@pytest.mark.parametrize("rule", ["tekken", "gpt-4o", "deepseek-v3", "default"])
+@pytest.mark.parametrize(
+    "rule", ["tekken", "gpt-4o", "deepseek-v3", "deepseek-llm", "default"]
+)
 def test_long_runs_of_one_kind_take_time_in_proportion(rule: str) -> None:
     splitter = Splitter(rule)
     slow = [c for c in "aA日1 \n'." if not is_in_proportion(splitter.parts, c)]

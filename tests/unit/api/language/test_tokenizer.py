@@ -247,6 +247,65 @@ def test_tokens_that_files_name_but_do_not_have_are_none() -> None:
     assert tokenizer.vocabulary.ends == {0}  # by its text
 
 
+def _with_more(*texts: tuple[str, int], **more: Any) -> dict[str, Any]:
+    """The vocabulary of bytes, and these tokens of these kinds behind its own 272."""
+    keys = byte_tokens()
+    keys["tokenizer.ggml.tokens"] = [*keys["tokenizer.ggml.tokens"], *(t for t, _ in texts)]
+    kinds = [*keys["tokenizer.ggml.token_type"], *(kind for _, kind in texts)]
+    return {**keys, "tokenizer.ggml.token_type": kinds, **more}
+
+
+def test_tokens_of_users_are_words_whatever_is_taken_for_special() -> None:
+    """Vocabularies of GPT-NeoX have runs of spaces so (llama.cpp's cases for MPT)."""
+    tokenizer = _of(_with_more(("   ", 4), ("<pad>", 3)))
+    assert tokenizer.encode("   <pad>", bos=False) == [272, 273]
+    plain = tokenizer.encode("   <pad>", bos=False, special=False)
+    assert plain[0] == 272
+    assert 273 not in plain
+    assert tokenizer.decode(plain) == "   <pad>"
+
+
+def test_the_unknown_token_stands_in_text_as_itself() -> None:
+    tokenizer = _of(_with_more(("<unk>", 2)))
+    assert tokenizer.encode("<unk>", bos=False) == [272]
+    assert 272 not in tokenizer.encode("<unk>", bos=False, special=False)
+
+
+@pytest.mark.parametrize(("name", "strips"), [("Phi-3 mini", True), ("Llama", False)])
+def test_special_tokens_of_some_models_take_the_spaces_behind_them(
+    name: str, strips: bool
+) -> None:
+    more = (("<|assistant|>", 3), ("<|endoftext|>", 3))
+    tokenizer = _of(_with_more(*more, **{"general.name": name}))
+    behind = tokenizer.encode("<|assistant|>\n \ta", bos=False)
+    assert (behind == [272, *tokenizer.encode("a", bos=False)]) == strips
+    kept = tokenizer.encode("<|endoftext|>\na", bos=False)
+    assert kept == [273, *tokenizer.encode("\na", bos=False)]
+    assert tokenizer.encode("<|assistant|> \n", bos=False)[1:] == (
+        [] if strips else tokenizer.encode(" \n", bos=False)
+    )
+
+
+def test_files_that_belong_together_end_where_another_begins() -> None:
+    tokens = (("<|file_sep|>", 3), ("<reponame>", 3), ("<EOT>", 4), ("[EOT]", 1))
+    assert _of(_with_more(*tokens)).vocabulary.ends >= {272, 273, 274}
+    assert 275 not in _of(_with_more(*tokens)).vocabulary.ends  # a word like any other
+
+
+def test_what_stands_between_parts_of_an_answer_does_not_end_it() -> None:
+    own = _of(byte_tokens()).vocabulary
+    assert own.ends == {0}  # <|end|>
+    harmony = _of(_with_more(("<|return|>", 3), ("<|call|>", 3))).vocabulary
+    assert harmony.ends == {272, 273}
+
+
+def test_pieces_begin_with_the_token_that_their_format_has_for_it() -> None:
+    tokens = ["<unk>", "<s>", "</s>", "\u2581", "a", "\u2581a"]
+    keys = {"scores": [0.0] * 6, "token_type": [2, 3, 3, 1, 1, 1]}
+    assert _of(_metadata("llama", tokens, **keys)).encode("a") == [1, 5]
+    assert _of(_metadata("llama", tokens[:1], scores=[0.0])).vocabulary.bos is None
+
+
 def test_what_is_kept_of_texts_is_bounded() -> None:
     """Words of a megabyte that each request has another of would be kept for ever."""
     tokenizer = _of(byte_tokens())
