@@ -80,10 +80,9 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         raise UserError("the request is no JSON object")
     fields = cast("Mapping[str, object]", found)
     for name, neutral in _NEUTRAL.items():
-        if fields.get(name) not in neutral:
+        if not _is_one_of(fields.get(name), neutral):
             raise UserError(f"'{name}' is not supported")
-    options = fields.get("stream_options")
-    wanted = cast("Mapping[str, object]", options) if isinstance(options, dict) else {}
+    wanted = _object(fields, "stream_options")
     prompts = () if is_chat else _prompts(fields.get("prompt"))
     tools = _tools(fields, is_chat)
     return Request(
@@ -92,7 +91,7 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         messages=_messages(fields.get("messages")) if is_chat else (),
         tools=tools,
         takes_tools=bool(tools),
-        options=_options(fields.get("chat_template_kwargs")),
+        options=_object(fields, "chat_template_kwargs"),
         count=_count(fields, len(prompts) or 1),
         tokens=_tokens(fields),
         sampling=_sampling(fields),
@@ -101,6 +100,20 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         stream=_flag(fields, "stream"),
         wants_usage=_flag(wanted, "include_usage"),
     )
+
+
+def _is_one_of(value: object, others: Sequence[object]) -> bool:
+    """Whether a value is one of some: of their type, too, for 0 is not `false`."""
+    return any(type(value) is type(each) and value == each for each in others)
+
+
+def _object(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = fields.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"'{name}' is no object")
+    return cast("Mapping[str, object]", value)
 
 
 def _whole(
@@ -116,7 +129,7 @@ def _whole(
 
 def _count(fields: Mapping[str, object], prompts: int) -> int:
     count = _whole(fields, "n", 1, 1, _MOST_CHOICES)
-    if fields.get("best_of") not in (None, 1, count):
+    if not _is_one_of(fields.get("best_of"), (None, 1, count)):
         raise UserError("'best_of' is not supported")
     if count * prompts > _MOST_CHOICES:
         raise UserError(f"{count * prompts} texts are asked for, at most {_MOST_CHOICES}")
@@ -139,12 +152,14 @@ def _likely(fields: Mapping[str, object], is_chat: bool) -> int | None:
 
 def _tools(fields: Mapping[str, object], is_chat: bool) -> Sequence[Mapping[str, object]]:
     value = fields.get("tools")
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise UserError("'tools' is no list")
     if not value or fields.get("tool_choice") == "none":
         return ()
     if not is_chat:
         raise UserError("'tools' is not supported here: only by chats")
-    if not isinstance(value, list):
-        raise UserError("'tools' is no list")
     return [_tool(tool, at) for at, tool in enumerate(cast("list[object]", value))]
 
 
@@ -155,14 +170,6 @@ def _tool(value: object, at: int) -> Mapping[str, object]:
     if tool.get("type") != "function" or not isinstance(own.get("name"), str):
         raise UserError(f"'tools[{at}]' is no function with a name")
     return tool
-
-
-def _options(value: object) -> Mapping[str, object]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UserError("'chat_template_kwargs' is no object")
-    return cast("Mapping[str, object]", value)
 
 
 def _prompts(value: object) -> tuple[str | Sequence[int], ...]:
@@ -194,10 +201,11 @@ def _message(turn: object, at: int) -> Message:
         raise UserError(
             f"'messages[{at}].role' is {role!r:.80}, expected one of {' '.join(_ROLES)}"
         )
-    text = "" if content is None and calls else _content(content, at)
+    called = _calls(calls, f"messages[{at}].tool_calls")
+    text = "" if content is None and called else _content(content, at)
     found: Message = {"role": cast("str", role), "content": text}
-    if calls:
-        found["tool_calls"] = _calls(calls, f"messages[{at}].tool_calls")
+    if called:
+        found["tool_calls"] = called
     for name in ("name", "tool_call_id"):
         value = fields.get(name)
         if value is not None and not isinstance(value, str):
@@ -209,6 +217,8 @@ def _message(turn: object, at: int) -> Message:
 
 def _calls(value: object, name: str) -> list[Mapping[str, object]]:
     """What an assistant called; templates want arguments as values, clients send them as JSON."""
+    if value is None:
+        return []
     if not isinstance(value, list):
         raise UserError(f"'{name}' is no list")
     found: list[Mapping[str, object]] = []
@@ -304,7 +314,7 @@ def _number(fields: Mapping[str, object], name: str, default: float) -> float:
 
 
 def _stop(value: object) -> tuple[str, ...]:
-    found = [value] if isinstance(value, str) else value or []
+    found = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(found, list):
         raise UserError("'stop' is no text and no list of texts")
     texts = cast("list[object]", found)
@@ -315,6 +325,6 @@ def _stop(value: object) -> tuple[str, ...]:
 
 def _flag(fields: Mapping[str, object], name: str) -> bool:
     value = fields.get(name)
-    if value not in (None, True, False):
+    if value is not None and not isinstance(value, bool):
         raise UserError(f"'{name}' is neither true nor false")
     return bool(value)

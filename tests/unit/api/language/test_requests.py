@@ -184,3 +184,40 @@ def test_an_error_does_not_repeat_what_is_long() -> None:
     with pytest.raises(UserError, match="expected one of") as caught:
         _read(is_chat=True, messages=[turn])
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("value", [{}, 0, False, 0.0])
+@pytest.mark.parametrize("name", ["stop", "tools", "echo", "functions", "best_of"])
+def test_what_is_empty_or_zero_is_still_of_the_wrong_type(name: str, value: Any) -> None:
+    """`false` is a value of `echo`, and 0 is not `false`."""
+    if name == "echo" and value is False:
+        assert _read(prompt="a", echo=False).prompts == ("a",)
+        return
+    with pytest.raises(UserError, match=f"'{name}' is"):
+        _read(prompt="a", **{name: value})
+
+
+@pytest.mark.parametrize("value", [0, 1, 1.0, "", [], {}])
+def test_flags_are_true_or_false(value: Any) -> None:
+    with pytest.raises(UserError, match="'stream' is neither true nor false"):
+        _read(prompt="a", stream=value)
+    with pytest.raises(UserError, match="'include_usage' is neither true nor false"):
+        _read(prompt="a", stream_options={"include_usage": value})
+
+
+def test_options_of_streams_are_an_object() -> None:
+    assert _read(prompt="a", stream_options=None).wants_usage is False
+    for value in ("usage", [], 0):
+        with pytest.raises(UserError, match="'stream_options' is no object"):
+            _read(prompt="a", stream_options=value)
+
+
+def test_calls_of_an_assistant_are_a_list() -> None:
+    for value in ({}, 0, "", False):
+        turn = {"role": "assistant", "content": "a", "tool_calls": value}
+        with pytest.raises(UserError, match=r"tool_calls' is no list"):
+            _read(is_chat=True, messages=[turn])
+    turn = {"role": "assistant", "content": "a", "tool_calls": []}
+    assert _read(is_chat=True, messages=[turn]).messages == [
+        {"role": "assistant", "content": "a"}
+    ]
