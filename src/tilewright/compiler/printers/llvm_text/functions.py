@@ -25,8 +25,7 @@ BodyPrinter = Callable[[FunctionWriter, Expression, list[Value]], Value]
 """Prints a function's body, given the writer of its text and its arguments."""
 
 _ATTRIBUTES: Final = 'nounwind noinline "no-builtins"'
-_UNLIKELY: Final = "!prof !0"
-_METADATA: Final = '!0 = !{!"branch_weights", i32 1, i32 100000}'
+_UNLIKELY: Final = '{!"branch_weights", i32 1, i32 100000}'
 
 
 @final
@@ -57,9 +56,9 @@ class Functions:
         chosen = self.a.select(condition, exact(), usual)
         after = writer.block("warm")
         writer.scope.block.terminator = f"br label %{after.label}"
-        self.writer.declarations[_METADATA] = _METADATA
+        weights = f"!prof {writer.metadata(_UNLIKELY)}"
         before.terminator = (
-            f"br i1 {some.text}, label %{rare.label}, label %{after.label}, {_UNLIKELY}"
+            f"br i1 {some.text}, label %{rare.label}, label %{after.label}, {weights}"
         )
         last = writer.scope.block
         writer.pop(after)

@@ -162,8 +162,8 @@ class Memory:
         text = f"load {type_}, {address}, align {buffer.dtype.itemsize}"
         if buffer in self.fixed and mask is None:
             # Nothing writes there: it is read once, and what is made of it alone is made once.
-            self.writer.declarations.setdefault("!0", "!0 = !{}")
-            return self.writer.pure(type_, f"{text}, !invariant.load !0", address)
+            mark = f"!invariant.load {self.writer.metadata('{}')}"
+            return self.writer.pure(type_, f"{text}, {mark}", address)
         value = self.writer.here(type_, text)
         return value if mask is None else self.a.select(mask, value, self._zero(type_))
 

@@ -141,6 +141,15 @@ class FunctionWriter:
                 f"declare {type_} @{function}({', '.join(parameters)})"
             )
 
+    def metadata(self, content: str) -> str:
+        """The name of a node of metadata, of which functions of one module share the numbers."""
+        told = [key for key in self.declarations if key.startswith("!")]
+        key = f"!{content}"
+        if key not in told:
+            self.declarations[key] = f"!{len(told)} = {key}"
+            told.append(key)
+        return f"!{told.index(key)}"
+
     # --- control flow ----------------------------------------------------------------------
 
     def block(self, prefix: str) -> Block:

@@ -255,6 +255,31 @@ def test_huge_angles_are_reduced_exactly(op):
     check(got[:512], want.astype(Wide), dtypes.f64, 2.0, x)
 
 
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rare_way_stands_beside_a_number_that_is_read(is_first, target):
+    """Each has a mark of its own in the text: angles that are reduced exactly, and reads that nothing changes."""
+    dtype, v = dtypes.f32, symbol("v")
+    x, number, out = (Buffer(n, dtype, (s,)) for n, s in (("x", 16), ("n", 1), ("out", 16)))
+    value, factor = Load(x, (v,)), Load(number, (0,))
+    if is_first:
+        result = Unary("sin", Binary("mul", value, factor, dtype), dtype)
+    else:
+        result = Binary("mul", Unary("sin", value, dtype), factor, dtype)
+    modes = zip((x, number), (AccessMode.READ, AccessMode.FIXED), strict=True)
+    parameters = [*(Parameter(b, m) for b, m in modes), Parameter(out, AccessMode.WRITE)]
+    body = For(Symbol("v"), 16, (Store(out, (v,), result),), LoopKind.VECTOR)
+    kernel = Kernel("sine", tuple(parameters), (), (), (body,))
+    given = np.linspace(-1e6, 1e6, 16).astype(np.float32)
+    got = np.zeros_like(given)
+    NativeKernel(kernel, target)([given, np.array([3], np.float32), got])
+    three = np.float32(3)
+    want = (
+        np.sin((given * three).astype(Wide)) if is_first else np.sin(given.astype(Wide)) * 3
+    )
+    np.testing.assert_allclose(got, want.astype(np.float32), rtol=1e-6, atol=1e-5)
+
+
 def _exact(op: str, x: float) -> float:
     """sin or cos by integer arithmetic with 1300 bits of pi (Machin's formula)."""
     bits = 1300
