@@ -23,6 +23,7 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
     splat_of,
 )
+from tilewright.compiler.transforms.quantized_sums import quotient_in_factors
 from tilewright.compiler.transforms.quantized_values import BYTES, is_single, known
 
 _LEAST: Final = 2.0**-64
@@ -35,7 +36,8 @@ class DecomposeQuantization(RewritePass):
     """Write dequantizations of bytes by one scale as a conversion, a difference and a product.
 
     Requires: nothing.  Ensures: same values, every step of which is exact but the product.  A sum of integers
-    times one factor, over another, is rounded after one product, and not after a product and a quotient.
+    times one factor, over another, is rounded after one product, and not after a product and a quotient; a sum of
+    two tensors of bytes is quantized without a quotient where that gives the same bytes (`quantized_sums`).
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
@@ -45,7 +47,7 @@ class DecomposeQuantization(RewritePass):
         """One rewrite for each direction."""
         return {
             "dequantize_linear": (plain_dequantization,),
-            "quantize_linear": (one_factor,),
+            "quantize_linear": (one_factor, quotient_in_factors),
         }
 
 

@@ -16,6 +16,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.transforms.fusion_classes import is_cheap
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     has,
@@ -165,9 +166,56 @@ def _like(
     if all(d == 1 for d in value.type.shape):
         return emit.reshape(value, ()) if value.type.rank else value
     if value.type.shape == shape:
-        return emit.reshape(value, tuple(target))
+        return _narrow_reshaped(value, tuple(target), emit)
     wanted = None if groups is None else _broadcast_shape(value, target, shape, groups)
     return None if wanted is None else emit.reshape(value, wanted)
+
+
+def _narrow_reshaped(value: Value, target: tuple[Dim, ...], emit: Emitter) -> Value:
+    """`value` in the shape `target`; the reshape goes in front of steps that only made narrower elements wider.
+
+    So what lies between two kernels is the narrow tensor: who reads it, makes it wider.
+    """
+    steps, source = _widening_steps(value)
+    moved = emit.reshape(source, target)
+    for step in reversed(steps):
+        operands = [
+            moved if v is not None and v.type.shape == value.type.shape else v
+            for v in step.operands
+        ]
+        moved = emit.op(step.op, operands, step.attributes)
+    return moved
+
+
+def _widening_steps(value: Value) -> tuple[list[Node], Value]:
+    """The steps, last one first, from a tensor of narrower elements and single numbers to `value`, and that tensor.
+
+    No steps where there are none, and where a step is more work than to load an element.
+    """
+    steps: list[Node] = []
+    current = value
+    while current.type.dtype.itemsize >= value.type.dtype.itemsize:
+        source = _only_tensor(current)
+        if source is None or current.node is None or len(steps) == _MOST_STEPS:
+            return [], value
+        steps.append(current.node)
+        current = source
+    return steps, current
+
+
+def _only_tensor(value: Value) -> Value | None:
+    """What a cheap elementwise step makes `value` of beside single numbers, if it is one."""
+    node = value.node
+    if node is None or not value.type.rank or len(node.results) != 1:
+        return None
+    if not has(node, Trait.ELEMENTWISE) or not is_cheap(node):
+        return None
+    tensors = [v for v in node.present_operands if v.type.rank]
+    return (
+        tensors[0]
+        if len(tensors) == 1 and tensors[0].type.shape == value.type.shape
+        else None
+    )
 
 
 def _broadcast_shape(

@@ -32,6 +32,34 @@ def test_a_residual_is_viewed_as_the_product():
     assert ops(graph) == ["matmul", "reshape", "add", "reshape"]
 
 
+def test_a_residual_that_was_made_of_bytes_is_viewed_as_bytes():
+    graph = run(
+        S,
+        behind(
+            "%f: f32[N, 6, 5] = cast(%r) {dtype = f32}",
+            "%d: f32[N, 6, 5] = mul(%f, %half)",
+            "%y: f32[N, 6, 5] = add(%v, %d)",
+            extra=", %r: u8[N, 6, 5]",
+        ),
+    )
+    assert ops(graph) == ["matmul", "reshape", "cast", "mul", "add", "reshape"]
+    (view, _) = (node for node in graph.nodes if node.op == "reshape")
+    assert str(view.result.type.dtype) == "u8"
+
+
+def test_a_residual_that_takes_long_to_make_of_bytes_is_viewed_as_it_is():
+    graph = run(
+        S,
+        behind(
+            "%f: f32[N, 6, 5] = cast(%r) {dtype = f32}",
+            "%d: f32[N, 6, 5] = exp(%f)",
+            "%y: f32[N, 6, 5] = add(%v, %d)",
+            extra=", %r: u8[N, 6, 5]",
+        ),
+    )
+    assert ops(graph) == ["matmul", "cast", "exp", "reshape", "add", "reshape"]
+
+
 def test_two_views_of_products_meet_in_their_shape():
     graph = run(
         S,
