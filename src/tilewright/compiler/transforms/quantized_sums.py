@@ -52,7 +52,7 @@ class _Term:
     scale: float
 
     @property
-    def every(self) -> Array:
+    def every(self) -> np.ndarray:
         """The integers that bytes may be, in f32."""
         dtype = operand(_cast_of(self.integers)).type.dtype
         low = -128 if dtype.is_signed else 0
@@ -131,7 +131,7 @@ def _factors(
     if zero is not None and known_zero is None:
         return None
 
-    def rounded(total: Array, divisor: Array | None) -> Array:
+    def rounded(total: np.ndarray, divisor: Array | None) -> Array:
         value = np.maximum(total, np.float32(0)) if is_cut else total
         (found,) = node.schema.evaluate([value, divisor, known_zero], node.attributes)
         return found
