@@ -29,6 +29,7 @@ from tilewright.compiler.schedule.primitives.memory import (
 )
 from tilewright.compiler.schedule.primitives.nests import fission, fuse_nests
 from tilewright.compiler.schedule.primitives.reduction import (
+    begin_with,
     rfactor,
     subtotal,
     term_by_term,
@@ -43,6 +44,7 @@ from tilewright.compiler.schedule.primitives.tails import (
 from tilewright.compiler.schedule.primitives.versions import precompute_factors, version
 
 __all__ = [
+    "begin_with",
     "bind",
     "cache_read",
     "cache_write",

@@ -1,4 +1,4 @@
-"""Primitives on reductions: rfactor, subtotal, term_by_term.
+"""Primitives on reductions: begin_with, rfactor, subtotal, term_by_term.
 
 They may reassociate sums in loops marked `reduction` (see the semantics in `kernel/ir.py`);
 nothing else changes a value.
@@ -12,12 +12,14 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.accesses import Access, accesses
+from tilewright.compiler.analysis.dependence import live_outside
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
     Buffer,
+    Const,
     Expression,
     For,
     Kernel,
@@ -26,8 +28,10 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    buffers_written,
     loads,
     map_body,
+    parts,
     rename_loops,
     stores,
     subexpressions,
@@ -105,6 +109,87 @@ def rfactor(
     finish = Store(target, element, binary(op, Load(target, element), total))
     kernel = add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
     return kernel, (BufferName(part.name), LoopName(nest.var.name))
+
+
+@primitive
+def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
+    """Let a sum of integers begin with what is added to it, or taken off it, once it is finished.
+
+    Integers wrap, so the order of a sum does not matter; one addition less is left for each sum.
+
+    rewrite:
+        for i in n: t = 0
+                    for k: t += S(k)
+                    y[i] = f(t + a[i])
+        ->
+        for i in n: t = a[i]
+                    for k: t += S(k)
+                    y[i] = f(t)
+
+    Raises: ScheduleError unless the loop holds such a sum in an integer that no other code reads, and every reader adds the
+    same number, which nothing in the loop writes and no guard stands before.
+    """
+    outer, target = find(kernel, loop), find_buffer(kernel, buffer)
+    start, *others = outer.body
+    if (
+        not isinstance(start, Store)
+        or start.buffer is not target
+        or not _is_zero(start.value)
+    ):
+        raise ScheduleError(
+            f"no sum in '{buffer}' begins in '{loop}'", location=kernel.name
+        )
+    if not target.dtype.is_integer or live_outside(kernel.body, outer, target):
+        raise ScheduleError(
+            f"'{buffer}' is no integer of '{loop}' alone", location=kernel.name
+        )
+    sums = [x for x in others if isinstance(x, For) and x.reduction]
+    readers = [x for x in others if isinstance(x, Store) and x.buffer is not target]
+    updates = [a.update for a in accesses(sums) if a.buffer is target]
+    if len(sums) + len(readers) < len(others) or not updates or {*updates} != {"add"}:
+        raise ScheduleError(
+            f"'{loop}' does not sum up '{buffer}' and then read it", location=kernel.name
+        )
+    total = Load(target, start.indices)
+    added = _only_addition(readers, total)
+    number = added.right
+    if added.op == "sub":
+        number = binary("sub", const(0, number.dtype, number.lanes), number)
+    if any(x.buffer in buffers_written(outer.body) for x in loads(number)):
+        raise ScheduleError(f"what is added to '{buffer}' changes", location=kernel.name)
+    last = map_body(readers, expression=lambda x: total if x is added else x)
+    body = (Store(target, start.indices, number), *sums, *last)
+    return rewrite(kernel, outer, (with_inner(outer, body),))
+
+
+def _is_zero(value: Expression) -> bool:
+    return isinstance(value, Const) and value.value == 0
+
+
+def _only_addition(readers: Sequence[Store], total: Load) -> Binary:
+    """The sum or difference of a total and a number that is all that is made of the total.
+
+    Raises: ScheduleError where it is not.
+    """
+    values = {id(x): x for store in readers for x in subexpressions(store.value)}
+    uses = [x for x in values.values() if any(_is_load(y, total) for y in parts(x))]
+    whole = any(_is_load(store.value, total) for store in readers)
+    (first, *more) = uses or [total]
+    if whole or more or not isinstance(first, Binary) or first.op not in ("add", "sub"):
+        raise ScheduleError(f"readers of '{total.buffer.name}' do not add one number to it")
+    if not _is_load(first.left, total) or any(
+        load.buffer is total.buffer for load in loads(first.right)
+    ):
+        raise ScheduleError(f"'{total.buffer.name}' is not what a number is added to")
+    return first
+
+
+def _is_load(value: Expression, total: Load) -> bool:
+    return (
+        isinstance(value, Load)
+        and value.buffer is total.buffer
+        and value.indices == total.indices
+    )
 
 
 @primitive

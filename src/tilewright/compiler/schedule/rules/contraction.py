@@ -27,6 +27,7 @@ from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
+    begin_with,
     fuse,
     prefetch,
     reorder,
@@ -103,6 +104,7 @@ class ContractionSite:
     def apply(self, tiling: Tiling, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
         self._explain(tiling)
+        self._begin_with_bias()
         if tiling.lanes:
             self.s.attempt(trim, self.lane)  # no vector of columns that nobody asks for
         self._split_columns(tiling.columns)
@@ -132,6 +134,13 @@ class ContractionSite:
         if tiling.near:
             self._fetch_steps(micro.right, tiling.columns)
         return Outcome.TILED
+
+    def _begin_with_bias(self) -> None:
+        """What is added to sums of integers is what they begin with."""
+        s, total = self.s, self.found.total.buffer.name
+        inner = enclosing_loops(s.kernel, self.found.reductions[0])[-1]
+        if s.attempt(begin_with, total, inner.var.name):
+            s.note(f"'{total}' begins with what is added to it")
 
     def _explain(self, tiling: Tiling) -> None:
         shape = self.shape

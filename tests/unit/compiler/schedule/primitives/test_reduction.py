@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, row_sums
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
+    begin_with,
     fission,
     fuse_nests,
     privatize,
@@ -124,3 +125,71 @@ def test_term_by_term_refuses_what_is_no_long_sum() -> None:
         b.store(y, (j,), b.add(b.add(total, b.load(y, (j,))), b.load(x, (2, j))))
     with pytest.raises(ScheduleError, match="reads 'y', which is stored"):
         term_by_term(b.build(), "j")
+
+
+# --- begin_with --------------------------------------------------------------------------------
+
+
+def biased_sums(
+    rows: int = 3, columns: int = 5, op: str = "add", dtype: DType = i32, reads: int = 1
+) -> Kernel:
+    """y[i] = 2 * (sum of x[i, :] + bias[i]), or with another `op`; `reads` of them are added up."""
+    b = KernelBuilder("k")
+    x = b.parameter("x", dtype, (rows, columns))
+    bias = b.parameter("bias", dtype, (rows,))
+    y, t = b.result("y", dtype, (rows,)), b.temporary(dtype, (rows,), "t")
+    with b.nest((rows,), ("i",)) as (i,):
+        b.store(t, (i,), 0)
+        with b.reduce((columns,), ("k",)) as (k,):
+            b.accumulate("add", t, (i,), b.load(x, (i, k)))
+        value = b.const(0, dtype)
+        for _ in range(reads):
+            total = {"add": b.add, "sub": b.sub, "mul": b.mul}[op](
+                b.load(t, (i,)), b.load(bias, (i,))
+            )
+            value = b.add(value, b.mul(total, 2))
+        b.store(y, (i,), value)
+    return privatize(b.build(), "t", "i")
+
+
+@pytest.mark.parametrize("columns", [0, 2, 5, 8])
+@pytest.mark.parametrize("op", ["add", "sub"])
+def test_a_sum_of_integers_begins_with_what_is_added_to_it(columns: int, op: str) -> None:
+    kernel = biased_sums(columns=columns, op=op)
+    changed = begin_with(kernel, "t", "i")
+    assert_same(kernel, changed)
+    first = body_text(changed).splitlines()[1]
+    assert "bias[i]" in first
+    assert "bias" not in body_text(changed).replace(first, "")
+
+
+def test_a_sum_of_floats_begins_with_zero() -> None:
+    with pytest.raises(ScheduleError, match="no integer"):
+        begin_with(biased_sums(dtype=f32), "t", "i")
+
+
+def test_a_sum_that_is_read_otherwise_begins_with_zero() -> None:
+    with pytest.raises(ScheduleError, match="do not add one number"):
+        begin_with(biased_sums(op="mul"), "t", "i")
+    with pytest.raises(ScheduleError, match="do not add one number"):
+        begin_with(biased_sums(reads=2), "t", "i")
+
+
+def test_a_sum_that_is_read_elsewhere_begins_with_zero() -> None:
+    kernel = fuse_nests(row_sums(3, 4), "i", "j")
+    with pytest.raises(ScheduleError):
+        begin_with(kernel, "t", "i")
+
+
+def test_a_bias_behind_a_guard_stays_there() -> None:
+    b = KernelBuilder("k")
+    x, bias = b.parameter("x", i32, (8, 5)), b.parameter("bias", i32, (6,))
+    y, t = b.result("y", i32, (6,)), b.temporary(i32, (8,), "t")
+    with b.nest((8,), ("i",)) as (i,):
+        b.store(t, (i,), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate("add", t, (i,), b.load(x, (i, k)))
+        with b.when(b.within(i, 0, 6)):
+            b.store(y, (i,), b.add(b.load(t, (i,)), b.load(bias, (i,))))
+    with pytest.raises(ScheduleError, match="sum up"):
+        begin_with(privatize(b.build(), "t", "i"), "t", "i")
