@@ -45,6 +45,9 @@ Nothing parts such a sum from what is done with it.  Code generators mix the two
 operands of the sum then wait on the stack.
 """
 _HEAVY_EPILOGUE: Final = 20
+"""Operations behind a sum that are not written out for every row: sums wait for them in memory."""
+_MANY_SUMS: Final = 16
+"""Vectors of sums in a tile beside which half as many operations are too many: with their constants they have no registers."""
 
 
 @final
@@ -173,6 +176,9 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
         written_out.insert(0, steps[position])
         size *= extent
         position -= 1
+    if micro.words and not written_out and _overlaps(s, steps[-1], tile, micro):
+        _schedule_step(s, steps[-1], depth, micro)
+        return
     if not written_out or _is_long_whole(s, steps, tile[-1], size, micro):
         _unroll_steps(s, steps[-1], depth, micro)
         return
@@ -283,10 +289,12 @@ def _schedule_plain(s: Schedule, top: str, depth: int) -> None:
     """Initial values and epilogues: vectors, written out unless that would be long."""
     nest = chain(find(s.kernel, top))
     tile = [x.var.name for x in nest[:depth]]
-    heavy = body_cost((nest[0],)) >= _HEAVY_EPILOGUE
     rows = 1
     for loop in nest[: depth - 2]:
         rows *= loop.extent if isinstance(loop.extent, int) else 1
+    vectors = nest[depth - 2].extent
+    many = rows * vectors > _MANY_SUMS if isinstance(vectors, int) else False
+    heavy = body_cost((nest[0],)) >= (_HEAVY_EPILOGUE // 2 if many else _HEAVY_EPILOGUE)
     if heavy and rows > 1:
         _spill(s, top)
         s.apply(unroll, tile[-2])
