@@ -25,7 +25,7 @@ REWRITES: Final = frozenset(
         "arithmetic_rewrites", "block_weights", "contract_integers", "convert_layout", "decompose_norms", "fold_scales", "keep_weights",
         "legalize_convolution", "legalize_pooling", "legalize_resampling", "movement_rewrites", "pack_matmul", "position_masks",
         "byte_words", "decompose_quantization", "planar_convolution",
-        "quantize_contractions", "quantized_values", "recognize_activations", "attention_rewrites", "attention_scores", "recognize_attention",
+        "quantize_contractions", "quantized_sums", "quantized_values", "recognize_activations", "attention_rewrites", "attention_scores", "recognize_attention",
         "position_masks", "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
         "split_blocks", "split_concat", "split_phases", "split_reductions",
         "winograd_convolution",
