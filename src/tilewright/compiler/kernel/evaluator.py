@@ -447,9 +447,16 @@ class _Run:
         if mask is None:
             array[slots] = value
             return
-        shape = np.broadcast_shapes(np.shape(mask), *(np.shape(p) for p in slots))
+        places = np.broadcast_shapes(*(np.shape(p) for p in slots))
+        shape = np.broadcast_shapes(np.shape(mask), places)
+        if shape == places and mask.all():
+            array[slots] = value
+            return
         chosen = np.broadcast_to(mask, shape)
-        where = tuple(np.broadcast_to(p, shape)[chosen] for p in slots)
+        where = tuple(
+            p if places and np.ndim(p) == 0 else np.broadcast_to(p, shape)[chosen]
+            for p in slots
+        )
         array[where] = np.broadcast_to(value, shape)[chosen]
 
     def _loop(self, loop: For, guard: Mask) -> None:
