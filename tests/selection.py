@@ -24,18 +24,18 @@ def leave_to_the_night(items: Sequence[pytest.Item]) -> None:
     """Mark what is for the slow run, and what of it only for the nightly one.
 
     ``nightly`` is slow, too; ``sampled(n)`` leaves every n-th case of a test in the slow run, ``thinned(n)`` in the fast
-    one, and the others in the slow one.
+    one, and the others in the slow one.  Both together: what ``thinned`` leaves is sampled.
     """
     seen: Counter[str] = Counter()
     for item in items:
         thinned, sampled = (
             item.get_closest_marker(name) for name in ("thinned", "sampled")
         )
-        if thinned is not None and not _is_in_turn(item, thinned, seen):
-            item.add_marker(pytest.mark.slow)
-        if sampled is not None and not _is_in_turn(item, sampled, seen):
+        is_kept = thinned is not None and _is_in_turn(item, thinned, seen)
+        is_left = not is_kept and (thinned is not None or sampled is not None)
+        if is_left and sampled is not None and not _is_in_turn(item, sampled, seen):
             item.add_marker(pytest.mark.nightly)
-        if sampled is not None or item.get_closest_marker("nightly"):
+        if is_left or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
 
 
@@ -66,7 +66,7 @@ def refused_markers(expression: str) -> frozenset[str]:
 def is_left_out(expression: str, markers: Iterable[str]) -> bool:
     """Whether ``-m expression`` takes no test that has these markers, whatever others it has."""
     found = set(markers)
-    if found & {"nightly", "sampled"}:
+    if "nightly" in found or ("sampled" in found and "thinned" not in found):
         found.add("slow")
     return not found.isdisjoint(refused_markers(expression))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from selection import (
@@ -40,6 +42,7 @@ def test_a_marker_is_refused_where_every_term_has_to_hold(
         ([], True, True),
         (["slow"], False, True),
         (["sampled"], False, True),
+        (["thinned", "sampled"], True, True),
         (["needs_torch", "filterwarnings"], False, True),
         (["nightly"], False, False),
         (["nightly", "needs_torch"], False, False),
@@ -79,9 +82,9 @@ def test_the_markers_of_a_test_are_known_before_its_cases() -> None:
 class _Case:
     """What is asked of a case of a test."""
 
-    def __init__(self, name: str, mark: pytest.MarkDecorator) -> None:
+    def __init__(self, name: str, marks: Sequence[pytest.MarkDecorator]) -> None:
         self.nodeid = name
-        self.marks = [mark.mark]
+        self.marks = [mark.mark for mark in marks]
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
         return next((mark for mark in self.marks if mark.name == name), None)
@@ -91,18 +94,25 @@ class _Case:
 
 
 @pytest.mark.parametrize(
-    ("mark", "kept", "slow", "nightly"),
+    ("marks", "kept", "slow", "nightly"),
     [
-        (pytest.mark.thinned(3), "0 3 6", "1 2 4 5", ""),
-        (pytest.mark.sampled(3), "", "0 1 2 3 4 5 6", "1 2 4 5"),
-        (pytest.mark.nightly, "", "0 1 2 3 4 5 6", "0 1 2 3 4 5 6"),
-        (pytest.mark.usefixtures, "0 1 2 3 4 5 6", "", ""),
+        ([pytest.mark.thinned(3)], "0 3 6", "1 2 4 5", ""),
+        ([pytest.mark.sampled(3)], "", "0 1 2 3 4 5 6", "1 2 4 5"),
+        ([pytest.mark.thinned(3), pytest.mark.sampled(2)], "0 3 6", "1 2 4 5", "2 5"),
+        ([pytest.mark.nightly], "", "0 1 2 3 4 5 6", "0 1 2 3 4 5 6"),
+        (
+            [pytest.mark.thinned(7), pytest.mark.nightly],
+            "",
+            "0 1 2 3 4 5 6",
+            "0 1 2 3 4 5 6",
+        ),
+        ([pytest.mark.usefixtures], "0 1 2 3 4 5 6", "", ""),
     ],
 )
 def test_every_case_is_in_one_run_at_least(
-    mark: pytest.MarkDecorator, kept: str, slow: str, nightly: str
+    marks: Sequence[pytest.MarkDecorator], kept: str, slow: str, nightly: str
 ) -> None:
-    cases = [_Case(f"file::test[{n}]", mark) for n in range(7)]
+    cases = [_Case(f"file::test[{n}]", marks) for n in range(7)]
     leave_to_the_night(cases)
 
     def with_marker(name: str) -> str:
