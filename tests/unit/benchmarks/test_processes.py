@@ -11,6 +11,7 @@ import pytest
 from figures import processes
 from figures.measure import WorkerError
 
+# What is slow in the stand-in sleeps for far longer than a busy machine keeps what is fast in it.
 STAND_IN = """
 import os, pathlib, subprocess, sys, time
 
@@ -24,7 +25,7 @@ def compile(path, threads=1):
     cache = pathlib.Path(os.environ["TILEWRIGHT_CACHE_DIR"])
     if not cache.exists():
         cache.mkdir()
-        program = "import time; x = bytearray(80_000_000); time.sleep(0.3)"
+        program = "import time; x = bytearray(80_000_000); time.sleep(2)"
         subprocess.run([sys.executable, "-c", program], check=True)
     if "broken" in str(path):
         raise ValueError("no such op")
@@ -41,7 +42,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "tilewright"
     (package / "runtime").mkdir(parents=True)
     (package / "__init__.py").write_text(STAND_IN)
-    (package / "runtime" / "__init__.py").write_text("import time; time.sleep(0.4)\n")
+    (package / "runtime" / "__init__.py").write_text("import time; time.sleep(2)\n")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
@@ -53,15 +54,15 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_cold_and_warm_differ_by_the_cache_and_children_count(stand_in: Path) -> None:
     taken = processes.compilation(stand_in)
-    assert taken.cold_s >= 0.3 > taken.warm_s
+    assert taken.cold_s >= 2 > taken.warm_s
     assert taken.peak_bytes > 80e6  # the child's
-    assert 0.02 <= taken.first_run_s < 0.3
+    assert 0.02 <= taken.first_run_s < 2
 
 
 @pytest.mark.slow
 def test_what_importing_costs_is_timed_after_numpy(stand_in: Path) -> None:
-    assert processes.import_seconds("tilewright.runtime", runs=1) >= 0.4
-    assert processes.import_seconds("tilewright", runs=1) < 0.4
+    assert processes.import_seconds("tilewright.runtime", runs=1) >= 2
+    assert processes.import_seconds("tilewright", runs=1) < 2
 
 
 def test_an_error_of_the_program_is_its_last_line(stand_in: Path) -> None:

@@ -22,7 +22,7 @@ for line in sys.stdin:
 """
 
 
-def referee(timeout_s: float = 20.0) -> Referee:
+def referee(timeout_s: float = 120.0) -> Referee:
     return Referee("ops", timeout_s=timeout_s, command=(sys.executable, "-c", WORKER))
 
 
@@ -46,7 +46,7 @@ def test_a_case_without_an_answer_is_a_row_and_the_next_one_runs() -> None:
         judge.hold("a/one")  # the process has started
         judge.timeout_s = 0.2
         assert "no answer" in judge.hold("a/hangs")["failed"]
-        judge.timeout_s = 20.0
+        judge.timeout_s = 120.0
         assert judge.hold("a/one")["name"] == "a/one"
 
 

@@ -97,9 +97,15 @@ def test_an_idle_pool_uses_no_time(extension: ModuleType, kernels: Kernels) -> N
     with extension.Pool(4) as pool:
         marking_commands(extension, kernels, 64).run(pool, [np.zeros(64, np.uint32)])
         time.sleep(0.05)
-        before = time.process_time()
-        time.sleep(0.3)
-        assert time.process_time() - before < 0.05
+        # The least of several: one may be the work of a garbage collection, or of a machine that stood still.
+        assert min(idle_seconds() for _ in range(4)) < 0.05
+
+
+def idle_seconds() -> float:
+    """Processor time of all threads while this one sleeps for 0.2 s."""
+    before = time.process_time()
+    time.sleep(0.2)
+    return time.process_time() - before
 
 
 def test_python_threads_share_one_pool_and_one_list(
