@@ -80,7 +80,7 @@ def same_message(model: tw.Model, library: CModel, *inputs: np.ndarray) -> str:
 # ---- results ----
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 7, 64, 0])
 def test_results_are_those_of_a_session(dynamic: tuple[tw.Model, Path], batch: int) -> None:
     model, path = dynamic

@@ -135,7 +135,7 @@ def test_a_small_model_gives_the_same_bits_in_every_form(form: str, tmp_path: Pa
     check_bits(FORMS[form](model, inputs, tmp_path), results_of(model, inputs))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SLOW_MODELS)
 def test_a_model_gives_the_same_bits_in_every_form(
@@ -166,7 +166,7 @@ def emulated(target: str, model: object, inputs: Arrays, folder: Path) -> list[n
     )
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["aarch64", "riscv64"])
 @pytest.mark.parametrize("name", ["mlp_b64", "mobilenetv2", "minilm_l6"])
 def test_models_run_on_other_architectures(name: str, target: str, tmp_path: Path) -> None:

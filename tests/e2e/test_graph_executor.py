@@ -23,6 +23,7 @@ def outputs_of(result: object) -> list[np.ndarray]:
     return list(result) if isinstance(result, tuple) else [np.asarray(result)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_model_runs_as_its_factory_and_as_a_graph_of_its_kernels(
     models_folder: Path, name: str

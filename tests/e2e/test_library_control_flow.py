@@ -49,6 +49,7 @@ def test_libraries_branch_and_loop(name: str, threads: int, tmp_path: Path) -> N
     library.close()
 
 
+@pytest.mark.slow
 def test_an_index_of_any_trip_is_looked_at(tmp_path: Path) -> None:
     model = tw.compile(parse(flow_graphs.INDEXING), threads=1)
     library = CModel(export(model, tmp_path / "net.so"), threads=1)
@@ -204,6 +205,7 @@ def test_threads_share_what_was_recorded(tmp_path: Path) -> None:
     library.close()
 
 
+@pytest.mark.slow
 def test_a_branch_that_cannot_run_is_no_error_unless_it_runs(tmp_path: Path) -> None:
     """Sizes that only one branch needs to agree."""
     case = MODELS["sizes_that_only_what_runs_compares"]
@@ -234,6 +236,7 @@ FILLED_UP = """filled (bool c, float[N] x) => (float[P] y) <int64[1] five = {5}>
 }"""
 
 
+@pytest.mark.slow
 def test_a_size_below_zero_in_a_kernel_is_an_error_where_it_runs(tmp_path: Path) -> None:
     model = tw.compile(parse_onnx(FILLED_UP), threads=1)
     library = CModel(export(model, tmp_path / "net.so"), threads=1)

@@ -25,7 +25,7 @@ def chain(op: str, count: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     ("op", "count"),
     [("Tanh", 63), ("Tanh", 300), pytest.param("Sin", 64, marks=pytest.mark.slow)],

@@ -43,13 +43,13 @@ def imported(kind: str) -> list[str]:
     return [name for name in onnx_suite.names(kind) if excluded(name) is None]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", imported("node")[::SAMPLE_STRIDE])
 def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", imported("node"))
 def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)

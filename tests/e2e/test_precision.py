@@ -30,6 +30,7 @@ def rounded(x: np.ndarray, precision: str) -> np.ndarray:
     return numerics.cast(x, TYPES[precision]).astype(np.float64)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("precision", TYPES)
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ CASES: dict[str, Callable[[], tuple[onnx.ModelProto, np.ndarray, np.ndarray]]] =
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.thinned(12)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CASES)
@@ -122,6 +123,7 @@ def test_bytes_are_pairs_where_there_is_no_product_of_them() -> None:
         )
 
 
+@pytest.mark.slow
 def test_convolutions_of_stride_1_multiply_less_where_bytes_are_extended() -> None:
     model, x, expected = images(64, 64, 30, 29)
     compiled = tw.compile(model, target=Target.level("v3"), threads=1)

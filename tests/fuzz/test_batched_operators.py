@@ -171,7 +171,7 @@ def check(name: str, target: Target) -> None:
     same(compiled(made(case, 17), target, threads=2), 0, 17, "known")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_a_row_of_any_batch_is_the_row_alone(name: str) -> None:
     check(name, Target.host())

@@ -97,6 +97,7 @@ def convolved(
     return builder.graph
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("image", "taps", "stride"),
@@ -107,7 +108,6 @@ def convolved(
     ],
     ids=["few filters", "neighbours as channels", "one filter"],
 )
-@pytest.mark.slow
 def test_places_in_lanes_keep_their_bits_in_any_batch(
     image: tuple[int, ...], taps: tuple[int, ...], stride: int, target: Target
 ) -> None:
@@ -146,9 +146,9 @@ def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(
             np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("length", [2, 3, 5, 8, 12])
-@pytest.mark.slow
 def test_sums_of_short_rows_keep_their_bits_in_any_batch(
     length: int, target: Target
 ) -> None:

@@ -75,7 +75,7 @@ def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
     check_batch(batch, target)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
 def test_a_thousand_larger_graphs_agree(batch: int) -> None:
     check_batch(batch, Target.host(), (2,))

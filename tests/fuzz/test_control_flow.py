@@ -35,6 +35,7 @@ def check(first: int, count: int, compile_every: int, family: str = "flow") -> l
     return judged
 
 
+@pytest.mark.slow
 def test_random_models_compute_what_onnxruntime_computes() -> None:
     judged = check(0, FEW, 0)
     assert {j.way for j in judged} == {"by oracles", "in onnxruntime"}

@@ -66,7 +66,7 @@ def regions(data: bytes) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize(
     "count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"]
 )

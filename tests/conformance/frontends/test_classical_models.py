@@ -96,6 +96,7 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fitted_estimator_predicts_what_it_predicts(name: str) -> None:
     converter = pytest.importorskip("skl2onnx")
@@ -118,6 +119,7 @@ def test_labels_that_are_strings_come_back_as_strings() -> None:
     check(model, x, estimator.predict(x), model.graph.input[0].name)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", ["iris", "breast_cancer", "diabetes"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_boosted_trees_predict_what_they_predict(library: str, source: str) -> None:

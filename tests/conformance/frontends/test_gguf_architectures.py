@@ -277,6 +277,7 @@ def _expected(name: str, case: Case) -> np.ndarray:
         return model.eval()(torch.tensor([TOKENS])).logits[0, -1].numpy()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_the_classes_that_define_an_architecture(name: str) -> None:
     case = CASES[name]

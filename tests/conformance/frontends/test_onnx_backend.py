@@ -120,13 +120,13 @@ def check_or_excluded(kind: str, name: str) -> None:
 SAMPLE = onnx_suite.names("node")[::SAMPLE_STRIDE]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
     check_or_excluded("node", name)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", onnx_suite.names("node"))
 def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
     check_or_excluded("node", name)
@@ -138,7 +138,7 @@ def test_the_exported_cases_give_the_recorded_outputs(kind: str) -> None:
         check_or_excluded(kind, name)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
 def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
     case = onnx_suite.light_case(path)

@@ -70,6 +70,7 @@ def whole(*shape: int, low: int = -9) -> Any:
 # --- windows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("pads", [(-1, 1), (-2, 2), (2, -1), (-1, 3), (-1, -1)])
 @pytest.mark.parametrize("mode", ["circular", "reflect", "replicate"])
 def test_what_is_cropped_is_not_repeated(mode: str, pads: tuple[int, int]) -> None:
@@ -141,6 +142,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("before", "after"), SIZES)
 @pytest.mark.parametrize("factors", [(None, None), (1.7, 1.4), (None, 1.3)])
 def test_factors_count_where_torch_asks_them(before: Any, after: Any, factors: Any) -> None:
@@ -223,6 +225,7 @@ HEADS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("q", "k", "v", "shares"), HEADS)
 @pytest.mark.parametrize("mask", [None, (3, 6), (2, 1, 1, 6), (5, 1, 2, 3, 6)])
 def test_queries_keys_values_and_masks_broadcast(
@@ -364,6 +367,7 @@ OF_SCALARS: dict[str, Function] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_SCALARS)
 def test_a_scalar_has_the_axes_0_and_minus_1(name: str) -> None:
     assert_as_torch(OF_SCALARS[name], torch.tensor(-1.25))

@@ -49,7 +49,7 @@ def saved(folder: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 @pytest.mark.parametrize("name", MODELS)
 def test_our_engines_give_what_onnxruntime_gives(

@@ -61,7 +61,7 @@ def check_special(
             special_values.assert_agree(row, actual, wanted, f"{item.case} special {turn}")
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(21)
 @by_op
 def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     """On ordinary numbers, and on NaN, infinities, zeros, denormals."""

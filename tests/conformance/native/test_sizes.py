@@ -74,14 +74,14 @@ def drawn(name: str, count: int, seed: int = 0) -> list[dict[str, int]]:
     return [*REGRESSIONS.get(name, ()), *(SWEEPS[name].draw(random) for _ in range(count))]
 
 
-@by_name
 @pytest.mark.slow
+@by_name
 def test_one_kernel_is_right_at_every_size(name: str) -> None:
     check_dynamic(SWEEPS[name], HOST, dtypes.f32, drawn(name, 12))
 
 
+@pytest.mark.sampled(3)
 @by_name
-@pytest.mark.slow
 def test_kernels_for_one_size_are_right(name: str) -> None:
     check_static(SWEEPS[name], HOST, dtypes.f32, drawn(name, 2, seed=1))
 

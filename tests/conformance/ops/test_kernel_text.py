@@ -85,7 +85,7 @@ def test_kernels_of_all_cases_come_back_from_their_text(row: OpDecl) -> None:
         check(kernel)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_kernels_of_a_network_come_back_from_their_text(
     models_folder: Path, network: str

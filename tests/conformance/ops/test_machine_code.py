@@ -57,10 +57,10 @@ def chosen(row: OpDecl):
     return found.values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", [r for r in catalogue.all_ops() if r.body is not None], ids=lambda r: r.name
 )
-@pytest.mark.slow
 def test_the_machine_code_of_a_case_agrees_with_the_oracle(row: OpDecl):
     run = 0
     for case in chosen(row):

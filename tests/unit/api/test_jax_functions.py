@@ -142,6 +142,7 @@ LINEAR_ALGEBRA = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*has no kernel")
 @pytest.mark.parametrize("name", LINEAR_ALGEBRA)
 @pytest.mark.parametrize("shape", [(5, 5), (2, 5, 5)])
@@ -153,6 +154,7 @@ def test_factors_of_matrices_are_those_of_jax(name: str, shape: tuple[int, ...])
     np.testing.assert_allclose(found, jax.jit(function)(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_functions_give_what_jax_gives(name: str) -> None:
     jax = pytest.importorskip("jax")
@@ -185,6 +187,7 @@ SYMBOLIC = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SYMBOLIC)
 def test_sizes_may_be_symbols(name: str) -> None:
     jax = pytest.importorskip("jax")
@@ -219,6 +222,7 @@ def test_sizes_that_differ_where_they_are_one_are_refused() -> None:
         compiled(np.ones((3, 2), np.float32))
 
 
+@pytest.mark.nightly
 def test_a_flax_mixer_gives_what_flax_gives() -> None:
     jax, linen = pytest.importorskip("jax"), pytest.importorskip("flax.linen")
 
@@ -273,6 +277,7 @@ def transformer(jax: Any, layers: int) -> tuple[Any, dict[str, Any]]:
     return lambda w, x: jax.lax.scan(layer, x, w)[0], weights
 
 
+@pytest.mark.nightly
 def test_a_transformer_that_scans_its_layers_is_a_loop() -> None:
     jax = pytest.importorskip("jax")
     function, weights = transformer(jax, 24)
@@ -299,6 +304,7 @@ def test_a_loop_whose_trips_data_decides_ends_as_in_jax() -> None:
         np.testing.assert_allclose(compiled(start), function(start), rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_an_equinox_network_gives_what_equinox_gives() -> None:
     jax, equinox = pytest.importorskip("jax"), pytest.importorskip("equinox")
     network = equinox.nn.MLP(5, 3, 16, 2, key=jax.random.key(0))
@@ -309,6 +315,7 @@ def test_an_equinox_network_gives_what_equinox_gives() -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_keys_of_random_numbers_are_arguments_and_results(kind: str) -> None:
     jax = pytest.importorskip("jax")
@@ -383,6 +390,7 @@ def test_what_a_function_raises_is_not_changed() -> None:
     assert not isinstance(caught.value, tw.UserError)
 
 
+@pytest.mark.nightly
 def test_sparse_matrices_are_multiplied_as_jax_does() -> None:
     sparse = pytest.importorskip("jax.experimental.sparse")
     x = np.where(np.eye(4, 5, 1) > 0, 3, np.eye(4, 5)).astype(np.float32)

@@ -42,7 +42,7 @@ def model() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("int8_activations", [False, True])
 def test_models_permit_that_activations_are_rounded_where_that_is_asked_for(
     int8_activations: bool,

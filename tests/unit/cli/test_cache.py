@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from fakes.command_line import tilewright
 from fakes.language_models import speaking_form
 from tilewright.base import knobs
@@ -26,6 +28,7 @@ def test_the_cache_says_what_it_holds_and_is_cleared(
         assert json.loads(tilewright("cache", "--json").out)["entries"] == 0
 
 
+@pytest.mark.slow
 def test_programs_of_language_models_are_shown_and_cleared(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     (tmp_path / "m.gguf").write_bytes(speaking_form(layers=1).data())

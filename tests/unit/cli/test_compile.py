@@ -120,6 +120,7 @@ def test_the_model_is_never_written_over(mlp_onnx: Path, tmp_path: Path) -> None
     assert model.read_bytes() == named.read_bytes() == mlp_onnx.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target",
     [
@@ -193,6 +194,7 @@ def test_the_suffix_decides_the_format(mlp_onnx: Path, tmp_path: Path, name: str
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
 def test_what_is_no_regular_file_is_written_to(mlp_onnx: Path, tmp_path: Path) -> None:
     path = tmp_path / "fifo"

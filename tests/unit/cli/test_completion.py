@@ -34,6 +34,7 @@ def ask(*words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_verbs_options_values_and_files_are_completed() -> None:
     assert ask("ex") == ["plain,explain", "plain,explore"]
     assert ask("run", "--dev") == ["plain,--device"]

@@ -10,9 +10,12 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from fakes.command_line import tilewright
 
 
+@pytest.mark.slow
 def test_it_shows_a_page_until_ctrl_c(mlp_onnx: Path) -> None:
     command = [sys.executable, "-m", "tilewright", "explore", str(mlp_onnx), "--calls=1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

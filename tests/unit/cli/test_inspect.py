@@ -157,6 +157,7 @@ def test_a_model_is_compiled_and_looked_into(mlp_onnx: Path, mlp_vmfb: Path) -> 
     assert done.out == tilewright("inspect", mlp_vmfb, "--output=graph").out
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", ["graph", "kernel", "llvm", "asm", "bytecode"])
 def test_a_terminal_gets_colours_and_the_same_text(
     level: str, mlp_vmfb: Path, monkeypatch: pytest.MonkeyPatch

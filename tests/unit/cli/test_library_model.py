@@ -72,6 +72,7 @@ def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_sizes_keep_their_names(two_inputs: Path) -> None:
     lines = tilewright("inspect", two_inputs).out.splitlines()
     assert lines[-3:] == [

@@ -217,6 +217,7 @@ def test_ctrl_c_ends_a_benchmark(mlp_onnx: Path, tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_half_written_artifact(mlp_onnx: Path, tmp_path: Path) -> None:
     """Whenever it comes, the artifact is whole or not there; the process may have been faster."""
     path = tmp_path / "m.vmfb"

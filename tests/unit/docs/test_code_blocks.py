@@ -35,8 +35,6 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 WRITTEN = (ROOT / "README.md", *DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(python|sh) test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-QUICK = ("README",)
-"""Which a newcomer runs first; the others compile a model or two each."""
 PAGES = sorted(p for p in WRITTEN if BLOCK.search(p.read_text(encoding="utf-8")))
 
 
@@ -75,11 +73,8 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow) for p in PAGES],
-    ids=lambda p: p.stem,
-)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_blocks_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_the_document_runs_and_the_schedule_pays(
     assert all(float(rate) > 0 for rate in rates)
 
 
+@pytest.mark.slow
 def test_every_point_of_the_space_means_the_same() -> None:
     m, n, k = 12, 32, 3
     target = Target.level("v3")

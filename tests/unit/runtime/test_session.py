@@ -38,6 +38,7 @@ from tilewright.runtime.session_options import BytecodeOptions, HostOptions, Pla
 DEVICES = ("local-task://?threads=2", "local-sync")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_engines_and_devices_agree_for_every_size(

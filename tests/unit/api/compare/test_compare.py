@@ -54,6 +54,7 @@ def break_node(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr(sides, "evaluate", evaluate)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("against", ["oracle", "onnxruntime", "O0", "x86_64-v2"])
 def test_ways_that_agree_are_equal(against: str) -> None:
     found = tw.compare(model(), against, dims={"N": 5})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tilewright.api.profiling import KernelRow
 from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
 from tilewright.api.report.plan_reader import Edge, Memory, Tensor
@@ -43,6 +45,7 @@ def test_what_is_read_far_away_is_named_at_its_reader() -> None:
     assert "also reads x</text>" in drawing.graph
 
 
+@pytest.mark.slow
 def test_what_no_screen_can_show_is_left_to_the_table() -> None:
     assert draw_graph(chain(STEPS_LIMIT)) is not None
     assert draw_graph(chain(STEPS_LIMIT + 1)) is None

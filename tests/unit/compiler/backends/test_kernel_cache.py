@@ -132,6 +132,7 @@ def test_levels_made_again_are_those_that_the_first_compilation_had(
     assert warm.sources() == cold.sources()
 
 
+@pytest.mark.slow
 def test_a_warm_compilation_starts_no_process_for_llvm(tmp_path: Path) -> None:
     program = (
         "import sys\n"

@@ -100,7 +100,8 @@ def agree(got: np.ndarray, want: np.ndarray, dtype: DType) -> None:
     np.testing.assert_allclose(*wide, rtol=limit, atol=limit * 1e-3)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", UNARY)
@@ -141,6 +142,8 @@ def test_whole_vectors_are_scaled_in_one_instruction_where_there_is_one(
     assert any(e.op == "scale" for e in found) == whole
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("target", ["x86_64-v3", "x86_64-v4", "aarch64"])
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)

@@ -174,6 +174,7 @@ def expected(x):
     return x
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["host", "c x86_64", "x86_64"])
 def test_a_model_computes_what_its_ops_say(target, tmp_path):
     x = np.random.default_rng(0).standard_normal((5, 67)).astype(np.float32)

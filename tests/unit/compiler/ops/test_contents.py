@@ -180,6 +180,7 @@ def test_chains_of_integer_arithmetic_agree_with_numpy(
     np.testing.assert_array_equal(numbers(symbolic_value), expected)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "row", [r for r in catalogue.all_ops() if r.schema.contents], ids=lambda row: row.name
 )

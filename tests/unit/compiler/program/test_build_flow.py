@@ -43,7 +43,7 @@ def arrays_of(results: object) -> list[np.ndarray]:
     return list(results) if isinstance(results, tuple) else [results]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_program_with_control_flow_computes_what_the_graph_does(name: str) -> None:
     case = MODELS[name]

@@ -74,6 +74,7 @@ def test_every_finite_float_of_8_bits_is_read_exactly(name: str) -> None:
     np.testing.assert_array_equal(found, np.stack([values, values[::-1]], 1))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["i8", *(pytest.param(n, marks=pytest.mark.slow) for n in CODES if n != "i8")]
 )

@@ -99,6 +99,7 @@ def product(weights: np.ndarray, rows: int | str) -> tw.Model:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rows", [1, 3, "N"])
 def test_products_have_the_bits_of_those_with_wide_weights(rows: int | str) -> None:
     """One weight that needs f32 keeps all of them wide; it meets zeros, so results may be compared."""

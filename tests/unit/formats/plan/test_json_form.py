@@ -84,6 +84,7 @@ def test_damaged_bytes_are_refused_or_harmless(plan: Plan, data: st.DataObject) 
     assert from_json(to_json(again)).name == again.name
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_any_value_in_any_place_is_refused_or_harmless(plan: Plan) -> None:
     """Every value of the tree replaced by every kind of wrong value."""

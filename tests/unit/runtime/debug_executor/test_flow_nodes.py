@@ -52,8 +52,8 @@ def test_times_are_taken_without_changing_the_way() -> None:
     np.testing.assert_array_equal(module.get_output(0), 7)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", flow_models.models())
-@pytest.mark.slow
 def test_the_last_tensors_are_what_a_call_gives(name: str) -> None:
     case = flow_models.models()[name]
     model = tw.compile(case.model)

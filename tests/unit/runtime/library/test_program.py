@@ -64,7 +64,7 @@ def test_values_of_every_type_are_read_and_printed_as_run_does(program: Path) ->
     assert done.stdout == tilewright("run", program.with_suffix(".vmfb"), *words).out
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 1, 3, 5])
 def test_long_results_are_cut_where_run_cuts_them(program: Path, limit: int) -> None:
     words = [f"--input={value}" for value in VALUES.values()]
@@ -191,6 +191,7 @@ def test_a_pipe_instead_of_weights_is_refused_and_not_waited_for(
         assert f"error: {place}: cannot map the file of the weights" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_path", [False, True])
 def test_a_program_that_is_started_by_a_link_finds_its_weights(
     with_weights: Path, tmp_path: Path, through_path: bool

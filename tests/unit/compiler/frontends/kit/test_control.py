@@ -22,6 +22,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 MODELS = flow_models.models()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_graph_with_control_flow_computes_what_onnxruntime_does(name: str) -> None:

@@ -143,6 +143,7 @@ PLACES = """graph (float[B,2,S,4] q, float[B,2,S,4] k, float[B,2,P,4] past, int6
 }"""
 
 
+@pytest.mark.slow
 def test_places_behind_a_cache_are_as_many_as_new_keys_in_a_call_that_runs() -> None:
     model = tw.compile(onnx_models.parse(PLACES), threads=1, jobs=1)
     rng = np.random.default_rng(1)

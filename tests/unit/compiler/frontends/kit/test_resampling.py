@@ -240,6 +240,7 @@ def test_a_picture_of_known_sizes_with_many_taps_is_resampled_axis_by_axis() -> 
     ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("option", ["", ", antialias = 1"])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_images_of_an_open_batch_are_resampled_as_those_of_a_known_one(

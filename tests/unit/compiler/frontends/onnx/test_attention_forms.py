@@ -311,6 +311,7 @@ def assert_close(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_is_one_op_in_every_form(name: str) -> None:
     model = model_of(name)
@@ -323,7 +324,7 @@ def test_attention_is_one_op_in_every_form(name: str) -> None:
     assert_close(results, oracle(name, model, feeds))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHAINS)
 def test_kernels_of_every_form_agree_with_the_oracle(name: str) -> None:
     model = model_of(name)

@@ -188,6 +188,7 @@ def of_t5(
 FORMS = ("read alone", "first token beside", "found is asked for")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.thinned(11)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("ending", "run"), [(0.0, 0), (2.0, 2)])

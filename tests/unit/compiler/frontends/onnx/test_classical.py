@@ -53,6 +53,7 @@ def table(rows: int, columns: int) -> np.ndarray:
     return RNG.normal(0, 1, (rows, columns)).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_features_are_scaled_normalized_and_cut(rows: int) -> None:
     x = table(rows, 5)
@@ -252,6 +253,7 @@ def test_a_cycle_of_nodes_is_refused() -> None:
         backend.prepare(found)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*op 'couple_probabilities' has no kernel")
 @pytest.mark.parametrize(
     "kernel",

@@ -200,6 +200,7 @@ for _room, _seen, _ends, _rows in (
     }  # fmt: skip
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_over_a_shared_cache_agrees_with_onnxruntime(name: str) -> None:
     arrays, options = FORMS[name]
@@ -212,7 +213,7 @@ def test_the_number_of_keys_may_be_data(name: str) -> None:
     check(arrays, constant=False, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_compiled_agrees_too(name: str) -> None:
     arrays, options = FORMS[name]

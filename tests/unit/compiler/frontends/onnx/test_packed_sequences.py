@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 import tilewright.onnx_backend as backend
 from fakes import onnx_models
@@ -46,6 +47,7 @@ def alone(
     return np.concatenate(parts)
 
 
+@pytest.mark.slow
 def test_padding_is_removed_and_restored_compiled_for_any_size() -> None:
     text = """graph (float[B,S,H] x, int32[B] n) => (float[T,H] p, int32[B,S] o, int32[C] c, int32[1] m, float[B,S,H] y) {
           p, o, c, m = com.microsoft.RemovePadding (x, n)

@@ -145,6 +145,7 @@ def test_the_first_transitions_are_given_out() -> None:
     assert not ours("GatedDeltaNet", off, **options)[2].any()
 
 
+@pytest.mark.slow
 def test_sequences_of_other_lengths_need_no_other_code() -> None:
     text = """graph (float[T,2,5] q, float[T,2,5] k, float[T,4,3] v, int32[N] bounds, float[T,4] g,
       float[T,4] b, float[B,4,3,5] s) => (float[T,4,3] y, float[B,4,3,5] z) {

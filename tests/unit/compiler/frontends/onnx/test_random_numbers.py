@@ -131,6 +131,7 @@ def test_trips_of_a_compiled_loop_draw_different_numbers_the_same_in_every_call(
     np.testing.assert_array_equal(prepared.run([np.array(3), x])[1], rows[:3])
 
 
+@pytest.mark.slow
 def test_numbers_too_many_to_be_kept_are_drawn_by_a_kernel() -> None:
     model = onnx_models.parse(
         """graph (float[M,N] x) => (float[M,N] y, float[M,N] z) {

@@ -168,6 +168,7 @@ def check(network: Network, steps: int, length: int | str) -> bool:
     return any(node.op == "while" for node in graph)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("network", FORMS, ids=range(len(FORMS)))
 def test_a_loop_gives_what_onnxruntime_gives(network: Network) -> None:
     assert check(network, 3, "T")

@@ -73,6 +73,7 @@ def test_as_many_samples_as_a_region_asks_for_have_a_largest() -> None:
     np.testing.assert_allclose(evaluate(own, larger)[0][:1], wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_does_the_same() -> None:
     text = TEXT.replace("MORE", "sampling_ratio = 0")
     model = tilewright.compile(onnx_models.parse(text), threads=1, jobs=1)

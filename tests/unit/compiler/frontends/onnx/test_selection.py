@@ -101,6 +101,7 @@ def test_sizes_that_a_branch_reads_stay_in_it_compiled() -> None:
                 np.testing.assert_array_equal(actual, wanted)
 
 
+@pytest.mark.slow
 def test_distinct_rows_and_boxes_of_any_size_are_compiled_once() -> None:
     text = """graph (float[B,N,4] boxes, float[B,C,N] scores, int64[M,W] x) => (int64[K,3] y, int64[V,W] u) {
           most = Constant<value = int64 {6}> ()

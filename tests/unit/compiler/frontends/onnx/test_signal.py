@@ -33,7 +33,7 @@ def test_length_and_axis_may_both_be_data() -> None:
         both("DFT", [floats(3, 4, 1), np.array(5), np.array(axis)], [1, 2])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 6, 9])
 def test_an_axis_of_dynamic_size_is_transformed(size: int) -> None:
     model = onnx_models.parse("""graph (float[B,N,1] x) => (float[B,N,2] y, float[B,P,1] z) {

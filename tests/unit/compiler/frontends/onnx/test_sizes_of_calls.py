@@ -36,6 +36,7 @@ def model_of(kind, inputs, constants, **attributes):
     )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("kind", "constants", "right", "wrong", "attributes"),
     [

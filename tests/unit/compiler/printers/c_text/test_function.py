@@ -180,11 +180,11 @@ def test_elements_side_by_side_are_words_in_lanes_and_back(lanes):
     np.testing.assert_array_equal(arrays[2], arrays[0])
 
 
+@pytest.mark.sampled(3)
 @needs_cc
 @needs_x86
 @pytest.mark.parametrize("lanes", [1, 8, 16])
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
-@pytest.mark.slow
 def test_instructions_in_c_agree_with_their_meaning(row, lanes):
     kernel, arrays = applied(row, 32, lanes), operands(row, 32)
     expected = [array.copy() for array in arrays]

@@ -209,7 +209,7 @@ def test_bits_read_as_another_type_agree(source, target, lanes):
     check_all(outputs, [target], lanes, arrays=arrays)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("half", [dtypes.f16, dtypes.bf16], ids=str)
 def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
@@ -232,6 +232,7 @@ def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
     assert_same(kernel, arrays, target=level)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("wide", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("half", [dtypes.f16, dtypes.bf16], ids=str)
@@ -272,6 +273,7 @@ def test_fused_multiply_add_rounds_once(dtype, lanes):
     check(lambda x, y, z: Fma(x, y, z, dtype), [dtype] * 3, dtype, lanes, arrays=arrays)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lanes", [2, 3, 7, 16])
 @pytest.mark.parametrize("dtype", dtypes.NUMERIC, ids=str)
 def test_lanes_are_combined_like_the_evaluator_does(dtype, lanes):
@@ -471,7 +473,8 @@ def test_a_word_is_as_many_narrow_lanes(lanes):
     np.testing.assert_array_equal(arrays[1], arrays[0].view(np.uint8))
 
 
-@pytest.mark.thinned(8)
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(17)
 @pytest.mark.parametrize("lanes", [1, 4, 16, 32])
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
 def test_instructions_agree_with_their_meaning(row, lanes):

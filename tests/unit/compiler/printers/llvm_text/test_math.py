@@ -166,7 +166,8 @@ def arguments(op: str, x: np.ndarray) -> np.ndarray:
     return -np.abs(x) if op == "exp_nonpositive" else x
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
@@ -345,6 +346,7 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 def test_powers_are_accurate(dtype, target):

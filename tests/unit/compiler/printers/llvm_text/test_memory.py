@@ -60,6 +60,8 @@ def numbers(count: int, dtype=f32) -> np.ndarray:
     return np.random.default_rng(count).integers(-99, 99, count).astype(dtype.numpy)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.i8, f32], ids=str)
 @pytest.mark.parametrize("stride", [-3, -1, 0, 1, 2, 3, 4, 5, 8])
 @pytest.mark.parametrize("count", [1, 4, 12, 16])
@@ -116,6 +118,7 @@ def window_over_the_ends(stride, dtype):
     return kernel, [numbers(3 * size, dtype), numbers(48, dtype)]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.i8, f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("stride", [2, 3, 5, 8])
@@ -143,6 +146,7 @@ def strided_store_under_a_mask(stride, dtype):
     return kernel, [numbers(48, dtype), numbers(stride * (count - 1) + 1, dtype)]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.i8, f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
@@ -151,6 +155,8 @@ def test_a_strided_store_under_a_mask_leaves_gaps_and_the_end_alone(stride, dtyp
     assert_same(kernel, arrays, target=target)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("wide", "narrow"),
@@ -505,6 +511,8 @@ def test_lanes_that_share_a_neighbour_get_its_value(times, dtype):
     assert "gather" not in text
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=str)
 @pytest.mark.parametrize("dtype", [dtypes.i8, dtypes.f16, f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("each", [2, 4, 8])
@@ -528,6 +536,7 @@ def _shared(lane: Dim, pattern: str) -> Dim:
     ]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_here(), ids=str)
 @pytest.mark.parametrize("dtype", [dtypes.i8, f32], ids=str)
 @pytest.mark.parametrize("pattern", ["thirds", "rest", "apart", "both"])

@@ -117,6 +117,7 @@ def arrays_of(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.thinned(3)
 @needs_x86
 @pytest.mark.parametrize("name", CASES)
 def test_the_machine_computes_what_the_loop_says_to_the_last_bit(name: str) -> None:

@@ -106,6 +106,7 @@ def _innermost(kernel: Kernel) -> list[For]:
     ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("keys", [0, 1, 130])
 def test_a_number_of_keys_that_is_not_known_may_be_any(keys: int) -> None:
     kernel = attention(4, 2, 1, N, 6)
@@ -123,6 +124,7 @@ def scheduled_open_rows() -> tuple[Kernel, Kernel]:
     return kernel, schedule(kernel, V2, threads=2)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_a_call_of_few_rows_runs_code_for_few(rows: int) -> None:
     kernel, done = scheduled_open_rows()
@@ -147,6 +149,7 @@ def test_scores_of_any_number_of_keys_stay_near() -> None:
     assert all(x.space is not Space.DEVICE for x in done.locals)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("causal", [(), (0,)])
 def test_rows_that_are_not_there_are_multiplied_as_others(causal: tuple[int, ...]) -> None:
     """A guard in each step of a sum takes several times as long as the step."""

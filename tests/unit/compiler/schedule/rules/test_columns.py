@@ -154,6 +154,8 @@ def grouped(groups: int, depth: int, filters: int, step: int, places: Dim) -> Ke
     return op_kernel("contract", shapes, result, groups_side_by_side(strides=(step, step)))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("groups", "depth", "filters"),
     [(8, 4, 4), (10, 4, 4), (9, 2, 2), (5, 8, 8), (12, 2, 4)],

@@ -334,6 +334,7 @@ def test_hints_worth_less_than_a_line_stand_in_the_loop_over_tiles() -> None:
     assert hint == "the next panel is fetched 24 elements per turn of 'm_t_n'"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("rows", range(1, 12))
 def test_a_rest_of_few_rows_has_a_tile_of_its_own(rows: int) -> None:
     kernel = fused(columns=48, rows=M, depth=40, panel=24)
@@ -355,6 +356,7 @@ def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> 
     assert "prefetch" not in body_text(schedule(fused(columns, rows, depth), V4))
 
 
+@pytest.mark.slow
 def test_the_next_steps_of_a_long_panel_are_brought_into_the_first_level_cache() -> None:
     kernel = fused(columns=32, rows=26, depth=512)
     done = schedule(kernel, V4)
@@ -379,7 +381,6 @@ def words(rows: int, block: int, panel: int = 64) -> Kernel:
     return b.build()
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("rows", "block", "hint"),
     [

@@ -261,13 +261,14 @@ def points_of(name: str) -> int:
     return math.ceil(POINTS * shares[name] / (sum(shares.values()) * len(MACHINES)))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in LONG_CODE])
 def test_a_point_of_each_space_computes_the_same(name: str) -> None:
     assert_points_agree(name, random.Random(name).choice([*MACHINES]), 1)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("level", MACHINES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_point_of_any_space_computes_the_same(name: str, level: str) -> None:
@@ -311,7 +312,7 @@ def test_points_of_a_small_space_are_all_there_and_fit() -> None:
     assert space.best() in points
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("columns", "panel", "lanes"),
     [(24, 32, 8), (33, 48, 8), (4, 16, 8), (32, 32, 0), (16, 16, 0), (30, 32, 0)],

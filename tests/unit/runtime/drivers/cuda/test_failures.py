@@ -128,6 +128,7 @@ def gives_back(name: str) -> bool:
     return any(word in name for word in GIVING_BACK)
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     "options",
     [

@@ -297,6 +297,7 @@ def test_the_same_gpu_twice_is_refused_in_the_words_of_nccl(
 CALLED = sorted(set(SYMBOLS) - {"ncclGetVersion"})
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("function", CALLED)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_every_call_may_fail(
@@ -423,6 +424,7 @@ def test_nobody_comes_by_a_communicator_while_it_is_given_back(
     assert met == [None, None]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_ranks_that_come_in_any_order_meet_or_fail_together(
     standin: StandIn, nccl: NcclStandIn, make_device: MakeDevice, seed: int
