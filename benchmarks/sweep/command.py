@@ -40,7 +40,7 @@ def parse_arguments(
     parser.add_argument("--seconds", type=float, help="begin no case after this time")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds per case")
     parser.add_argument(
-        "--resume", action="store_true", help="keep the rows that an earlier run left"
+        "--resume", action="store_true", help="keep the rows that an earlier run of the same kind left"
     )
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument(
@@ -89,7 +89,7 @@ def sweep(
     journal = options.out.with_suffix(".rows")
     if not options.resume:
         journal.unlink(missing_ok=True)
-    done = read_rows(journal)
+    done = read_rows(journal, symbols=options.symbols)
     pending = [name for name in chosen if name not in done][: options.limit]
     end = time.monotonic() + (options.seconds or float("inf"))
     with Referee(stem, symbols=options.symbols, timeout_s=options.timeout) as referee:

@@ -43,6 +43,7 @@ class Referee:
     ) -> None:
         worker = [sys.executable, "-m", "sweep.worker", cases, *["symbols"] * symbols]
         self.command = list(command or worker)
+        self.symbols = symbols
         self.timeout_s = timeout_s
         self.cores = tuple(sorted(os.sched_getaffinity(0))[:1])
         self.process: subprocess.Popen[bytes] | None = None
@@ -59,7 +60,14 @@ class Referee:
         self.close()
 
     def hold(self, name: str) -> Row:
-        """Return the row of a case; one that ends the worker or takes too long says so."""
+        """Return the row of a case, with whether symbols were asked for.
+
+        A case that ends the worker or takes too long has a row that says so.
+        """
+        return {**self.answer(name), "symbols": self.symbols}
+
+    def answer(self, name: str) -> Row:
+        """Return what the worker says of a case, or how it was lost."""
         process = self.process = self.process or start(self.command, 1, self.cores)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -89,8 +97,11 @@ class Referee:
             end(process)
 
 
-def read_rows(path: Path) -> dict[str, Row]:
-    """Return the rows of an earlier run by name; a line cut short is left out."""
+def read_rows(path: Path, *, symbols: bool = False) -> dict[str, Row]:
+    """Return the rows of an earlier run by name: those made with, or without, ``symbols``.
+
+    A line cut short is left out.  Rows that do not say how they were made are of an older sweep, and are run again.
+    """
     if not path.exists():
         return {}
     rows: dict[str, Row] = {}
@@ -99,7 +110,8 @@ def read_rows(path: Path) -> dict[str, Row]:
             row: Row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        rows[row["name"]] = row
+        if row.get("symbols") == symbols:
+            rows[row["name"]] = row
     return rows
 
 

@@ -22,8 +22,9 @@ for line in sys.stdin:
 """
 
 
-def referee(timeout_s: float = 120.0) -> Referee:
-    return Referee("ops", timeout_s=timeout_s, command=(sys.executable, "-c", WORKER))
+def referee(timeout_s: float = 120.0, *, symbols: bool = False) -> Referee:
+    command = (sys.executable, "-c", WORKER)
+    return Referee("ops", symbols=symbols, timeout_s=timeout_s, command=command)
 
 
 def test_one_worker_answers_for_all_cases() -> None:
@@ -62,11 +63,29 @@ def test_rows_are_kept_as_they_come(tmp_path: Path) -> None:
 
 def test_a_line_cut_short_is_run_again(tmp_path: Path) -> None:
     journal = tmp_path / "sweep.rows"
-    journal.write_text('{"name": "a/one"}\n{"name": "a/tw')
+    journal.write_text('{"name": "a/one", "symbols": false}\n{"name": "a/tw')
     assert list(read_rows(journal)) == ["a/one"]
     with referee() as judge:
         list(run(judge, ["a/two"], journal))
     assert list(read_rows(journal)) == ["a/one", "a/two"]
+
+
+def test_rows_with_symbols_and_rows_without_go_on_each_where_they_ended(
+    tmp_path: Path,
+) -> None:
+    journal = tmp_path / "sweep.rows"
+    with referee() as known, referee(symbols=True) as opened:
+        list(run(known, ["a/one", "a/dies"], journal))
+        list(run(opened, ["a/two", "a/dies"], journal))
+    assert list(read_rows(journal)) == ["a/one", "a/dies"]
+    assert list(read_rows(journal, symbols=True)) == ["a/two", "a/dies"]
+
+
+def test_rows_that_do_not_say_how_they_were_made_are_run_again(tmp_path: Path) -> None:
+    journal = tmp_path / "sweep.rows"
+    journal.write_text('{"name": "a/one"}\n')
+    assert not read_rows(journal)
+    assert not read_rows(journal, symbols=True)
 
 
 @pytest.mark.parametrize(
