@@ -216,9 +216,13 @@ class Expressions:
             return value if atom.payload.lanes > 1 else self.a.splat(value, lanes)
         if isinstance(atom, Operation):
             left = self.wide_index(atom.left, lanes)
-            right = self.wide_index(atom.right, lanes)
             if atom.op in ("min", "max"):
+                right = self.wide_index(atom.right, lanes)
                 return self.a.intrinsic(f"s{atom.op}", left, right)
+            divided = self.indices.lanes_divided(atom, left)
+            if divided is not None:
+                return divided
+            right = self.wide_index(atom.right, lanes)
             rest = self.a.floor_rest(left, right, signed=True)
             if atom.op == "mod":
                 return rest

@@ -17,7 +17,9 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Monomial, Opaque, Operation, Symbol
 from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.kernel.lanes import has_lanes
 from tilewright.compiler.kernel.rewrite import payloads
+from tilewright.compiler.printers.llvm_text.divisions import Divisions
 from tilewright.compiler.printers.llvm_text.types import Value, number
 from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Scope
 
@@ -65,6 +67,7 @@ class Indices:
     ) -> None:
         self.writer: FunctionWriter = writer
         self.opaque: Callable[[Expression], Value] = opaque
+        self.divisions: Divisions = Divisions(writer)
         self.symbols: dict[str, Value] = {}
         self.bounds: dict[str, symbolic.Bounds] = {}
         self.frames: list[LoopFrame] = []
@@ -142,14 +145,33 @@ class Indices:
         left, right = self.value(atom.left), self.value(atom.right)
         if atom.op in ("min", "max"):
             return self.writer.call("i64", f"llvm.s{atom.op}.i64", left, right)
-        low, _ = self.interval(atom.left)
-        nonnegative = low is not None and low >= 0
+        nonnegative = self.is_nonnegative(atom.left)
         if isinstance(atom.right, int):
             return self._divide(atom.op, left, right, atom.right, nonnegative=nonnegative)
-        least = self.interval(atom.right)[0]
-        if least is None or least < 1:
-            right = self.writer.call("i64", "llvm.smax.i64", right, number(1))
+        right = self._divisor(atom.right, right)
+        if self.divisions.pays(left, right):
+            return self.divisions.divide(atom.op, left, right, nonnegative=nonnegative)
         return self._divide(atom.op, left, right, None, nonnegative=nonnegative)
+
+    def lanes_divided(self, atom: Operation, left: Value) -> Value | None:
+        """A quotient or remainder of lanes by a size that is one number for all of them, and is not known."""
+        if isinstance(atom.right, int) or has_lanes(atom.right):
+            return None
+        right = self._divisor(atom.right, self.value(atom.right))
+        nonnegative = self.is_nonnegative(atom.left)
+        return self.divisions.divide(atom.op, left, right, nonnegative=nonnegative)
+
+    def _divisor(self, dim: Dim, value: Value) -> Value:
+        """The value of a divisor; what may be less than 1 divides nothing that is looked at."""
+        least = self.interval(dim)[0]
+        if least is not None and least >= 1:
+            return value
+        return self.writer.call("i64", "llvm.smax.i64", value, number(1))
+
+    def is_nonnegative(self, dim: Dim) -> bool:
+        """Whether a number is surely not below zero."""
+        low, _ = self.interval(dim)
+        return low is not None and low >= 0
 
     def _divide(
         self, op: str, left: Value, right: Value, known: int | None, *, nonnegative: bool
