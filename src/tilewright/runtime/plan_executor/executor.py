@@ -101,6 +101,7 @@ class PlanExecutor:
             find_function,
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
+        self._latest: tuple[list[tuple[int, ...]], BoundPlan] | None = None
         self._updated: frozenset[tuple[int, int]] = updated_inputs(plan)
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._flow: FlowRunner | None = None
@@ -315,8 +316,20 @@ class PlanExecutor:
         )
 
     def bound_for(self, arrays: Sequence[Array]) -> BoundPlan:
-        """The recorded plan for the dimensions of these inputs."""
-        return self.bind(self._dims_of(arrays))
+        """The recorded plan for the dimensions of these inputs.
+
+        Most calls have the shapes of the call before them, which say all that is asked.
+        """
+        try:
+            shapes = [array.shape for array in arrays]
+        except AttributeError:  # lists and numbers, which are made arrays later
+            return self.bind(self._dims_of(arrays))
+        latest = self._latest
+        if latest is not None and latest[0] == shapes:
+            return latest[1]
+        bound = self.bind(self._dims_of(arrays))
+        self._latest = (shapes, bound)
+        return bound
 
     def bind(self, dims: tuple[int, ...]) -> BoundPlan:
         """Record the plan for these values of `plan.dims`; cached, least recently used dropped."""

@@ -293,6 +293,38 @@ def test_each_set_of_dimensions_is_bound_once_and_the_oldest_dropped() -> None:
     assert (4,) not in executor._bound
 
 
+def test_a_call_of_the_shapes_before_it_asks_for_no_dimension(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = executor_of(DYNAMIC)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    executor(x, x)
+    asked: list[tuple[int, ...]] = []
+    bind = executor.bind
+
+    def counted(dims: tuple[int, ...]) -> object:
+        asked.append(dims)
+        return bind(dims)
+
+    monkeypatch.setattr(executor, "bind", counted)
+    (y,) = executor(x, x)
+    np.testing.assert_array_equal(y, x + x)
+    assert not asked
+    (y,) = executor(x[:1], x[:1])
+    np.testing.assert_array_equal(y, x[:1] + x[:1])
+    assert asked == [(1,)]
+
+
+def test_what_fits_the_call_before_is_no_excuse_for_the_next() -> None:
+    executor = executor_of(DYNAMIC)
+    x = np.zeros((2, 3), np.float32)
+    executor(x, x)
+    with pytest.raises(InputError, match=r"got f64\[2, 3\]"):
+        executor(x.astype(np.float64), x)
+    with pytest.raises(InputError, match=r"got f32\[3, 3\]"):
+        executor(x, np.zeros((3, 3), np.float32))
+
+
 def test_the_dimensions_of_a_call_are_read_off_its_inputs() -> None:
     executor = executor_of(DYNAMIC)
     x = np.zeros((5, 3), np.float32)
