@@ -3,11 +3,12 @@
 Loops that walk memory in one go become one; the axis along which the result is contiguous becomes
 lanes; what is left is cut into workgroups.  A transposition writes along lanes and reads strided,
 in square tiles so that the lines it reads are used up; short rows, such as the colours of a picture, are written
-strided, a strip of each in turn.
+strided, a strip of each in turn.  Where only a call knows how long rows are, there is code for both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
@@ -45,6 +46,7 @@ from tilewright.compiler.schedule.primitives import (
     split,
     unroll,
     vectorize,
+    version,
 )
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of
@@ -144,6 +146,8 @@ class PointwiseSite:
             grid.commit(_workgroups(s, names, chosen.work, 1))
             return Outcome.GENERIC
         lanes, row = _lanes(self.machine, self.body, names[-1]), None
+        if chosen.squares and not isinstance(find(s.kernel, names[-1]).extent, int):
+            return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
             names, row = self._square(names, lanes)
         if row is None and chosen.rows:
@@ -196,15 +200,50 @@ class PointwiseSite:
             order = [*others, *blocks, name, lane]
             s.apply(reorder, order)
             return order, name if extent == lanes else None
-        far = max(_far(stride(w, name)) for w in stores(self.body))
-        near = max(_far(stride(a, lane)) for a in self._apart())
-        row_block, row_tile, row = _cut(s, name, lanes)
-        lane_block, lane_tile, lane = _cut(s, lane, lanes)
-        # Few lines at a time on the side where they lie further apart, each to its end.
-        tiles = [row_tile, lane_tile] if far > near else [lane_tile, row_tile]
-        order = [*others, *lane_block, *row_block, *tiles, row, lane]
+        is_far = self._is_written_further_apart(name)
+        row_block, row = _block(s, name, lanes)
+        lane_block, lane = _block(s, lane, lanes)
+        tiled = _tiled(s, row, lane, lanes, is_far=is_far)
+        order = [*others, *lane_block, *row_block, *tiled]
         s.apply(reorder, order)
-        return order, row
+        return order, order[-2]
+
+    def _is_written_further_apart(self, row: str) -> bool:
+        """Whether lines of the result lie further apart than those that are read."""
+        far = max(_far(stride(w, row)) for w in stores(self.body))
+        return far > max(_far(stride(a, self.names[-1])) for a in self._apart())
+
+    def _squares_or_strips(
+        self, names: list[str], lanes: int, chosen: Pointwise, grid: Grid
+    ) -> Outcome:
+        """Square blocks for rows that fill vectors; others have a strip of each written in turn, strided."""
+        s, lane, name = self.s, names[-1], self._far_row()
+        assert name is not None, "there are squares"
+        length = find(s.kernel, lane).extent
+        inner = estimate(length) * estimate(find(s.kernel, name).extent)
+        is_far = self._is_written_further_apart(name)
+        row_block, row = _block(s, name, lanes)
+        lane_block, lane = _block(s, lane, lanes)
+        others = [n for n in names[:-1] if n != name]
+        s.apply(reorder, [*others, *lane_block, *row_block, row, lane])
+        if others:
+            grid.commit(_workgroups(s, others, chosen.work, inner))
+        else:
+            grid.commit(_grid_of_blocks(s, [*lane_block, *row_block], chosen.work))
+        pieces = s.parts(version, row, length, lanes)
+        short = {n: pieces[-1][n] for n in (row, lane)}
+        tiled = _tiled(s, row, lane, lanes, is_far=is_far)
+        s.apply(reorder, tiled)
+        row, lane = tiled[-2:]
+        parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
+        if WHOLE in parts:
+            _write_out_blocks(s, row, lanes)
+        s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
+        strip, few = short.values()
+        s.apply(reorder, [few, strip])
+        vectorize_loop(s, strip, lanes, chosen.vectors, self.machine)
+        s.note(f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector")
+        return Outcome.POINTWISE
 
 
 def _may(choice: bool) -> tuple[bool, ...]:
@@ -332,18 +371,39 @@ def _rows_side_by_side(
     return names
 
 
-def _cut(s: Schedule, name: str, lanes: int) -> tuple[list[str], str, str]:
-    """A loop as blocks (if it is long and they fit) of tiles of `lanes` iterations."""
-    extent = find(s.kernel, name).extent
-    blocks: list[str] = []
-    size = _block_of(extent, lanes)
-    if size:
-        blocks, inside = [s.fresh(f"{name}_b")], s.fresh(f"{name}_n")
-        s.apply(split, name, size, "tight", (blocks[0], inside))
-        name = inside
-    tile, inner = s.fresh(f"{name}_t"), s.fresh(f"{name}_i")
-    s.apply(split, name, lanes, into=(tile, inner))
-    return blocks, tile, inner
+def _block(s: Schedule, name: str, lanes: int) -> tuple[list[str], str]:
+    """A loop as blocks (if it is long and they fit), and the loop inside of one."""
+    size = _block_of(find(s.kernel, name).extent, lanes)
+    if not size:
+        return [], name
+    blocks, inside = s.fresh(f"{name}_b"), s.fresh(f"{name}_n")
+    s.apply(split, name, size, "tight", (blocks, inside))
+    return [blocks], inside
+
+
+def _grid_of_blocks(s: Schedule, blocks: Sequence[str], work: int) -> list[str]:
+    """Loops over blocks as workgroups of about `work` elements that are as wide as they are high."""
+    size = max(1, math.isqrt(work) // _BLOCK)
+    grid: list[str] = []
+    inside: list[str] = []
+    for name in blocks:
+        outer, inner = block(s, name, size)
+        grid += outer
+        inside += [inner] if inner not in outer else []
+    s.apply(reorder, [*grid, *inside])
+    return grid
+
+
+def _tiled(s: Schedule, row: str, lane: str, lanes: int, *, is_far: bool) -> list[str]:
+    """Both loops of a block as tiles of `lanes` iterations: the order in which they shall stand."""
+    tiles: list[str] = []
+    inside: list[str] = []
+    for name in (row, lane):
+        tiles.append(s.fresh(f"{name}_t"))
+        inside.append(s.fresh(f"{name}_i"))
+        s.apply(split, name, lanes, into=(tiles[-1], inside[-1]))
+    # Few lines at a time on the side where they lie further apart, each to its end.
+    return [*(tiles if is_far else reversed(tiles)), *inside]
 
 
 def _block_of(extent: Dim, lanes: int) -> int:

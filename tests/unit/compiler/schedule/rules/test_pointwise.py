@@ -10,15 +10,16 @@ from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import If, LoopKind
+from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.pointwise import (
     _BLOCK,
     _STRIP,
-    _cut,
+    _block,
     fuse_contiguous,
 )
 from tilewright.compiler.schedule.trace import Schedule
@@ -58,11 +59,10 @@ def test_only_loops_of_several_blocks_have_blocks(times: int, blocks: int) -> No
     kernel = op_kernel("neg", [(times * _BLOCK,)], (times * _BLOCK,))
     (loop,) = loops(kernel.body)
     s = Schedule(kernel)
-    outer, tile, inner = _cut(s, loop.var.name, 4)
+    outer, inner = _block(s, loop.var.name, 4)
     assert len(outer) == blocks
     extents = {x.var.name: x.extent for x in loops(s.kernel.body)}
-    assert extents[inner] == 4
-    assert extents[tile] == (_BLOCK if blocks else times * _BLOCK) // 4
+    assert extents[inner] == (_BLOCK if blocks else times * _BLOCK)
     assert_same(kernel, s.kernel)
 
 
@@ -120,6 +120,25 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
     assert all(isinstance(s, If) for s in rest.body) == (size == "n")
     for count in (0, 1, 15, 16, 17, 40):
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("perm", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str) -> None:
+    """Such as the colours of a picture: they are written a strip of each in turn, along the longer rows that are read."""
+    shape = (symbol("c", 0), symbol("h", 0), symbol("w", 0))
+    kernel = op_kernel(
+        "transpose", [shape], tuple(shape[p] for p in perm), {"perm": perm}
+    )
+    machine = MachineModel.of(Target.level(level))
+    changed = schedule(kernel, machine)
+    lanes = machine.lanes(f32)
+    asked = [expression_text(x.condition) for x in walk(changed.body) if isinstance(x, If)]
+    assert [text for text in asked if text.endswith(f"< {lanes})")]
+    for sizes in (
+        (3, 33, 17), (1, 1, 1), (0, 5, 3), (5, 0, 3), (lanes - 1, lanes, 65), (lanes, 3, 1), (17, 2, 33), (3, 300, 2), (70, 1, 90),
+    ):  # fmt: skip
+        assert_same(kernel, changed, dims=dict(zip("chw", sizes, strict=True)))
 
 
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 3, 2)])
