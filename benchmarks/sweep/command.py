@@ -40,7 +40,9 @@ def parse_arguments(
     parser.add_argument("--seconds", type=float, help="begin no case after this time")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds per case")
     parser.add_argument(
-        "--resume", action="store_true", help="keep the rows that an earlier run of the same kind left"
+        "--resume",
+        action="store_true",
+        help="keep the rows that an earlier run of the same kind left",
     )
     parser.add_argument("--list", action="store_true", help="print the names and end")
     parser.add_argument(

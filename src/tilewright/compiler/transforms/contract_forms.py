@@ -132,6 +132,25 @@ def convolution_along_line(
     return {**maps.attributes(), "shape": (line[0], w[-1], places)}
 
 
+def convolution_along_rows(
+    w: Shape, planes: Shape, wanted: Shape, dilations: Sequence[int]
+) -> Attributes:
+    """Padded images as they lie, [N, C, spatial…], with filters [C, kernel…, F] to the left: [N, F, wanted…].
+
+    Lanes run along a row of the image, row by row: for images whose rows have an open length.
+    """
+    outer, taps = _loops(w[1:-1])
+    places = Window(dilations=tuple(dilations)).places(outer, taps)
+    maps = IndexMaps(
+        axes=("n", *outer[:-1], "f", outer[-1]),
+        sums=("c", *taps),
+        left=(axis("c"), *map(axis, taps), axis("f")),
+        right=(axis("n"), axis("c"), *places),
+        result=(axis("n"), axis("f"), *map(axis, outer)),
+    )
+    return {**maps.attributes(), "shape": (planes[0], w[-1], *wanted)}
+
+
 @final
 @record
 class Window:

@@ -3,7 +3,8 @@
 A panel of weights has a filter in every lane: with three filters, thirteen of sixteen lanes add up
 nothing.  Channels first, the rows of a padded image lie one behind the other, so a tap reads all
 places at one distance from where they are, also across the end of a row: places there are computed
-for nothing, which is a kernel's width of every row.
+for nothing, which is a kernel's width of every row.  Where only a call knows how long rows are, and so how far apart
+taps read, each row has its own lanes.
 
 Called by `legalize_convolution`.
 """
@@ -22,7 +23,10 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops.shapes import element_count, ints_or
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.contract_forms import convolution_along_line
+from tilewright.compiler.transforms.contract_forms import (
+    convolution_along_line,
+    convolution_along_rows,
+)
 from tilewright.compiler.transforms.matching import (
     dims,
     has,
@@ -43,6 +47,8 @@ _MOVE: Final = 16
 _SCATTER: Final = 128
 """The same where the channels that lie together do not fill a vector."""
 _LEAST_GAIN: Final = 1.1
+_OPEN_ROWS_USED: Final = 0.63
+"""The part of what lanes compute that is wanted of rows of up to 128 places, in tiles of four vectors of sixteen, on average."""
 
 
 def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | None:
@@ -63,7 +69,10 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     rank = x.type.rank - 2
     table = emit.op("transpose", [w], {"perm": (*range(1, rank + 2), 0)})
     planes = _planes(x, () if image.stride > 1 else image.pads, emit)
-    total = _rows(_along_places(planes, table, image, node, emit), image, emit)
+    if image.has_open_rows:
+        total = _along_rows(planes, table, image, node, emit)
+    else:
+        total = _rows(_along_places(planes, table, image, node, emit), image, emit)
     last = emit.op("transpose", [total], {"perm": to_channels_last(rank + 2)})
     return emit.cast(last, node.result.type.dtype) if halves else last
 
@@ -170,6 +179,11 @@ class _Image:
         return all(size == 1 for size in (*self.sizes[:-1], *self.wanted[:-1]))
 
     @property
+    def has_open_rows(self) -> bool:
+        """Whether only a call knows how far apart rows lie."""
+        return not self.is_line and not all(isinstance(d, int) for d in self.sizes[1:])
+
+    @property
     def pitches(self) -> tuple[int, ...]:
         """How far apart neighbours along each axis lie in one channel; 1 where there are none."""
         if self.is_line:
@@ -187,20 +201,18 @@ class _Image:
 
 
 def can_be_planar(node: Node) -> bool:
-    """Whether taps meet the image at distances that are known, and do not skip places."""
+    """Whether taps are known and do not skip places of the image."""
     x, w = operand(node, 0).type, operand(node, 1).type
     if node.attributes["layout"] != "NHWC":
         return False
-    inner = (*x.shape[2:-1], *node.result.type.shape[2:-1])
-    known = (*w.shape, *(() if _image(node).is_line else inner))
     return (
         x.dtype.is_float
         and number(node, "groups") == 1
         and optional_operand(node, 2) is None
         and _steps_fold(node)
         and any(taps != 1 for taps in w.shape[2:])
-        and all(isinstance(d, int) and d for d in known)
-        and not any(d == 0 for d in node.result.type.shape)
+        and all(isinstance(d, int) and d for d in w.shape)
+        and not any(d == 0 for d in (*x.shape, *node.result.type.shape))
     )
 
 
@@ -252,6 +264,8 @@ def _used(image: _Image, lanes: int) -> float:
     used = 1.0
     if image.is_line:
         return _part_of_vectors(image.places, lanes)
+    if image.has_open_rows:
+        return _OPEN_ROWS_USED
     for wanted, size in zip(image.wanted[1:], image.sizes[1:], strict=True):
         assert isinstance(wanted, int), "inner extents are known"
         assert isinstance(size, int), "inner extents are known"
@@ -329,6 +343,16 @@ def _along_places(
     shapes = (table.type.shape, line.type.shape)
     form = convolution_along_line(*shapes, image.places, steps=steps, first=first)
     return emit.op("contract", [table, line], form)
+
+
+def _along_rows(
+    planes: Value, table: Value, image: _Image, node: Node, emit: Emitter
+) -> Value:
+    """The convolution of padded planes [N, C, spatial…], as [N, F, wanted…]."""
+    dilations = ints_or(ints(node, "dilations"), (1,) * len(image.sizes))
+    shapes = (table.type.shape, planes.type.shape)
+    form = convolution_along_rows(*shapes, image.wanted, dilations)
+    return emit.op("contract", [table, planes], form)
 
 
 def _rows(total: Value, image: _Image, emit: Emitter) -> Value:

@@ -93,13 +93,34 @@ def test_the_length_of_a_line_may_be_unknown(x, w, y, attributes):
         assert_same_results(parse(text), graph, dims={"N": 2, "L": length})
 
 
-def test_places_of_several_rows_of_unknown_length_stay_apart():
-    for x, w, y in (
-        ("N, 20, L, 5", "3, 5, 3, 3", "N, 18, L - 2, 3"),
-        ("N, 20, L, 5", "3, 5, 1, 3", "N, 20, L - 2, 3"),
+@pytest.mark.parametrize(
+    ("x", "w", "y", "attributes"),
+    [
+        ("N, 20, L, 5", "3, 5, 3, 3", "N, 18, L - 2, 3", ""),
+        ("N, L, L, 5", "3, 5, 1, 3", "N, L, L - 2, 3", ""),
+        ("N, M, L, 4", "2, 4, 3, 2", "N, M, L - 1, 2", ", pads = [1, 1, 1, 1], dilations = [1, 3]"),
+        ("N, M, L, 1", "3, 1, 2, 4", "N, M - 1, L // 2 - 1, 3", ", strides = [1, 2]"),
+        ("N, 3, M, L, 4", "2, 4, 2, 1, 3", "N, 2, M, L, 2", ", pads = [0, 0, 1, 0, 0, 1]"),
+    ],
+)  # fmt: skip
+def test_rows_of_unknown_length_have_lanes_of_their_own(x, w, y, attributes):
+    text = conv(x, w, y, attributes, symbols="N: 1.., M: 2.., L: 4..")
+    graph = assert_planar(G, text)
+    for dims in (
+        {"N": 2, "M": 3, "L": 17},
+        {"N": 1, "M": 2, "L": 4},
+        {"N": 1, "M": 9, "L": 33},
     ):
-        text = conv(x, w, y, symbols="N: 1.., L: 4..")
-        assert "contract:conv_planar" not in ops(run(G, text))
+        assert_same_results(parse(text), graph, dims=dims)
+
+
+@pytest.mark.parametrize(("size", "is_planar"), [("300", True), ("L", False)])
+def test_filters_that_nearly_fill_vectors_keep_them_where_rows_may_be_short(
+    size, is_planar
+):
+    shapes = f"N, {size}, {size}, 50", "6, 50, 9, 9", f"N, {size}, {size}, 6"
+    text = conv(*shapes, ", pads = [4, 4, 4, 4]", symbols="N: 1.., L: 1..")
+    assert ("contract:conv_planar" in ops(run(G, text))) == is_planar
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,9 @@ class PointwiseSite:
         strip, few = short.values()
         s.apply(reorder, [few, strip])
         vectorize_loop(s, strip, lanes, chosen.vectors, self.machine)
-        s.note(f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector")
+        s.note(
+            f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector"
+        )
         return Outcome.POINTWISE
 
 

@@ -56,7 +56,9 @@ def kernel_of(count: int, divisor: Dim, *, lanes: bool) -> Kernel:
     parameters = [Parameter(x, AccessMode.READ)]
     parameters += [Parameter(buffer, AccessMode.WRITE) for buffer in (q, r)]
     dims = tuple(sorted(symbolic.symbols(divisor)))
-    return Kernel("k", tuple(parameters), dims, (), (For(Symbol("i"), count // size, (inner,)),))
+    return Kernel(
+        "k", tuple(parameters), dims, (), (For(Symbol("i"), count // size, (inner,)),)
+    )
 
 
 def assert_exact(native: NativeKernel, size: int, dims: dict[str, int]) -> None:

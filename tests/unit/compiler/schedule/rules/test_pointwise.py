@@ -127,9 +127,7 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
 def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str) -> None:
     """Such as the colours of a picture: they are written a strip of each in turn, along the longer rows that are read."""
     shape = (symbol("c", 0), symbol("h", 0), symbol("w", 0))
-    kernel = op_kernel(
-        "transpose", [shape], tuple(shape[p] for p in perm), {"perm": perm}
-    )
+    kernel = op_kernel("transpose", [shape], tuple(shape[p] for p in perm), {"perm": perm})
     machine = MachineModel.of(Target.level(level))
     changed = schedule(kernel, machine)
     lanes = machine.lanes(f32)
