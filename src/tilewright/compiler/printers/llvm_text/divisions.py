@@ -53,23 +53,21 @@ class Divisions:
         factor = self._op("udiv", number(-1), right)
         lanes = split_type(left.type)[1]
         divisor = self._splat(right, lanes)
-        size = left
-        if not nonnegative:
-            sign = self._op("ashr", left, self._number(left, 63))
-            size = self._op("xor", left, sign)
+        sign = None if nonnegative else self._op("ashr", left, self._number(left, 63))
+        size = left if sign is None else self._op("xor", left, sign)
         guess = self._high(size, factor)
         rest = self._op("sub", size, self._op("mul", guess, divisor))
         is_over = self._compare("uge", rest, divisor)
         if op == "mod":
             rest = self._select(is_over, self._op("sub", rest, divisor), rest)
-            if nonnegative:
+            if sign is None:
                 return rest
             last = self._op("sub", divisor, self._number(left, 1))
             is_below = self._compare("slt", left, self._number(left, 0))
             return self._select(is_below, self._op("sub", last, rest), rest)
         one_more = self._op("add", guess, self._number(left, 1))
         quotient = self._select(is_over, one_more, guess)
-        return quotient if nonnegative else self._op("xor", quotient, sign)
+        return quotient if sign is None else self._op("xor", quotient, sign)
 
     def _high(self, left: Value, factor: Value) -> Value:
         """The upper 64 bits of products of numbers without a sign."""
