@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, bounds
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import element_count
 
 _MOST_CASES = 64
@@ -102,7 +104,35 @@ def cuts(
     stride = e.op("max", e.op("abs", step), one)
     rounded = e.op("add", e.op("max", span, zero), e.op("sub", stride, one))
     count = e.op("div", rounded, stride)
-    return Cuts(first, step, control.read_sizes(e, count, "length"))
+    most = _most_between(start, end) if len(sizes) == 1 else None
+    return Cuts(first, step, control.read_sizes(e, count, "length", most))
+
+
+def _most_between(start: Tensor, end: Tensor) -> int | None:
+    """How long `start:end` is at most where both are one position with known numbers added; None where they are not."""
+    (first, low), (second, high) = _with_number(start), _with_number(end)
+    if first is None or first is not second:
+        return None
+    return max(high - low, 0)  # what is clamped gets shorter
+
+
+def _with_number(position: Tensor) -> tuple[Value | None, int]:
+    """A position as a value and a known number that is added to it."""
+    value, number = position.value, 0
+    while value is not None and value.node is not None and value.node.op == "add":
+        left, right = value.node.present_operands
+        known = right if _is_one_number(right) else left
+        if not _is_one_number(known):
+            break
+        node = cast("Node", known.node)
+        number += int(np.reshape(cast("Array", node.attributes["value"]), -1)[0])
+        value = left if known is right else right
+    return value, number
+
+
+def _is_one_number(value: Value) -> bool:
+    node = value.node
+    return node is not None and node.op == "constant" and value.type.shape in ((), (1,))
 
 
 def cut(e: NodeMaker, x: Tensor, axes: Sequence[int], by: Cuts) -> Tensor:
@@ -152,3 +182,19 @@ def by_axes(
     )
     code = e.op("reduce_sum", bits, axes=(0,), keepdims=False)
     return control.switch(e, code, list(found), lambda key: build(found[key]))
+
+
+def settled(e: NodeMaker, *operands: Tensor) -> list[Tensor]:
+    """Operands that are broadcast, with axes of 0 or 1 elements made 1 where others have more; a run in which they are 0 fails."""
+    found: list[Tensor] = []
+    for place, x in enumerate(operands):
+        shape = list(x.shape)
+        for other in operands[:place] + operands[place + 1 :]:
+            for axis in range(1, min(x.rank, other.rank) + 1):
+                least = bounds(other.shape[-axis])[0]
+                most = bounds(shape[-axis])[1]
+                if shape[-axis] != 1 and most == 1 and least is not None and least > 1:
+                    control.require(e, e.dims((shape[-axis],)), 1, "single")
+                    shape[-axis] = 1
+        found.append(e.as_type(x, x.type.with_shape(tuple(shape))))
+    return found

@@ -10,6 +10,7 @@ from typing import Final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -57,7 +58,10 @@ def legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
 
 
 def _binary(op: str) -> Build:
-    return lambda call: call.maker.op(op, *legacy_broadcast(call))
+    def build(call: Call) -> Tensor:
+        return call.maker.op(op, *computed.settled(call.maker, *legacy_broadcast(call)))
+
+    return build
 
 
 def _variadic(op: str) -> Build:
@@ -66,7 +70,7 @@ def _variadic(op: str) -> Build:
     def build(call: Call) -> Tensor:
         first, *rest = call.tensors()
         for other in rest:
-            first = call.maker.op(op, first, other)
+            first = call.maker.op(op, *computed.settled(call.maker, first, other))
         return first
 
     return build

@@ -15,7 +15,6 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
@@ -159,24 +158,33 @@ def _slice_operands(
     return starts, ends, [normal_axis(a, rank) for a in axes], steps
 
 
+def _most_axes(count: Dim, rank: int) -> int:
+    """How many axes a slice has at most whose positions data counts."""
+    high = symbolic.bounds(count)[1]
+    return rank if high is None else min(rank, high)
+
+
 def _slice_by_data(call: Call, x: Tensor) -> Tensor:
     """Positions, steps or axes that data decides; axes that are known are cut alone."""
     e = call.maker
     start, end = (e.cast(call.tensor(i), dtypes.i64) for i in (1, 2))
     (count,) = start.shape
-    if not isinstance(count, int):
-        raise UnsupportedError("the number of axes depends on data")
     step, axes = call.optional(4), call.optional(3)
-    step = e.constant(np.ones(count, np.int64)) if step is None else step
-    step = e.cast(step, dtypes.i64)
-    if axes is None or call.is_known(3):
-        given = range(count) if axes is None else call.numbers(3, "the axes")
-        places = [normal_axis(a, x.rank) for a in given]
+    if axes is not None and call.is_known(3):
+        places = [normal_axis(a, x.rank) for a in call.numbers(3, "the axes")]
+        control.agree(e, count, len(places), "axes")
+    elif axes is None and isinstance(count, int):
+        places = list(range(count))
     else:
-        places = list(range(x.rank))
-        start = computed.spread(e, start, axes, x.rank, 0)
-        end = computed.spread(e, end, axes, x.rank, _HUGE)
-        step = computed.spread(e, step, axes, x.rank, 1)
+        # Positions without axes are those of the first axes, as many as there turn out to be.
+        places = list(range(x.rank if axes is not None else _most_axes(count, x.rank)))
+        axes = e.iota((count,), 0) if axes is None else axes
+        start = computed.spread(e, start, axes, len(places), 0)
+        end = computed.spread(e, end, axes, len(places), _HUGE)
+        if step is not None:
+            step = computed.spread(e, e.cast(step, dtypes.i64), axes, len(places), 1)
+    ones = np.ones(len(places), np.int64)
+    step = e.constant(ones) if step is None else e.cast(step, dtypes.i64)
     by = computed.cuts(e, [x.shape[a] for a in places], start, end, step)
     return computed.cut(e, x, places, by)
 

@@ -138,3 +138,26 @@ def test_an_axis_is_split_into_as_many_pieces_as_there_are_outputs(count: int) -
     text = f"g (float[4] x) => (float[2] y, float[2] z) {{ {split} }}"
     with pytest.raises(ModelError, match=f"{count} sizes for 2 outputs"):
         load(parse(text))
+
+
+PART = """<ir_version: 10, opset_import: ["" : 20]>
+graph (float[5,3] x, int64[4] places, int64[1] i) => (float[a,3] y, float[b,3] z) {
+    one = Constant<value = int64[1] {1}>() two = Constant<value = int64[1] {2}>()
+    next = Add(i, one) last = Add(i, two)
+    start = Slice(places, i, next) end = Slice(places, next, last)
+    y = Slice(x, start, end)
+    size = Cast<to = 1>(start)
+    z = Add(y, size)
+}"""
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, -3, -4])
+def test_rows_are_cut_at_positions_that_are_cut_from_others(place: int) -> None:
+    import onnx
+
+    x, places = np.random.default_rng(0).random((5, 3), np.float32), np.array([1, 1, 3, 5])
+    graph = load(onnx.parser.parse_model(PART))
+    found = evaluate(graph, [x, places, np.array([place])])
+    start, end = places[place], places[place + 1]
+    np.testing.assert_array_equal(found[0], x[start:end])
+    np.testing.assert_array_equal(found[1], x[start:end] + np.float32(start))
