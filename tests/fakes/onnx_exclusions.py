@@ -6,14 +6,12 @@ Read by the test that runs the suite, which checks it both ways.
 from __future__ import annotations
 
 RANDOM = "random numbers, of which the specification leaves open which come"
-FRACTION = "divides by a length with a fraction, where the operator's text, onnxruntime and PyTorch have the result's length"
 
 EXCLUDED = {
     "test_bernoulli*": RANDOM,
     "test_gradient_of_*": "gradients are not derived",
     "test_image_decoder_*": "image files are decoded before the model",
     "test_loop16_seq_none": "the suite does not compare sequences with scalars",
-    "test_resize_downsample_scales_*_align_corners": FRACTION,
     "test_training_dropout": RANDOM,
     "test_training_dropout_default*": RANDOM,
     "test_training_dropout_mask": RANDOM,

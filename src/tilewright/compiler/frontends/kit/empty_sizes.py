@@ -13,7 +13,9 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
 
-Users = Mapping[Value, list[tuple[Node, int]]]
+Readers = Mapping[Value, list[tuple[Node, int]]]
+Place = tuple[Value, int]
+"""A value and one of its axes."""
 
 
 def may_be_empty(graph: Graph) -> list[str]:
@@ -22,16 +24,19 @@ def may_be_empty(graph: Graph) -> list[str]:
     A cache of keys may begin with no key, a scatter may have no update.  Every other size is at least 1, which lets
     kernels do without a question.
     """
-    users: dict[Value, list[tuple[Node, int]]] = {}
+    readers: dict[Value, list[tuple[Node, int]]] = {}
     for node in graph.walk():
         for place, operand in enumerate(node.operands):
             if operand is not None:
-                users.setdefault(operand, []).append((node, place))
+                readers.setdefault(operand, []).append((node, place))
+    spared: dict[Place, bool] = {}
     votes: dict[str, bool] = {}
     for value in graph.inputs:
         for axis, dim in enumerate(value.type.shape):
             for name in _bare_name(dim):
-                votes[name] = votes.get(name, True) and _is_spared(value, axis, users)
+                votes[name] = votes.get(name, True) and _is_spared(
+                    value, axis, readers, spared
+                )
     return [name for name, is_spared in votes.items() if is_spared]
 
 
@@ -42,18 +47,41 @@ def _bare_name(dim: Dim) -> list[str]:
     return [symbols[0].name] if is_bare else []
 
 
-def _is_spared(value: Value, axis: int, users: Users) -> bool:
-    """Whether somebody reads the value, and nobody needs an element along the axis."""
-    readers = users.get(value, [])
-    return bool(readers) and all(
-        _reads_none(node, place, axis, users) for node, place in readers
-    )
+def _is_spared(
+    value: Value, axis: int, readers: Readers, spared: dict[Place, bool]
+) -> bool:
+    """Whether somebody reads the value, and nobody needs an element along the axis.
+
+    Walked without recursion, each value once: chains of operators are longer than a call stack.
+    """
+    waiting = [value]
+    while waiting:
+        current = waiting[-1]
+        ahead = [
+            node.result
+            for node, _ in readers.get(current, ())
+            if _goes_on(node) and (node.result, axis) not in spared
+        ]
+        if ahead:
+            waiting += ahead
+            continue
+        waiting.pop()
+        found = readers.get(current, [])
+        spared[current, axis] = bool(found) and all(
+            spared[node.result, axis] if _goes_on(node) else _reads_none(node, place, axis)
+            for node, place in found
+        )
+    return spared[value, axis]
 
 
-def _reads_none(node: Node, place: int, axis: int, users: Users) -> bool:
+def _goes_on(node: Node) -> bool:
+    """Whether a node reads an element for each of its result, so that those who read that decide."""
+    traits = catalogue.lookup(node.op).schema.traits
+    return Trait.ELEMENTWISE in traits and len(node.operands) == 1
+
+
+def _reads_none(node: Node, place: int, axis: int) -> bool:
     op = catalogue.lookup(node.op)
-    if Trait.ELEMENTWISE in op.schema.traits and len(node.operands) == 1:
-        return _is_spared(node.result, axis, users)
     if op.empty_axes is None:
         return False
     types = [None if o is None else o.type for o in node.operands]

@@ -226,10 +226,6 @@ def _resize(call: Call) -> Tensor:
         sizes, scales = _from_sizes(call, x, axes, policy)
     else:
         raise ModelError("neither scales nor sizes are given")
-    if coordinates == "align_corners":
-        # Between the corners of the result, as the operator's text, onnxruntime and PyTorch have it; two cases of
-        # ONNX's suite divide by what the scale makes of the length, with its fraction.
-        scales = [None] * x.rank
     how = Resampling(
         mode=mode,
         coordinate_mode=_OUR_NAMES.get(coordinates, coordinates),
