@@ -31,7 +31,7 @@ demo: $(STAMPS)/base $(MINILM) ## Compile and run all-MiniLM-L6-v2: sentence sim
 speak: $(STAMPS)/base $(STAMPS)/speech ## Let SmolLM2-135M speak: text as it is made, and how fast
 	$(PY) examples/11_language_model.py
 
-test: $(STAMPS)/test ## Run the fast tests (less than 4 minutes on two cores)
+test: $(STAMPS)/test ## Run the fast tests (4 to 6 minutes on two cores)
 	$(PYTEST) -m "not slow and not needs_torch"
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
