@@ -64,8 +64,9 @@ def test_sizes_that_must_agree_are_compared() -> None:
         ((mod(L + R, 3), 0), (2, 4), (2, 3), "(is 5, expected|must be) a multiple of 3"),
         ((R - L, maximum(R - L, 0)), (2, 4), (4, 3), "(is -1 for L = 4|below zero)"),
         ((R - L, 0), (4, 4), (2, 1), "(is -1, expected 0|must be 0)"),
+        ((0, R - L), (4, 4), (2, 1), "(is -1, expected 0|must be 0)"),
     ],
-    ids=["order", "bound", "least", "multiple", "sign", "number"],
+    ids=["order", "bound", "least", "multiple", "sign", "number", "number first"],
 )  # fmt: skip
 def test_what_does_not_hold_of_sizes_is_said_in_its_own_words(
     pair: tuple[Dim, Dim],

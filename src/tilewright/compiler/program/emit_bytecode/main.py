@@ -62,7 +62,7 @@ from tilewright.formats.bytecode.assembler import (
 )
 from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import encode_attribute
-from tilewright.formats.plan.size_relations import Relation, relation_of
+from tilewright.formats.plan.size_relations import BOUND_WORDS, Relation, relation_of
 
 
 def emit_main(module: ModuleTables, code: VariantCode) -> AssembledFunction:
@@ -188,23 +188,19 @@ class _Main:
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
         relation, size, other = relation_of((left, right))
-        function = self.function
+        if relation is Relation.NOT_NEGATIVE:
+            wanted = "at least 0: a size is below zero"
+        else:
+            wanted = f"{BOUND_WORDS.get(relation, '')} {other}".lstrip()
+        message, sized = f"{where}{size} must be {wanted}", self.function.size
         match relation:
-            case Relation.NOT_NEGATIVE:
-                message = f"{where}{size} must be at least 0: a size is below zero"
-                function.refuse_less(function.size(size), function.size(other), message)
-            case Relation.AT_LEAST:
-                message = f"{where}{size} must be at least {other}"
-                function.refuse_less(function.size(size), function.size(other), message)
+            case Relation.NOT_NEGATIVE | Relation.AT_LEAST:
+                self.function.refuse_less(sized(size), sized(other), message)
             case Relation.AT_MOST:
-                message = f"{where}{size} must be at most {other}"
-                function.refuse_less(function.size(other), function.size(size), message)
+                self.function.refuse_less(sized(other), sized(size), message)
             case Relation.EQUAL | Relation.MULTIPLE:
-                a, b = function.size(left), function.size(right)
-                multiple = f"a multiple of {other}"
-                must_be = multiple if relation is Relation.MULTIPLE else str(right)
-                message = f"{where}{size} must be {must_be}"
-                function.refuse(self.build.emit("cmp.ne.i64", a, b), message)
+                differs = self.build.emit("cmp.ne.i64", sized(left), sized(right))
+                self.function.refuse(differs, message)
 
     def _check_inputs(self) -> None:
         for view, (name, entry) in zip(
