@@ -28,26 +28,11 @@ from rich.progress import track
 from rich.table import Table
 
 import tilewright
+from tilewright.api.model_inputs import random_inputs
 
 _LEAST_ROUNDS: Final = 5
 _ROUND_NS: Final = 2_000_000
 Array = np.ndarray
-
-
-def inputs_of(
-    session: tilewright.Session, sizes: Mapping[str, int], largest: int
-) -> dict[str, Array]:
-    """Numbers that look random, the same in each run: floats of a bell curve, whole numbers below `largest`."""
-    random, found = np.random.default_rng(0), dict[str, Array]()
-    for name, dtype, dims in session.inputs:
-        shape = tuple(d if isinstance(d, int) else sizes.get(str(d), 17) for d in dims)
-        numbers = (
-            random.standard_normal(shape)
-            if dtype.is_float
-            else random.integers(0, largest, shape)
-        )
-        found[name] = numbers.astype(dtype.numpy)
-    return found
 
 
 def results_of(session: tilewright.Session, inputs: Mapping[str, Array]) -> list[Array]:
@@ -101,10 +86,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="of an open dimension (17)",
-    )
-    parser.add_argument(
-        "--largest", type=int, default=2, help="integers of made-up inputs are below it (2)"
+        help="of an open dimension (1)",
     )
     parser.add_argument(
         "--rounds", type=int, default=25, help=f"at least {_LEAST_ROUNDS} (25)"
@@ -119,8 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
     sides = (options.before, options.after)
     sessions = [tilewright.load(str(path), threads=options.threads) for path in sides]
     sizes = {name: int(size) for name, _, size in (s.partition("=") for s in options.size)}
-    inputs = inputs_of(sessions[0], sizes, options.largest)
-    if options.inputs is not None:
+    if options.inputs is None:
+        arrays = random_inputs(sessions[0].inputs, sizes)
+        inputs = {spec.name: x for spec, x in zip(sessions[0].inputs, arrays, strict=True)}
+    else:
         with np.load(options.inputs, allow_pickle=False) as archive:
             inputs = {name: archive[name] for name in archive.files}
     same = have_same_bits(*(results_of(session, inputs) for session in sessions))

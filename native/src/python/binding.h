@@ -104,7 +104,9 @@ PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments);
 
 // ---- tensors of other libraries ----
 
-// What a library says of a tensor of its own, as DLPack lays it out; valid until control is returned to the library.
+enum { TW_TENSOR_ON_HOST = 1 };  // a device type of DLPack's
+
+// What a library, or we, say of a tensor, as DLPack lays it out; of another's, valid until control is returned to it.
 typedef struct tw_tensor_view_t {
   void* data;
   int32_t device_type;

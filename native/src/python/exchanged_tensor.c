@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { DEVICE_CPU = 1, MAJOR_VERSION = 1 };
+enum { MAJOR_VERSION = 1 };
 
 typedef struct exchange_header_t {
   uint32_t major;
@@ -64,7 +64,7 @@ int tw_tensor_is_dense(const tw_tensor_view_t* view) {
 int tw_tensor_read(tw_tensor_look_t look, PyObject* object, tw_tensor_view_t* out_view) {
   memset(out_view, 0, sizeof(*out_view));
   if (look(object, out_view) != 0) return -1;
-  if (out_view->device_type == DEVICE_CPU) return 0;
+  if (out_view->device_type == TW_TENSOR_ON_HOST) return 0;
   PyErr_Format(PyExc_TypeError, "a tensor of device type %d, expected one of the host", (int)out_view->device_type);
   return -1;
 }

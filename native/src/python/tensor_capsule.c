@@ -6,19 +6,10 @@
 
 #include <stdlib.h>
 
-enum { RANK_LIMIT = 64, DEVICE_CPU = 1 };
+enum { RANK_LIMIT = 64 };
 
 typedef struct tw_dlpack_t {
-  void* data;
-  int32_t device_type;
-  int32_t device_id;
-  int32_t rank;
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
+  tw_tensor_view_t view;
   void* owner;
   void (*deleter)(struct tw_dlpack_t*);
   int64_t sizes[];  // shape, then strides
@@ -42,17 +33,20 @@ static void capsule_destroy(PyObject* capsule) {
 }
 
 static int fill_sizes(tw_dlpack_t* tensor, PyObject* shape) {
-  for (Py_ssize_t i = 0; i < tensor->rank; ++i) {
-    tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
-    if (tensor->shape[i] < 0) {
+  const int32_t rank = tensor->view.rank;
+  int64_t* extents = tensor->sizes;
+  int64_t* strides = extents + rank;
+  for (Py_ssize_t i = 0; i < rank; ++i) {
+    extents[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    if (extents[i] < 0) {
       if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "shape: a size is below 0");
       return -1;
     }
   }
   uint64_t stride = 1;  // may wrap where the product of an empty tensor's sizes does; nobody reads it then
-  for (int32_t i = tensor->rank; i > 0; --i) {
-    tensor->strides[i - 1] = (int64_t)stride;
-    stride *= (uint64_t)tensor->shape[i - 1];
+  for (int32_t i = rank; i > 0; --i) {
+    strides[i - 1] = (int64_t)stride;
+    stride *= (uint64_t)extents[i - 1];
   }
   return 0;
 }
@@ -73,14 +67,14 @@ PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments) {
   if (rank > RANK_LIMIT) return PyErr_Format(PyExc_ValueError, "shape: rank %zd, at most %d", rank, (int)RANK_LIMIT);
   tw_dlpack_t* tensor = malloc(sizeof(*tensor) + 2 * (size_t)rank * sizeof(int64_t));
   if (tensor == NULL) return PyErr_NoMemory();
-  *tensor = (tw_dlpack_t){.data = (void*)(uintptr_t)address,
-                          .device_type = DEVICE_CPU,
-                          .rank = (int32_t)rank,
-                          .code = code,
-                          .bits = bits,
-                          .lanes = lanes,
-                          .shape = tensor->sizes,
-                          .strides = tensor->sizes + rank,
+  *tensor = (tw_dlpack_t){.view = {.data = (void*)(uintptr_t)address,
+                                   .device_type = TW_TENSOR_ON_HOST,
+                                   .rank = (int32_t)rank,
+                                   .code = code,
+                                   .bits = bits,
+                                   .lanes = lanes,
+                                   .shape = tensor->sizes,
+                                   .strides = tensor->sizes + rank},
                           .owner = owner,
                           .deleter = tensor_delete};
   PyObject* capsule = fill_sizes(tensor, shape) < 0 ? NULL : PyCapsule_New(tensor, "dltensor", capsule_destroy);

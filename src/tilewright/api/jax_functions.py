@@ -131,9 +131,8 @@ class JaxFunction:
 
     def _finished(self, *results: Any) -> Any:
         """What the model gave, in the structure of the function; traced by JAX where the results are small."""
-        tree = _jax("jax").tree_util
         outputs = _joined(results, self.exported.out_avals)
-        return tree.tree_unflatten(self.exported.out_tree, outputs)
+        return self.exported.out_tree.unflatten(outputs)
 
     def __repr__(self) -> str:
         return f"<function of JAX '{self.exported.fun_name}': {self.model!r}>"

@@ -13,8 +13,6 @@ from typing import Final, final
 
 _GLANCE: Final = 32
 """Characters of a text that are compared first; more only where a token goes on like all of them."""
-
-
 _SPACES: Final = re.compile(r"[ \t\n\v\f\r]*")
 
 

@@ -53,7 +53,7 @@ class SizeChecks:
     def __call__(self, steps: StepRecorder) -> None:
         """Refuse sizes for which something does not hold.  Raises: InputError."""
         for left, right in self.equalities:
-            steps.expect_equal(left, right)
+            steps.expect(left, right)
         for size in self.extents:
             if steps.number(size) < 0:
                 raise InputError(

@@ -92,8 +92,8 @@ class StepRecorder:
         """The type of an entry."""
         return entry.dtype, tuple(self.number(d) for d in entry.shape)
 
-    def expect_equal(self, left: Dim, right: Dim, location: str | None = None) -> None:
-        """Refuse sizes that do not agree.  Raises: InputError."""
+    def expect(self, left: Dim, right: Dim, location: str | None = None) -> None:
+        """Refuse sizes of which does not hold what their pair says.  Raises: InputError."""
         if self.number(left) == self.number(right):
             return
         found = relation_of((left, right))
@@ -190,7 +190,7 @@ class StepRecorder:
     def _expect(self, step: Step) -> None:
         """Nothing is recorded for sizes that agree."""
         for left, right in step.pairs:
-            self.expect_equal(left, right, step.target or None)
+            self.expect(left, right, step.target or None)
 
     def _look_at_checks(self) -> None:
         """Read what the kernels found since the last look, each row of neighbours at once."""
