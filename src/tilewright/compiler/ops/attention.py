@@ -48,6 +48,8 @@ rows stay in the first level cache.
 CAUSAL_ROWS: Final = 32
 """Rows of queries that read the same keys: those that any of them sees."""
 _ORACLE_ROWS: Final = 256
+_SURELY_NORMAL: Final = 1 - 1e-6
+"""Of the logarithm of the least normal number: its power is normal, however it is rounded."""
 
 
 def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
@@ -156,6 +158,18 @@ def _body(
     with b.nest((batch, shared, _group(heads, shared), rows), names) as (n, h, g, m):
         head = h * _group(heads, shared) + g
         _Row(b, attributes, operands, (n, head, m), h).emit(result)
+
+
+def _power(b: KernelBuilder, x: Expression) -> Expression:
+    """e**x of x <= 0 as a weight beside 1: 0 where it would be denormal.
+
+    Masks of -100 ask for e**-100, and a processor may take a hundred cycles for each product with a denormal number.
+    What is lost is less than the least normal number, beside a sum of at least 1.
+    """
+    tiny = np.finfo(np.float64 if x.dtype is dtypes.f64 else np.float32).tiny
+    least = math.log(tiny) * _SURELY_NORMAL
+    power = b.exp_nonpositive(b.max(x, least))
+    return b.select(b.lt(x, least), 0, power)
 
 
 class _Row:
@@ -306,7 +320,7 @@ class _Row:
         # Nothing but masked keys so far: against 0 their powers are 0.
         found = b.load(self.next_top, place)
         base = b.select(b.eq(found, -math.inf), 0, found)
-        b.store(self.shrink, place, b.exp_nonpositive(b.sub(b.load(self.top, place), base)))
+        b.store(self.shrink, place, _power(b, b.sub(b.load(self.top, place), base)))
         b.store(self.top, place, b.load(self.next_top, place))
         b.store(self.next_top, place, base)
         shrunk = b.mul(b.load(self.total, place), b.load(self.shrink, place))
@@ -316,7 +330,7 @@ class _Row:
         b, place = self.b, self.place
         with b.nest((count,), ("j",)) as (j,):
             shifted = b.sub(b.load(self.scores, (*place, j)), b.load(self.next_top, place))
-            b.store(self.scores, (*place, j), b.exp_nonpositive(shifted))
+            b.store(self.scores, (*place, j), _power(b, shifted))
         with b.reduce((count,), ("j",)) as (j,):
             b.accumulate("add", self.total, place, b.load(self.scores, (*place, j)))
         with b.nest((self.v.shape[3],), ("d",)) as (d,):
