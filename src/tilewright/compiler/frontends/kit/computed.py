@@ -168,20 +168,49 @@ def by_axes(
     *,
     allowed: Callable[[int], bool] | None = None,
 ) -> list[Tensor]:
-    """What `build` makes for the set of axes that `axes`, a scalar or a vector, turns out to hold."""
+    """What `build` makes for the set of axes that `axes`, a scalar or a vector, turns out to hold.
+
+    Of a vector of any length every set is possible, none at all among them; what `build` makes has one rank.
+    """
     count = element_count(axes.shape)
-    if not isinstance(count, int):
-        raise UnsupportedError("the number of axes depends on data")
     possible = [a for a in range(rank) if allowed is None or allowed(a)]
-    found = {sum(1 << a for a in c): c for c in itertools.combinations(possible, count)}
+    counts = [count] if isinstance(count, int) else range(len(possible) + 1)
+    sets = (c for n in counts for c in itertools.combinations(possible, n))
+    found = {sum(1 << a for a in c): c for c in itertools.islice(sets, _MOST_CASES + 1)}
     if len(found) > _MOST_CASES:
-        raise UnsupportedError(f"the axes depend on data, in one of {len(found)} ways")
+        raise UnsupportedError(f"the axes depend on data, in more than {_MOST_CASES} ways")
     # Counts from the end itself, once; an axis that is none fails the call.
     bits = e.op(
         "gather", e.constant(1 << np.arange(rank)), e.reshape(axes, (count,)), axis=0
     )
-    code = e.op("reduce_sum", bits, axes=(0,), keepdims=False)
+    if isinstance(count, int):
+        code = e.op("reduce_sum", bits, axes=(0,), keepdims=False)
+    else:
+        code = _each_once(e, bits, rank)
     return control.switch(e, code, list(found), lambda key: build(found[key]))
+
+
+def by_axis(
+    e: NodeMaker,
+    axis: Tensor,
+    rank: int,
+    build: Callable[[int], Tensor],
+    *,
+    allowed: Callable[[int], bool] | None = None,
+) -> Tensor:
+    """What `build` makes for the axis that the one element of `axis` turns out to be."""
+    one = e.reshape(axis, (1,))  # exporters declare it as a vector of any length, too
+    (found,) = by_axes(e, one, rank, lambda axes: [build(axes[0])], allowed=allowed)
+    return found
+
+
+def _each_once(e: NodeMaker, bits: Tensor, rank: int) -> Tensor:
+    """The sum of bits, [n] i64 of powers of 2 below `rank`, each counted once: n may be any number, and an axis stand there twice."""
+    all_bits = e.constant(1 << np.arange(rank))
+    hits = e.op("equal", e.unsqueeze(bits, (1,)), all_bits)
+    times = e.op("reduce_sum", e.cast(hits, dtypes.i64), axes=(0,), keepdims=False)
+    chosen = e.op("where", e.op("greater", times, whole(e, 0)), all_bits, whole(e, 0))
+    return e.op("reduce_sum", chosen, axes=(0,), keepdims=False)
 
 
 def settled(e: NodeMaker, *operands: Tensor) -> list[Tensor]:

@@ -16,6 +16,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
@@ -62,9 +63,18 @@ def _by_data(call: Call, x: Tensor, function: Reduce, keepdims: bool) -> Tensor:
     """Axes that data decides; no axes are all or none, whatever they would be."""
     e, axes = call.maker, call.tensor(1)
     noop = call.flag("noop_with_empty_axes")
+    none = () if noop else tuple(range(x.rank))
     if 0 in axes.shape:
-        return function(e, x, () if noop else tuple(range(x.rank)), keepdims)
-    (result,) = computed.by_axes(e, axes, x.rank, lambda a: [function(e, x, a, keepdims)])
+        return function(e, x, none, keepdims)
+    if not keepdims and not isinstance(element_count(axes.shape), int):
+        raise UnsupportedError(
+            "the rank of the result depends on data: how many axes there are"
+        )
+
+    def along(found: tuple[int, ...]) -> list[Tensor]:
+        return [function(e, x, found or none, keepdims)]
+
+    (result,) = computed.by_axes(e, axes, x.rank, along)
     return result
 
 
@@ -74,9 +84,7 @@ def _along_axis(
     """What `build` makes for the axis that an operand says, or the data of a call."""
     if call.is_known(index):
         return build(normal_axis(call.number(index, "the axis"), x.rank))
-    axis = call.tensor(index)
-    (result,) = computed.by_axes(call.maker, axis, x.rank, lambda a: [build(a[0])])
-    return result
+    return computed.by_axis(call.maker, call.tensor(index), x.rank, build)
 
 
 def _plain(op: str) -> Reduce:

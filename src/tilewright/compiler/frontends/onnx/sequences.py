@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+from onnx import GraphProto
 
 import tilewright.compiler.frontends.onnx.joined_sequences as joints
 import tilewright.compiler.frontends.onnx.stacked_sequences as lists
@@ -22,6 +23,7 @@ from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.mapped_sequences import by_loop
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import (
@@ -233,18 +235,30 @@ def _split_to_sequence(call: Call) -> Held:
 
 def _map(call: Call) -> list[Held | None]:
     """The body once per item; sequences advance together, tensors stay."""
-    first, *others = call.inputs
-    if any(isinstance(held, StackedSequence | JoinedSequence) for held in call.inputs):
-        raise UnsupportedError("a sequence whose length depends on data is not mapped")
-    if not isinstance(first, TensorSequence):
+    given: list[Held] = []
+    for held in call.inputs:
+        if held is None:
+            raise ModelError("an operand is missing")
+        given.append(held)
+    sequences = TensorSequence | StackedSequence | JoinedSequence
+    if not given or not isinstance(given[0], sequences):
         raise ModelError("operand 1 is not a sequence")
     body = call.graph("body")
+    if len(body.input) != len(given):
+        raise ModelError(f"the body has {len(body.input)} inputs, expected {len(given)}")
+    if any(isinstance(held, StackedSequence | JoinedSequence) for held in given):
+        return [*by_loop(call, body, given)]
+    return [*_mapped(call, body, given)]
+
+
+def _mapped(call: Call, body: GraphProto, operands: Sequence[Held]) -> list[TensorSequence]:
+    """Over a sequence of known length: the body as often as there are items."""
+    first, *others = operands
+    assert isinstance(first, TensorSequence), "looked at"
     columns: list[list[Tensor]] = [[] for _ in body.output]
     for index, item in enumerate(first.items):
         given: list[Held] = [item]
         for other in others:
-            if other is None:
-                raise ModelError("an operand is missing")
             if isinstance(other, TensorSequence) and index >= len(other.items):
                 raise ModelError("sequences have different lengths")
             given.append(other.items[index] if isinstance(other, TensorSequence) else other)

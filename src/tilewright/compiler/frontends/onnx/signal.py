@@ -157,14 +157,13 @@ def _dft(call: Call) -> Tensor:
     if call.opset < 20:
         axis = call.axis(x.rank, 1)
     elif not call.is_known(2):
-        (result,) = computed.by_axes(
+        return computed.by_axis(
             e,
             call.tensor(2),
             x.rank,
-            lambda axes: [_along(call, axes[0])],
+            lambda axis: _along(call, axis),
             allowed=lambda a: a < x.rank - 1 and _length(call, x.shape[a]) != 0,
         )
-        return result
     else:
         axis = -2 if call.is_nothing(2) else call.number(2, "the axis")
         axis = normal_axis(axis, x.rank)
