@@ -71,6 +71,7 @@ from tilewright.compiler.transforms import (
     FoldConstants,
     FoldRows,
     FoldScales,
+    GrowLate,
     GuardIndices,
     HoistInvariants,
     KeepWeights,
@@ -269,6 +270,8 @@ def neutral_passes(
         RecognizeAttention(),
         # From here batch normalizations are part of the weights.
         FoldScales(),
+        # From here images grow behind the products of their channels.
+        GrowLate(),
         FoldConstants(keep_blocks=True),
         Simplify(),
         # From here operands are as exact as the user wants them.

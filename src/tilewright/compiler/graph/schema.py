@@ -110,6 +110,7 @@ class Role(enum.Enum):
     VIEW = "view"  # the same bytes under another shape
     POINTWISE = "pointwise"
     MAP = "movement"  # reads operand elements at computed places, one nest
+    SAMPLING = "sampling"  # computes each element from several at other places: done where it is read, if only once
     PLACE = "placement"  # writes operand elements at other places, several nests
     CONTRACTION = "contraction"
     ATTENTION = "attention"  # two products around a softmax; rows of the first operand

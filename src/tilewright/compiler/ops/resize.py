@@ -19,7 +19,7 @@ from tilewright.base.dtypes import NUMERIC, f32, f64, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, Layout, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
@@ -362,6 +362,7 @@ resize: Final = declare(
     evaluate=_oracle,
     body=Body(_emit, _supports),
     traits=Trait.PURE,
+    role=Role.SAMPLING,
     layout=Layout(layouts.resampled),
     cases=(
         "[1,2,3,4]; sizes=(1,2,6,8)",

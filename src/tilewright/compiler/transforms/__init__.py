@@ -16,6 +16,7 @@ from tilewright.compiler.transforms.fold_rows import FoldRows
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 from tilewright.compiler.transforms.fusion_bands import ChooseBand
+from tilewright.compiler.transforms.grow_late import GrowLate
 from tilewright.compiler.transforms.guard_indices import GuardIndices
 from tilewright.compiler.transforms.hoist_invariants import HoistInvariants
 from tilewright.compiler.transforms.keep_weights import KeepWeights
@@ -65,6 +66,7 @@ __all__ = [
     "FoldRows",
     "FoldScales",
     "FuseKernels",
+    "GrowLate",
     "GuardIndices",
     "HoistInvariants",
     "KeepWeights",

@@ -42,8 +42,13 @@ _OTHER_BINDINGS: Final = 16  # results, findings and scratch
 
 # These read each element of an operand once, whatever the size of their result.
 _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
+_DONE_BY_READERS: Final = (Role.POINTWISE, Role.MAP, Role.VIEW, Role.SAMPLING)
+_FROM_MEMORY: Final = (Role.POOLING, Role.ALONE, Role.SAMPLING)
+"""These read elements of an operand several times."""
 _WIDENING_READERS: Final = (Role.POINTWISE, Role.ROWS, Role.REDUCTION)
 _WIDEST_VECTOR: Final = 16  # elements
+_IN_ORDER: Final = (Role.POINTWISE, Role.MAP, Role.PLACE)
+"""Their loops go over the elements of a result, whatever they are made of."""
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 _SMALL_EFFORT: Final = 4  # operations that are as well done again for each element
 _KEPT: Final = 4  # operations that take as long as bringing an element to memory and back
@@ -336,7 +341,7 @@ class _Prologue:
             # A contraction reads both operands from memory, whatever they hold.
             memory = (Role.CONTRACTION, Role.ATTENTION)
             return not any(self.groups.role(u) in memory for u in readers)
-        if role not in (Role.POINTWISE, Role.MAP, Role.VIEW) or node in self.groups.of:
+        if role not in _DONE_BY_READERS or node in self.groups.of:
             return False
         shared = self.groups.is_output(node.result) or any(
             u not in self.group.nodes for u in users
@@ -355,8 +360,10 @@ class _Prologue:
         anchor = self.groups.role(user)
         if anchor is Role.CONTRACTION:
             return self._contraction_reads(node, role, user)
-        if anchor in (Role.POOLING, Role.ALONE):
+        if anchor in _FROM_MEMORY:
             return False
+        if role is Role.SAMPLING:
+            return self._samples(node)
         if self.group.kind is Role.ATTENTION:
             # Every tile of rows reads keys, values and bias: they are moved on the way, not computed.
             return role is not Role.POINTWISE and reads_linearly(node)
@@ -367,6 +374,12 @@ class _Prologue:
         if role is Role.POINTWISE:
             return self._computed_once(node)
         return not (self._scatters_slices(node) or self._interleaves_lanes(node, user))
+
+    def _samples(self, node: Node) -> bool:
+        """Whether the group's loops may compute elements from several of `node`'s operand: once, and in the order that they lie in."""
+        if self.group.kind not in _IN_ORDER or any(map(moves_last_axis, self.group.nodes)):
+            return False
+        return self._computed_once(node)
 
     def _interleaves_lanes(self, node: Node, view: Node) -> bool:
         """Whether lanes along what `view` merges would pick elements one by one behind `node`, which keeps the last axis.
