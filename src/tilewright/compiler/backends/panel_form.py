@@ -22,6 +22,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
     ALL_WIDE,
     ChooseBand,
+    ChooseBlock,
     ChoosePanel,
     ChooseParts,
     ChooseTile,
@@ -56,14 +57,35 @@ class PanelsOf:
     of_words: PanelsOf | None = None
 
     def __call__(
-        self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType, products: int = 1
+        self,
+        m: Sequence[Dim],
+        n: Dim,
+        k: Dim,
+        dtype: DType,
+        products: int = 1,
+        row: int = 0,
     ) -> int:
-        """Columns of a product of `m` rows, `n` columns and `k` steps of `products`; 0 for no panels."""
+        """Columns of a product of `m` rows, `n` columns and `k` steps of `products`; 0 for no panels.
+
+        `row`: from a row of the left operand to the next, where that is not all steps.
+        """
         if self.of_words is not None and (products > 1 or dtype is i32):
             return self.of_words(m, n, k, dtype, products)
         return rules.contraction_panel(
-            self.machine, m, n, k, dtype, products, others=self.others
+            self.machine, m, n, k, dtype, products, row=row, others=self.others
         )
+
+
+@final
+@record
+class BlocksOf:
+    """Blocks of columns of a left operand where a machine's caches would not hold its rows beside each other."""
+
+    machine: MachineModel
+
+    def __call__(self, rows: Dim, depth: Dim, dtype: DType) -> int:
+        """Columns of a block of `rows` of `depth`; 0 for rows in one piece."""
+        return rules.left_block(self.machine, rows, depth, dtype)
 
 
 @final
@@ -135,6 +157,7 @@ def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -
         BandsOf(panels.machine),
         products,
         short,
+        BlocksOf(panels.machine),
     )
 
 
@@ -167,6 +190,7 @@ def panel_form(
     choose_band: ChooseBand,
     products: frozenset[str] = frozenset(),
     short: ShortWeights = ALL_WIDE,
+    choose_block: ChooseBlock | None = None,
 ) -> GraphForm:
     """The passes of the form.
 
@@ -177,6 +201,7 @@ def panel_form(
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.
         short: what it reads in 16 bits.
+        choose_block: (rows, columns, dtype) of a left operand to columns of the blocks that it lies in, or 0; without it rows lie in one piece.
     """
     return GraphForm(
         layout=(
@@ -195,7 +220,12 @@ def panel_form(
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
-            PackMatmul(choose_panel=choose_panel, products=products, short=short),
+            PackMatmul(
+                choose_panel=choose_panel,
+                choose_block=choose_block,
+                products=products,
+                short=short,
+            ),
             SinkReshapes(),
         ),
         # Appends to caches write what is appended and nothing else.

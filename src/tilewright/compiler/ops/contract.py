@@ -231,6 +231,19 @@ def multiplies_rows(attributes: Attributes) -> bool:
     return is_matrix and maps.left == (axis(maps.axes[0]), axis(maps.sums[0]))
 
 
+def sums_blocks(attributes: Attributes) -> bool:
+    """Whether rows lie in blocks of columns, one block behind the other, which are summed in order.  False for the attributes of other ops."""
+    if not lies_in_panels(attributes):
+        return False
+    maps = maps_of(attributes)
+    steps = [index for index in maps.left if _names(index) <= set(maps.sums)]
+    return len(steps) > 1 and len(steps) == len(maps.sums)
+
+
+def _names(index: Dim) -> set[str]:
+    return {name for name, _ in _terms(index)}
+
+
 def _title(attributes: Attributes) -> str:
     """What the maps make of it, in the words of models."""
     maps = maps_of(attributes)

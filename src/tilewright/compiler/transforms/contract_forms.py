@@ -35,6 +35,21 @@ def product_in_panels(
     return {**maps.attributes(), "shape": (*batch, left[-2], columns), **others}
 
 
+def product_of_blocks(
+    left: Shape, panels: Shape, columns: Dim, **others: object
+) -> Attributes:
+    """[B, M, K] by `columns` columns in panels [P, B * K, panel]: a row is K numbers in each of B blocks."""
+    _, rows, depth = left
+    maps = IndexMaps(
+        axes=("m", "p", "l"),
+        sums=("b", "k"),
+        left=(axis("b"), axis("m"), axis("k")),
+        right=(axis("p"), depth * axis("b") + axis("k"), axis("l")),
+        result=(axis("m"), _column(panels)),
+    )
+    return {**maps.attributes(), "shape": (rows, columns), **others}
+
+
 def _column(panels: Shape) -> Dim:
     """Where a lane of a panel lies in the result."""
     panel = panels[-1]

@@ -43,7 +43,11 @@ from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointw
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
 from tilewright.compiler.schedule.rules.structure import top_nests
-from tilewright.compiler.schedule.rules.tilings import Tiling, contraction_panel
+from tilewright.compiler.schedule.rules.tilings import (
+    Tiling,
+    contraction_panel,
+    left_block,
+)
 from tilewright.compiler.schedule.rules.verdict import (
     NestVerdict,
     kernel_verdict,
@@ -60,6 +64,7 @@ __all__ = [
     "contraction_panel",
     "estimate",
     "joined_band",
+    "left_block",
     "reduction_parts",
     "schedule",
     "space_of",

@@ -21,6 +21,7 @@ from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.tiles import (
     Tile,
+    aliasing,
     choose_tile,
     in_first_level,
     most_rows,
@@ -36,6 +37,10 @@ _MOST_VECTORS: Final = 4
 """Vectors in the columns of a tile: more of them leave room for few rows."""
 _WORTH_JOINING: Final = 0.97
 """Of the cost of tiles of one panel each: the model does not tell apart what is nearer."""
+_TALL: Final = 2
+"""Vectors in the columns of the tiles that have most rows but for those of a single vector."""
+_LEAST_GRAINS: Final = 4
+"""Tiles of most columns that a block of the left operand has at least: shorter ones are not worth their loop."""
 _UNROLL: Final = 4
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
@@ -374,6 +379,29 @@ def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
     return shape.best_tile(panel)
 
 
+def left_block(machine: MachineModel, rows: Dim, depth: Dim, dtype: DType) -> int:
+    """Columns of the blocks that a left operand should lie in, one behind the other; 0: its rows may lie in one piece.
+
+    Rows a multiple of the first level cache's sets apart meet in one of them: tiles then have few rows, and wait for the
+    others all the same.  Blocks are as long as rows of them are apart well.  Units: elements.
+    """
+    if (
+        not isinstance(rows, int)
+        or not isinstance(depth, int)
+        or rows < 1
+        or not dtype.is_float
+    ):
+        return 0
+    tall, grain = min(rows, most_rows(machine, _TALL)), _MOST_VECTORS * machine.lanes(dtype)
+    if not aliasing(machine, tall, depth * dtype.itemsize):
+        return 0
+    blocks = (
+        depth // n for n in range(2, depth // (_LEAST_GRAINS * grain) + 1) if depth % n == 0
+    )
+    fitting = (block for block in blocks if block % grain == 0)
+    return next((x for x in fitting if not aliasing(machine, tall, x * dtype.itemsize)), 0)
+
+
 def contraction_panel(
     machine: MachineModel,
     m: Sequence[Dim],
@@ -382,6 +410,7 @@ def contraction_panel(
     dtype: DType,
     products: int = 1,
     *,
+    row: int = 0,
     others: Sequence[MachineModel] = (),
 ) -> int:
     """Columns per panel that the right operand of a contraction is packed in.
@@ -389,7 +418,7 @@ def contraction_panel(
     Those of the tile of `machine`; where `others` read the same panels, one vector of the widest
     machine, of which each makes tiles of its own.  Units: elements.  `m` rows (images and positions:
     one extent for each loop over rows that the kernel will have), `n` columns, `k` steps of `products`
-    each.
+    each.  `row`: from a row of the left operand to the next, where that is not all steps.
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
     shape = ContractionShape(
@@ -398,7 +427,7 @@ def contraction_panel(
         rows=likely_rows(m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
-        row_bytes=depth * products * dtype.itemsize,
+        row_bytes=(row or depth * products) * dtype.itemsize,
         packs=True,
         products=products,
     )

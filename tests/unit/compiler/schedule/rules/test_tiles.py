@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.base.dtypes import f32, f64
+from tilewright.base.dtypes import f32, f64, i32
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -18,7 +18,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     row_sizes,
     tile_counts,
 )
-from tilewright.compiler.schedule.rules.tilings import ContractionShape
+from tilewright.compiler.schedule.rules.tilings import ContractionShape, left_block
 
 ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 MESH = MachineModel.of(Target.parse("x86_64 -mcpu=cascadelake"))
@@ -75,6 +75,37 @@ def test_panels_stay_in_the_second_level_cache_where_the_third_is_slow() -> None
         tile = choose_tile(MESH, (128,), columns, depth, 16, row_bytes=4 * depth + 64)
         stays = depth * tile.columns * f32.itemsize <= 0.65 * MESH.l2.size_bytes
         assert stays or tile.columns == 16, (columns, depth, tile)
+
+
+@pytest.mark.parametrize("machine", [MESH, ZEN4], ids=str)
+def test_rows_that_meet_in_one_set_lie_in_blocks_whose_rows_do_not(
+    machine: MachineModel,
+) -> None:
+    for depth in (1024, 2048, 3072, 4096, 8192, 11008):
+        block = left_block(machine, 128, depth, f32)
+        assert aliasing(machine, 14, 4 * depth) == (block > 0), depth
+        assert not block or depth % block == 0
+        assert not aliasing(machine, 14, 4 * block)
+        assert block % 64 == 0
+    assert left_block(machine, 128, 3072, f32) == 768
+    assert choose_tile(machine, (128,), 768, 3072, 16, row_bytes=4 * 768).rows > 6
+
+
+def test_rows_lie_in_one_piece_where_they_meet_nowhere() -> None:
+    for depth in (0, 1, 64, 768, 3072 + 16, 1000):
+        assert left_block(MESH, 128, depth, f32) == 0
+    for rows in (0, 1, 6, symbol("M", 1)):
+        assert left_block(MESH, rows, 3072, f32) == 0, "few rows, or nobody knows how many"
+    assert left_block(MESH, 128, symbol("K", 1), f32) == 0
+    assert left_block(MESH, 128, 3072, i32) == 0, "words have panels of their own"
+    for depth in (1024, 3072, 4096):
+        assert left_block(V3, 128, depth, f32) == 0, "six rows find room in any set"
+
+
+def test_panels_are_as_wide_as_blocks_of_the_left_operand_allow() -> None:
+    whole = contraction_panel(MESH, [128], 768, 3072, f32)
+    parts = contraction_panel(MESH, [128], 768, 3072, f32, row=768)
+    assert parts < whole
 
 
 def test_rows_that_are_one_tile_read_a_panel_once_wherever_it_lies() -> None:
