@@ -8,6 +8,7 @@ there they have their own; so have targets that multiply pairs, or bytes themsel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -23,6 +24,7 @@ from tilewright.compiler.transforms import (
     ALL_WIDE,
     ChooseBand,
     ChooseBlock,
+    ChooseGap,
     ChoosePanel,
     ChooseParts,
     ChooseTile,
@@ -86,6 +88,22 @@ class BlocksOf:
     def __call__(self, rows: Dim, depth: Dim, dtype: DType) -> int:
         """Columns of a block of `rows` of `depth`; 0 for rows in one piece."""
         return rules.left_block(self.machine, rows, depth, dtype)
+
+
+@final
+@record
+class GapsOf:
+    """Gaps between the places of an image where a machine's caches would not hold them beside each other."""
+
+    machine: MachineModel
+
+    def __call__(self, rows: Sequence[Dim], channels: Dim, step: int, dtype: DType) -> int:
+        """Elements between places of `channels`, of which every `step`-th is read; 0 for none."""
+        if not isinstance(channels, int) or not dtype.is_float:
+            return 0
+        count = math.prod(rules.likely_rows(rows))
+        row_bytes = channels * dtype.itemsize
+        return rules.row_gap(self.machine, count, row_bytes, step) // dtype.itemsize
 
 
 @final
@@ -158,6 +176,7 @@ def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -
         products,
         short,
         BlocksOf(panels.machine),
+        choose_gap=GapsOf(panels.machine),
     )
 
 
@@ -191,6 +210,8 @@ def panel_form(
     products: frozenset[str] = frozenset(),
     short: ShortWeights = ALL_WIDE,
     choose_block: ChooseBlock | None = None,
+    *,
+    choose_gap: ChooseGap | None = None,
 ) -> GraphForm:
     """The passes of the form.
 
@@ -202,6 +223,7 @@ def panel_form(
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.
         short: what it reads in 16 bits.
         choose_block: (rows, columns, dtype) of a left operand to columns of the blocks that it lies in, or 0; without it rows lie in one piece.
+        choose_gap: (rows, channels, step, dtype) of an image to the elements that shall lie between its places, or 0; without it none do.
     """
     return GraphForm(
         layout=(
@@ -214,7 +236,9 @@ def panel_form(
             # From here convolutions that have fewer products in other numbers are products of those.
             WinogradConvolution(choose_tile=choose_tile, products=products),
             # From here every contraction has a form that kernels are written for.
-            LegalizeConvolution(choose_panel=choose_panel, products=products),
+            LegalizeConvolution(
+                choose_panel=choose_panel, choose_gap=choose_gap, products=products
+            ),
             LegalizePooling(),
             LegalizeResampling(),
             # From here no core waits for a long sum of another.

@@ -42,6 +42,7 @@ from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
 from tilewright.compiler.transforms.split_reductions import ChooseParts, SplitReductions
+from tilewright.compiler.transforms.spread_images import ChooseGap
 from tilewright.compiler.transforms.tabulate_bytes import TabulateBytes
 from tilewright.compiler.transforms.update_in_place import UpdateInPlace
 from tilewright.compiler.transforms.winograd_convolution import (
@@ -53,6 +54,7 @@ __all__ = [
     "ALL_WIDE",
     "ChooseBand",
     "ChooseBlock",
+    "ChooseGap",
     "ChoosePanel",
     "ChooseParts",
     "ChooseTile",

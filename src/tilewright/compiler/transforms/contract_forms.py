@@ -76,8 +76,9 @@ def convolution_in_panels(
 ) -> Attributes:
     """Padded [N, spatial…, C] by `columns` filters in panels [G, P, kernel…, C/G, panel]."""
     kernel, channel, column = panels[2:-2], cast("Dim", axis("c")), _column(panels)
-    if groups > 1:
+    if groups > 1 or x[-1] != panels[-2]:
         channel = cast("int", panels[-2]) * axis("g") + channel
+    if groups > 1:
         column = columns // groups * axis("g") + column
     outer, taps = _loops(kernel)
     maps = IndexMaps(

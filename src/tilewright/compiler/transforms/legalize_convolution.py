@@ -46,6 +46,7 @@ from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.split_blocks import split_blocks
 from tilewright.compiler.transforms.split_phases import split_phases
+from tilewright.compiler.transforms.spread_images import ChooseGap, spread_image
 
 # (extents of the loops over rows, columns, depth, dtype, products in a step of the depth: 1 where that is not
 # said) -> columns per panel; 0 leaves the right operand as it is
@@ -70,6 +71,7 @@ class LegalizeConvolution(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
+    choose_gap: ChooseGap | None = None
     products: frozenset[str] = frozenset()
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
@@ -119,9 +121,12 @@ class LegalizeConvolution(RewritePass):
         if self._leaves_lanes_empty(groups, count, depth, x.type.dtype):
             result = _side_by_side(node, x, w, emit)
         else:
-            panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
-            packed = _pack(as_they_lie(w), groups, count, panel, emit)
-            result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
+            x, window = spread_image(node, x, _window(node), self.choose_gap, emit)
+            row = {} if x.type.shape[-1] == depth * groups else {"row": x.type.shape[-1]}
+            panel = self.choose_panel(rows, count, taps, x.type.dtype, **row)
+            packed = _pack(as_they_lie(w), groups, count, panel or _SMALLEST_PANEL, emit)
+            dtype = node.attributes["dtype"]
+            result = _in_panels(node, x, packed, emit, window, dtype=dtype)
         narrow = {"dtype": node.result.type.dtype}
         return emit.op("cast", [result], narrow) if halves else result
 
@@ -150,17 +155,22 @@ class LegalizeConvolution(RewritePass):
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
         packed = _pack(w, groups, count, panel, emit, words_of=row.right_bits)
         left = words(x, emit, row.left_bits)
-        return _in_panels(node, left, packed, emit, product=kind)
+        return _in_panels(node, left, packed, emit, _window(node), product=kind)
 
 
 def _in_panels(
-    node: Node, x: Value, packed: Value, emit: Emitter, **attributes: object
+    node: Node,
+    x: Value,
+    packed: Value,
+    emit: Emitter,
+    window: Window,
+    **attributes: object,
 ) -> Value:
-    """The convolution that `node` is, of packed weights."""
+    """The convolution that `node` is, of packed weights and an image that `window` reads."""
     filters = operand(node, 1).type.shape[0]
     assert isinstance(filters, int), "asked by as_packed"
     form = convolution_in_panels(
-        x.type.shape, packed.type.shape, filters, _window(node),
+        x.type.shape, packed.type.shape, filters, window,
         groups=number(node, "groups"), **attributes,
     )  # fmt: skip
     return emit.op("contract", [x, packed], form)

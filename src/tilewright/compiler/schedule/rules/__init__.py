@@ -43,10 +43,12 @@ from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointw
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
 from tilewright.compiler.schedule.rules.structure import top_nests
+from tilewright.compiler.schedule.rules.tiles import row_gap
 from tilewright.compiler.schedule.rules.tilings import (
     Tiling,
     contraction_panel,
     left_block,
+    likely_rows,
 )
 from tilewright.compiler.schedule.rules.verdict import (
     NestVerdict,
@@ -65,7 +67,9 @@ __all__ = [
     "estimate",
     "joined_band",
     "left_block",
+    "likely_rows",
     "reduction_parts",
+    "row_gap",
     "schedule",
     "space_of",
     "unscheduled",

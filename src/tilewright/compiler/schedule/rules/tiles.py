@@ -17,6 +17,8 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule.cost import Demand
 from tilewright.compiler.schedule.machine_model import MachineModel
 
+TALL: Final = 2
+"""Vectors in the columns of the tiles that have most rows but for those of a single vector."""
 _STAYS: Final = 0.65
 """Of the second level cache: a panel of so much stays there while rows pass and the next one comes."""
 
@@ -87,6 +89,18 @@ def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
     distinct_places = way_bytes // math.gcd(row_bytes, way_bytes)
     lines = -(-rows // max(1, distinct_places))
     return lines > max(1, ways - 2)
+
+
+def row_gap(machine: MachineModel, rows: int, row_bytes: int, step: int = 1) -> int:
+    """Bytes to leave free behind each row of a left operand of which every `step`-th is read; 0 for none.
+
+    Where rows meet in one set of the first level cache, tiles have few of them, and these push each other out; a line
+    between them spreads them over the sets.
+    """
+    tall, gap = min(rows, most_rows(machine, TALL)), machine.line_bytes
+    if not aliasing(machine, tall, step * row_bytes):
+        return 0
+    return gap if not aliasing(machine, tall, step * (row_bytes + gap)) else 0
 
 
 def row_sizes(extents: Sequence[Dim], most: int) -> tuple[int, ...]:

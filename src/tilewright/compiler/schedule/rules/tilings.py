@@ -20,6 +20,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.tiles import (
+    TALL,
     Tile,
     aliasing,
     choose_tile,
@@ -37,8 +38,6 @@ _MOST_VECTORS: Final = 4
 """Vectors in the columns of a tile: more of them leave room for few rows."""
 _WORTH_JOINING: Final = 0.97
 """Of the cost of tiles of one panel each: the model does not tell apart what is nearer."""
-_TALL: Final = 2
-"""Vectors in the columns of the tiles that have most rows but for those of a single vector."""
 _LEAST_GRAINS: Final = 4
 """Tiles of most columns that a block of the left operand has at least: shorter ones are not worth their loop."""
 _UNROLL: Final = 4
@@ -392,7 +391,7 @@ def left_block(machine: MachineModel, rows: Dim, depth: Dim, dtype: DType) -> in
         or not dtype.is_float
     ):
         return 0
-    tall, grain = min(rows, most_rows(machine, _TALL)), _MOST_VECTORS * machine.lanes(dtype)
+    tall, grain = min(rows, most_rows(machine, TALL)), _MOST_VECTORS * machine.lanes(dtype)
     if not aliasing(machine, tall, depth * dtype.itemsize):
         return 0
     blocks = (

@@ -15,6 +15,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     choose_tile,
     most_rows,
     panel_cycles,
+    row_gap,
     row_sizes,
     tile_counts,
 )
@@ -61,6 +62,12 @@ def test_rows_a_power_of_two_apart_are_few() -> None:
     assert aliasing(ZEN4, 14, 2048)
     assert not aliasing(ZEN4, 14, 3072 + 64)
     assert choose_tile(ZEN4, (1024,), 1024, 1024, 16, row_bytes=4096).rows <= 6
+
+
+def test_a_line_between_rows_spreads_them_over_the_sets() -> None:
+    assert row_gap(ZEN4, 49, 4096) == row_gap(ZEN4, 49, 2048, 2) == ZEN4.line_bytes
+    assert row_gap(ZEN4, 49, 1024) == row_gap(ZEN4, 1, 4096) == 0
+    assert row_gap(V3, 49, 4096) == 0  # six rows find room
 
 
 def test_a_panel_costs_what_the_memory_that_it_stays_in_takes() -> None:
