@@ -3,7 +3,8 @@
     C[m, n] with C: [M, N]   ->   C[m*N + n]
 
 Requires: unique loop variables.  Ensures: one index per access; symbols know their interval, so
-index algebra decides divisions and comparisons from here on.  Nothing is hoisted or reordered.
+index algebra decides divisions and comparisons from here on; code for one number of a size (`if n == 3`) has that number in
+the place of the size, in distances too.  Nothing is hoisted or reordered.
 Called by `machine`.
 """
 
@@ -13,10 +14,15 @@ from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
+from tilewright.compiler.analysis.accesses import index_sides
 from tilewright.compiler.analysis.strides import linear_index
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
+    Body,
+    Compare,
     Expression,
     For,
+    If,
     Kernel,
     Load,
     Prefetch,
@@ -32,7 +38,35 @@ def flatten(kernel: Kernel) -> Kernel:
     rewriter = Rewriter(
         dims=bounded_variables(kernel), expression=_flat_load, statement=_flat_store
     )
-    return with_body(kernel, rewriter.body(kernel.body))
+    sizes = frozenset(s.name for s in kernel.dims)
+    return with_body(kernel, _settled(rewriter.body(kernel.body), sizes))
+
+
+def _settled(body: Body, sizes: frozenset[str]) -> Body:
+    """`body` with numbers for `sizes` inside of conditions that say which."""
+    result: list[Statement] = []
+    for statement in body:
+        inside = statement
+        if isinstance(statement, If):
+            known = _known_inside(statement.condition)
+            is_size = known.keys() <= sizes and known
+            code = Rewriter(dims=known).body(statement.body) if is_size else statement.body
+            inside = with_inner(statement, _settled(code, sizes))
+        elif isinstance(statement, For):
+            inside = with_inner(statement, _settled(statement.body, sizes))
+        result.append(inside)
+    return tuple(result)
+
+
+def _known_inside(condition: Expression) -> dict[str, Dim]:
+    """The symbol, and what it is, where a condition says that it is a number."""
+    if not isinstance(condition, Compare) or condition.op != "eq":
+        return {}
+    sides = index_sides(condition)
+    size = None if sides is None else symbolic.only_atom(sides[0])
+    if sides is None or not isinstance(size, Symbol) or not isinstance(sides[1], int):
+        return {}
+    return {size.name: sides[1]}
 
 
 def bounded_variables(kernel: Kernel) -> dict[str, Dim]:

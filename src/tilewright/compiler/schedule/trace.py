@@ -189,6 +189,10 @@ _TYPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
         "a size",
         lambda value: isinstance(value, str | Expr) or _is_number(value),
     ),
+    "Sequence[int]": (
+        "a list of whole numbers",
+        lambda value: _is_list_of(value, _is_number),
+    ),
     "Sequence[str]": ("a list of texts", lambda value: _is_list_of(value, _is_text)),
     "Sequence[str] | None": (
         "a list of texts",

@@ -10,6 +10,7 @@ from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import For, Load, Store, walk
+from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.lowering.flatten import bounded_variables, flatten
 
@@ -91,3 +92,25 @@ def test_divisions_that_bounds_decide_disappear():
     (load,) = loads(flat.body)
     assert load.indices == (at,)
     assert len(walk(flat.body)) == 3
+
+
+def test_code_for_one_number_of_a_size_has_the_number_in_its_distances():
+    kernel = parse_kernel("""kernel k(read x: f32[n, c], write y: f32[c, n], *, c: 1.., n: 1..):
+    if (index<i64>(c) == 3):
+        for i in range(3):
+            for j in range(n):
+                y[i, j] = x[j, i]
+    if (index<i64>(c) != 3):
+        for i_2 in range(c):
+            for j_2 in range(n):
+                y[i_2, j_2] = x[j_2, i_2]
+""")
+    flat = flatten(kernel)
+    known, other = (loads((part,))[0].indices[0] for part in flat.body)
+    assert str(known) == "(i + 3*j)"
+    assert "c" in other.names
+    for c in (1, 3, 4):
+        x = np.arange(5 * c, dtype=np.float32).reshape(5, c)
+        y = np.zeros((c, 5), np.float32)
+        evaluate(flat, [x, y], dims={"c": c, "n": 5})
+        np.testing.assert_array_equal(y, x.T)

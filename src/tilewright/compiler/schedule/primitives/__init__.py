@@ -41,7 +41,11 @@ from tilewright.compiler.schedule.primitives.tails import (
     split_powers,
     trim,
 )
-from tilewright.compiler.schedule.primitives.versions import precompute_factors, version
+from tilewright.compiler.schedule.primitives.versions import (
+    precompute_factors,
+    version,
+    version_of_sizes,
+)
 
 __all__ = [
     "begin_with",
@@ -80,4 +84,5 @@ __all__ = [
     "unroll",
     "vectorize",
     "version",
+    "version_of_sizes",
 ]

@@ -1,4 +1,4 @@
-"""Primitives on what calls have in common or not: version, precompute_factors.
+"""Primitives on what calls have in common or not: version, version_of_sizes, precompute_factors.
 
 A size that only a call knows may decide which code is worth running; what iterations have in common may be worth
 making once.  No sum gets other terms.
@@ -6,12 +6,14 @@ making once.  No sum gets other terms.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import known_facts
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.expressions import Expressions
@@ -25,9 +27,11 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     Space,
+    Statement,
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
     buffers_written,
     expression_symbols,
     loads,
@@ -84,6 +88,54 @@ def version(
     large = If(E.compare("ge", E.index(limit), E.index(least)), (old,))
     small = If(E.compare("lt", E.index(limit), E.index(least)), other)
     return rewrite(kernel, old, (large, small)), (WHOLE, copy_piece((old,), other))
+
+
+@primitive
+def version_of_sizes(
+    kernel: Kernel, loop: str, size: Dim | str, numbers: Sequence[int]
+) -> tuple[Kernel, tuple[Piece, ...]]:
+    """Give a loop its own code for each of some numbers that a size may be; the last part is for all others.
+
+    Loops around that run once where the size is such a number are at 0 there.
+
+    rewrite:
+        for b in (n + 63) // 64: for i in min(n - 64 * b, 64): S(b, i, n)
+        ->
+        for b in (n + 63) // 64:
+            if n == 2: for i_2 in 2: S(0, i_2, 2)
+            if n == 3: for i_3 in 3: S(0, i_3, 3)
+            if n < 2 or n > 3: for i in min(n - 64 * b, 64): S(b, i, n)
+
+    Raises: ScheduleError unless the size is a symbol of the kernel, and for a loop of workgroups.
+    """
+    old = find(kernel, loop)
+    around = enclosing_loops(kernel, old)
+    limit = dim_argument(kernel, size, around)
+    check_no_grid(kernel, old)
+    symbol = symbolic.only_atom(limit)
+    if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
+        raise ScheduleError(f"{limit} is no size of its own", location=kernel.name)
+    names = names_of(kernel)
+    code: list[Statement] = []
+    parts: list[Piece] = []
+    for number in numbers:
+        kernel, copy = copy_of(kernel, (old,), old, names)
+        parts.append(copy_piece((old,), copy))
+        known = Rewriter(dims=_known_where(symbol.name, number, around)).body(copy)
+        code.append(If(E.compare("eq", E.index(limit), E.index(number)), known))
+    others = [E.compare("ne", E.index(limit), E.index(number)) for number in numbers]
+    if others:
+        code.append(If(functools.reduce(E.and_, others), (old,)))
+    return rewrite(kernel, old, code or (old,)), (*parts, WHOLE)
+
+
+def _known_where(name: str, number: int, around: Sequence[For]) -> dict[str, Dim]:
+    """What symbols are where a size is a number: that size, and loops around that run once."""
+    known: dict[str, Dim] = {name: number}
+    for loop in around:
+        if symbolic.substitute(loop.extent, known) == 1:
+            known[loop.var.name] = 0
+    return known
 
 
 @primitive

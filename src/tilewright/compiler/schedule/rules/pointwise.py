@@ -16,9 +16,10 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import Body, Expression, For, Index, Load, Store
 from tilewright.compiler.kernel.rewrite import (
     expressions,
@@ -47,11 +48,12 @@ from tilewright.compiler.schedule.primitives import (
     unroll,
     vectorize,
     version,
+    version_of_sizes,
 )
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of
 from tilewright.compiler.schedule.trace import Schedule
-from tilewright.compiler.schedule.tree import find
+from tilewright.compiler.schedule.tree import enclosing_loops, find
 
 _CHEAP: Final = 8
 _MODERATE: Final = 24
@@ -63,6 +65,8 @@ _BLOCK: Final = 64
 first level cache."""
 _STRIP: Final = 4 * _BLOCK
 """Elements of a row that is written in between others, before the next of them is written."""
+_FEW: Final = (2, 3, 4)
+"""Elements side by side that have code of their own where only a call knows how many there are."""
 
 
 @final
@@ -146,7 +150,7 @@ class PointwiseSite:
             grid.commit(_workgroups(s, names, chosen.work, 1))
             return Outcome.GENERIC
         lanes, row = _lanes(self.machine, self.body, names[-1]), None
-        if chosen.squares and not isinstance(find(s.kernel, names[-1]).extent, int):
+        if chosen.squares and self._has_rows_of_open_length():
             return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
             names, row = self._square(names, lanes)
@@ -180,6 +184,14 @@ class PointwiseSite:
 
     def _strided(self, found: Iterable[Load | Store]) -> Sequence[Load | Store]:
         return [a for a in found if stride(a, self.names[-1]) not in (0, 1, None)]
+
+    def _has_rows_of_open_length(self) -> bool:
+        """Whether only a call knows if there are square blocks: neither side of them is known to be short."""
+        row = self._far_row()
+        assert row is not None, "there are squares"
+        across, along = (find(self.s.kernel, n).extent for n in (row, self.names[-1]))
+        is_short = isinstance(across, int) and across <= _SQUARE
+        return not isinstance(along, int) and not is_short
 
     def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:
         """Put the axis along which the far accesses are contiguous next to the lanes, in blocks.
@@ -219,8 +231,8 @@ class PointwiseSite:
         """Square blocks for rows that fill vectors; others have a strip of each written in turn, strided."""
         s, lane, name = self.s, names[-1], self._far_row()
         assert name is not None, "there are squares"
-        length = find(s.kernel, lane).extent
-        inner = estimate(length) * estimate(find(s.kernel, name).extent)
+        height, length = (find(s.kernel, n).extent for n in (name, lane))
+        inner = estimate(length) * estimate(height)
         is_far = self._is_written_further_apart(name)
         row_block, row = _block(s, name, lanes)
         lane_block, lane = _block(s, lane, lanes)
@@ -230,6 +242,8 @@ class PointwiseSite:
             grid.commit(_workgroups(s, others, chosen.work, inner))
         else:
             grid.commit(_grid_of_blocks(s, [*lane_block, *row_block], chosen.work))
+        for few, size, long in ((row, height, lane), (lane, length, row)):
+            self._few_side_by_side(few, size, long, lanes * chosen.vectors)
         pieces = s.parts(version, row, length, lanes)
         short = {n: pieces[-1][n] for n in (row, lane)}
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
@@ -246,6 +260,28 @@ class PointwiseSite:
             f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector"
         )
         return Outcome.POINTWISE
+
+    def _few_side_by_side(self, few: str, size: Dim, long: str, width: int) -> None:
+        """Give two to four elements side by side code of their own: lanes run along the other side, a known distance apart.
+
+        Vectors are read or written whole and shuffled then; the colours of a picture are such elements.
+        """
+        s = self.s
+        if not isinstance(symbolic.only_atom(size), Symbol):
+            return
+        low, high = symbolic.bounds(size)
+        numbers = [n for n in _FEW if (low or 0) <= n <= (n if high is None else high)]
+        around = enclosing_loops(s.kernel, find(s.kernel, long))
+        inside = [x.var.name for x in around if x.kind not in GRID_KINDS]
+        lanes = _lanes(self.machine, self.body, long)
+        *pieces, _ = s.parts(version_of_sizes, [*inside, long][0], size, numbers)
+        for piece in pieces:
+            others = [piece[n] for n in inside if n not in (few, long)]
+            order = _in_strips(s, others, piece[few], piece[long])
+            s.apply(reorder, order)
+            vectorize_loop(s, order[-1], lanes, width // lanes, self.machine)
+        if pieces:
+            s.note(f"pointwise: '{long}' in {lanes} lanes where '{few}' has {numbers}")
 
 
 def _may(choice: bool) -> tuple[bool, ...]:
@@ -394,6 +430,24 @@ def _grid_of_blocks(s: Schedule, blocks: Sequence[str], work: int) -> list[str]:
         inside += [inner] if inner not in outer else []
     s.apply(reorder, [*grid, *inside])
     return grid
+
+
+def _in_strips(s: Schedule, others: Sequence[str], few: str, long: str) -> list[str]:
+    """An order of loops in which a few elements side by side are met strip by strip of the long side.
+
+    What one of them leaves of a line is still near when the next one comes.
+    """
+    used = symbolic.names_in((find(s.kernel, long).extent,))
+    blocks = next((n for n in reversed(others) if n in used), None)
+    if blocks is None:
+        return [*others, few, long]
+    rest = [n for n in others if n != blocks]
+    most = symbolic.bounds(find(s.kernel, blocks).extent)[1]
+    if most is not None and most * _BLOCK <= _STRIP:
+        return [*rest, few, blocks, long]
+    names = (s.fresh(f"{blocks}_s"), s.fresh(f"{blocks}_n"))
+    s.apply(split, blocks, _STRIP // _BLOCK, "tight", names)
+    return [*rest, names[0], few, names[1], long]
 
 
 def _tiled(s: Schedule, row: str, lane: str, lanes: int, *, is_far: bool) -> list[str]:

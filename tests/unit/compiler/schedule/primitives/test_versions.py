@@ -1,4 +1,4 @@
-"""Codes for large and small sizes, and factors that are computed once."""
+"""Codes for large and small sizes and for some numbers, and factors that are computed once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Expression, If, Kernel, Space
-from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.primitives import bind, precompute_factors, version
+from tilewright.compiler.kernel.ir import Expression, For, If, Kernel, Space
+from tilewright.compiler.kernel.rewrite import loops, stores
+from tilewright.compiler.schedule.primitives import (
+    bind,
+    precompute_factors,
+    split,
+    version,
+    version_of_sizes,
+)
 
 Step = Callable[[KernelBuilder, Expression, Expression], Expression]
 
@@ -64,6 +70,43 @@ def test_workgroups_are_those_of_all_calls() -> None:
 def test_a_size_must_be_one_that_the_kernel_knows() -> None:
     with pytest.raises(ScheduleError, match="unknown symbol 'N'"):
         version(product(symbol("M"), 3), "i", "N", 2)
+
+
+# --- version_of_sizes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 64, 70, 130])
+def test_numbers_that_a_size_may_be_have_code_of_their_own(rows: int) -> None:
+    kernel = split(product(symbol("M"), 3), "i", 64, "tight", ("b", "n"))
+    changed = version_of_sizes(kernel, "n", "M", (2, 3))
+    names = [loop.var.name for loop in loops(changed.body)]
+    assert len(set(names)) == len(names)
+    assert_same(kernel, changed, {"M": rows})
+
+
+def test_blocks_that_are_one_are_the_first() -> None:
+    kernel = split(product(symbol("M"), 3), "i", 64, "tight", ("b", "n"))
+    changed = version_of_sizes(kernel, "n", "M", (2, 3))
+    (block,) = changed.body
+    assert isinstance(block, For)
+    known = [part.body[0] for part in block.body if isinstance(part, If)]
+    assert [part.extent for part in known if isinstance(part, For)][:2] == [2, 3]
+    for part in known[:2]:
+        used = [i for s in stores((part,)) for i in s.indices if not isinstance(i, int)]
+        assert all("b" not in i.names for i in used)
+
+
+def test_only_a_size_of_its_own_is_one_of_some_numbers() -> None:
+    with pytest.raises(ScheduleError, match=r"\(M \+ 1\) is no size of its own"):
+        version_of_sizes(product(symbol("M"), 3), "i", "M + 1", (2,))
+    with pytest.raises(ScheduleError, match="4 is no size of its own"):
+        version_of_sizes(product(4, 3), "i", 4, (2,))
+
+
+def test_workgroups_have_no_code_by_number() -> None:
+    kernel = bind(product(symbol("M"), 3), "i", "x")
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        version_of_sizes(kernel, "i", "M", (2,))
 
 
 # --- precompute_factors ---------------------------------------------------------------------------

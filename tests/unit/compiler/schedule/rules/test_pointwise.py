@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -12,8 +13,9 @@ from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import If, LoopKind, walk
 from tilewright.compiler.kernel.parser import parse_kernel
-from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.pointwise import (
@@ -135,6 +137,7 @@ def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str)
     assert [text for text in asked if text.endswith(f"< {lanes})")]
     for sizes in (
         (3, 33, 17), (1, 1, 1), (0, 5, 3), (5, 0, 3), (lanes - 1, lanes, 65), (lanes, 3, 1), (17, 2, 33), (3, 300, 2), (70, 1, 90),
+        (2, 20, 30), (4, 300, 1), (70, 5, 4), (2, 2, 2), (20, 40, 3),
     ):  # fmt: skip
         assert_same(kernel, changed, dims=dict(zip("chw", sizes, strict=True)))
 
@@ -151,3 +154,42 @@ def test_transpositions_of_open_sizes_stay_in_the_first_level_cache(
     assert any("64" in str(x.extent) for x in loops(changed.body))
     for b, h, w in ((1, 9, 17), (2, 8, 8), (1, 1, 3), (1, 0, 5), (2, 13, 10)):
         assert_same(kernel, changed, dims={"b": b, "h": h, "w": w})
+
+
+@pytest.mark.parametrize("perm", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_two_to_four_elements_side_by_side_have_code_of_their_own(
+    perm: Sequence[int],
+) -> None:
+    """Lanes are a known distance apart there: what is read or written strided is whole vectors and shuffles."""
+    shape = (symbol("c", 1), symbol("h", 1), symbol("w", 1))
+    kernel = op_kernel("transpose", [shape], tuple(shape[p] for p in perm), {"perm": perm})
+    changed = schedule(kernel, MachineModel.of(Target.level("v4")))
+    known = {
+        expression_text(x.condition): x for x in walk(changed.body) if isinstance(x, If)
+    }
+    short = [text for text in known if re.search(r"== [234]\)$", text)]
+    assert len(short) >= 3
+    flat = flatten(changed)
+    for size, number in re.findall(r"\((\w+)\) == ([234])\)", " ".join(short)):
+        inside = [
+            x for x in walk(flat.body)
+            if isinstance(x, If) and expression_text(x.condition) in short
+            and f"({size}) == {number})" in expression_text(x.condition)
+        ]  # fmt: skip
+        for part in inside:
+            indices = [a.indices[0] for a in (*loads(part.body), *stores(part.body))]
+            assert indices
+            assert all(size not in i.names for i in indices if not isinstance(i, int))
+
+
+@pytest.mark.parametrize("phases", [2, 3, 16])
+def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
+    """Such as the phases that a transposed convolution interleaves: nothing asks which of sixteen rows there are."""
+    n, w = symbol("n", 1), symbol("w", 1)
+    shape = (phases, n, w)
+    kernel = op_kernel("transpose", [shape], (n, w, phases), {"perm": (1, 2, 0)})
+    changed = schedule(kernel, MachineModel.of(Target.level("v4")))
+    asked = [expression_text(x.condition) for x in walk(changed.body) if isinstance(x, If)]
+    assert not [text for text in asked if text.endswith(f"< {phases})")]
+    for sizes in ((1, 1), (3, 5), (2, 40), (7, 300)):
+        assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
