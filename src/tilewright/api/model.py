@@ -90,8 +90,8 @@ def store_option(
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
     model: onnx.Source | Graph | object,
-    *,
     args: Sequence[object] | None = None,
+    *,
     kwargs: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     target: str | Target | None = None,
@@ -233,8 +233,8 @@ def resolve_targets(
 
 def coverage(  # noqa: PLR0913 - the options of a verb
     model: onnx.Source | object,
-    *,
     args: Sequence[object] | None = None,
+    *,
     kwargs: Mapping[str, object] | None = None,
     dynamic_shapes: object = None,
     target: str | Target | None = None,

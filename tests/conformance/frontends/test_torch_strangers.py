@@ -82,7 +82,7 @@ def test_a_border_does_not_bring_back_what_was_cropped() -> None:
         return functional.pad(functional.pad(x, (-2, 0, 0, -1)), (2, 1, 0, 1))
 
     x, module = torch.randn(3, 5), module_of(there_and_back)
-    torch.testing.assert_close(tw.compile(module, args=(x,))(x), module(x))
+    torch.testing.assert_close(tw.compile(module, (x,))(x), module(x))
 
 
 def test_a_border_that_needs_more_than_there_is_fails_the_call() -> None:

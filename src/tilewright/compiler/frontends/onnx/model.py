@@ -30,7 +30,7 @@ OLDEST_OPSET: Final = 6
 NEWEST_OPSET: Final = int(defs.onnx_opset_version())
 _TORCH: Final = (
     "files of PyTorch can run code when they are read: load it yourself, then "
-    "tilewright.compile(program) or tilewright.compile(module, args=(x,))"
+    "tilewright.compile(program) or tilewright.compile(module, (x,))"
 )
 _LIBRARY: Final = (
     "it is a library: tilewright run calls it, tilewright inspect lists its functions"

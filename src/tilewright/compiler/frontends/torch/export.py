@@ -67,7 +67,7 @@ def export(captured: Captured) -> Any:
         raise UserError(
             "the arguments that it is exported with are missing",
             location=name,
-            hint="compile(module, args=(x,)), as for torch.export.export",
+            hint="compile(module, (x,)), as for torch.export.export",
         )
     if model.training:
         raise UserError(
