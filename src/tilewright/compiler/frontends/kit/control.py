@@ -19,7 +19,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.region import Region
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.shapes import element_count
 
@@ -267,15 +267,21 @@ def joined_elements(values: Tensor) -> list[Dim | None] | None:
         return None
     found: list[Dim | None] = []
     for piece in node.present_operands:
-        count = element_count(piece.type.shape)
-        if not isinstance(count, int):
+        elements = sizes_in(piece)
+        if elements is None:
             return None
-        found += _piece_elements(piece.node, count)
+        found += elements
     return found
 
 
-def _piece_elements(node: Node | None, count: int) -> Sequence[Dim | None]:
-    """Sizes that stand in the graph; a negative one is none, and is refused where it is read."""
+def sizes_in(value: Value) -> Sequence[Dim | None] | None:
+    """The elements of a vector or a scalar as sizes that stand in the graph; None where nobody knows how many there are.
+
+    A negative one is none, and is refused where it is read.
+    """
+    node, count = value.node, element_count(value.type.shape)
+    if not isinstance(count, int):
+        return None
     if node is not None and node.op == "constant":
         numbers = np.reshape(cast("Array", node.attributes["value"]), -1).tolist()
         return [number if number >= 0 else None for number in numbers]

@@ -13,6 +13,7 @@ from typing import Final
 
 from onnx import GraphProto
 
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
@@ -26,6 +27,7 @@ from tilewright.compiler.frontends.onnx.values import (
     JoinedSequence,
     StackedSequence,
 )
+from tilewright.compiler.graph.ir import Value
 
 
 def truth(e: NodeMaker, condition: Tensor) -> bool | None:
@@ -76,6 +78,11 @@ def _branches(
     try:
         results = write()
     except UnsupportedError:
+        sizes = _compared_sizes(condition)
+        if sizes is not None and _are_squeezed(held, sizes):
+            undo()
+            call.maker.assume(*sizes)
+            return call.inline(then, [])
         if len(held) < 2 or not _note_common(held, inner, common):
             raise
         undo()
@@ -85,6 +92,56 @@ def _branches(
         undo()
         results = write()
     return _restored(held, _forms(held[0], common), results, condition)
+
+
+def _are_squeezed(held: Sequence[Sequence[Held]], sizes: tuple[Dim, Dim]) -> bool:
+    """Whether the first branch lacks an axis of the second in some result, which has 1 element where `sizes` are equal."""
+    if len(held) < 2 or 1 not in sizes:
+        return False
+    size = sizes[0] if sizes[1] == 1 else sizes[1]
+    found = False
+    for one, other in zip(*held[:2], strict=True):
+        if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+            return False
+        if one.rank != other.rank:
+            without = (
+                (*other.shape[:a], *other.shape[a + 1 :]) for a in _places(size, other)
+            )
+            if one.shape not in without:
+                return False
+            found = True
+    return found
+
+
+def _places(size: Dim, x: Tensor) -> list[int]:
+    """The axes that have a size."""
+    return [axis for axis, own in enumerate(x.shape) if own == size]
+
+
+def _compared_sizes(condition: Tensor) -> tuple[Dim, Dim] | None:
+    """The two sizes that a condition asks to be equal; None where it asks for something else.
+
+    Exporters write `squeeze(axis)` over an axis of open size as a branch of lower rank where that size is 1.  A graph has
+    one rank, so the model is that in which they are equal, and a call in which they are not is refused.
+    """
+    node = None if condition.value is None else _behind_views(condition.value).node
+    if node is None or node.op != "equal":
+        return None
+    left, right = (_size_in(value) for value in node.present_operands)
+    return None if left is None or right is None else (left, right)
+
+
+def _size_in(value: Value) -> Dim | None:
+    """The one size that a value of the graph holds."""
+    held = control.sizes_in(_behind_views(value)) or ()
+    return held[0] if len(held) == 1 else None
+
+
+def _behind_views(value: Value) -> Value:
+    """What stands behind changes of shape and type."""
+    while value.node is not None and value.node.op in ("cast", "reshape"):
+        (value,) = value.node.present_operands
+    return value
 
 
 def _forms(results: Sequence[Held], common: Mapping[int, Form]) -> list[Form]:

@@ -33,6 +33,8 @@ InputShapes = Mapping[str, Sequence[int | str]]
 InputValues = Mapping[str, ArrayLike]
 _OPERATORS: Final = "+-*/%()"
 MAX_DIM: Final = 1 << 48
+_ANY_SIZE: Final = ("-1", "None")
+"""What is written for a dimension without a name, besides signs like `?` and `*`."""
 
 
 @final
@@ -81,7 +83,7 @@ class Dimensions:
                     f"input_shapes has {wanted!r} for axis {axis}, the model has {fixed}",
                     location=where,
                 )
-            param = text_of(dim.dim_param)
+            param = _name_of(dim)
             if not param:
                 continue
             chosen: Dim = wanted if isinstance(wanted, int) else self._symbol(wanted)
@@ -95,10 +97,10 @@ class Dimensions:
     def _declare(self, inputs: Sequence[ValueInfoProto]) -> None:
         """Make the symbols: plain names first, so that expressions can refer to them."""
         params = [
-            text_of(dim.dim_param)
+            _name_of(dim)
             for value in inputs
             for dim in value.type.tensor_type.shape.dim
-            if dim.dim_param
+            if _name_of(dim)
         ]
         plain = {p for p in params if not any(c in p for c in _OPERATORS)}
         expressions: dict[str, Dim] = {}
@@ -155,12 +157,21 @@ class Dimensions:
             if dim.dim_value > MAX_DIM:
                 raise ModelError(f"dimension {dim.dim_value} is too large")
             return int(dim.dim_value)
-        param = text_of(dim.dim_param)
+        param = _name_of(dim)
         if param:
             return self._params[param]
         if isinstance(wanted, int):
             return wanted
         return self._symbol(wanted) if wanted else self._fresh(name)
+
+
+def _name_of(dim: TensorShapeProto.Dimension) -> str:
+    """The name of a dynamic dimension; "" where it has none.
+
+    Some exporters (Paddle's, for one) write a sign for "any size", which names nothing: two of them may differ.
+    """
+    name = text_of(dim.dim_param)
+    return name if any(c.isalnum() for c in name) and name not in _ANY_SIZE else ""
 
 
 def shapes_with_sizes(
@@ -173,7 +184,7 @@ def shapes_with_sizes(
     shapes: dict[str, tuple[int | str, ...]] = {}
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
-        params = [text_of(dim.dim_param) for dim in dims]
+        params = [_name_of(dim) for dim in dims]
         if any(param in sizes for param in params):
             shapes[text_of(value.name)] = tuple(
                 sizes.get(param, param) if param else int(dim.dim_value) or ""

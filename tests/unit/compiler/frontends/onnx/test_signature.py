@@ -65,6 +65,15 @@ def test_names_that_are_no_identifiers_become_unique_ones() -> None:
     ]
 
 
+@pytest.mark.parametrize("sign", ["?", "*", "-1", "None"])
+def test_a_sign_for_any_size_is_no_name(sign: str) -> None:
+    """Paddle's exporter writes `?` for each dimension that it does not know."""
+    assert types(info("x", sign, 3, sign), info("y", sign)) == [
+        "f32[x_d0, 3, x_d2]",
+        "f32[y_d0]",
+    ]
+
+
 def test_an_expression_of_known_dimensions_is_understood() -> None:
     assert types(
         info("x", "seq"), info("past", "past_len"), info("m", "past_len + seq")
