@@ -12,14 +12,15 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import element_count, normal_axes, normal_axis
 
 Reduce = Callable[[NodeMaker, Tensor, tuple[int, ...], bool], Tensor]
@@ -168,21 +169,20 @@ def _cumprod(call: Call) -> Tensor:
 
 
 def _product(e: NodeMaker, x: Tensor, axis: int, exclusive: bool, reverse: bool) -> Tensor:
-    """Step by step along an axis of known length."""
-    size = x.shape[axis]
-    if not isinstance(size, int) or size > 1024:
-        raise ModelError(f"CumProd along axis {axis} of {x.type} is not supported")
-    pieces = [e.slice(x, axis, i, 1) for i in range(size)]
-    if reverse:
-        pieces.reverse()
-    total = e.full(1, x.dtype, [1 if i == axis else d for i, d in enumerate(x.shape)])
-    results: list[Tensor] = []
-    for piece in pieces:
-        before, total = total, e.op("mul", total, piece)
-        results.append(before if exclusive else total)
-    if reverse:
-        results.reverse()
-    return e.concat(results, axis) if results else x
+    """Step by step along an axis."""
+    order = (axis, *(a for a in range(x.rank) if a != axis))
+    rows = e.transpose(x, order)
+    one = TensorType(x.dtype, rows.shape[1:])
+
+    def step(place: Tensor, given: Rows, state: Rows) -> tuple[Rows, Rows]:
+        del place
+        total = e.op("mul", state[0], given[0])
+        return [state[0] if exclusive else total], [total]
+
+    start = e.full(1, x.dtype, one.shape)
+    (made,), _ = walked(e, [rows], [start], step, [one], backwards=reverse)
+    back = [order.index(a) for a in range(x.rank)]
+    return e.transpose(made, back)
 
 
 def _top_k(call: Call) -> list[Tensor]:

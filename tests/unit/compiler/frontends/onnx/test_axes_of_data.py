@@ -57,3 +57,19 @@ def test_one_axis_may_be_declared_as_a_vector_of_any_length(kind: str, axis: int
     (found,) = evaluate(load(model), [X, np.array([axis])])
     wanted = np.cumsum(X, axis) if kind == "CumSum" else np.cumprod(X, axis)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_products_run_along_an_axis_of_any_length(size, exclusive, reverse) -> None:
+    text = f"""graph (double[2,N] x) => (double[2,N] y) {{
+        axis = Constant<value_int = 1>()
+        y = CumProd<exclusive = {exclusive}, reverse = {reverse}>(x, axis)
+    }}"""
+    x = np.exp(np.sin(np.arange(2.0 * size)).reshape(2, size) / 8)
+    (found,) = evaluate(load(onnx_models.parse(text, opset=26, ir_version=13)), [x])
+    turned = x[:, ::-1] if reverse else x
+    wanted = np.cumprod(turned, 1)
+    if exclusive:
+        wanted = np.concatenate([np.ones((2, 1)), wanted[:, :-1]], 1)
+    np.testing.assert_allclose(found, wanted[:, ::-1] if reverse else wanted, rtol=1e-9)

@@ -244,6 +244,27 @@ def test_values_that_are_not_numbers_pass_through_the_loop() -> None:
         assert np.isfinite(state[0, 1]).all()
 
 
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_a_sequence_of_no_steps_ends_in_the_state_that_it_begins_with(
+    op, direction
+) -> None:
+    """By the equations; onnxruntime says 0 (docs/numerics.md).  The one beside it is computed as ever."""
+    network = Network(op, direction, lengths=True, states=True)
+    inputs = network.inputs(3)
+    inputs["n"] = np.array([0, 2], np.int32)
+    graph = load(network.model("T"))
+    y, *states = evaluate(graph, [inputs[v.name] for v in graph.inputs])
+    assert not y[:, :, 0].any()
+    for found, begin in zip(states, (inputs[n] for n in "hc" if n in inputs), strict=True):
+        np.testing.assert_array_equal(found[:, 0], begin[:, 0])
+    wanted_y, *wanted = expected(network, inputs)
+    np.testing.assert_allclose(y, wanted_y, rtol=1e-4, atol=1e-5)
+    for found, other in zip(states, wanted, strict=True):
+        assert not other[:, 0].any()
+        np.testing.assert_allclose(found[:, 1], other[:, 1], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("by_column", [False, True])
 def test_a_network_with_weights_of_bytes(direction: str, by_column: bool) -> None:
