@@ -1,7 +1,7 @@
-"""Factors of matrices and systems of equations: host ops of numerical models.
+"""Factors of matrices and systems of equations of numerical models.
 
-All take matrices in the last two axes, compute in f64 and round once.  Elimination and iteration pick their steps
-by value, which numpy does on the host.
+All take matrices in the last two axes, compute in f64 and round once.  Elimination, roots and substitution have
+kernels (`factor_bodies`); reflections, eigenvalues and singular values are found on the host, by numpy.
 """
 
 from __future__ import annotations
@@ -16,17 +16,37 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, minimum
-from tilewright.compiler.graph.schema import Array, Attributes, TensorType
+from tilewright.compiler.graph.schema import (
+    UNKNOWN,
+    Array,
+    Asked,
+    Attributes,
+    Range,
+    TensorType,
+)
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops import reflections
-from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.declaration import (
+    IndexRange,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
 from tilewright.compiler.ops.elimination import eliminated, substituted
+from tilewright.compiler.ops.factor_bodies import (
+    cholesky_body,
+    exchanged_rows_body,
+    lu_body,
+    triangular_body,
+)
 from tilewright.compiler.ops.real_schur import eigenvalues as eigenvalues_of_form
 from tilewright.compiler.ops.real_schur import real_schur as form_of
-from tilewright.compiler.ops.shapes import check_same, first, need
+from tilewright.compiler.ops.shapes import check_at_most, check_same, first, need
 
 _FLOATS: Final = (dtypes.f32, dtypes.f64)
-_ON_HOST: Final = "elimination and iteration pick their steps by value"
+_ON_HOST: Final = "iteration picks its steps by value"
 _MANY_ROWS: Final = 32
 """Rows up to which steps of a whole batch cost less than each matrix by blocks."""
 
@@ -109,7 +129,11 @@ cholesky: Final = declare(
     results=("factor", "info"),
     infer=_cholesky_infer,
     evaluate=_cholesky_oracle,
-    on_host=_ON_HOST,
+    body=cholesky_body,
+    cases=(
+        "[3,3]:=4,2,1,2,5,3,1,3,6",
+        "f64[2,3,3]:=9,1,1,1,9,1,1,1,9,1,2,3,2,1,4,3,4,1",
+    ),
     source="LAPACK potrf",
 )
 
@@ -160,6 +184,14 @@ def _eliminate(a: np.ndarray, lost: np.ndarray, k: int) -> None:
     a[live, k + 1 :, k + 1 :] -= column[:, :, None] * a[live, k, None, k + 1 :]
 
 
+def _lu_ranges(asked: Asked) -> Range:
+    """Rows are counted from 1; of what is found, only these are places."""
+    x = need(asked.operands, 0)
+    if asked.result.rank == x.rank - 1:
+        return Range(1, x.shape[-2])
+    return UNKNOWN
+
+
 lu: Final = declare(
     name="lu",
     summary="Unit lower and upper triangular factors in one matrix, rows exchanged (from 1), and which pivot is 0",
@@ -168,14 +200,22 @@ lu: Final = declare(
     results=("factors", "pivots", "info"),
     infer=_lu_infer,
     evaluate=_lu_oracle,
-    on_host=_ON_HOST,
+    body=lu_body,
+    ranges=_lu_ranges,
+    cases=("[5,5]", "[2,18,19]", "[19,4]; pivot=False", "[2,0,3]", "[0,3,3]", "[3,3]:=0"),
     source="LAPACK getrf",
 )
 
 
 def _exchanged_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    pivots, (rows,) = first(types), cast("tuple[Dim, ...]", attributes["rows"])
+    check_at_most(f"exchanges {pivots} of {rows} rows", pivots.shape[-1], rows)
+    return (TensorType(i64, (*pivots.shape[:-1], rows)),)
+
+
+def _exchanged_places(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
     (rows,) = cast("tuple[Dim, ...]", attributes["rows"])
-    return (TensorType(i64, (*first(types).shape[:-1], rows)),)
+    return (IndexRange(0, first(types).rank - 1, rows, 1, rows),)
 
 
 def _exchanged_oracle(pivots: np.ndarray, *, rows: tuple[int, ...]) -> np.ndarray:
@@ -197,8 +237,9 @@ exchanged_rows: Final = declare(
     attributes=(attr("rows", "dims"),),
     infer=_exchanged_infer,
     evaluate=_exchanged_oracle,
-    cases=("i32[2,0]; rows=(3,)",),
-    on_host="every exchange follows the one before",
+    body=exchanged_rows_body,
+    indices=_exchanged_places,
+    cases=("i32[2,0]; rows=(3,)", "i32[2,3]:=3,2,3,1,4,4; rows=(4,)"),
     source="LAPACK laswp",
 )
 
@@ -400,6 +441,10 @@ svd: Final = declare(
 def _triangular_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     a, b = _square(types), _matrices(types, 1)
     check_same(f"rows of {a} and {b}", a.shape[-1], b.shape[-2])
+    if a.rank != b.rank:
+        raise ModelError(f"needs batches of one shape, got {a} and {b}")
+    for one, other in zip(a.shape[:-2], b.shape[:-2], strict=True):
+        check_same(f"batches of {a} and {b}", one, other)
     return (b,)
 
 
@@ -415,7 +460,14 @@ triangular_solve: Final = declare(
     attributes=(attr("lower", "bool", default=True), attr("unit", "bool", default=False)),
     infer=_triangular_infer,
     evaluate=_triangular_oracle,
-    on_host="every row follows those before",
+    body=triangular_body,
+    cases=(
+        "[3,3]:=4,2,1,2,5,3,1,3,6 [3,7]",
+        "[2,3,3]:=4,2,1,2,5,3,1,3,6 [2,3,1]; lower=False",
+        "[18,18]:unit [18,5]; unit=True",
+        "[18,18]:unit [18,2]; unit=True lower=False",
+        "[0,0] [0,3]",
+    ),
     source="BLAS trsm",
 )
 

@@ -28,7 +28,7 @@ from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
-# Every row is a few operations of its own; larger matrices are factored by the host.
+# Every row is a few operations of its own; larger matrices are factored by one kernel.
 FEW_ROWS: Final = 24
 
 

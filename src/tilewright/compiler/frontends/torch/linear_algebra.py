@@ -1,4 +1,4 @@
-"""Rows for factors of matrices and triangular systems, which the host computes; `decompositions` builds on them.
+"""Rows for factors of matrices and triangular systems; `decompositions` builds on them.
 
 A matrix that has no factors (not positive definite, singular) gives what is not a number, or infinities, where
 torch raises an error.
