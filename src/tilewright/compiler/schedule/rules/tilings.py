@@ -44,6 +44,8 @@ _UNROLL: Final = 4
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
 _SHARED_ROWS: Final = 128
+_HIDDEN: Final = 8
+"""Times what memory takes to bring a right operand, below which the work on it shall hide that."""
 _MOST_STREAMS: Final = 4
 
 
@@ -351,7 +353,10 @@ class ContractionShape:
         work = min(max(least, whole / (8 * self.threads)), 10 * least)
         units = max(1, round(work / max(unit, 1e-3)))
         half = max(self.machine.l2.size_bytes // 2, 1 << 15)
-        if panels * panel_bytes <= half and panels <= units:
+        # All work on a panel takes no more than some times what memory takes to bring it: nothing else hides that.
+        bringing = panel_bytes * self.machine.ns_per_byte
+        few = panels > 1 and unit * tiles < _HIDDEN * bringing
+        if panels * panel_bytes <= half and panels <= units and not few:
             count = max(1, units // panels)
             return replace(tiling, outer="rows", panels=panels, tiles=count)
         # Rows stay in the second level cache if they can; but so many share a panel that

@@ -84,6 +84,18 @@ def test_panels_stay_in_the_second_level_cache_where_the_third_is_slow() -> None
         assert stays or tile.columns == 16, (columns, depth, tile)
 
 
+@pytest.mark.parametrize(("rows", "outer"), [(49, "panels"), (196, "rows"), (784, "rows")])
+def test_panels_of_few_rows_are_fetched_one_after_the_other(rows: int, outer: str) -> None:
+    """49 rows multiply a right operand of 64 KiB in six times what memory takes to bring it: nothing else hides that."""
+    shape = ContractionShape(
+        machine=MESH, dtype=f32, rows=(rows,), width=128, panels=(), batches=36, depth=128
+    )
+    tiling = shape.space().best()
+    assert tiling.outer == outer
+    if outer == "panels":
+        assert tiling.tiles == shape.tile_count(tiling)  # a panel is brought once
+
+
 @pytest.mark.parametrize("machine", [MESH, ZEN4], ids=str)
 def test_rows_that_meet_in_one_set_lie_in_blocks_whose_rows_do_not(
     machine: MachineModel,
