@@ -240,9 +240,10 @@ class Call:
             return (False,) * count
         if isinstance(found, Dense):
             return tuple(bool(flag) for flag in np.broadcast_to(found.array, (count,)))
-        if not isinstance(found, tuple) or not all(isinstance(f, bool) for f in found):
+        truths = None if not isinstance(found, tuple) else [_truth_of(f) for f in found]
+        if truths is None or None in truths:
             raise ModelError(f"attribute '{name}' is no list of truth values")
-        return tuple(bool(flag) for flag in found)
+        return tuple(bool(truth) for truth in truths)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """A truth value."""
@@ -297,6 +298,12 @@ def integers_of(name: str, attribute: Attribute | None) -> tuple[int, ...]:
     if not isinstance(attribute, tuple):
         raise ModelError(f"attribute '{name}' is missing or no list of whole numbers")
     return tuple(integer_of(name, item) for item in attribute)
+
+
+def _truth_of(attribute: Attribute) -> bool | None:
+    """A truth value, which the short form of windows may write as a whole number; None for what is none."""
+    value = attribute.value if isinstance(attribute, Number) else attribute
+    return bool(value) if isinstance(value, bool | int) else None
 
 
 def listed(fields: Attributes, name: str) -> tuple[int, ...]:

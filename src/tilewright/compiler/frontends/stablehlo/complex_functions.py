@@ -166,24 +166,33 @@ def _beside_one(z: Pair) -> tuple[Pair, Pair]:
     return square_root(Pair(1.0 - z.x, -z.y)), square_root(Pair(z.x + 1.0, z.y))
 
 
+def _unless_infinite(z: Pair, limit: Pair, found: Pair) -> Pair:
+    """What was found, or the limit where a part of z is an infinity."""
+    return limit.where(z.x.maker.op("logical_or", z.x.is_inf(), z.y.is_inf()), found)
+
+
 def _arc_sine(z: Pair) -> Pair:
     minus, plus = _beside_one(z)
     below = minus.x * plus.x - minus.y * plus.y
     height = minus.x * plus.y - minus.y * plus.x
-    return Pair(angle(z.x, below), height.apply("asinh"))
+    limit = Pair(angle(z.x, abs(z.y)), z.x.number(math.inf).signed_as(z.y))
+    return _unless_infinite(z, limit, Pair(angle(z.x, below), height.apply("asinh")))
 
 
 def _arc_cosine(z: Pair) -> Pair:
     minus, plus = _beside_one(z)
     height = plus.x * minus.y - plus.y * minus.x
-    return Pair(angle(minus.x, plus.x) * 2.0, height.apply("asinh"))
+    found = Pair(angle(minus.x, plus.x) * 2.0, height.apply("asinh"))
+    limit = Pair(angle(abs(z.y), z.x), z.x.number(math.inf).signed_as(-z.y))
+    return _unless_infinite(z, limit, found)
 
 
 def _area_cosine(z: Pair) -> Pair:
     minus = square_root(Pair(z.x - 1.0, z.y))
     plus = square_root(Pair(z.x + 1.0, z.y))
     real = minus.x * plus.x + minus.y * plus.y
-    return Pair(real.apply("asinh"), angle(minus.y, plus.x) * 2.0)
+    found = Pair(real.apply("asinh"), angle(minus.y, plus.x) * 2.0)
+    return _unless_infinite(z, Pair(z.x.number(math.inf), angle(z.y, z.x)), found)
 
 
 def _area_tangent(z: Pair) -> Pair:
@@ -194,7 +203,9 @@ def _area_tangent(z: Pair) -> Pair:
     far = divide(Pair(z.x.number(1.0), z.x.number(0.0)), Pair(x, z.y)).x
     real = far.where(x.number(_SQUARES_OVERFLOW).less(x.larger(abs(z.y))), real)
     imaginary = angle(z.y * 2.0, left * (x + 1.0) - square) * 0.5
-    return Pair(real.signed_as(z.x), imaginary)
+    limit = Pair(x.number(0.0), x.number(math.pi / 2).signed_as(z.y))
+    found = _unless_infinite(z, limit, Pair(real, imaginary))
+    return Pair(found.x.signed_as(z.x), found.y)
 
 
 FUNCTIONS: Final[dict[str, Callable[[Pair], Pair]]] = {

@@ -38,6 +38,7 @@ from tilewright.compiler.frontends.stablehlo.complex_functions import (
 from tilewright.compiler.frontends.stablehlo.elements import bits_of
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.literal_values import held_of
+from tilewright.compiler.frontends.stablehlo.narrow import saturated
 from tilewright.compiler.frontends.stablehlo.numbers import (
     count_bits,
     leading_zeros,
@@ -312,9 +313,9 @@ def _convert(call: Call) -> Held:
     to_complex = isinstance(result, TensorType) and isinstance(result.element, ComplexType)
     if isinstance(held, Complex):
         if not to_complex:
-            return e.cast(held.real, dtype)
+            return e.cast(saturated(e, held.real, result), dtype)
         return Complex(e.cast(held.real, dtype), e.cast(held.imaginary, dtype))
-    x = e.cast(real(held), dtype)
+    x = e.cast(saturated(e, real(held), result), dtype)
     return Complex(x, e.full(0, dtype, x.shape)) if to_complex else x
 
 

@@ -111,7 +111,11 @@ def places_of(
         for axis in range(len(shape))
         if axis not in (*numbers["collapsed"], *numbers["batching"])
     ]
-    if len(windowed) != len(window):
+    batches = zip(numbers["batching"], numbers["start_batching"], strict=False)
+    pairs = [(axis, own - (own > vector_axis)) for axis, own in batches]
+    if len(windowed) != len(window) or not _are_there(
+        numbers, pairs, len(shape), len(batch)
+    ):
         raise ModelError("dimension numbers do not fit the operand")
     zero = e.scalar(0, dtypes.i64)
     result: list[Dim] = [0] * rank
@@ -120,13 +124,27 @@ def places_of(
     places = [zero] * len(shape)
     for component, axis in zip(columns, numbers["map"], strict=True):
         places[axis] = _spread(e, component, others, rank)
-    for axis, own in zip(numbers["batching"], numbers["start_batching"], strict=True):
-        position = own - (own > vector_axis)
+    for axis, position in pairs:
         places[axis] = _along(e, batch[position], others[position], rank)
     for axis, own in zip(windowed, sorted(window), strict=True):
         result[own] = sizes[axis]
         places[axis] = e.op("add", places[axis], _along(e, sizes[axis], own, rank))
     return places, result
+
+
+def _are_there(
+    numbers: Mapping[str, Sequence[int]],
+    pairs: Sequence[tuple[int, int]],
+    rank: int,
+    batches: int,
+) -> bool:
+    """Whether every axis that is named is there, and axes of batches come in pairs."""
+    named = (*numbers["map"], *numbers["collapsed"], *numbers["batching"])
+    return (
+        len(pairs) == len(numbers["batching"]) == len(numbers["start_batching"])
+        and all(0 <= axis < rank for axis in named)
+        and all(0 <= position < batches for _, position in pairs)
+    )
 
 
 def _gather(call: Call) -> Held:

@@ -65,8 +65,8 @@ def _numpy_of(element: Element) -> np.dtype[np.generic]:
 def _from_bytes(data: bytes, type_: TensorType) -> Array:
     shape, dtype = _shape_of(type_), _numpy_of(type_.element)
     count = math.prod(shape)
-    if dtype == np.bool_ and len(data) != count:
-        return _from_bits(data, shape)
+    if dtype == np.bool_:
+        return _truths(data, shape)
     if len(data) == dtype.itemsize:
         return np.broadcast_to(np.frombuffer(data, dtype).reshape(()), shape)
     if len(data) != count * dtype.itemsize:
@@ -74,9 +74,17 @@ def _from_bytes(data: bytes, type_: TensorType) -> Array:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _from_bits(data: bytes, shape: tuple[int, ...]) -> Array:
-    """Truth values that lie close together, the first one in the lowest bit."""
+_ALIKE: Final = (b"\x00", b"\xff")
+"""The byte that stands for any number of truth values, all false or all true."""
+
+
+def _truths(data: bytes, shape: tuple[int, ...]) -> Array:
+    """Truth values: a byte each, one byte for all, or close together with the first one in the lowest bit."""
     count = math.prod(shape)
+    if len(data) == count:
+        return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    if data in _ALIKE:
+        return np.broadcast_to(np.bool_(data != _ALIKE[0]), shape)
     if len(data) != (count + 7) // 8:
         raise ValueError(f"got {len(data)} bytes, expected {(count + 7) // 8}")
     bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count, bitorder="little")
@@ -184,15 +192,21 @@ def _is_float(dtype: np.dtype[np.generic]) -> bool:
 def _floats(words: Sequence[str], dtype: np.dtype[np.generic]) -> Any:
     """Decimal numbers are rounded through f64, as MLIR does; hexadecimal ones are the bits."""
     if not any(word.startswith("0x") for word in words):
-        return np.array([_float(word) for word in words], np.float64).astype(dtype)
+        return _narrowed(np.array([_float(word) for word in words], np.float64), dtype)
     found = np.empty(len(words), dtype)
     bits: Any = found.view(f"u{dtype.itemsize}")
     for index, word in enumerate(words):
         if word.startswith("0x"):
             bits[index] = int(word, 16)
         else:
-            found[index] = np.float64(_float(word)).astype(dtype)
+            found[index] = _narrowed(np.array(_float(word), np.float64), dtype)
     return found
+
+
+def _narrowed(numbers: Array, dtype: np.dtype[np.generic]) -> Any:
+    """Numbers rounded to a type; what is too large for it becomes what the type has for that."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype)
 
 
 def _float(word: str) -> float:

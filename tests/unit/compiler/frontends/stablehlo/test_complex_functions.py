@@ -164,3 +164,21 @@ def test_what_was_real_has_no_imaginary_part_whatever_it_is() -> None:
     kept, beside = run(body, "%x: tensor<5xf32>", x)
     np.testing.assert_array_equal(kept, x)
     assert beside.tobytes() == np.zeros(5, np.float32).tobytes()
+
+
+@pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh", "atan", "atanh"])
+def test_inverse_functions_have_their_limits_where_a_part_is_infinite(name: str) -> None:
+    parts = [-np.inf, -2.5, -0.0, 0.0, 1.0, np.inf]
+    z = np.array([complex(x, y) for x in parts for y in parts if np.isinf([x, y]).any()])
+    found, expected = apply(f"chlo.{name}", z), NAMES[f"chlo.{name}"](z)
+    for ours, theirs in ((found.real, expected.real), (found.imag, expected.imag)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-15)
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+
+
+@pytest.mark.parametrize("name", ["acos", "acosh", "asin", "asinh"])
+def test_an_infinite_part_beside_no_number_is_an_infinity(name: str) -> None:
+    z = np.array([complex(np.nan, np.inf), complex(-np.inf, np.nan)])
+    found = apply(f"chlo.{name}", z)
+    assert (np.isinf(found.real) | np.isinf(found.imag)).all()
+    assert (np.isnan(found.real) | np.isnan(found.imag)).all()

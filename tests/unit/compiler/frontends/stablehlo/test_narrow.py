@@ -92,3 +92,22 @@ def test_arguments_and_results_of_few_bits_keep_their_type() -> None:
     (found,) = run(body, "%x: tensor<3xi4>", x)
     assert found.dtype == ml_dtypes.int4
     assert found.astype(np.int8).tolist() == [0, -2, 6]
+
+
+@pytest.mark.parametrize("name", ["i2", "i4", "ui2", "ui4"])
+@pytest.mark.parametrize("wide", ["f32", "f64", "bf16"])
+def test_floats_beyond_the_range_of_small_integers_saturate(name: str, wide: str) -> None:
+    bits, signed = int(name[-1]), name[0] == "i"
+    low = -(1 << (bits - 1)) if signed else 0
+    x = np.float32(
+        [-300, -8.9, -1.5, -0.5, 0.9, 3.2, 7.9, 15.9, 130, np.inf, -np.inf, np.nan]
+    )
+    body = f"""
+    %a = stablehlo.convert %x : (tensor<12xf32>) -> tensor<12x{wide}>
+    %n = stablehlo.convert %a : (tensor<12x{wide}>) -> tensor<12x{name}>
+    %r = stablehlo.convert %n : (tensor<12x{name}>) -> tensor<12xi32>
+    return %r : tensor<12xi32>"""
+    expected = np.trunc(np.clip(np.nan_to_num(x), low, low + (1 << bits) - 1))
+    if wide == "bf16":
+        expected[np.isin(x, np.float32([15.9]))] = min(16, low + (1 << bits) - 1)
+    np.testing.assert_array_equal(run(body, "%x: tensor<12xf32>", x)[0], expected)

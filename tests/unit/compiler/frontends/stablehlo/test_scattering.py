@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import run, type_of
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo import load
 
 NUMBERS = "#stablehlo.scatter<update_window_dims = [], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>"
@@ -183,3 +184,29 @@ def test_a_scatter_copies_nothing_but_what_it_changes(region: str, rows: str) ->
         assert source.node.op == "reshape"
         source = source.node.present_operands[0]
     assert source.name == "x"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        ("inserted_window_dims = [7], scatter_dims_to_operand_dims = [0]", "updates"),
+        ("inserted_window_dims = [0], scatter_dims_to_operand_dims = [7]", "operand"),
+        ("input_batching_dims = [0], scatter_dims_to_operand_dims = [0]", "operand"),
+        (
+            "input_batching_dims = [0], scatter_indices_batching_dims = [5], scatter_dims_to_operand_dims = [0]",
+            "operand",
+        ),
+    ],
+)
+def test_axes_that_are_not_there_are_named_as_what_does_not_fit(
+    numbers: str, problem: str
+) -> None:
+    text = f"""func.func @main(%x: tensor<5x7xf32>, %i: tensor<3x1xi32>, %u: tensor<3x7xf32>) -> tensor<5x7xf32> {{
+    %r = "stablehlo.scatter"(%x, %i, %u) ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      stablehlo.return %b : tensor<f32>
+    }}) {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], {numbers}, index_vector_dim = 1>}} : (tensor<5x7xf32>, tensor<3x1xi32>, tensor<3x7xf32>) -> tensor<5x7xf32>
+    return %r : tensor<5x7xf32>
+    }}"""
+    with pytest.raises(ModelError, match=f"dimension numbers do not fit the {problem}"):
+        load(text.encode())

@@ -152,3 +152,18 @@ def test_the_size_of_a_window_may_be_that_of_a_call(
             expected = function(sliding_window_view(wide, size, axis=1))
             (found,) = evaluate(graph, [x])
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", ["[1, 0]", "[true, false]"])
+def test_the_short_form_says_in_words_or_numbers_what_is_reversed(reverse: str) -> None:
+    x, w = np.arange(9, dtype=np.float32), np.float32([1, 2, 3, 4])
+    body = f"""
+    %a = stablehlo.reshape %x : (tensor<9xf32>) -> tensor<1x3x3x1xf32>
+    %b = stablehlo.reshape %w : (tensor<4xf32>) -> tensor<2x2x1x1xf32>
+    %c = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+      window = {{reverse = {reverse}}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+      : (tensor<1x3x3x1xf32>, tensor<2x2x1x1xf32>) -> tensor<1x2x2x1xf32>
+    %r = stablehlo.reshape %c : (tensor<1x2x2x1xf32>) -> tensor<4xf32>
+    return %r : tensor<4xf32>"""
+    (found,) = run(body, "%x: tensor<9xf32>, %w: tensor<4xf32>", x, w)
+    assert found.tolist() == [15, 25, 45, 55]
