@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr, Operation
 from tilewright.compiler.kernel.ir import Buffer, Load, Store
 from tilewright.compiler.kernel.rewrite import dim_symbols
 
@@ -41,3 +41,17 @@ def stride(access: Load | Store, name: str) -> Dim | None:
 def depends(access: Load | Store, name: str) -> bool:
     """Whether the element touched depends on a loop."""
     return any(s.name == name for index in access.indices for s in dim_symbols(index))
+
+
+def is_folded(access: Load | Store, name: str) -> bool:
+    """Whether a loop's variable is divided by a size that only a call knows, to tell which element is touched.
+
+    Not so where memory tells that element.
+    """
+    return any(
+        isinstance(atom.right, Expr) and name in symbolic.names_in((atom.left,))
+        for index in access.indices
+        if not symbolic.opaques(index)
+        for atom in symbolic.atoms(index)
+        if isinstance(atom, Operation) and atom.op in ("mod", "floordiv")
+    )

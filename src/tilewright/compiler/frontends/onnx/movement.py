@@ -309,14 +309,21 @@ def _cropped(amount: Dim, mode: str) -> Dim:
 def _require_sources(
     e: NodeMaker, rests: Sequence[Dim], borders: Sequence[Dim], mode: str
 ) -> None:
-    """Let borders be made of what is left of every axis, or the call fails and names the node."""
-    rank = len(rests)
+    """Let borders be made of what is left of every axis, or the call fails.
+
+    What inputs tell is compared before anything runs; what data tells is read, and the error names the node.
+    """
+    rank, read = len(rests), e.graph.bound_names()
     unsure: list[tuple[Dim, int]] = []
     for axis, rest in enumerate(rests):
         unsure += _unsure_source(rest, (borders[axis], borders[rank + axis]), mode)
-    if unsure:
-        counts, least = zip(*unsure, strict=True)
-        spare = [control.fresh_symbol(e, "padded_from", low) for low in least]
+    by_data = [(size, least) for size, least in unsure if control.mentions((size,), read)]
+    for size, least in unsure:
+        if (size, least) not in by_data:
+            e.assume(size, symbolic.maximum(size, least))
+    if by_data:
+        counts, low = zip(*by_data, strict=True)
+        spare = [control.fresh_symbol(e, "padded_from", least) for least in low]
         e.bind_sizes(e.dims(counts), spare)
 
 

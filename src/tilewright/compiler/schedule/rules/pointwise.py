@@ -18,7 +18,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.sizes import estimate
-from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.analysis.strides import depends, is_folded, stride
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import Body, Expression, For, Index, Load, Store
 from tilewright.compiler.kernel.rewrite import (
@@ -65,6 +65,8 @@ _BLOCK: Final = 64
 first level cache."""
 _STRIP: Final = 4 * _BLOCK
 """Elements of a row that is written in between others, before the next of them is written."""
+_SHORT_FOLD: Final = 8
+"""Up to so many elements at places that a division by an open size tells are written one by one."""
 _FEW: Final = (2, 3, 4)
 """Elements side by side that have code of their own where only a call knows how many there are."""
 
@@ -164,6 +166,12 @@ class PointwiseSite:
             extent = estimate(find(s.kernel, lane).extent)
             blocks = _workgroups(s, names[:-1], chosen.work, extent)
         grid.commit(blocks)
+        if row is None and _is_short_fold(find(s.kernel, lane)):
+            s.apply(unroll, lane)
+            s.note(
+                f"pointwise: '{lane}' one by one, at places that are the same in all rows"
+            )
+            return Outcome.POINTWISE
         if row is None:
             lanes = _filled_lanes(lanes, find(s.kernel, lane))
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
@@ -320,6 +328,15 @@ def _filled_lanes(lanes: int, loop: For) -> int:
     while 2 * loop.extent <= lanes and lanes * bits > _LEAST_BITS:
         lanes //= 2
     return lanes
+
+
+def _is_short_fold(loop: For) -> bool:
+    """Whether the few elements of a loop lie at remainders by a size that only a call knows, as those of a mirrored border.
+
+    Each place by itself is one number for all rows; in lanes they would be gathered.
+    """
+    is_short = isinstance(loop.extent, int) and loop.extent <= _SHORT_FOLD
+    return is_short and any(is_folded(v, loop.var.name) for v in loads(loop.body))
 
 
 def _accesses(body: Body) -> list[Load | Store]:

@@ -98,22 +98,40 @@ def test_borders_are_made_of_what_is_left(
 def test_borders_of_too_few_elements_are_errors(mode: str, pads: tuple[int, int]) -> None:
     """As in onnxruntime; with sizes that only a call knows it is the call that fails."""
     words = "the data gives size|sizes do not agree"
-    for size, by_data in (("N", True), ("N", False), ("5", True)):
+    for size, by_data in (("N", True), ("5", True)):
         with pytest.raises(InputError, match=words):
             padded(mode, pads, size=size, by_data=by_data)
     with pytest.raises(ModelError, match=f"mode '{mode}' pads an axis of which"):
         padded(mode, pads, size="5", by_data=False)
 
 
-def test_a_compiled_call_gives_no_border_of_nothing() -> None:
-    text = """graph (float[N] x) => (float[M] y) {
-        p = Constant<value_ints = [-4, 2]>()
-        y = Pad<mode = "wrap">(x, p)
-    }"""
+@pytest.mark.parametrize(
+    ("mode", "pads", "size", "words"),
+    [
+        ("wrap", (-4, 2), 4, r"\(N - 4\) is 0, expected at least 1"),
+        ("edge", (-4, 2), 3, r"\(N - 4\) is -1, expected at least 1"),
+        ("reflect", (5, 0), 5, r"dimension 'N' \(axis 0\) is 5, expected at least 6"),
+        ("reflect", (-2, 2), 4, r"\(N - 2\) is 2, expected at least 3"),
+    ],
+)
+def test_a_compiled_call_gives_no_border_of_too_few(
+    mode: str, pads: tuple[int, int], size: int, words: str
+) -> None:
+    """Sizes of inputs are compared before anything runs: nothing is computed and read back for it."""
+    text = f"""graph (float[N] x) => (float[M] y) {{
+        p = Constant<value_ints = {list(pads)}>()
+        y = Pad<mode = "{mode}">(x, p)
+    }}"""
     model = tw.compile(parse(text), opt_level=0, threads=1, jobs=1)
-    assert model(x=ROW).tolist() == [5, 5, 5]
-    with pytest.raises(InputError, match="node 'y': the data gives size 0, expected at"):
-        model(x=ROW[:4])
+    plan = model.compiled.parts[0].plan
+    assert {step.kind for step in plan.steps} == {"dispatch"}
+    x = np.arange(9, dtype=np.float32)
+    before, after = (max(amount, 0) for amount in pads)
+    left = x[max(-pads[0], 0) : 9 - max(-pads[1], 0)]
+    expected = np.pad(left, (before, after), mode=mode)
+    np.testing.assert_array_equal(model(x=x), expected)
+    with pytest.raises(InputError, match=words):
+        model(x=x[:size])
 
 
 def test_known_amounts_of_padding_stay_known_beside_computed_ones() -> None:

@@ -193,3 +193,16 @@ def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
     assert not [text for text in asked if text.endswith(f"< {phases})")]
     for sizes in ((1, 1), (3, 5), (2, 40), (7, 300)):
         assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
+
+
+@pytest.mark.parametrize("mode", ["wrap", "reflect"])
+def test_a_few_elements_at_remainders_by_an_open_size_are_no_lanes(mode: str) -> None:
+    """Each place is one number for all rows; in lanes they would be gathered anew in every row."""
+    n, w = symbol("n", 1), symbol("w", 1)
+    attributes = {"pads": (0, 3, 0, 2), "mode": mode}
+    kernel = op_kernel("pad", [(n, w)], (n, w + 5), attributes)
+    changed = schedule(kernel, MachineModel.of(Target.level("v4")))
+    for loop in (x for x in loops(changed.body) if x.kind is LoopKind.VECTOR):
+        assert all(stride(a, loop.var.name) == 1 for a in loads(loop.body))
+    for sizes in ((1, 1), (3, 2), (2, 40), (7, 5)):
+        assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
