@@ -152,7 +152,7 @@ class PointwiseSite:
             grid.commit(_workgroups(s, names, chosen.work, 1))
             return Outcome.GENERIC
         lanes, row = _lanes(self.machine, self.body, names[-1]), None
-        if chosen.squares and self._has_rows_of_open_length():
+        if chosen.squares and self._has_rows_of_open_length(lanes):
             return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
             names, row = self._square(names, lanes)
@@ -193,12 +193,12 @@ class PointwiseSite:
     def _strided(self, found: Iterable[Load | Store]) -> Sequence[Load | Store]:
         return [a for a in found if stride(a, self.names[-1]) not in (0, 1, None)]
 
-    def _has_rows_of_open_length(self) -> bool:
-        """Whether only a call knows if there are square blocks: neither side of them is known to be short."""
+    def _has_rows_of_open_length(self, lanes: int) -> bool:
+        """Whether only a call knows if there are square blocks: neither side is known to fill no vector."""
         row = self._far_row()
         assert row is not None, "there are squares"
         across, along = (find(self.s.kernel, n).extent for n in (row, self.names[-1]))
-        is_short = isinstance(across, int) and across <= _SQUARE
+        is_short = isinstance(across, int) and across < lanes
         return not isinstance(along, int) and not is_short
 
     def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:

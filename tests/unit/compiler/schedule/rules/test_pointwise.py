@@ -11,7 +11,7 @@ from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import If, LoopKind, walk
+from tilewright.compiler.kernel.ir import For, If, LoopKind, walk
 from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.kernel.text import expression_text
@@ -182,7 +182,7 @@ def test_two_to_four_elements_side_by_side_have_code_of_their_own(
             assert all(size not in i.names for i in indices if not isinstance(i, int))
 
 
-@pytest.mark.parametrize("phases", [2, 3, 16])
+@pytest.mark.parametrize("phases", [2, 3, 15])
 def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
     """Such as the phases that a transposed convolution interleaves: nothing asks which of sixteen rows there are."""
     n, w = symbol("n", 1), symbol("w", 1)
@@ -206,3 +206,20 @@ def test_a_few_elements_at_remainders_by_an_open_size_are_no_lanes(mode: str) ->
         assert all(stride(a, loop.var.name) == 1 for a in loads(loop.body))
     for sizes in ((1, 1), (3, 2), (2, 40), (7, 5)):
         assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_a_side_that_is_known_to_fill_a_vector_is_one_of_a_square(level: str) -> None:
+    machine = MachineModel.of(Target.level(level))
+    lanes, w = machine.lanes(f32), symbol("w", 1)
+    kernel = op_kernel("transpose", [(w, lanes)], (lanes, w), {"perm": (1, 0)})
+    changed = schedule(kernel, machine)
+    written_out = [x for x in loops(changed.body) if x.kind is LoopKind.UNROLL]
+    assert any(x.extent == lanes and not find_guards(x) for x in written_out)
+    for size in (1, lanes, 3 * lanes + 1, 300):
+        assert_same(kernel, changed, dims={"w": size})
+
+
+def find_guards(loop: For) -> list[If]:
+    """Conditions inside of a loop."""
+    return [x for x in walk(loop.body) if isinstance(x, If)]
