@@ -53,6 +53,16 @@ def _sized(e: NodeMaker, x: Tensor, axis: int, length: Dim) -> Tensor:
     return e.slice(x, axis, 0, length)
 
 
+def _remainder(e: NodeMaker, x: Tensor, divisor: Tensor) -> Tensor:
+    """`x mod divisor` of i64 from 0 up to 2^53, by a quotient of f64, which vectors divide.
+
+    The rounded quotient has the whole part of the true one: that lies at least 1 / divisor from the next whole number,
+    unless it is one, and rounding moves it by less.
+    """
+    quotient = e.op("div", e.cast(x, f64), e.cast(divisor, f64))
+    return e.op("sub", x, e.op("mul", e.cast(quotient, i64), divisor))
+
+
 @final
 @record
 class _Waves:
@@ -95,7 +105,7 @@ class _Waves:
         angle = e.op("mul", share, e.scalar(2 * np.pi, f64))
         row = e.iota((self.rows, 1), 0)
         turns = e.op("mul", row, e.iota((1, self.columns), 1))
-        turns = e.op("mod", turns, e.dim(places))
+        turns = _remainder(e, turns, e.dim(places))
         weight = e.scalar(1, f64)
         if self.half:
             first = e.op("equal", row, e.scalar(0, i64))
