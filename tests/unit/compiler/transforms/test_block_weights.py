@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from fakes import onnx_models
+from tilewright.base.outcome import Outcome
 
 RNG = np.random.default_rng(5)
 
@@ -300,6 +301,27 @@ def test_users_may_permit_it_too(level: int, precision: str) -> None:
     )  # fmt: skip
     program = tw.compile(model, precision=precision)
     assert any("matmul_byte_blocks" in kernel.name for kernel in program.kernels)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_bytes_of_many_rows_are_tiled_and_have_the_bits_of_one_row(bits: int) -> None:
+    """Of two words that are multiplied either may be the row's."""
+    stored, scale = some_bytes(96, 6, 4 * bits), floats(96, 6)
+    x = floats(67, 192)
+
+    def program(rows: int) -> tw.Model:
+        model = onnx_models.one_node(
+            "MatMulNBits", [x[:rows], stored, scale], domain="com.microsoft", constants=(1, 2),
+            K=192, N=96, bits=bits, block_size=32, accuracy_level=4,
+        )  # fmt: skip
+        return compiled(model)
+
+    many, one = program(67), program(1)
+    (product,) = [kernel for kernel in many.kernels if "byte_blocks" in kernel.name]
+    assert product.outcome is Outcome.TILED
+    found = many(x)
+    for row in (0, 1, 2, 63, 66):
+        assert np.array_equal(found[row : row + 1], one(x[row : row + 1]))
 
 
 def test_what_is_not_finite_reaches_the_results_of_its_row() -> None:

@@ -160,11 +160,12 @@ class ContractionSite:
         """Whether registers hold a tile's sums, the sums of one step and its words, all at the same time."""
         shape = self.shape
         vectors = -(-tiling.columns // (tiling.lanes or self.lanes))
-        return (
-            shape.products > 1
-            and shape.is_one_row
-            and 3 * vectors + 2 <= shape.machine.vector_registers
-        )
+        registers = shape.machine.vector_registers
+        if not self.found.multiplies_words or shape.is_one_row:
+            room = 3 * vectors + 2 <= registers
+            return shape.products > 1 and shape.is_one_row and room
+        # Else every word of a step waits in a register of its own, or on the stack, for the next row.
+        return 2 * math.prod(tiling.rows) * vectors + vectors + 2 <= registers
 
     # --- tiles ---------------------------------------------------------------------------
 

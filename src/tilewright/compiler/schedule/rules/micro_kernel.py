@@ -58,8 +58,8 @@ class MicroKernel:
     A step of the sum adds `products`, or the product of two `words`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
-    would have other bits in another batch, or at its end.  `interleaved`: of a single row, the products of one
-    step are added up vector by vector in turn.  `instruction`: what does a step for two rows and two columns at once, or "".
+    would have other bits in another batch, or at its end.  `interleaved`: the products of one step are added up in
+    turn, each for all rows and vectors.  `instruction`: what does a step for two rows and two columns at once, or "".
     """
 
     left: str
@@ -269,8 +269,8 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
         if len(tile) > 2:
             s.attempt(cache_read, micro.left, vector)
     s.apply(drop_guards, step)
-    if micro.interleaved and len(tile) == 2 and s.attempt(term_by_term, tile[-1]):
-        s.apply(fission, vector, 2)
+    if micro.interleaved and s.attempt(term_by_term, tile[-1]):
+        s.apply(fission, tile[0], len(tile))
         s.note("the numbers of a word are multiplied in turn, each with all vectors")
     for loop in loops((find(s.kernel, step),)):
         name = loop.var.name

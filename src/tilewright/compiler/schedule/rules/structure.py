@@ -173,11 +173,22 @@ def find_contraction(chain: Sequence[For]) -> Contraction | None:
     operands = _factors(store, reductions[-1])
     if operands is None:
         return None
-    for right, left in (operands, operands[::-1]):
-        found = _roles(chain, reductions, store, left, right)
-        if found is not None:
-            return found
-    return None
+    found = [
+        roles
+        for right, left in (operands, operands[::-1])
+        if (roles := _roles(chain, reductions, store, left, right)) is not None
+    ]
+    # Of two words either may be the row's: the columns' are those that lie as results do.
+    if len(found) > 1 and not found[0].contiguous and _lies_as_results(found[1], chain):
+        return found[1]
+    return found[0] if found else None
+
+
+def _lies_as_results(found: Contraction, chain: Sequence[For]) -> bool:
+    """Whether the right operand and what is written are contiguous along the same loop."""
+    written = [x for x in stores(chain[-1].body) if x.buffer.space is Space.DEVICE]
+    lane = found.lane.var.name
+    return found.contiguous and any(stride(x, lane) == 1 for x in written)
 
 
 def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
