@@ -31,6 +31,7 @@ STANDARD = {
     "ffn_down": "mlp.down_proj",
 }  # fmt: skip
 BIASES = {"norm_biases": True, "dense_biases": True}
+UNENDED = ("exp_probs_b", "attn_sinks")
 PLAIN_FFN = {"gated": False}
 
 
@@ -39,7 +40,8 @@ class Case:
     """A family: its form, what its configuration says beside the sizes, and names that are others than those of most.
 
     `apart` says that files have columns 2i and 2i + 1 where the class has i and i + half; `joined` how projections stand
-    in one: `heads` (queries, keys and values head by head) or as in the file; `added` what files add to norms.
+    in one: `heads` (queries, keys and values head by head) or as in the file; `interleaved` that gates and values of
+    experts stand in turn, before what they multiply; `added` what files add to norms.
     """
 
     form: Form
@@ -47,6 +49,7 @@ class Case:
     names: Mapping[str, str] = field(default_factory=dict)
     apart: bool = False
     joined: str = ""
+    interleaved: bool = False
     turned: bool = False
     added: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -85,6 +88,16 @@ POSITIONS = {
 ALL_HEADS = {"shared": 4, "fused": True}
 AFTER = {"post_norms": True, "tied": False, "without": ("attn_norm", "ffn_norm")}
 WHOLE_NORMS = {"extra": {"attn_q_norm.weight": (64,), "attn_k_norm.weight": (32,)}}
+SHARED = {"shared_inner": 96, "without": ("ffn_gate_inp_shexp",)}
+CHOSEN = {"expert_gating_func": 2, "expert_weights_scale": 2.5}
+ROUTED = {
+    "num_experts_per_tok": 2, "moe_intermediate_size": 96, "first_k_dense_replace": 0, "routed_scaling_factor": 2.5,
+}  # fmt: skip
+ROUTER = {
+    "ffn_gate_inp": "mlp.gate", "exp_probs_b": "mlp.gate.e_score_correction_bias",
+    "ffn_gate_shexp": "mlp.shared_experts.gate_proj", "ffn_up_shexp": "mlp.shared_experts.up_proj",
+    "ffn_down_shexp": "mlp.shared_experts.down_proj",
+}  # fmt: skip
 CASES: dict[str, Case] = {
     "Arcee": Case(_form("arcee", **PLAIN_FFN), {"hidden_act": "relu2"}, apart=True),
     "Bloom": Case(
@@ -149,6 +162,60 @@ CASES: dict[str, Case] = {
             "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5}},
         apart=True,
     ),
+    "Dots1": Case(
+        _form("dots1", shared=4, tied=False, head_norms=True, experts=4, layers=2, **SHARED,
+              metadata={**CHOSEN, "expert_weights_norm": True, "leading_dense_block_count": 0},
+              extra={"exp_probs_b.bias": (4,)}),
+        {**ROUTED, "num_key_value_heads": 4, "n_routed_experts": 4, "norm_topk_prob": True, "sliding_window": None,
+         "layer_types": ["full_attention"] * 2, "n_shared_experts": 1},
+        ROUTER,
+    ),
+    "Ernie4_5_Moe": Case(
+        _form("ernie4_5-moe", experts=4, extra={"exp_probs_b.bias": (4,)}),
+        {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
+         "moe_intermediate_size": 96, "use_bias": False},
+        {"ffn_gate_inp": "mlp.gate", "exp_probs_b": "mlp.gate.moe_statics.e_score_correction_bias"},
+    ),
+    "Glm4Moe": Case(
+        _form("glm4moe", tied=False, experts=8, biases=True, shared_inner=96,
+              without=("ffn_norm", "ffn_gate_inp_shexp"),
+              metadata={**CHOSEN, "rope.dimension_count": 8, "expert_weights_norm": True, "expert_group_count": 4,
+                        "expert_group_used_count": 2},
+              extra={"exp_probs_b.bias": (8,), "post_attention_norm.weight": (64,)}),
+        {**ROUTED, "n_routed_experts": 8, "num_local_experts": 8, "attention_bias": True, "partial_rotary_factor": 0.5, "n_group": 4,
+         "topk_group": 2, "norm_topk_prob": True, "n_shared_experts": 1, "use_qk_norm": False},
+        ROUTER,
+    ),
+    "GptOss": Case(
+        _form("gpt-oss", tied=False, experts=4, biases=True, without=("ffn_norm",),
+              metadata={"attention.sliding_window": 4, "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0,
+                        "rope.scaling.original_context_length": 4},
+              extra={"post_attention_norm.weight": (64,), "attn_sinks.weight": (4,), "attn_output.bias": (64,),
+                     "ffn_gate_inp.bias": (4,), "ffn_gate_exps.bias": (4, 96), "ffn_up_exps.bias": (4, 96),
+                     "ffn_down_exps.bias": (4, 64)}),
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4,
+         "layer_types": ["sliding_attention", "full_attention"],
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 4,
+                             "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}},
+        {"ffn_gate_inp": "mlp.router", "attn_sinks": "self_attn.sinks"}, interleaved=True,
+    ),
+    "HunYuanDenseV1": Case(
+        _form("hunyuan-dense", head_norms=True), {},
+        {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+    ),
+    "HunYuanMoEV1": Case(
+        _form("hunyuan-moe", head_norms=True, experts=4, tied=False, **SHARED),
+        {"num_experts": 4, "moe_topk": [2, 2]},
+        {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm",
+         "ffn_gate_inp": "mlp.gate.wg", "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
+         "ffn_up_shexp": "mlp.shared_mlp.up_proj", "ffn_down_shexp": "mlp.shared_mlp.down_proj"},
+    ),
+    "MiniMaxM2": Case(
+        _form("minimax-m2", tied=False, experts=4, metadata={"expert_gating_func": 2, "rope.dimension_count": 8},
+              extra={"exp_probs_b.bias": (4,), **WHOLE_NORMS["extra"]}),
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8, "partial_rotary_factor": 0.5},
+        {"ffn_gate_inp": "mlp.gate", "exp_probs_b": "mlp.e_score_correction_bias"},
+    ),
     "Mpt": Case(
         _form("mpt", **ALL_HEADS, **PLAIN_FFN, inner=256,
               metadata={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.3}),
@@ -195,6 +262,10 @@ CASES: dict[str, Case] = {
               metadata={"rope.dimension_count": 4, "use_parallel_residual": True}),
         {"use_qkv_bias": True, "partial_rotary_factor": 0.25, "use_parallel_residual": True},
     ),
+    "SeedOss": Case(
+        _form("seed_oss", tied=False, biases=True, without=("ffn_norm",), extra={"post_attention_norm.weight": (64,)}),
+        {"attention_bias": True, "attention_out_bias": False},
+    ),
     "Starcoder2": Case(
         _form("starcoder2", **PLAIN_FFN, **BIASES, biases=True), {"use_bias": True, "sliding_window": None},
         {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
@@ -240,16 +311,26 @@ def _state(case: Case) -> dict[str, np.ndarray]:
         *front, kind, end = name.split(".")
         layer = f"{names['blk']}.{front[1]}." if front else ""
         if kind.endswith("_exps"):
-            experts.setdefault(layer, {})[kind] = array
+            experts.setdefault(layer, {})[f"{kind}.{end}"] = array
             continue
         array = _translated(case, kind, array)
         if case.added and kind.endswith("norm") and end == "weight":
             array = array - np.float32(case.added)
-        found[f"{layer}{names[kind]}.{end}"] = array
+        # What has a shape of its own, or an end that is part of its name.
+        name = names[kind] if kind in UNENDED else f"{names[kind]}.{end}"
+        found[f"{layer}{name}"] = array[None] if "moe_statics" in name else array
     for layer, own in experts.items():
-        both = np.concatenate([own["ffn_gate_exps"], own["ffn_up_exps"]], 1)
-        found[f"{layer}mlp.experts.gate_up_proj"] = both
-        found[f"{layer}mlp.experts.down_proj"] = own["ffn_down_exps"]
+        for end, suffix in (("weight", ""), ("bias", "_bias")):
+            if f"ffn_up_exps.{end}" not in own:
+                continue
+            gate, up, down = (own[f"ffn_{n}_exps.{end}"] for n in ("gate", "up", "down"))
+            both = np.concatenate([gate, up], 1)
+            if case.interleaved:
+                both = np.stack([gate, up], 2).reshape(both.shape)
+            if case.interleaved and end == "weight":
+                both, down = both.swapaxes(1, 2), down.swapaxes(1, 2)
+            found[f"{layer}mlp.experts.gate_up_proj{suffix}"] = both
+            found[f"{layer}mlp.experts.down_proj{suffix}"] = down
     return found
 
 

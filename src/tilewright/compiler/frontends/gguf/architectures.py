@@ -32,7 +32,9 @@ class Architecture:
         shares_norm: a network without a norm of its own reads what attention reads.
         says_parallel: files say by `use_parallel_residual` whether attention and the network read the same.
         activation: of the feed-forward network, of its gate where it has one: `silu`, `gelu` (by tanh), `erf_gelu` or
-            `squared_relu`.
+            `squared_relu`, or `capped_swish`: that of gpt-oss, whose gate and values have an end at 7.
+        norms_after_turning: queries and keys are normalised when they are turned, not before.
+        network_norm: the name of the norm in front of the network.
         scales_embedding: embeddings are multiplied by the root of their width.
         has_scales: files say what embeddings, and what layers add, are multiplied by.
         final_scale_power: scores are multiplied by this power of `logit_scale`.
@@ -48,6 +50,7 @@ class Architecture:
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
             goes first.
+        router: how scores of experts become shares, where a file does not say it: `softmax`, `sigmoid`, or `softmax_of_chosen`.
     """
 
     turns_neighbours: bool = False
@@ -61,6 +64,8 @@ class Architecture:
     shares_norm: bool = False
     says_parallel: bool = False
     activation: str = "silu"
+    norms_after_turning: bool = False
+    network_norm: str = "ffn_norm"
     scales_embedding: bool = False
     has_scales: bool = False
     final_scale_power: int = 0
@@ -74,6 +79,7 @@ class Architecture:
     plain_windows: bool = False
     wide_scale_layers: int = 0
     shares_add_up: bool = True
+    router: str = "softmax"
 
 
 _LLAMA: Final = Architecture(turns_neighbours=True)
@@ -95,7 +101,9 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "command-r": Architecture(
         norm="layer", shares_norm=True, turns_neighbours=True, final_scale_power=1
     ),
+    "dots1": Architecture(shares_add_up=False),
     "ernie4_5": _LLAMA,
+    "ernie4_5-moe": _LLAMA,
     "exaone": Architecture(),
     "exaone4": Architecture(
         norms_after=True, turns_windows_only=True, window_period=4, window=4096, window_layers=64
@@ -111,11 +119,19 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
         wide_scale_layers=62,
     ),
     "glm4": Architecture(turns_neighbours=True, sections_turn_halves=True),
+    "glm4moe": Architecture(network_norm="post_attention_norm", router="sigmoid", shares_add_up=False),
+    "gpt-oss": Architecture(
+        network_norm="post_attention_norm", activation="capped_swish", window_period=2,
+        router="softmax_of_chosen", shares_add_up=False,
+    ),
     "gpt2": _GPT2,
     "gptneox": Architecture(norm="layer", activation="erf_gelu", says_parallel=True),
     "granite": _GRANITE,
     "granitemoe": _GRANITE,
+    "hunyuan-dense": Architecture(norms_after_turning=True),
+    "hunyuan-moe": Architecture(norms_after_turning=True),
     "internlm2": _LLAMA,
+    "minimax-m2": Architecture(),
     "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),
     "nemotron": Architecture(norm="layer", activation="squared_relu"),
@@ -134,6 +150,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "qwen3vl": Architecture(),
     "qwen3vlmoe": Architecture(),
     "refact": Architecture(unturned_period=1, linear_bias=8.0),
+    "seed_oss": Architecture(network_norm="post_attention_norm"),
     "smollm3": Architecture(turns_neighbours=True, unturned_period=4),
     "stablelm": Architecture(norm="layer", shares_norm=True),
     "starcoder": _GPT2,

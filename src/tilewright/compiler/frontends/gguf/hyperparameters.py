@@ -27,8 +27,7 @@ _MAX_EXPERTS: Final = 1024
 _MAX_SIZE: Final = 1 << 24
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
     "attention.causal": (1,), "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
-    "expert_group_count": (0, 1),
-    "expert_weights_scale": (0, 1), "rope.scaling.alpha": (0, 1),
+    "rope.scaling.alpha": (0, 1),
     "rope.scaling.yarn_attn_factor": (1,),
     "router_logit_softcapping": (0,),
 }  # fmt: skip
@@ -39,6 +38,8 @@ _EPSILONS: Final[Mapping[str, str]] = {
     "rms": "layer_norm_rms_epsilon", "layer": "layer_norm_epsilon", "plain": "layer_norm_epsilon",
 }  # fmt: skip
 """The key of what keeps a norm from division by zero, by the kind of norm."""
+_ROUTERS: Final = ("", "softmax", "sigmoid", "softmax_of_chosen")
+"""By the number that files give them; 0: what the architecture has."""
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
 _LEAST_SCALE: Final = 2.0**-64
@@ -82,8 +83,10 @@ class Hyperparameters:
     `linear_bias` is the power of two that scores of the first head lose by distance (0: none), `projection_limit` the
     largest number of queries, keys and values (0: any), `is_parallel` whether attention and the network behind it read the
     same.  Embeddings, what layers add, and scores are multiplied by `embedding_scale`, `residual_scale`, `final_scale`.
-    `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, and
-    `shares_add_up` whether their shares are made to be all of the result.
+    `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, `router` how their
+    scores become shares, `shares_add_up` whether these are made to be all of the result, and `expert_scale` what they are
+    multiplied by.  Experts are chosen from `chosen_groups` of `expert_groups`.  `further_layers` stand behind the others in a
+    file, for tokens after the next one, and are not read.
     """
 
     architecture: Architecture
@@ -115,6 +118,11 @@ class Hyperparameters:
     experts: int
     chosen_experts: int
     shares_add_up: bool
+    router: str
+    expert_scale: float
+    expert_groups: int
+    chosen_groups: int
+    further_layers: int
 
     @property
     def near_context(self) -> int:
@@ -265,7 +273,8 @@ def read_hyperparameters(file: GgufFile) -> Hyperparameters:
 
 
 def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
-    layers = keys.size("block_count", limit=_MAX_LAYERS)
+    further = keys.size("nextn_predict_layers", 0, limit=_MAX_LAYERS, least=0)
+    layers = keys.size("block_count", limit=_MAX_LAYERS, least=further + 1) - further
     width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
     shared = keys.size("attention.head_count_kv", heads)
     key_size = keys.size("attention.key_length", max(1, width // heads))
@@ -278,6 +287,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         )
     is_wide = layers == architecture.wide_scale_layers
     experts, chosen = _experts(keys)
+    groups = _expert_groups(keys, experts)
     scale = keys.real("attention.scale", 0.0, least=0)
     rope_base = keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE)
     windows = _windows(keys, architecture, layers)
@@ -314,6 +324,11 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         experts=experts,
         chosen_experts=chosen,
         shares_add_up=keys.flag("expert_weights_norm", architecture.shares_add_up),
+        router=_router(keys, architecture),
+        expert_scale=keys.real("expert_weights_scale", 0.0) or 1.0,
+        expert_groups=groups,
+        chosen_groups=keys.size("expert_group_used_count", groups, limit=groups),
+        further_layers=further,
     )
     _refuse_other_forms(keys, form)
     return form
@@ -326,9 +341,26 @@ def _experts(keys: Keys) -> tuple[int, int]:
         return 0, 0
     experts = keys.size("expert_count", limit=_MAX_EXPERTS)
     chosen = keys.size("expert_used_count", limit=experts)
-    if keys.real("expert_gating_func", 1) not in (0, 1):
-        raise UnsupportedError("experts that are not chosen by softmax are not supported")
     return experts, chosen
+
+
+def _router(keys: Keys, architecture: Architecture) -> str:
+    number = keys.size("expert_gating_func", 0, _MAX_SIZE, least=0)
+    if number >= len(_ROUTERS):
+        raise UnsupportedError(
+            f"experts that are chosen by rule {number} are not supported"
+        )
+    return _ROUTERS[number] or architecture.router
+
+
+def _expert_groups(keys: Keys, experts: int) -> int:
+    """Of as many experts each; where files say that there are none, or no experts, all are one group."""
+    if not experts or not keys.real("expert_group_count", 0):
+        return 1
+    groups = keys.size("expert_group_count", limit=experts)
+    if experts % groups or (groups > 1 and experts // groups < 2):
+        raise ModelError(f"{experts} experts are not {groups} groups of two or more")
+    return groups
 
 
 def _cap(keys: Keys, scores: str, default: float) -> float:

@@ -88,7 +88,11 @@ def load(source: Source, input_shapes: InputShapes | None = None) -> ModelGraph:
     file = read_model(source)
     sizes = _sizes(input_shapes or {}, file.location)
     model = Transformer(file, read_hyperparameters(file), sizes)
-    model.run()
+    try:
+        model.run()
+    except ModelError as error:
+        error.location = error.location or file.location
+        raise
     model.graph.equalities = known_equalities(model.maker.assumptions, model.graph)
     if isinstance(source, bytes | bytearray | memoryview):
         return ModelGraph(model.graph)

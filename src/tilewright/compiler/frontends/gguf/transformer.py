@@ -30,6 +30,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.gguf.activations import activated
 from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
 from tilewright.compiler.frontends.gguf.rope import (
     Frequencies,
@@ -39,7 +40,9 @@ from tilewright.compiler.frontends.gguf.rope import (
     turned,
     turning,
 )
-from tilewright.compiler.frontends.gguf.weights import Projection, StackedMatrix, Weights
+from tilewright.compiler.frontends.gguf.routers import routed
+from tilewright.compiler.frontends.gguf.sinks import with_sinks
+from tilewright.compiler.frontends.gguf.weights import Projection, Weights
 from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -132,7 +135,15 @@ class Transformer:
 
     def _check_all_read(self) -> None:
         """A tensor that has no part here has one in what the model computes.  Raises: UnsupportedError."""
-        left = [name for name in self.file.tensors if name not in self.weights.read]
+        form = self.form
+        behind = tuple(
+            f"blk.{form.layers + number}." for number in range(form.further_layers)
+        )
+        left = [
+            name
+            for name in self.file.tensors
+            if name not in self.weights.read and not name.startswith(behind)
+        ]
         if left:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             raise UnsupportedError(
@@ -235,7 +246,9 @@ class Transformer:
         # A network beside attention may leave it a norm of its own.
         read = self._norm(x, own) if self.weights.has(f"{own}.weight") else seen
         mixed = self._attention(read, layer, step, caches)
-        mixed = self._norm(mixed, f"{block}.post_attention_norm", optional=not after)
+        if self.form.architecture.network_norm != "post_attention_norm":
+            name = f"{block}.post_attention_norm"
+            mixed = self._norm(mixed, name, optional=not after)
         x = self._residual(x, mixed, f"{block}.attn_residual")
         out = self._feed_forward(self._network_reads(block, before, seen, x), block)
         out = self._norm(out, f"{block}.post_ffw_norm", optional=not after)
@@ -243,7 +256,10 @@ class Transformer:
 
     def _network_reads(self, block: str, before: Tensor, seen: Tensor, x: Tensor) -> Tensor:
         """What the network of a layer reads: `x`, what attention added to, or what attention read, normalised."""
-        architecture, name = self.form.architecture, f"{block}.ffn_norm"
+        architecture, name = (
+            self.form.architecture,
+            f"{block}.{self.form.architecture.network_norm}",
+        )
         if architecture.norms_after:
             return x
         if architecture.shares_norm and not self.weights.has(f"{name}.weight"):
@@ -294,6 +310,9 @@ class Transformer:
             cos, sin = step.turning[bool(window) and True in step.turning]
             with self._part("RotaryEmbedding", f"{block}.rope"):
                 q, k = (turned(e, each, cos, sin) for each in (q, k))
+        if form.architecture.norms_after_turning:
+            q = self._late_norm(q, f"{block}.attn_q_norm")
+            k = self._late_norm(k, f"{block}.attn_k_norm")
         if step.query_scales is not None:
             with self._part("FarQueries", f"{block}.attn_q_scale"):
                 q = e.op("mul", q, step.query_scales)
@@ -306,13 +325,29 @@ class Transformer:
             seen = [e.slice(cache, 2, 0, step.span) for cache in held]
             # A bound by sizes: what lies behind it is not computed; masks are exact.
             causal = () if step.count == 1 else (step.span - step.count,)
-            mixed = e.op(
-                "attention", q, *seen, step.distances, step.masks[window],
-                scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
-            )  # fmt: skip
+            mixed = self._mixed(q, seen, causal, step, layer)
             mixed = e.transpose(mixed, (0, 2, 1, 3))
             mixed = e.reshape(mixed, (1, step.count, form.heads * form.value_size))
         return self._product(mixed, [Projection(f"{block}.attn_output", form.width)])
+
+    def _mixed(
+        self,
+        q: Tensor,
+        seen: list[Tensor],
+        causal: tuple[Dim, ...],
+        step: _Step,
+        layer: int,
+    ) -> Tensor:
+        """The values that queries ask for, `[1, heads, n, size]`."""
+        form, mask = self.form, step.masks[self.form.windows[layer]]
+        name = f"blk.{layer}.attn_sinks.weight"
+        if self.weights.has(name):
+            sinks = self.weights.vector(name, form.heads)
+            return with_sinks(self.maker, q, seen, mask, sinks, form)
+        return self.maker.op(
+            "attention", q, *seen, step.distances, mask,
+            scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
+        )  # fmt: skip
 
     def _heads(self, x: Tensor, block: str) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head, `[1, heads, n, size]`, in the order that is turned by halves."""
@@ -339,7 +374,9 @@ class Transformer:
         for n, h, s, r, start in zip(names, heads, sizes, rows, starts, strict=True):
             own = e.slice(packed, 2, start, r)
             own = e.reshape(own, (1, x.shape[1], h, s))
-            found.append(e.transpose(self._head_norm(own, f"{n}_norm"), (0, 2, 1, 3)))
+            if not form.architecture.norms_after_turning:
+                own = self._head_norm(own, f"{n}_norm")
+            found.append(e.transpose(own, (0, 2, 1, 3)))
         return found[0], found[1], found[2]
 
     def _limited(self, x: Tensor) -> Tensor:
@@ -373,6 +410,14 @@ class Transformer:
             scale = e.constant(self._placed(weights.reshape(heads, size)).reshape(-1))
             flat = e.reshape(x, (*x.shape[:2], heads * size))
             return e.reshape(self._normalised(flat, scale), x.shape)
+
+    def _late_norm(self, x: Tensor, name: str) -> Tensor:
+        """`x: [1, heads, n, size]` normalised, every head alike."""
+        if not self.weights.has(f"{name}.weight"):
+            return x
+        with self._part("HeadNorm", name):
+            weights = self.weights.array(f"{name}.weight", self.form.key_size)[None]
+            return self._normalised(x, self.maker.constant(self._placed(weights)[0]))
 
     def _placed(self, weights: np.ndarray) -> np.ndarray:
         """`[heads, size]` weights of columns in the order that columns are in."""
@@ -426,19 +471,11 @@ class Transformer:
         e, both = self.maker, self._product(x, first)
         is_gated = sum(part.rows for part in first) != inner
         with self._part("GatedActivation" if is_gated else "Activation", name):
-            mixed = self._activated(e.slice(both, 2, 0, inner) if is_gated else both)
-            if is_gated:
-                mixed = e.op("mul", mixed, e.slice(both, 2, inner, inner))
+            values = e.slice(both, 2, inner, inner) if is_gated else None
+            mixed = activated(
+                e, self.form.architecture.activation, e.slice(both, 2, 0, inner), values
+            )
         return self._product(mixed, [second])
-
-    def _activated(self, x: Tensor) -> Tensor:
-        e, kind = self.maker, self.form.architecture.activation
-        if kind == "silu":
-            return e.op("silu", x)
-        if kind == "squared_relu":
-            positive = e.op("relu", x)
-            return e.op("mul", positive, positive)
-        return e.op("gelu", x, approximate="tanh" if kind == "gelu" else "none")
 
     def _experts(self, x: Tensor, block: str) -> Tensor:
         """Every token through the experts that its router prefers."""
@@ -446,16 +483,16 @@ class Transformer:
         if not form.experts:
             raise ModelError(f"'{block}' has a router, the metadata no experts")
         scores = self._product(x, [Projection(f"{block}.ffn_gate_inp", form.experts)])
+        rows = (x.shape[1], form.width)
         with self._part("Router", f"{block}.ffn_router"):
-            rows = (x.shape[1], form.width)
-            shares = e.op("softmax", e.reshape(scores, (rows[0], form.experts)), axis=1)
-            weights, chosen = e.ops("top_k", shares, k=(form.chosen_experts,), axis=1)
-            if form.shares_add_up:
-                total = e.op("reduce_sum", weights, axes=(1,), keepdims=True)
-                weights = e.op("div", weights, total)
+            scores = e.reshape(scores, (rows[0], form.experts))
+            preference = f"{block}.exp_probs_b.bias"
+            has_one = self.weights.has(preference)
+            more = self.weights.vector(preference, form.experts) if has_one else None
+            weights, chosen = routed(e, form, scores, more)
 
         def expert(own: Tensor, number: int) -> Tensor:
-            gate, up, down = self._expert(block, number)
+            gate, up, down = self.weights.expert(block, number, form.experts, form.width)
             name = f"{block}.ffn_act.{number}"
             row = e.unsqueeze(own, (0,))
             found = self._network(row, name, up.rows, [gate, up], down)
@@ -464,21 +501,6 @@ class Transformer:
         with self._part("MixtureOfExperts", f"{block}.ffn_experts"):
             mixed = mixture(e, e.reshape(x, rows), chosen, weights, form.experts, expert)
             return e.reshape(mixed, x.shape)
-
-    def _expert(self, block: str, number: int) -> tuple[Projection, Projection, Projection]:
-        """Gate, values and the second product of one expert, in tensors of its own or stacked with the others."""
-        form = self.form
-        names = [f"{block}.ffn_{kind}" for kind in ("gate", "up", "down")]
-        apart = self.weights.has(f"{names[2]}.{number}.weight")
-        shape = (None, None) if apart else (form.experts, None, None)
-        ends = [f"{name}.{number}" if apart else f"{name}_exps" for name in names]
-        inner = self.weights.tensor(f"{ends[2]}.weight", shape).shape[-1]
-        part = None if apart else StackedMatrix(number, form.experts)
-        gate, up, down = (
-            Projection(name, rows, None, part)
-            for name, rows in zip(ends, (inner, inner, form.width), strict=True)
-        )
-        return gate, up, down
 
     # --- the end
 

@@ -176,13 +176,34 @@ class Weights:
             return None
         found: list[npt.NDArray[np.float32]] = []
         for part in parts:
-            name = f"{part.name}.bias"
-            held = self.has(name)
-            vector = (
-                self.array(name, part.rows) if held else np.zeros(part.rows, np.float32)
-            )
+            vector = self._vector_of(part)
             found.append(vector if part.order is None else vector[part.order])
         return self.maker.constant(np.concatenate(found))
+
+    def _vector_of(self, part: Projection) -> npt.NDArray[np.float32]:
+        """What is added to the rows of a product: zeros where there is nothing."""
+        name, stack = f"{part.name}.bias", part.part
+        if not self.has(name):
+            return np.zeros(part.rows, np.float32)
+        if stack is None:
+            return self.array(name, part.rows)
+        return self.matrix(name, (stack.count, part.rows))[stack.index]
+
+    def expert(
+        self, block: str, number: int, count: int, width: int
+    ) -> tuple[Projection, Projection, Projection]:
+        """Gate, values and the second product of one expert, in tensors of its own or stacked with the others."""
+        names = [f"{block}.ffn_{kind}" for kind in ("gate", "up", "down")]
+        apart = self.has(f"{names[2]}.{number}.weight")
+        shape = (None, None) if apart else (count, None, None)
+        ends = [f"{name}.{number}" if apart else f"{name}_exps" for name in names]
+        inner = self.tensor(f"{ends[2]}.weight", shape).shape[-1]
+        part = None if apart else StackedMatrix(number, count)
+        gate, up, down = (
+            Projection(name, rows, None, part)
+            for name, rows in zip(ends, (inner, inner, width), strict=True)
+        )
+        return gate, up, down
 
     def _product(self, x: Tensor, stored: Blocks | npt.NDArray[Any], name: str) -> Tensor:
         e = self.maker

@@ -124,7 +124,6 @@ CHANGED = {
     "attention__temperature_scale": 0.1,
     "attention__key_length_swa": 8,
     "attention__value_length_swa": [16, 8],
-    "expert_group_count": 2,
     "rope__dimension_count_swa": 8,
     "rope__freq_base_swa": 500.0,
     "rope__scaling__alpha": 1000.0,
@@ -161,8 +160,20 @@ WRONG = {
     "experts": ({"expert_count": 8}, "expert_used_count' is missing"),
     "too many": ({"expert_count": 2, "expert_used_count": 3}, "a whole number from 1 to 2"),
     "gating": (
-        {"expert_count": 2, "expert_used_count": 1, "expert_gating_func": 2},
-        "not chosen by softmax",
+        {"expert_count": 2, "expert_used_count": 1, "expert_gating_func": 4},
+        "chosen by rule 4 are not supported",
+    ),
+    "groups": (
+        {"expert_count": 6, "expert_used_count": 1, "expert_group_count": 4},
+        "6 experts are not 4 groups",
+    ),
+    "small groups": (
+        {"expert_count": 4, "expert_used_count": 1, "expert_group_count": 4},
+        "4 experts are not 4 groups of two or more",
+    ),
+    "further layers": (
+        {"nextn_predict_layers": 2, "block_count": 2},
+        "'llama.block_count' is '2', expected a whole number from 3",
     ),
     "scales": (
         {"residual_scale": 0.25},

@@ -83,8 +83,29 @@ def test_truncated_files_are_errors(tmp_path: Path) -> None:
         gguf.load(path)
 
 
+def test_layers_for_tokens_after_the_next_one_are_not_read() -> None:
+    form = Form(
+        layers=2, metadata={"llama.nextn_predict_layers": 1, "llama.block_count": 3},
+        more={"blk.2.nextn.eh_proj.weight": np.zeros((64, 128)), "blk.2.attn_q.weight": np.zeros((64, 64))},
+    )  # fmt: skip
+    found = gguf.load(form.data()).graph
+    assert [value.name for value in found.inputs[3:]] == [
+        "key_0",
+        "value_0",
+        "key_1",
+        "value_1",
+    ]
+
+
+def test_errors_of_any_part_name_the_file() -> None:
+    form = Form(experts=4, metadata={"llama.expert_count": 0})
+    with pytest.raises(ModelError, match="metadata no experts") as raised:
+        gguf.load(form.data())
+    assert raised.value.location == "<bytes>"
+
+
 @pytest.mark.parametrize(
-    "name", ["blk.0.attn_sinks.weight", "blk.1.attn_norm.bias", "blk.2.attn_q.weight"]
+    "name", ["blk.0.attn_gate.weight", "blk.1.attn_norm.bias", "blk.2.attn_q.weight"]
 )
 def test_a_tensor_without_a_part_is_an_error(name: str) -> None:
     data = Form(more={name: np.zeros(64, np.float32)}).data()

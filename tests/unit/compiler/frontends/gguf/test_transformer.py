@@ -172,6 +172,17 @@ COMPILED = {
             "mistral3.rope.scaling.yarn_log_multiplier": 1.0,
         },
     ),
+    "gpt-oss": Form(
+        "gpt-oss", experts=4, biases=True, without=("ffn_norm",), kinds={"_exps.weight": "MXFP4"}, inner=64,
+        metadata={"gpt-oss.attention.sliding_window": 4},
+        extra={"post_attention_norm.weight": (64,), "attn_sinks.weight": (4,), "ffn_up_exps.bias": (4, 64)},
+    ),
+    "glm4moe": Form(
+        "glm4moe", experts=8, without=("ffn_norm",),
+        metadata={"glm4moe.expert_gating_func": 2, "glm4moe.expert_group_count": 4, "glm4moe.expert_group_used_count": 2,
+                  "glm4moe.expert_weights_scale": 2.5, "glm4moe.expert_weights_norm": True},
+        extra={"exp_probs_b.bias": (8,), "post_attention_norm.weight": (64,)},
+    ),
     "gpt2": Form(
         "gpt2", fused=True, gated=False, norm_biases=True, dense_biases=True,
         more={"position_embd.weight": np.linspace(-1, 1, 64 * 64).reshape(64, 64)},

@@ -1,0 +1,51 @@
+"""What stands between the two products of a network.  Called by `transformer`.
+
+Source: Shazeer, GLU Variants Improve Transformer, 2020; So et al., Primer, 2021 (squares); OpenAI, gpt-oss model card, 2025
+(ends of gate and values).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.tensor import Tensor
+
+_END: Final = 7.0
+_STEEPNESS: Final = 1.702
+
+
+def activated(e: NodeMaker, kind: str, gate: Tensor, values: Tensor | None) -> Tensor:
+    """What comes through: `values` as far as their gate lets them, or the gate itself where there are none.
+
+    Args:
+        e: writes the nodes.
+        kind: as in `Architecture.activation`.
+        gate: f32[.., inner].
+        values: of the same shape.
+    """
+    if kind == "capped_swish":
+        return _capped_swish(e, gate, values)
+    opened = _opened(e, kind, gate)
+    return opened if values is None else e.op("mul", opened, values)
+
+
+def _opened(e: NodeMaker, kind: str, gate: Tensor) -> Tensor:
+    if kind == "silu":
+        return e.op("silu", gate)
+    if kind == "squared_relu":
+        positive = e.op("relu", gate)
+        return e.op("mul", positive, positive)
+    return e.op("gelu", gate, approximate="tanh" if kind == "gelu" else "none")
+
+
+def _capped_swish(e: NodeMaker, gate: Tensor, values: Tensor | None) -> Tensor:
+    end, least, one, steep = (
+        e.scalar(n, dtypes.f32) for n in (_END, -_END, 1.0, _STEEPNESS)
+    )
+    gate = e.op("min", gate, end)
+    opened = e.op("mul", gate, e.op("sigmoid", e.op("mul", gate, steep)))
+    if values is None:
+        return opened
+    return e.op("mul", opened, e.op("add", e.op("clip", values, least, end), one))
