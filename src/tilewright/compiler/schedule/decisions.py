@@ -23,7 +23,7 @@ class Decision:
 
     >>> from tilewright.compiler.schedule.rules.tilings import Tiling
     >>> str(Tiling(columns=32, rows=(2, 7), prefetch=True))
-    'contraction columns=32 lanes=0 rows=[2,7] streams=1 outer=panels panels=1 tiles=1 unroll=4 prefetch=yes near=no'
+    'contraction columns=32 lanes=0 rows=[2,7] streams=1 outer=panels panels=1 tiles=1 steps=0 unroll=4 prefetch=yes near=no'
     >>> Tiling.read(str(Tiling(columns=32, rows=(2, 7))).split()[1:]) == Tiling(
     ...     columns=32, rows=(2, 7)
     ... )

@@ -106,7 +106,7 @@ _KINDS: Final = {kind.rule: kind for kind, _ in (*_ARRANGEMENTS, *_RULES)}
 class Decisions:
     """What was decided for a kernel: one record per nest, the largest nest first; before them, if it is cut in bands, how.
 
-    >>> text = "contraction columns=32 lanes=8 rows=[2,7] streams=1 outer=rows panels=2 tiles=3 unroll=4 prefetch=no near=no"
+    >>> text = "contraction columns=32 lanes=8 rows=[2,7] streams=1 outer=rows panels=2 tiles=3 steps=0 unroll=4 prefetch=no near=no"
     >>> Decisions.parse(text).to_text() == text
     True
     """

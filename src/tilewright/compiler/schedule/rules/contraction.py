@@ -17,20 +17,24 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import Body, Call, For, If, LoopKind
-from tilewright.compiler.kernel.rewrite import loads, subexpressions
+from tilewright.compiler.kernel.rewrite import loads, loops, subexpressions
 from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     begin_with,
+    cache_write,
+    fission,
     fuse,
     prefetch,
     reorder,
+    sink_guards,
     specialize,
     split,
     split_counts,
@@ -95,6 +99,7 @@ class ContractionSite:
         self.lane: str = found.lane.var.name
         self.inside_panel: str = self.lane
         self.panel: str = self.lane
+        self.inside: list[str] = []
         self.shape: ContractionShape = self._shape(max(1, threads))
 
     def space(self) -> ChoiceSpace[Tiling]:
@@ -113,7 +118,7 @@ class ContractionSite:
         else:
             row_tiles = self._split_rows(tiling.rows)
         grid.commit(self._arrange(tiling, row_tiles))
-        parts = self._specialize(row_tiles)
+        parts = self._in_steps(tiling, row_tiles) or self._specialize(row_tiles)
         found, has_tiles = self.found, "long_bytes" in self.machine.word_products
         micro = MicroKernel(
             left=found.left.buffer.name,
@@ -130,7 +135,7 @@ class ContractionSite:
         for part in parts:
             schedule_micro_kernel(self.s, part[tiles[0]], len(tiles), micro)
         if tiling.prefetch:
-            self._fetch_panels(micro.right)
+            self._fetch_panels(micro.right, tiling)
         if tiling.near:
             self._fetch_steps(micro.right, tiling.columns)
         return Outcome.TILED
@@ -183,6 +188,8 @@ class ContractionSite:
             panels=() if grain else panels,
             batches=trip_count(found.batches),
             depth=found.depth,
+            sums=tuple(loop.extent for loop in found.reductions),
+            left=math.prod(max(1, estimate(n)) for n in found.left.buffer.shape),
             row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
             fixed=None if grain else self._panel_width(),
             grain=grain,
@@ -298,6 +305,7 @@ class ContractionSite:
         inside = [*between, *row_tiles, self.lane]
         s.apply(reorder, [*grid, *inside])
         self.inside_panel = inside[inside.index(panel) + 1]
+        self.inside = inside
         self.panel = panel
         return grid
 
@@ -310,14 +318,56 @@ class ContractionSite:
         self.s.apply(split, name, size, "tight", names)
         return [names[0]], names[1]
 
+    # --- steps of the sum ----------------------------------------------------------------
+
+    def _in_steps(self, tiling: Tiling, row_tiles: list[str]) -> list[Piece]:
+        """All tiles of a workgroup take so many steps of the sum, then the next ones: the parts of all that; none: it cannot be.
+
+        Sums wait in the workgroup's memory, where each starts from zero; the order of their terms stays.
+        """
+        if not tiling.steps:
+            return []
+        s, before = self.s, self.s.kernel
+        total = self.found.total.buffer.name
+        try:
+            *outer, last = [loop.var.name for loop in self.found.reductions]
+            if find(s.kernel, last).extent != tiling.steps:
+                names = (s.fresh(f"{last}_b"), s.fresh(f"{last}_n"))
+                s.apply(split, last, tiling.steps, into=names)
+                outer, last = [*outer, names[0]], names[1]
+            nests = s.apply(fission, self.inside[0], len(self.inside), "workgroup")
+            summed = next(nest for nest in nests if self._sums(nest))
+            inside = [summed[name] for name in self.inside]
+            s.apply(sink_guards, inside[0])
+            steps = [summed[name] for name in outer]
+            s.apply(reorder, [*steps, *inside])
+            sums = self._specialize(row_tiles, summed)
+            for part in sums:
+                s.apply(cache_write, total, part[self.lane])
+            rest = [nest for nest in nests if nest is not summed]
+            others = [part for nest in rest for part in self._specialize(row_tiles, nest)]
+        except ScheduleError:
+            s.kernel = before
+            return []
+        self.panel = summed[self.panel]
+        s.note(f"sums wait in memory after {tiling.steps} steps, which all tiles take")
+        return [*sums, *others]
+
+    def _sums(self, nest: Piece) -> bool:
+        """Whether a nest has the steps of the sum."""
+        outermost = find(self.s.kernel, nest[self.inside[0]])
+        return any(loop.reduction for loop in loops(outermost.body))
+
     # --- partial tiles -------------------------------------------------------------------
 
-    def _specialize(self, row_tiles: list[str]) -> list[Piece]:
-        """Own code for the last panel and the last rows."""
+    def _specialize(self, row_tiles: list[str], nest: Piece = WHOLE) -> list[Piece]:
+        """Own code for the last panel and the last rows of a nest."""
         s = self.s
-        found = guard_of(find(s.kernel, self.lane))
+        lane = nest[self.lane]
+        found = guard_of(find(s.kernel, lane))
         tail = "exact" if found is None or isinstance(found[2], int) else "guarded"
-        parts = [*s.parts(specialize, self.lane, self.inside_panel, tail)]
+        cut = s.parts(specialize, lane, nest[self.inside_panel], tail)
+        parts = [nest.then(part) for part in cut]
         for row in row_tiles:
             parts = parts_of(s, parts, row, row_tiles[0])
         for row in row_tiles:
@@ -336,7 +386,7 @@ class ContractionSite:
 
     # --- memory --------------------------------------------------------------------------
 
-    def _fetch_panels(self, right: str) -> None:
+    def _fetch_panels(self, right: str, tiling: Tiling) -> None:
         """While one panel is multiplied, bring the next one into the second level cache.
 
         Weights come from main memory in every run of a model that is larger than the caches;
@@ -353,6 +403,8 @@ class ContractionSite:
         }
         path = max(paths, key=lambda path: trip_count(path, outside))
         panel = self._panel_elements(around, right)
+        if tiling.steps:
+            panel = min(panel, tiling.steps * tiling.columns)
         line = self.machine.line_bytes // self.dtype.itemsize
         if panel < line * _LEAST_LINES:
             return  # there as soon as it is missed

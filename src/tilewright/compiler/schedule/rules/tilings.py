@@ -27,6 +27,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     in_first_level,
     most_rows,
     row_sizes,
+    step_cycles,
 )
 
 _LIKELY_COLUMNS: Final = 128
@@ -41,6 +42,15 @@ _WORTH_JOINING: Final = 0.97
 _LEAST_GRAINS: Final = 4
 """Tiles of most columns that a block of the left operand has at least: shorter ones are not worth their loop."""
 _UNROLL: Final = 4
+_MOST_UNROLL: Final = 8
+_MOST_PARTS: Final = 8
+"""Of a short sum, that may wait for each other."""
+_LEAST_STEPS: Final = 256
+"""Of a sum, that are worth reading and writing the sums of a tile once more."""
+_LEFT_SHARE: Final = 0.25
+"""Of a tile's cycles, that it may take to bring its rows from the third level cache: more is not hidden."""
+_FEWEST_WORKGROUPS: Final = 4
+"""For each thread, where all of them read the same rows."""
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
 _SHARED_ROWS: Final = 128
@@ -61,6 +71,7 @@ class Tiling(Decision):
         streams: panels side by side, for a single row.
         outer: which of `panels` and `rows` a workgroup takes one by one, each with all of the other.
         panels, tiles: how many panels, and tiles of rows, one workgroup takes.
+        steps: of the sum that all tiles of a workgroup take before any takes the next ones; 0: each takes all of them at once.
         unroll: steps of the sum that are written out.
         prefetch: whether the next panel is fetched while one is multiplied, where panels are long.
         near: whether the next steps of a panel are brought into the first level cache while some are multiplied.
@@ -74,6 +85,7 @@ class Tiling(Decision):
     outer: str = "panels"
     panels: int = 1
     tiles: int = 1
+    steps: int = 0
     unroll: int = 4
     prefetch: bool = False
     near: bool = False
@@ -90,6 +102,8 @@ class ContractionShape:
         panels: the extents of the loops over what else only the right operand has.
         batches: products of that size beside each other, estimated.
         depth: steps of each sum, estimated.
+        sums: the extents of the loops over those steps, outermost first; none where that is not known.
+        left: elements of the left operand: fewer than rows and steps come to where windows overlap; 0 where that is not known.
         row_bytes: from a row of the left operand to the next; 0 where that is not known.
         fixed: the columns of every tile, where there is no choice.
         grain: the columns of a panel, where the right operand lies in panels side by side already and
@@ -106,6 +120,8 @@ class ContractionShape:
     panels: tuple[Dim, ...] = ()
     batches: int = 1
     depth: int
+    sums: tuple[Dim, ...] = ()
+    left: int = 0
     row_bytes: int = 0
     fixed: int | None = None
     grain: int = 0
@@ -153,7 +169,8 @@ class ContractionShape:
                     lambda t: ladder(self.tile_count(t), self._blocks(t).tiles),
                     lambda t: self._blocks(t).tiles,
                 ),
-                Choice("unroll", lambda _: (1, 2, 4, 8), lambda _: _UNROLL),
+                Choice("steps", self._step_counts, self._best_steps),
+                Choice("unroll", lambda _: (1, 2, 4, _MOST_UNROLL), lambda _: _UNROLL),
                 Choice("prefetch", lambda _: (False, True), lambda _: True),
                 Choice("near", lambda _: (False, True), self._best_near),
             ),
@@ -210,7 +227,7 @@ class ContractionShape:
             self.machine,
             likely_rows(self.rows),
             self.columns,
-            self.depth,
+            self.steps_at_once or self.depth,
             self.lanes,
             row_bytes=self.row_bytes,
             panel=columns,
@@ -303,7 +320,74 @@ class ContractionShape:
         if self.is_one_row or self.products > 1 or not self.machine.core.fill:
             return False
         vectors = -(-tiling.columns // self.lanes)
-        return not in_first_level(self.machine, vectors, self.depth)
+        return not in_first_level(self.machine, vectors, tiling.steps or self.depth)
+
+    # --- steps of the sum ------------------------------------------------------------------
+
+    @property
+    def steps_at_once(self) -> int:
+        """Steps that all tiles should take before any takes the next ones; 0: each takes its whole sum at once.
+
+        Where the second level cache does not hold the rows of a workgroup, each panel brings them all from the third. So
+        many steps of them stay in the second, while panel after panel meets them.
+        """
+        machine, size = self.machine, self.dtype.itemsize
+        if not self._may_wait() or not _left_is_far(machine, size):
+            return 0
+        count, room = math.prod(likely_rows(self.rows)), machine.l2.size_bytes // 2 // size
+        shared = min(count, _SHARED_ROWS)
+        overlaps = 0 < self.left < count * self.depth
+        if overlaps or shared * self.depth <= room:
+            return 0
+        long = [n for n in self._parts_of_sum() if n >= _LEAST_STEPS]
+        whole, some = ([n for n in long if held * n <= room] for held in (count, shared))
+        return max(whole or some, default=0)
+
+    def _may_wait(self) -> bool:
+        """Whether sums of floats may wait in memory for their next steps: how many there are is known."""
+        known = (*self.rows, *self.panels, self.width, *self.sums)
+        return (
+            bool(self.sums)
+            and self.dtype.is_float
+            and self.products == 1
+            and not self.is_one_row
+            and all(isinstance(extent, int) for extent in known)
+        )
+
+    def _parts_of_sum(self) -> list[int]:
+        """Lengths that the innermost loop over the sum may be cut to, its own among them.
+
+        Each is a whole number of turns, so that no step is rounded in another way than in a sum of all steps.
+        """
+        last = estimate(self.sums[-1])
+        counts = range(1, max(_MOST_PARTS, last // _LEAST_STEPS) + 1)
+        return [last // n for n in counts if last % (n * _MOST_UNROLL) == 0]
+
+    def _step_counts(self, tiling: Tiling) -> tuple[int, ...]:
+        sums = tiling.panels * tiling.tiles * math.prod(tiling.rows) * tiling.columns
+        if (
+            not self._may_wait()
+            or sums * self.dtype.itemsize > self.machine.l2.size_bytes // 2
+        ):
+            return (0,)
+        return (0, *sorted(n for n in self._parts_of_sum() if 0 < n < self.depth))
+
+    def _best_steps(self, tiling: Tiling) -> int:
+        best = self.steps_at_once
+        return best if best in self._step_counts(tiling) else 0
+
+    def _steps_in_blocks(self, tiling: Tiling, steps: int, most: int) -> Tiling:
+        """Work per workgroup where all its tiles take so many steps and then the next ones: many panels for the same rows."""
+        rows, tiles = math.prod(tiling.rows), self.tile_count(tiling)
+        room = self.machine.l2.size_bytes // 2 // self.dtype.itemsize
+        most = max(most, room // (rows * steps))
+        blocks = -(-tiles // most)
+        count = -(-tiles // blocks)
+        groups = max(1, _FEWEST_WORKGROUPS * self.threads // blocks)
+        beside = min(
+            self.panel_count(tiling) // groups, room // (count * rows * tiling.columns)
+        )
+        return replace(tiling, outer="panels", panels=max(1, beside), tiles=count)
 
     # --- what stands beside each other -----------------------------------------------------
 
@@ -362,6 +446,8 @@ class ContractionShape:
         # Rows stay in the second level cache if they can; but so many share a panel that
         # bringing it takes a small part of the memory's rate.
         shared = -(-_SHARED_ROWS // rows)
+        if self.steps_at_once:
+            return self._steps_in_blocks(tiling, self.steps_at_once, shared)
         most = max(1, shared, half // max(1, rows_bytes))
         count = max(1, min(tiles, most, units))
         return replace(
@@ -381,6 +467,13 @@ def likely_rows(extents: Sequence[Dim]) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=64)
 def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
     return shape.best_tile(panel)
+
+
+def _left_is_far(machine: MachineModel, element: int) -> bool:
+    """Whether bringing rows of elements of so many bytes from the third level cache takes a good part of a tile's time."""
+    tall = most_rows(machine, TALL)
+    reached = step_cycles(machine, tall, TALL)
+    return tall * element / machine.core.third_level > _LEFT_SHARE * reached
 
 
 def left_block(machine: MachineModel, rows: Dim, depth: Dim, dtype: DType) -> int:
@@ -425,12 +518,15 @@ def contraction_panel(
     each.  `row`: from a row of the left operand to the next, where that is not all steps.
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
+    sums: tuple[Dim, ...] = (depth // row, row) if row else (k,)
+    known = len(m) == 1 and isinstance(m[0], int)
     shape = ContractionShape(
         machine=machine.for_sums_of(dtype),
         dtype=dtype,
         rows=likely_rows(m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
+        sums=sums if known else (),  # windows overlap, and sums of open rows do not wait
         row_bytes=(row or depth * products) * dtype.itemsize,
         packs=True,
         products=products,

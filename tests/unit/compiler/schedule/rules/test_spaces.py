@@ -162,7 +162,10 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "row of open columns": lambda: op_kernel("matmul", [(1, 5), (5, N)], (1, N)),
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of rows in blocks": lambda: op_kernel(
-        "contract", [(3, 15, 4), (2, 12, 32)], (15, 40), product_of_blocks(40)
+        "contract", [(2, 7, 8), (2, 16, 32)], (7, 40), product_of_blocks(40)
+    ),
+    "product of many steps": lambda: op_kernel(
+        "contract", [(7, 16), (2, 16, 32)], (7, 40), packed_product(40)
     ),
     "product of words": lambda: blocks(3, 9, 8),
     "product of many rows of words": lambda: blocks(11, 19, 8, zero=True),
