@@ -453,3 +453,73 @@ def test_places_are_as_far_apart_as_a_size_that_calls_decide() -> None:
 
     calls = [(torch.randn(n, m),) for n, m in ((3, 5), (4, 2), (2, 9))]
     same(begins, calls, ({0: Dim.AUTO, 1: Dim.AUTO},))
+
+
+# --- sizes of images ----------------------------------------------------------------------------
+
+
+class Halved(nn.Module):
+    """Half of an image, enlarged and cropped to the image: the example's sizes are even, those of calls need not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(3, 2, 3, stride=2, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        larger = functional.interpolate(self.reduce(x), scale_factor=2, mode="bilinear")
+        return torch.cat([x, larger[..., : x.shape[2], : x.shape[3]]], 1) * 2
+
+
+def test_an_example_of_even_sizes_does_not_make_calls_even() -> None:
+    sides = {2: Dim("h", min=8, max=128), 3: Dim("w", min=8, max=128)}
+    calls = [(torch.randn(1, 3, *size),) for size in ((16, 20), (13, 9), (33, 8))]
+    same(Halved().eval(), calls, (sides,))
+
+
+@pytest.mark.parametrize("is_aligned", [True, False])
+def test_matrices_move_images_of_any_size(is_aligned: bool) -> None:
+    def moved(x: Any, matrices: Any) -> Any:
+        grid = functional.affine_grid(matrices, x.shape, align_corners=is_aligned)
+        return grid, functional.grid_sample(x, grid, align_corners=is_aligned)
+
+    sides = {2: Dim("h", min=1, max=64), 3: Dim("w", min=1, max=64)}
+    calls = [
+        (torch.randn(2, 3, *size), torch.randn(2, 2, 3))
+        for size in ((9, 11), (4, 7), (1, 1))
+    ]
+    same(moved, calls, (sides, None))
+
+
+# --- what torch cannot export -------------------------------------------------------------------
+
+
+class Asking(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.mean() > 0 else x - 1
+
+
+def test_a_branch_that_asks_data_is_refused_with_its_line_and_what_helps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(tw.ModelError) as caught:
+        tw.compile(Asking().eval(), args=(torch.ones(3),))
+    told = str(caught.value)
+    assert "\nat test_torch_strangers.py:" in told
+    assert "hint: write it as torch.cond" in told
+    assert "TORCH_LOGS" not in told
+    assert "TORCHDYNAMO" not in told
+    assert not [r for r in caplog.records if r.name == "torch._guards"]
+
+
+class Neighbours(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("adjacent", torch.eye(5).to_sparse())
+
+    def forward(self, x: Any) -> Any:
+        return self.adjacent @ x
+
+
+def test_a_sparse_buffer_is_refused_by_its_name() -> None:
+    with pytest.raises(tw.ModelError, match=r"adjacent.*layout torch\.sparse_coo"):
+        tw.compile(Neighbours().eval(), args=(torch.randn(5, 4),))

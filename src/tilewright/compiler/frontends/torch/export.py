@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -20,14 +21,14 @@ from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels
+from tilewright.compiler.frontends.torch.failed_exports import hint, reason, unlogged
 from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
+from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
-
-_LINES: Final = 12
 
 
 @final
@@ -76,14 +77,14 @@ def export(captured: Captured) -> Any:
             hint="call module.eval() first, or export it yourself and compile the program",
         )
     try:
-        with kept_attributes(model):
+        with kept_attributes(model), unlogged():
             exported = _with_numbers(captured)
             # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
             # that a write to one is a write to the other.
             return _traced(captured, strict=True) if _is_split(exported) else exported
     except Exception as error:
-        message = f"torch cannot export it: {_first_lines(error)}"
-        raise ModelError(message, location=name) from error
+        message = f"torch cannot export it: {reason(error)}"
+        raise ModelError(message, location=name, hint=hint(error)) from error
 
 
 def _with_numbers(captured: Captured) -> Any:
@@ -128,7 +129,11 @@ def _with_caches(captured: Captured) -> Any:
 
 
 def _in_some_way(captured: Captured) -> Any:
-    """Without dynamo; with it where sizes that calls decide meet guards that it need not make, then with guards that calls check; else as a function of its tensors."""
+    """The program by the first way that goes.
+
+    Without dynamo; with it where sizes that calls decide meet guards that it need not make; then without asking the
+    example's sizes, and with guards that calls check; else as a function of its tensors.
+    """
     try:
         return _without_transforms(_traced(captured, strict=False))
     except Exception:  # of torch, which raises anything
@@ -137,8 +142,11 @@ def _in_some_way(captured: Captured) -> Any:
                 return _traced(_as_function(captured), strict=False)
             return _traced(captured, strict=True)
         if captured.dynamic_shapes is not None:
-            with contextlib.suppress(Exception):
-                return _traced(captured, strict=False, checks=True)
+            for oblivious, checks in ((True, False), (True, True), (False, True)):
+                with contextlib.suppress(Exception):
+                    return _traced(
+                        captured, strict=False, checks=checks, oblivious=oblivious
+                    )
         raise
 
 
@@ -155,7 +163,7 @@ def _without_transforms(exported: Any) -> Any:
 def _differentiates(exported: Any) -> bool:
     """Whether tensors in it are those of a transform, which have no elements outside of it."""
     for tensor in exported.constants.values():
-        if border.is_instance(tensor, "Tensor"):
+        if border.is_instance(tensor, "Tensor") and str(tensor.layout) == "torch.strided":
             try:
                 tensor.data_ptr()
             except RuntimeError:
@@ -170,17 +178,31 @@ def _as_function(captured: Captured) -> Captured:
     return replace(captured, model=model)
 
 
-def _traced(captured: Captured, *, strict: bool, checks: bool = False) -> Any:
+def _traced(
+    captured: Captured, *, strict: bool, checks: bool = False, oblivious: bool = False
+) -> Any:
+    """As `torch.export.export` gives it.
+
+    Args:
+        captured: the module.
+        strict: by dynamo.
+        checks: what torch decides by the example's sizes becomes a check of every call.
+        oblivious: where torch can do without the example's sizes, it does not ask them.
+    """
     torch = border.load()
     args = captured.args
     if border.is_instance(args, "Tensor"):
         args = (args,)
     # Dynamo looks into functions by itself.
     functions = contextlib.nullcontext() if strict else traceable_functions()
-    untouched = (whole_recurrences(), moves_that_change(), masks_as_given())
+    untouched = (
+        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(),
+    )  # fmt: skip
     with contextlib.ExitStack() as kept, torch.no_grad(), functions:
         for context in untouched:
             kept.enter_context(context)
+        if oblivious:
+            kept.enter_context(_obliviously())
         return torch.export.export(
             captured.model,
             tuple(args or ()),
@@ -189,6 +211,18 @@ def _traced(captured: Captured, *, strict: bool, checks: bool = False) -> Any:
             strict=strict,
             prefer_deferred_runtime_asserts_over_guards=checks,
         )
+
+
+def _obliviously() -> AbstractContextManager[None]:
+    """Torch does not ask sizes of the example where it can do without."""
+    settings = border.load("torch.fx.experimental._config")
+    return settings.patch(backed_size_oblivious=True)
+
+
+def _as_traced(graph: Any) -> AbstractContextManager[None]:
+    """As the program was traced: where it checks sizes, another trace adds no checks that only the example's need."""
+    checks = any(str(node.target) == "aten._assert_scalar.default" for node in graph.nodes)
+    return _obliviously() if checks else contextlib.nullcontext()
 
 
 def _is_split(exported: Any) -> bool:
@@ -201,6 +235,7 @@ def _is_split(exported: Any) -> bool:
         if (
             spec.kind.name in places
             and border.is_instance(tensor, "Tensor")
+            and str(tensor.layout) == "torch.strided"
             and tensor.numel()
         ):
             places[spec.kind.name].add(tensor.data_ptr())
@@ -216,13 +251,13 @@ def resolve(exported: Any) -> Any:
         return exported
     try:
         # Else parameters that ask for gradients make torch trace what a training step needs.
-        with border.load().no_grad(), own_kernels():
+        with border.load().no_grad(), own_kernels(), _as_traced(exported.graph):
             ways = decompositions(keep_batch_norm=keeps_batch_norm(exported.graph))
             found = hoisted(exported).run_decompositions(
                 _of_other_libraries(exported.graph_module, ways) | ways
             )
     except Exception as error:
-        raise ModelError(f"torch cannot take it apart: {_first_lines(error)}") from error
+        raise ModelError(f"torch cannot take it apart: {reason(error)}") from error
     # What buffers become stands before what a user gets, and only where writes to them are resolved.
     pairs = zip(reversed(_sizes(exported)), reversed(_sizes(found)), strict=False)
     fixed = [before for before, after in pairs if before and not after]
@@ -240,11 +275,6 @@ def _sizes(exported: Any) -> list[int]:
     values = [getattr(node, "meta", {}).get("val") for node in last.args[0]]
     shapes = [getattr(value, "shape", ()) for value in values]
     return [sum(not isinstance(size, int) for size in shape) for shape in shapes]
-
-
-def _first_lines(error: Exception) -> str:
-    text = "\n".join(str(error).strip().splitlines()[:_LINES])
-    return f"{type(error).__name__}: {text}"
 
 
 def keeps_batch_norm(graph: Any) -> bool:

@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.packed_sequences import recurrent
 from tilewright.compiler.frontends.torch.row import Build, Row, row
 from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
@@ -129,15 +130,29 @@ def _cell(
 
 
 def _walked(
-    e: NodeMaker, kind: _Kind, cell: _Cell, x: Tensor, states: Rows, *, backwards: bool
+    e: NodeMaker, kind: _Kind, cell: _Cell, inputs: Rows, states: Rows, *, backwards: bool
 ) -> tuple[Tensor, Rows]:
-    """[steps, batch, hidden], the hidden state after every step, and the last states."""
+    """[steps, batch, hidden], the hidden state after every step, and the last states.
+
+    Args:
+        e: writes nodes.
+        kind: of the layer.
+        cell: one direction.
+        inputs: [steps, batch, gates * cells], and where sequences have several lengths which of them have a step,
+            [steps, batch, 1]: states stay what they are where they do not.
+        states: before the first step.
+        backwards: the last step comes first.
+    """
 
     def step(_place: Tensor, rows: Rows, held: Rows) -> tuple[Rows, Rows]:
-        later = kind.step(cell, rows[0], tuple(held))
-        return [later[0]], [*later]
+        x, *present = rows
+        later = [*kind.step(cell, x, tuple(held))]
+        for flags in present:
+            pairs = zip(later, held, strict=True)
+            later = [e.op("where", flags, new, old) for new, old in pairs]
+        return [later[0]], later
 
-    (rows,), ended = walked(e, [x], states, step, [states[0].type], backwards=backwards)
+    (rows,), ended = walked(e, inputs, states, step, [states[0].type], backwards=backwards)
     return rows, ended
 
 
@@ -154,6 +169,8 @@ def _recurrent(kind: _Kind) -> Build:
         each = len(parameters) // count
         batch_first = call.flag("batch_first")
         x = e.transpose(x, (1, 0, 2)) if batch_first else x
+        flags = call.optional("present") if call.has("present") else None
+        present = [] if flags is None else [e.unsqueeze(flags, (2,))]
         last: list[Rows] = []
         for _ in range(layers):
             columns: list[Tensor] = []
@@ -167,7 +184,7 @@ def _recurrent(kind: _Kind) -> Build:
                 inputs = inputs if bias is None else e.op("add", inputs, bias)
                 states = [e.squeeze(e.slice(t, 0, place, 1), (0,)) for t in given]
                 rows, ended = _walked(
-                    e, kind, cell, inputs, states, backwards=direction == 1
+                    e, kind, cell, [inputs, *present], states, backwards=direction == 1
                 )
                 columns.append(rows)
                 last.append(ended)
@@ -248,7 +265,7 @@ class _Whole:
         def called(*arguments: Any) -> Any:
             # A packed sequence has other arguments: (data, sizes of batches, states, ...).
             is_packed = isinstance(arguments[3], list | tuple)
-            return found(*arguments) if is_packed else own(*arguments)
+            return recurrent(own, *arguments) if is_packed else own(*arguments)
 
         return called
 
@@ -265,7 +282,8 @@ def _operators() -> dict[str, Any]:
         torch.library.define(
             f"{_LIBRARY}::{name}",
             f"(Tensor input, {states} hx, Tensor[] params, bool has_biases, int num_layers, "
-            f"float dropout, bool train, bool bidirectional, bool batch_first) -> ({gives})",
+            f"float dropout, bool train, bool bidirectional, bool batch_first, "
+            f"Tensor? present=None) -> ({gives})",
         )
         torch.library.register_fake(f"{_LIBRARY}::{name}", _described)
         found[name] = getattr(getattr(torch.ops, _LIBRARY), name)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
 from tilewright.compiler.frontends.torch.decompositions import distances
+from tilewright.compiler.frontends.torch.packed_sequences import first_size, zeros
 
 # Torch's tensors have no types that we see.
 Held = Any
@@ -102,6 +103,28 @@ def _distances(x1: Held, x2: Held, p: float = 2.0, compute_mode: str | None = No
     return distances(x1, x2, p)
 
 
+def _affine_grid(
+    theta: Held, size: Sequence[Held], align_corners: bool | None = None
+) -> Held:
+    """Where images are read that matrices move: torch fixes the sizes of the example."""
+    torch = _torch()
+    if all(isinstance(n, int) for n in size) or len(size) not in (4, 5):
+        return NotImplemented
+    count, _, *sides = size
+    axes = [_centres(n, theta, is_aligned=bool(align_corners)) for n in sides]
+    planes = torch.meshgrid(*axes, indexing="ij")[::-1]  # x comes first
+    places = torch.stack((*planes, torch.ones_like(planes[0])), -1)
+    moved = places.reshape(-1, len(sides) + 1) @ theta.mT
+    return moved.view(count, *sides, len(sides))
+
+
+def _centres(count: Held, like: Held, *, is_aligned: bool) -> Held:
+    """Of so many elements from -1 to 1, which are the first and the last centre, or the outer borders."""
+    torch = _torch()
+    doubled = 2 * torch.arange(count, dtype=like.dtype, device=like.device) - (count - 1)
+    return doubled / (torch.sym_max(count - 1, 1) if is_aligned else count)
+
+
 def _write_item(input: Held, index: Held, value: Held) -> Held:
     """Where a scalar says; torch would want to know it."""
     if not border.is_instance(index, "Tensor") or index.dim():
@@ -150,15 +173,19 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     """By what modules call: functions and methods."""
     torch = _torch()
     return {
+        torch.affine_grid_generator: _affine_grid,
         torch.cdist: _distances,
         torch.combinations: _combinations,
         torch.corrcoef: _correlation,
         torch.cov: _covariance,
         torch.narrow: _narrowed,
+        torch.nn.functional.affine_grid: _affine_grid,
         torch.nn.functional.ctc_loss: connectionist_loss,
         torch.nn.functional.gaussian_nll_loss: _gaussian_loss,
+        torch.zeros: zeros,
         torch.unique_consecutive: _unlike_neighbours,
         torch.Tensor.unique_consecutive: _unlike_neighbours,
+        torch.Tensor.__getitem__: first_size,
         torch.Tensor.__setitem__: _write_item,
         torch.Tensor.corrcoef: _correlation,
         torch.Tensor.cov: _covariance,

@@ -1,0 +1,73 @@
+"""What torch says of a module that it cannot export, in the words of the module.
+
+Torch's message names variables that only some of its own settings act on, and its log has the traces of attempts that
+others succeed after.  Called by `export`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import tilewright.compiler.frontends.torch.border as border
+
+_LINES: Final = 12
+_HOUSE: Final = Path(__file__).resolve().parents[3]
+"""Where the package lies."""
+_ADVICE: Final = (
+    "consider using data-dependent friendly", "Caused by:", "For more", "For extended", "If you suspect",
+    "For C++ stack", "The following call", "The error above occurred",
+)  # fmt: skip
+"""How lines begin that say what to do with torch by itself."""
+_ASKS_DATA: Final = frozenset(
+    ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
+)  # fmt: skip
+_NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.compile(module, backend="tilewright"), which runs in Python what asks data'
+
+
+def reason(error: BaseException) -> str:
+    """The first lines of a message of torch's, without its advice, and the line of the module where it was raised."""
+    lines = str(error).strip().splitlines()
+    told = [line for line in lines if line.strip() and not line.startswith(_ADVICE)]
+    place = place_of(error)
+    text = "\n".join((*told[:_LINES], *([f"at {place}"] if place else ())))
+    return f"{type(error).__name__}: {text}"
+
+
+def hint(error: BaseException) -> str | None:
+    """What helps where the data decides what the module does next."""
+    asks = type(error).__name__ in _ASKS_DATA
+    return _NO_TRACE if asks else None
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the innermost call that is neither torch's nor ours; empty where there is none."""
+    own = (str(Path(str(border.load().__file__)).parent), str(_HOUSE))
+    found, trace = "", error.__traceback__
+    while isinstance(trace, TracebackType):
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((*own, "<")):
+            found = f"{Path(file).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+@contextlib.contextmanager
+def unlogged() -> Generator[None]:
+    """While in this context, torch does not log guards that this thread's attempts fail at: others may succeed."""
+    thread = threading.get_ident()
+
+    def is_kept(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger = logging.getLogger("torch._guards")
+    logger.addFilter(is_kept)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_kept)

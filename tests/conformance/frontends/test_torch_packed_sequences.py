@@ -1,0 +1,117 @@
+"""Packed sequences of torch through its exporter, against eager mode: recurrent layers, open sizes, lengths that are wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from fakes.torch_programs import same
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+nn = torch.nn
+KINDS: list[tuple[str, dict[str, Any], int | None]] = [
+    ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}, None),
+    ("LSTM", {"proj_size": 3}, 6),
+    ("GRU", {"bidirectional": True, "batch_first": True}, 9),
+    ("RNN", {"nonlinearity": "relu", "bias": False}, None),
+]
+
+
+class Packed(nn.Module):
+    """A recurrent layer over sequences of several lengths, with work on the rows between packing and padding."""
+
+    def __init__(
+        self, kind: str, options: dict[str, Any], is_sorted: bool, total: int | None
+    ) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(7, 5, **options)
+        self.is_sorted, self.total = is_sorted, total
+        self.first = options.get("batch_first", False)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        rnn = nn.utils.rnn
+        options = {"batch_first": self.first, "enforce_sorted": self.is_sorted}
+        rows, states = self.layer(rnn.pack_padded_sequence(x, lengths, **options))
+        order = rows.sorted_indices, rows.unsorted_indices
+        doubled = rnn.PackedSequence(rows.data * 2, rows.batch_sizes, *order)
+        padded, counted = rnn.pad_packed_sequence(
+            doubled, self.first, padding_value=-1.0, total_length=self.total
+        )
+        return padded, counted, states, rows.data
+
+
+def calls_of(module: Packed, *lengths: list[int], steps: int = 6) -> list[tuple[Any, Any]]:
+    shapes = [(len(n), steps) if module.first else (steps, len(n)) for n in lengths]
+    return [
+        (torch.randn(*shape, 7), torch.tensor(n))
+        for shape, n in zip(shapes, lengths, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "options", "total"), KINDS)
+def test_layers_run_over_sequences_of_several_lengths(
+    kind: str, options: dict[str, Any], total: int | None
+) -> None:
+    torch.manual_seed(0)
+    module = Packed(kind, options, False, total).eval()
+    same(module, calls_of(module, [6, 2, 4], [1, 5, 5], [2, 1, 2]))
+
+
+def test_sequences_that_are_sorted_already_stay_in_their_order() -> None:
+    torch.manual_seed(0)
+    module = Packed("GRU", {}, True, None).eval()
+    same(module, calls_of(module, [6, 4, 2], [5, 5, 1], [1, 1, 1]))
+
+
+@pytest.mark.parametrize("lengths", [[2, 4, 1], [7, 2, 1], [3, 2, 0]])
+def test_lengths_that_torch_refuses_fail_the_call(lengths: list[int]) -> None:
+    torch.manual_seed(0)
+    module = Packed("GRU", {}, True, None).eval()
+    (given, wrong) = calls_of(module, [6, 4, 2], lengths)
+    model = tw.compile(module, args=given)
+    with pytest.raises(RuntimeError):
+        module(*wrong)
+    with pytest.raises(tw.InputError):
+        model(*wrong)
+
+
+class Classifier(nn.Module):
+    """As taggers of texts do it: padded again to the length of the texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(7, 5, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(10, 2)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        rnn = nn.utils.rnn
+        packed = rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+        rows, (h, _) = self.layer(packed)
+        steps = x.shape[1]
+        padded, _ = rnn.pad_packed_sequence(rows, True, total_length=steps)
+        return self.head(padded), torch.cat([h[0], h[1]], 1)
+
+
+def test_calls_decide_how_many_sequences_there_are_and_how_long() -> None:
+    torch.manual_seed(0)
+    batch = torch.export.Dim("batch", min=2, max=9)
+    steps = torch.export.Dim("steps", min=2, max=50)
+    calls = [
+        (torch.randn(len(n), size, 7), torch.tensor(n))
+        for size, n in ((6, [6, 2, 4]), (9, [6, 2, 4, 9, 1]), (40, [1, 3]))
+    ]
+    same(Classifier().eval(), calls, ({0: batch, 1: steps}, {0: batch}))
+
+
+def test_a_list_of_sequences_is_packed_and_taken_apart() -> None:
+    def several(a: Any, b: Any, c: Any) -> Any:
+        packed = nn.utils.rnn.pack_sequence([a, b, c], enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(packed)[0] * 2, packed.data
+
+    same(several, [(torch.randn(2, 3), torch.randn(4, 3), torch.randn(1, 3))])
