@@ -46,19 +46,32 @@ TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture: a class of transformers, what its small configuration needs, and its inputs."""
+    """One architecture: a class of transformers, what its small configuration needs, and its inputs.
+
+    Attributes:
+        name: of the class.
+        kind: of architecture.
+        inputs: makes them.
+        settings: of the configuration.
+        drawn: parameters whose names have this word are random, too: transformers begins with zeros.
+    """
 
     name: str
     kind: str
     inputs: Inputs
     settings: Mapping[str, Any]
+    drawn: str = ""
 
     def model(self) -> nn.Module:
         """The model with random weights."""
         kind = getattr(transformers, self.name)
         config = kind.config_class(**smaller(kind.config_class, self.settings))
         torch.manual_seed(0)
-        return kind(config).eval()
+        model = kind(config).eval()
+        for name, parameter in model.named_parameters():
+            if self.drawn and self.drawn in name:
+                nn.init.normal_(parameter, std=0.3)
+        return model
 
 
 def smaller(kind: type, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +120,24 @@ def pair() -> dict[str, torch.Tensor]:
     return padded() | {"decoder_input_ids": ids(2, 7)}
 
 
+def boxed() -> dict[str, torch.Tensor]:
+    """Texts with the place of each token on a page."""
+    corners = torch.randint(0, 50, (2, 11, 2))
+    return padded() | {
+        "bbox": torch.cat([corners, corners + torch.randint(1, 50, (2, 11, 2))], 2)
+    }
+
+
+def heard() -> dict[str, torch.Tensor]:
+    """Sounds and texts that follow from them."""
+    return {"input_values": torch.randn(2, 3200), "decoder_input_ids": ids(2, 7)}
+
+
+def masked() -> dict[str, torch.Tensor]:
+    """Images, and the numbers that decide which parts are hidden, else drawn by the model."""
+    return {"pixel_values": torch.randn(2, 3, 64, 64), "noise": torch.rand(2, 16)}
+
+
 def random(name: str, *shape: int) -> Inputs:
     """One input of random numbers."""
     return lambda: {name: torch.randn(shape)}
@@ -153,6 +184,9 @@ LATENT = {
     "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
     "first_k_dense_replace": 1, "topk_group": 1, "num_key_value_heads": 4, "head_dim": 8,
 }  # fmt: skip
+STATES = {
+    "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8,
+}  # fmt: skip
 ATTENTION = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
 BACKBONE = {
     "model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1],
@@ -188,9 +222,30 @@ FAMILIES: tuple[Family, ...] = (
         "LayoutLMModel": {},
         "TapasModel": {},
         "FlaubertModel": {},
+        "XLMModel": {},
+        "ErnieModel": {},
+        "RoCBertModel": {"enable_pronunciation": False, "enable_shape": False},
+        "SplinterModel": {},
+        "YosoModel": {},
+        "BigBirdModel": {"attention_type": "original_full"},
+        "MraModel": {},
+        "XmodModel": {"languages": ["en_XX"], "default_language": "en_XX"},
+        "EsmModel": {"vocab_size": 199, "mask_token_id": 3, "pad_token_id": 1},
+        "MarkupLMModel": {},
+        "BertGenerationEncoder": {},
+        "LukeModel": {},
+        "XLMRobertaXLModel": {},
+        "RobertaPreLayerNormModel": {},
+        "Data2VecTextModel": {},
+        "EuroBertModel": {},
+        "ModernBertDecoderForCausalLM": {},
+        "NomicBertModel": {},
+        "JinaEmbeddingsV3Model": {},
+        "CpmAntModel": {},
     }),
     Family("CanineModel", "encoder", lambda: {"input_ids": ids(2, 64)},
            {"num_hash_buckets": 64}),
+    Family("LiltModel", "encoder", boxed, {"hidden_size": 96}),
     *rows("decoder", padded_left, {
         "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]], "window_size": 4},
         "GPTBigCodeForCausalLM": {},
@@ -209,6 +264,25 @@ FAMILIES: tuple[Family, ...] = (
         "BitNetForCausalLM": {},
         "DogeForCausalLM": {},
         "Llama4ForCausalLM": {},
+        "HeliumForCausalLM": {"head_dim": 16},
+        "GlmForCausalLM": {"head_dim": 16},
+        "Glm4ForCausalLM": {"head_dim": 16},
+        "SmolLM3ForCausalLM": {},
+        "Exaone4ForCausalLM": {"sliding_window": 4},
+        "ArceeForCausalLM": {},
+        "SeedOssForCausalLM": {"head_dim": 16},
+        "Olmo3ForCausalLM": {"sliding_window": 4},
+        "ApertusForCausalLM": {},
+        "Ernie4_5ForCausalLM": {"head_dim": 16},
+        "HunYuanDenseV1ForCausalLM": {"head_dim": 16},
+        "GPTNeoXJapaneseForCausalLM": {},
+        "MinistralForCausalLM": {"sliding_window": 4, "head_dim": 16},
+        "VaultGemmaForCausalLM": {"sliding_window": 4},
+        "BertLMHeadModel": {"is_decoder": True},
+        "CwmForCausalLM": {"sliding_window": 4},
+        "NanoChatForCausalLM": {},
+        "YoutuForCausalLM": LATENT,
+        "Phi4MultimodalForCausalLM": {},
     }),
     *rows("mixture of experts, by groups", padded_left, {
         "Qwen3MoeForCausalLM": {},
@@ -219,7 +293,20 @@ FAMILIES: tuple[Family, ...] = (
         "PhimoeForCausalLM": {},
         "GraniteMoeForCausalLM": {},
         "MiniMaxForCausalLM": {},
+        "Glm4MoeForCausalLM": {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+        "Glm4MoeLiteForCausalLM": LATENT,
+        "Ernie4_5_MoeForCausalLM": {
+            "moe_num_experts": 4, "moe_k": 2, "moe_layer_start_index": 0, "moe_num_shared_experts": 1,
+        },
+        "FlexOlmoForCausalLM": {},
+        "HunYuanMoEV1ForCausalLM": {"head_dim": 16, "num_experts": 4, "moe_topk": [2, 2]},
+        "GraniteMoeSharedForCausalLM": {"shared_intermediate_size": 48},
+        "MiniMaxM2ForCausalLM": {},
+        "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+        "SolarOpenForCausalLM": {"n_group": 1, "topk_group": 1},
     }),
+    Family("AfmoeForCausalLM", "mixture of experts, by groups", padded_left,
+           {"num_dense_layers": 1, "sliding_window": 4}, drawn="router"),
     *rows("state space and recurrent", padded_left, {
         "JambaForCausalLM": {
             "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2,
@@ -233,6 +320,16 @@ FAMILIES: tuple[Family, ...] = (
             "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
             "linear_key_head_dim": 16, "linear_value_head_dim": 16,
         },
+        "FalconH1ForCausalLM": {
+            "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+            "mamba_n_groups": 1, "mamba_chunk_size": 8,
+        },
+        "BambaForCausalLM": STATES | {"attn_layer_indices": [1]},
+        "FalconMambaForCausalLM": {"state_size": 8},
+        "GraniteMoeHybridForCausalLM": STATES | {
+            "layer_types": ["mamba", "attention"], "shared_intermediate_size": 48,
+        },
+        "NemotronHForCausalLM": {},
     }),
     *rows("encoder-decoder", pair, {
         "ProphetNetModel": {"ngram": 2, "num_buckets": 8},
@@ -241,6 +338,13 @@ FAMILIES: tuple[Family, ...] = (
         "LongT5Model": {"d_kv": 16, "local_radius": 3},
         "NllbMoeModel": {},
         "FSMTModel": {"langs": ["en", "de"], "src_vocab_size": 199, "tgt_vocab_size": 199},
+        "BigBirdPegasusModel": {"attention_type": "original_full"},
+        "BlenderbotSmallModel": {},
+        "PLBartModel": {},
+        "MvpModel": {},
+        "UMT5Model": {"d_kv": 16},
+        "PegasusXModel": {"block_size": 4, "num_global_tokens": 4},
+        "T5GemmaModel": {},
     }),
     *rows("vision", random("pixel_values", 2, 3, 64, 64), {
         "LevitForImageClassification": {
@@ -261,11 +365,34 @@ FAMILIES: tuple[Family, ...] = (
         "Swin2SRForImageSuperResolution": {
             "depths": [2, 2], "num_heads": [2, 2], "embed_dim": 32, "window_size": 4,
         },
+        "ViTMSNModel": {},
+        "MobileNetV1Model": {"depth_multiplier": 0.25},
+        "BitModel": {
+            "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "embedding_size": 16, "num_groups": 4,
+        },
+        "SwiftFormerModel": {},
+        "TextNetModel": {},
+        "HGNetV2ForImageClassification": {},
+        "IJepaModel": {},
+        "DINOv3ViTModel": {},
+        "DINOv3ConvNextModel": STAGES | {"hidden_sizes": [16, 24, 32, 48]},
+        "YolosModel": {"image_size": [64, 64]},
+        "SiglipVisionModel": {},
+        "CLIPVisionModel": {},
+        "PixioModel": {},
+        "BlipVisionModel": {},
+        "VitDetModel": {"image_size": 64, "pretrain_image_size": 64},
+        "MaskFormerForInstanceSegmentation": {
+            "backbone_config": WINDOWS, "mask_feature_size": 32, "fpn_feature_size": 32,
+        },
     }),
+    Family("ViTMAEModel", "vision", masked, {}),
     *rows("vision, detection and masks", random("pixel_values", 1, 3, 64, 96), {
         "DetrForObjectDetection": DETECTOR,
         "ConditionalDetrForObjectDetection": DETECTOR,
         "DeformableDetrForObjectDetection": DETECTOR,
+        "TableTransformerForObjectDetection": DETECTOR,
+        "DabDetrForObjectDetection": DETECTOR | {"hidden_size": 32},
         "Mask2FormerForUniversalSegmentation": {
             "backbone_config": WINDOWS, "hidden_dim": 32, "feature_size": 32, "mask_feature_size": 32,
             "encoder_layers": 1, "num_attention_heads": 4, "dim_feedforward": 32, "num_queries": 5,
@@ -281,7 +408,13 @@ FAMILIES: tuple[Family, ...] = (
         "UniSpeechSatModel": WAVE,
         "Wav2Vec2ConformerModel": WAVE,
         "SEWDModel": WAVE | {"squeeze_factor": 2},
+        "Data2VecAudioModel": WAVE,
+        "SEWModel": WAVE | {"squeeze_factor": 2},
+        "UniSpeechModel": WAVE,
+        "Wav2Vec2ForCTC": WAVE,
+        "HubertForCTC": WAVE,
     }),
+    Family("MoonshineForConditionalGeneration", "audio", heard, {}),
     Family("EncodecModel", "audio, codec", random("input_values", 1, 1, 640), {
         "num_filters": 8, "codebook_size": 32, "codebook_dim": 16, "hidden_size": 16, "num_lstm_layers": 1,
     }),
@@ -301,6 +434,10 @@ FAMILIES: tuple[Family, ...] = (
         "BlipForConditionalGeneration": {},
         "ChineseCLIPModel": {},
         "GitForCausalLM": {},
+        "AltCLIPModel": {},
+        "BridgeTowerModel": {},
+        "FlavaModel": {},
+        "MetaClip2Model": {},
     }),
     Family("LxmertModel", "several inputs", regions,
            {"l_layers": 2, "r_layers": 1, "x_layers": 1, "visual_feat_dim": 20}),

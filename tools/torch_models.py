@@ -9,6 +9,7 @@ for each the relative error to eager mode, or why it is refused.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import json
 import re
@@ -341,6 +342,25 @@ def error_of(found: object, wanted: object) -> float:
     return worst
 
 
+def is_nearer(
+    found: object,
+    wanted: object,
+    module: nn.Module,
+    args: Sequence[torch.Tensor],
+    kwargs: Mapping[str, torch.Tensor],
+) -> bool:
+    """Whether what was found is as near to what eager mode gives in f64 as its own f32 is."""
+    wide = copy.deepcopy(module).double()
+    given = pytree.tree_map(
+        lambda x: x.double() if x.is_floating_point() else x, (tuple(args), dict(kwargs))
+    )
+    try:
+        exact = wide(*given[0], **given[1])
+    except RuntimeError:  # written for f32 alone
+        return False
+    return error_of(found, exact) <= error_of(wanted, exact)
+
+
 def by_oracles(
     module: nn.Module, args: Sequence[torch.Tensor], kwargs: Mapping[str, torch.Tensor]
 ) -> Callable[..., object]:
@@ -373,7 +393,10 @@ def run(
         seconds = time.perf_counter() - start
         with torch.no_grad():
             wanted = module(*positional, **inputs)
-        error = error_of(model(*positional, **inputs), wanted)
+            found = model(*positional, **inputs)
+            error = error_of(found, wanted)
+            if error > TOLERANCE and is_nearer(found, wanted, module, positional, inputs):
+                return "nearer", error, seconds
     except TilewrightError as failure:
         lines = [line for line in str(failure).splitlines() if line.strip()]
         return f"refused: {' / '.join(lines[:4])[:300]}", 0.0, 0.0
@@ -447,7 +470,8 @@ def page(rows: Mapping[str, Sequence[object]], oracles: bool) -> str:
     order = [name for name, *_ in attempts() if name in rows]
     counts = [name in NETWORKS for name in order]
     head = HEAD.format(
-        right=sum(rows[name][1] == "right" for name in order),
+        right=sum(rows[name][1] in ("right", "nearer") for name in order),
+        nearer=sum(rows[name][1] == "nearer" for name in order),
         count=len(order),
         networks=sum(counts),
         families=len(order) - sum(counts),
@@ -468,7 +492,7 @@ HEAD = """<!-- Written by tools/torch_models.py --page; run it again instead of 
 # Models of PyTorch
 
 {right} of {count} architectures that we chose, exported, imported and {how} give what eager mode gives,
-to {tolerance} relative to the largest element of an output. The list is no sample of anything: {families} classes of transformers {transformers}, which has
+to {tolerance} relative to the largest element of an output; {nearer} of them are farther from its f32 and as near to its f64 as that is (`nearer`). The list is no sample of anything: {families} classes of transformers {transformers}, which has
 about {types} model types, and {networks} networks of images. What was tried and left out is [below](#tried-and-left-out); of a model in
 neither list the numbers say nothing. Those of transformers have small configurations and random weights, networks of images are
 written by hand in the style of torchvision's (torch {torch}, f32).
@@ -492,7 +516,7 @@ Of transformers, in small configurations as above; the bar is the same.
 def line_of(name: str, kind: object, word: object, error: object) -> str:
     """One line of the table."""
     said = re.sub(r"[|`<>\\[\\]]", " ", str(word))[:160]
-    number = f"{error:.1e}" if word in ("right", "off") else ""
+    number = f"{error:.1e}" if word in ("right", "nearer", "off") else ""
     return f"| {name} | {kind} | {said} | {number} |\n"
 
 

@@ -13,7 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-from torch_families import LEFT_OUT
+from torch_families import FAMILIES, LEFT_OUT
+
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.needs_torch
 ROOT = Path(__file__).parents[3]
@@ -56,3 +58,36 @@ def test_the_page_names_what_was_tried_and_left_out() -> None:
     page = (ROOT / "docs" / "torch-models.md").read_text()
     table = page.partition("## Tried and left out")[2]
     assert all(f"| {name} | {reason} |" in table for name, reason in LEFT_OUT.items())
+
+
+@pytest.mark.parametrize(("off", "is_near"), [(1e-7, True), (-1e-2, False)])
+def test_what_is_nearer_to_f64_than_eager_mode_is_right(
+    torch_models: Any, off: float, is_near: bool
+) -> None:
+    class Cancelling(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x + 1e4) - 1e4  # f32 loses digits here
+
+    module, x = Cancelling().eval(), torch.linspace(0.1, 0.9, 9)
+    named = {"x": x}
+    assert torch_models.error_of(module(x), x) > 1e-5
+    assert torch_models.is_nearer(x + off, module(x), module, (), named) is is_near
+
+
+def test_a_family_has_random_numbers_where_it_says_so() -> None:
+    family = next(f for f in FAMILIES if f.drawn)
+    named = dict(family.model().named_parameters())
+    drawn = [p for name, p in named.items() if family.drawn in name]
+    assert drawn
+    assert all(float(p.detach().abs().min()) > 0 for p in drawn)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore")  # torch's own about its internals
+@pytest.mark.parametrize("family", FAMILIES[::3], ids=lambda family: family.name)
+def test_an_architecture_of_the_page_gives_what_eager_mode_gives(
+    torch_models: Any, family: Any
+) -> None:
+    torch.manual_seed(0)
+    word, *_ = torch_models.run(family.model, family.inputs(), oracles=True)
+    assert word in ("right", "nearer")
