@@ -203,7 +203,8 @@ def _area_tangent(z: Pair) -> Pair:
     far = divide(Pair(z.x.number(1.0), z.x.number(0.0)), Pair(x, z.y)).x
     real = far.where(x.number(_SQUARES_OVERFLOW).less(x.larger(abs(z.y))), real)
     imaginary = angle(z.y * 2.0, left * (x + 1.0) - square) * 0.5
-    limit = Pair(x.number(0.0), x.number(math.pi / 2).signed_as(z.y))
+    quarter = x.number(math.pi / 2).signed_as(z.y)
+    limit = Pair(x.number(0.0), z.y.where(z.y.is_nan(), quarter))
     found = _unless_infinite(z, limit, Pair(real, imaginary))
     return Pair(found.x.signed_as(z.x), found.y)
 

@@ -179,10 +179,20 @@ def scatter_flat(
         return [_written(e, inputs[0], places, given[0], mode)]
     if unique:
         old = [on_parts(lambda x: _read(e, x, places), held) for held in inputs]
-        new = lifted(call, [*old, *given], region)
+        new = _combined(call, region, old, given)
         pairs = zip(inputs, new, strict=True)
         return [_written(e, x, places, value, "none") for x, value in pairs]
     return _in_turn(call, region, inputs, places, given)
+
+
+def _combined(
+    call: Call, region: Region, old: Sequence[Held], updates: Sequence[Held]
+) -> list[Held]:
+    """What becomes of elements and their updates.  Raises: ModelError unless that is one value each."""
+    found = lifted(call, [*old, *updates], region)
+    if len(found) != len(old):
+        raise ModelError(f"its region gives {len(found)} values, expected {len(old)}")
+    return found
 
 
 def _read(e: NodeMaker, x: Tensor, places: Tensor) -> Tensor:
@@ -232,7 +242,7 @@ def _in_turn(
         old = [on_parts(lambda x: _read(e, x, place), held) for held in vectors]
         one = [on_parts(lambda x: control.row_at(e, x, turn, 0), h) for h in updates]
         one = [on_parts(lambda x: e.reshape(x, (1,)), held) for held in one]
-        new = lifted(call, [*old, *one], region)
+        new = _combined(call, region, old, one)
         pairs = zip(vectors, new, strict=True)
         written = [_written(e, x, place, value, "none") for x, value in pairs]
         return flattened(written)

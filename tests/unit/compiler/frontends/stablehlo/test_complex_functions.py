@@ -182,3 +182,11 @@ def test_an_infinite_part_beside_no_number_is_an_infinity(name: str) -> None:
     found = apply(f"chlo.{name}", z)
     assert (np.isinf(found.real) | np.isinf(found.imag)).all()
     assert (np.isnan(found.real) | np.isnan(found.imag)).all()
+
+
+def test_the_area_tangent_of_an_infinity_has_no_angle_where_one_part_is_no_number() -> None:
+    found = apply(
+        "chlo.atanh", np.array([complex(np.inf, np.nan), complex(np.nan, -np.inf)])
+    )
+    assert found.real.tolist() == [0, 0]
+    np.testing.assert_array_equal(found.imag, [np.nan, -np.pi / 2])

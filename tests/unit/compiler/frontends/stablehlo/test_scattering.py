@@ -210,3 +210,17 @@ def test_axes_that_are_not_there_are_named_as_what_does_not_fit(
     }}"""
     with pytest.raises(ModelError, match=f"dimension numbers do not fit the {problem}"):
         load(text.encode())
+
+
+@pytest.mark.parametrize("unique", ["true", "false"])
+def test_a_region_that_gives_too_few_values_is_refused(unique: str) -> None:
+    text = f"""func.func @main(%x: tensor<5xf32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>) -> tensor<5xf32> {{
+    %r = "stablehlo.scatter"(%x, %i, %u) ({{
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return
+    }}) {{unique_indices = {unique}, scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}} : (tensor<5xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<5xf32>
+    return %r : tensor<5xf32>
+    }}"""
+    with pytest.raises(ModelError, match="its region gives 0 values, expected 1"):
+        load(text.encode())
