@@ -38,7 +38,7 @@ class Core:
         across: operations to combine the lanes of a vector.
         fill: cycles that a line which comes from the second level cache delays a step, though it was foreseen.
         third_level: bytes that the third level cache brings to one core in a cycle.
-        memory: bytes that main memory brings to one core in a nanosecond.
+        memory: bytes that main memory brings to one core in a nanosecond, where work hides a part of it.
         clock: of a usual core of that kind at work.
     """
 
@@ -79,7 +79,7 @@ _TALL_TILES: Final = frozenset({"avx512f", "neon"})
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
-_MESH: Final = Core(fill=0.2, third_level=9, memory=11)
+_MESH: Final = Core(fill=0.2, third_level=9, memory=16)
 """Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip (measured: Cascade Lake)."""
 _CORES: Final[Mapping[str, Core]] = {
     "x86-64-v4": _MESH,
