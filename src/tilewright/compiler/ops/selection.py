@@ -6,9 +6,9 @@ when it beats the last entry.  Else the key of the k-th element is found by halv
 with a count of the larger ones at every step; the elements above it and the first ones equal to it
 are taken, in order, and each gets its place by counting those before it.  Where few are taken of a long
 line, it is gone over once, for the largest key of every block: that of the k-th block is a key that k elements
-reach, and only blocks that reach it are looked at again.  Nothing depends on the
-values but which of these elements are taken, so there is no bad input.  Where k is large, the
-selected elements are put in order by merging runs of growing length instead.
+reach, and only blocks that reach it are looked at again.  Nothing depends on the values but which of these
+elements are taken, so there is no bad input.  Where k is large, the selected elements are put in order by
+merging runs of growing length instead.
 """
 
 from __future__ import annotations
@@ -544,15 +544,25 @@ def _top_k_body(
     sizes = x.shape[axis : axis + 1] if may_end else ()
     with picking_nest(b, (*x.shape[:axis], *x.shape[axis + 1 :]), sizes) as outer:
         line = _Line(b, x, axis, outer, largest, may_end, values, indices)
-        if isinstance(count, int) and count <= _SHORT and _is_short(line.size):
-            _insert(line, count)
-        else:
-            _select(line, count)
+        _take_largest(line, count)
 
 
-def _is_short(size: Dim) -> bool:
-    most = symbolic.bounds(size)[1]
-    return most is not None and most <= _SHORT_ROW
+def _take_largest(line: _Line, count: Dim) -> None:
+    """In the way that suits the length of a line; where only a call knows that, there is code for either."""
+    b, (least, most) = line.b, symbolic.bounds(line.size)
+    if (
+        not isinstance(count, int)
+        or count > _SHORT
+        or (least is not None and least > _SHORT_ROW)
+    ):
+        _select(line, count)
+    elif most is not None and most <= _SHORT_ROW:
+        _insert(line, count)
+    else:
+        is_long = b.gt(b.index(line.size), b.index(_SHORT_ROW))
+        for condition, find in ((is_long, _select), (b.not_(is_long), _insert)):
+            with b.when(condition):
+                find(line, count)
 
 
 top_k: Final = declare(
