@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, accesses
@@ -121,15 +122,15 @@ class _Numbers:
             return max(0, loop.extent)
         known = self.counts.get(loop.var.name)
         if known is None:
-            extent = symbolic.substitute(loop.extent, self.sizes)
-            known = max(0, *(self._at_end(extent, high=high) for high in (False, True)))
+            ends = (self._at_end(loop.extent, high=high) for high in (False, True))
+            known = max(0, *ends)
             self.counts[loop.var.name] = known
         return known
 
     def _at_end(self, value: Dim, *, high: bool) -> int:
         """A value with all variables in it at their first or last."""
         ends = {s.name: self._end(s, high=high) for s in symbolic.symbols(value)}
-        result = symbolic.substitute(value, ends)
+        result = _with_numbers(value, {**ends, **self.sizes})
         return result if isinstance(result, int) else GUESS
 
     def _end(self, var: Symbol, *, high: bool) -> int:
@@ -141,11 +142,11 @@ class _Numbers:
 
     def fixed(self, value: Dim, inner: Iterable[str]) -> Dim:
         """`value` with everything in it a number, but the variables named."""
-        value = symbolic.substitute(value, self.sizes)
-        around = {s.name: s.lower or 0 for s in symbolic.symbols(value)}
+        around: dict[str, Dim] = {s.name: s.lower or 0 for s in symbolic.symbols(value)}
+        around |= self.sizes
         for name in inner:
             around.pop(name, None)
-        return substitute_dim(value, around) if around else value
+        return _with_numbers(value, around)
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """The extents of a buffer."""
@@ -159,6 +160,14 @@ class _Numbers:
     def size(self, buffer: Buffer) -> int:
         """The elements of a buffer."""
         return math.prod(self.shape(buffer))
+
+
+def _with_numbers(value: Dim, numbers: Mapping[str, Dim]) -> Dim:
+    """`value` with numbers in the place of symbols; those that stand for a size that divides, and leave none of it, are a guess."""
+    try:
+        return substitute_dim(value, numbers) if numbers else value
+    except UserError:
+        return GUESS
 
 
 # --- one access ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from fakes.contractions import convolution
 from fakes.loop_nests import doubled, op_kernel, product
 from fakes.touched_elements import touches
 from tilewright.base.dtypes import f32, i64
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import floordiv, symbol
 from tilewright.compiler.analysis.footprints import Footprint, footprints
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Buffer, Const, For, Kernel, Load, Store
@@ -99,3 +99,14 @@ def test_no_element_that_is_touched_is_left_out(seed: int) -> None:
     found = footprints(kernel.body)
     for buffer, elements in seen.items():
         assert found[buffer].elements >= len(elements)
+
+
+def test_a_size_that_divides_and_may_be_nothing_is_guessed() -> None:
+    """Pieces of a picture whose height is open: N // 64 of them, which is 0 of the sizes that are taken for likely."""
+    n = symbol("N", 0)
+    pieces = floordiv(n, 64)
+    b = KernelBuilder("pieces")
+    x, y = b.parameter("x", f32, (64,)), b.result("y", f32, (64,))
+    with b.nest((64,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(x, (floordiv(i, pieces),)))
+    assert of(b.build(), "x").loads == 64
