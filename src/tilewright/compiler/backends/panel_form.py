@@ -81,21 +81,21 @@ class PanelsOf:
 @final
 @record
 class BlocksOf:
-    """Blocks of columns of a left operand where a machine's caches would not hold its rows beside each other."""
+    """Blocks of columns of a left operand where the caches of one of the machines would not hold its rows beside each other."""
 
-    machine: MachineModel
+    machines: tuple[MachineModel, ...]
 
     def __call__(self, rows: Dim, depth: Dim, dtype: DType) -> int:
         """Columns of a block of `rows` of `depth`; 0 for rows in one piece."""
-        return rules.left_block(self.machine, rows, depth, dtype)
+        return max(rules.left_block(each, rows, depth, dtype) for each in self.machines)
 
 
 @final
 @record
 class GapsOf:
-    """Gaps between the places of an image where a machine's caches would not hold them beside each other."""
+    """Gaps between the places of an image where the caches of one of the machines would not hold them beside each other."""
 
-    machine: MachineModel
+    machines: tuple[MachineModel, ...]
 
     def __call__(self, rows: Sequence[Dim], channels: Dim, step: int, dtype: DType) -> int:
         """Elements between places of `channels`, of which every `step`-th is read; 0 for none."""
@@ -103,7 +103,8 @@ class GapsOf:
             return 0
         count = math.prod(rules.likely_rows(rows))
         row_bytes = channels * dtype.itemsize
-        return rules.row_gap(self.machine, count, row_bytes, step) // dtype.itemsize
+        gaps = (rules.row_gap(each, count, row_bytes, step) for each in self.machines)
+        return max(gaps) // dtype.itemsize
 
 
 @final
@@ -168,6 +169,8 @@ def _short_weights(machines: Sequence[MachineModel]) -> ShortWeights:
 
 def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -> GraphForm:
     """The form of graphs with these panels, numbers for these products of words, and weights that may be short."""
+    # What one machine's caches hold either way, another's may hold in one: all can read it so.
+    machines = (panels.machine, *panels.others)
     return panel_form(
         panels,
         TilesOf(panels.machine),
@@ -175,8 +178,8 @@ def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -
         BandsOf(panels.machine),
         products,
         short,
-        BlocksOf(panels.machine),
-        choose_gap=GapsOf(panels.machine),
+        BlocksOf(machines),
+        choose_gap=GapsOf(machines),
     )
 
 
