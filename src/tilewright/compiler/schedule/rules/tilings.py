@@ -320,6 +320,10 @@ class ContractionShape:
         if self.is_one_row or self.products > 1 or not self.machine.core.fill:
             return False
         vectors = -(-tiling.columns // self.lanes)
+        # Behind a hint no compiler looks for something to load ahead, for which a tile of most sums has no register.
+        held = (math.prod(tiling.rows) + 1) * vectors + 1
+        if held >= self.machine.vector_registers - 1:
+            return True
         return not in_first_level(self.machine, vectors, tiling.steps or self.depth)
 
     # --- steps of the sum ------------------------------------------------------------------
