@@ -19,8 +19,8 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 
 TALL: Final = 2
 """Vectors in the columns of the tiles that have most rows but for those of a single vector."""
-_STAYS: Final = 0.65
-"""Of the second level cache: a panel of so much stays there while rows pass and the next one comes."""
+STAYS: Final = 0.65
+"""Of the second level cache: so much of a panel, or of rows, stays there while the other passes and the next one comes."""
 
 
 @final
@@ -75,7 +75,7 @@ def panel_cycles(machine: MachineModel, vectors: int, depth: int, reached: float
     if in_first_level(machine, vectors, depth):
         return reached
     step = vectors * machine.vector_bits // 8
-    if depth * step > _STAYS * machine.l2.size_bytes > 0:
+    if depth * step > STAYS * machine.l2.size_bytes > 0:
         reached = max(reached, step / machine.core.third_level)
     return reached + machine.core.fill * step / machine.line_bytes
 

@@ -20,6 +20,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.tiles import (
+    STAYS,
     TALL,
     Tile,
     aliasing,
@@ -453,6 +454,9 @@ class ContractionShape:
         if self.steps_at_once:
             return self._steps_in_blocks(tiling, self.steps_at_once, shared)
         most = max(1, shared, half // max(1, rows_bytes))
+        if tiles * rows_bytes <= STAYS * self.machine.l2.size_bytes:
+            # A few tiles behind the others would bring all panels once more.
+            most = max(most, tiles)
         count = max(1, min(tiles, most, units))
         return replace(
             tiling, outer="panels", panels=max(1, min(panels, units // count)), tiles=count
