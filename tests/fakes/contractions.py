@@ -18,11 +18,6 @@ def product(columns: Dim, **others: object) -> Form:
     return lambda shapes: contract_forms.product_in_panels(*shapes, columns, **others)
 
 
-def product_of_blocks(columns: Dim) -> Form:
-    """A matrix product whose left operand lies in blocks of columns."""
-    return lambda shapes: contract_forms.product_of_blocks(*shapes, columns)
-
-
 def convolution(
     columns: int, *, strides: tuple[int, ...] = (), groups: int = 1, **others: object
 ) -> Form:

@@ -23,7 +23,6 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
     ALL_WIDE,
     ChooseBand,
-    ChooseBlock,
     ChooseGap,
     ChoosePanel,
     ChooseParts,
@@ -76,18 +75,6 @@ class PanelsOf:
         return rules.contraction_panel(
             self.machine, m, n, k, dtype, products, row=row, others=self.others
         )
-
-
-@final
-@record
-class BlocksOf:
-    """Blocks of columns of a left operand where the caches of one of the machines would not hold its rows beside each other."""
-
-    machines: tuple[MachineModel, ...]
-
-    def __call__(self, rows: Dim, depth: Dim, dtype: DType) -> int:
-        """Columns of a block of `rows` of `depth`; 0 for rows in one piece."""
-        return max(rules.left_block(each, rows, depth, dtype) for each in self.machines)
 
 
 @final
@@ -178,7 +165,6 @@ def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -
         BandsOf(panels.machine),
         products,
         short,
-        BlocksOf(machines),
         choose_gap=GapsOf(machines),
     )
 
@@ -212,7 +198,6 @@ def panel_form(
     choose_band: ChooseBand,
     products: frozenset[str] = frozenset(),
     short: ShortWeights = ALL_WIDE,
-    choose_block: ChooseBlock | None = None,
     *,
     choose_gap: ChooseGap | None = None,
 ) -> GraphForm:
@@ -225,7 +210,6 @@ def panel_form(
         choose_band: (rows, bytes of a row, bytes of the right operand) of a tensor between two sums to rows of a band, or 0.
         products: rows of `WORD_PRODUCTS` that the machine multiplies sooner than floats.
         short: what it reads in 16 bits.
-        choose_block: (rows, columns, dtype) of a left operand to columns of the blocks that it lies in, or 0; without it rows lie in one piece.
         choose_gap: (rows, channels, step, dtype) of an image to the elements that shall lie between its places, or 0; without it none do.
     """
     return GraphForm(
@@ -249,7 +233,7 @@ def panel_form(
             # From here right operands lie as kernels read them.
             PackMatmul(
                 choose_panel=choose_panel,
-                choose_block=choose_block,
+                choose_gap=choose_gap,
                 products=products,
                 short=short,
             ),

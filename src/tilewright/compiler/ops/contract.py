@@ -151,7 +151,7 @@ def _constant(index: Dim) -> int:
 def axis_sizes(
     maps: IndexMaps, left: Sequence[Dim], right: Sequence[Dim], result: Sequence[Dim]
 ) -> dict[str, Dim]:
-    """How often each loop runs.
+    """How often each loop runs.  Rows of the left operand may be longer than the sum: nobody reads what is behind it.
 
     Raises: ModelError for ranks that do not fit, sizes that differ, a loop without a size, reads behind an end.
     """
@@ -162,12 +162,14 @@ def axis_sizes(
                 f"contract: {len(indices)} indices for {len(shape)} dimensions"
             )
     sizes: dict[str, Dim] = {}
-    for index, size in itertools.chain.from_iterable(
-        zip(*pair, strict=True) for pair in shapes
-    ):
-        if isinstance(index, int) or _terms(index) != ((str(index), 1),):
-            continue
-        check_same(f"the sizes of axis '{index}'", sizes.setdefault(str(index), size), size)
+    for indices, shape in shapes:
+        for index, size in zip(indices, shape, strict=True):
+            name = str(index)
+            if isinstance(index, int) or _terms(index) != ((name, 1),):
+                continue
+            if indices is maps.left and name in maps.sums and name in sizes:
+                continue  # how far it is read is checked below
+            check_same(f"the sizes of axis '{name}'", sizes.setdefault(name, size), size)
     for name in (*maps.axes, *maps.sums):
         if name not in sizes:
             raise ModelError(f"contract: no operand says how often '{name}' runs")
@@ -229,19 +231,6 @@ def multiplies_rows(attributes: Attributes) -> bool:
     maps = maps_of(attributes)
     is_matrix = len(maps.left) == 2 and len(maps.sums) == 1
     return is_matrix and maps.left == (axis(maps.axes[0]), axis(maps.sums[0]))
-
-
-def sums_blocks(attributes: Attributes) -> bool:
-    """Whether rows lie in blocks of columns, one block behind the other, which are summed in order.  False for the attributes of other ops."""
-    if not lies_in_panels(attributes):
-        return False
-    maps = maps_of(attributes)
-    steps = [index for index in maps.left if _names(index) <= set(maps.sums)]
-    return len(steps) > 1 and len(steps) == len(maps.sums)
-
-
-def _names(index: Dim) -> set[str]:
-    return {name for name, _ in _terms(index)}
 
 
 def _title(attributes: Attributes) -> str:

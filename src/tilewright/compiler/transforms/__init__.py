@@ -26,7 +26,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
 )
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.legalize_resampling import LegalizeResampling
-from tilewright.compiler.transforms.pack_matmul import ChooseBlock, PackMatmul
+from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.partition_graph import PartitionGraph
 from tilewright.compiler.transforms.pick_rows import PickRows
 from tilewright.compiler.transforms.quantize_contractions import QuantizeContractions
@@ -53,7 +53,6 @@ from tilewright.compiler.transforms.winograd_convolution import (
 __all__ = [
     "ALL_WIDE",
     "ChooseBand",
-    "ChooseBlock",
     "ChooseGap",
     "ChoosePanel",
     "ChooseParts",

@@ -22,7 +22,7 @@ Attributes = dict[str, object]
 def product_in_panels(
     left: Shape, panels: Shape, columns: Dim, **others: object
 ) -> Attributes:
-    """[.., M, K] by `columns` columns in panels [.., P, K, panel], leading axes broadcast."""
+    """[.., M, K] by `columns` columns in panels [.., P, K, panel], leading axes broadcast; rows may be longer than K."""
     batch = broadcast_shapes(tuple(left[:-2]), tuple(panels[:-3]))
     names = tuple(f"b{i}" for i in range(len(batch)))
     maps = IndexMaps(
@@ -33,21 +33,6 @@ def product_in_panels(
         result=(*map(axis, names), axis("m"), _column(panels)),
     )
     return {**maps.attributes(), "shape": (*batch, left[-2], columns), **others}
-
-
-def product_of_blocks(
-    left: Shape, panels: Shape, columns: Dim, **others: object
-) -> Attributes:
-    """[B, M, K] by `columns` columns in panels [P, B * K, panel]: a row is K numbers in each of B blocks."""
-    _, rows, depth = left
-    maps = IndexMaps(
-        axes=("m", "p", "l"),
-        sums=("b", "k"),
-        left=(axis("b"), axis("m"), axis("k")),
-        right=(axis("p"), depth * axis("b") + axis("k"), axis("l")),
-        result=(axis("m"), _column(panels)),
-    )
-    return {**maps.attributes(), "shape": (rows, columns), **others}
 
 
 def _column(panels: Shape) -> Dim:
@@ -76,9 +61,8 @@ def convolution_in_panels(
 ) -> Attributes:
     """Padded [N, spatial…, C] by `columns` filters in panels [G, P, kernel…, C/G, panel]."""
     kernel, channel, column = panels[2:-2], cast("Dim", axis("c")), _column(panels)
-    if groups > 1 or x[-1] != panels[-2]:
-        channel = cast("int", panels[-2]) * axis("g") + channel
     if groups > 1:
+        channel = cast("int", panels[-2]) * axis("g") + channel
         column = columns // groups * axis("g") + column
     outer, taps = _loops(kernel)
     maps = IndexMaps(

@@ -22,7 +22,6 @@ from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.ops.contract import (
     lies_in_panels,
     shares_no_element,
-    sums_blocks,
 )
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fusion_bands import ChooseBand, join_bands
@@ -205,8 +204,7 @@ class FuseKernels(GraphPass):
         """Take a reshape, a transpose of its parts and the reshape behind: phases and windows find their places.
 
         The last part stays last and has whole vectors, so stores are as wide as before.  Where no reshape is behind,
-        rows alone may move, to where something is computed: who reads heads reads them through moves of its own.  Blocks
-        of columns are stored as such where a product sums them up.
+        rows alone may move, to where something is computed: who reads heads reads them through moves of its own.
         """
         if groups.role(view) is not Role.VIEW or not self.border_through_view:
             return False
@@ -220,8 +218,7 @@ class FuseKernels(GraphPass):
             return False
         merges = groups.role(behind) is Role.VIEW
         keeps_columns = operand(view).type.shape[-1] == view.result.type.shape[-1]
-        computes = keeps_columns and groups.role(behind) is Role.POINTWISE
-        if not merges and not computes and not _reads_blocks(behind, move.result):
+        if not merges and not (keeps_columns and groups.role(behind) is Role.POINTWISE):
             return False
         taken = [view, move, behind] if merges else [view, move]
         group.root = taken[-1]
@@ -274,11 +271,6 @@ def _keeps_lanes(node: Node, contraction: Node) -> bool:
     Where each element meets one column alone, the columns are its last axis; else it is in all lanes.
     """
     return not (shares_no_element(contraction.attributes) and moves_last_axis(node))
-
-
-def _reads_blocks(node: Node, value: Value) -> bool:
-    """Whether a product sums up the blocks of columns that `value` lies in."""
-    return is_left_operand(node, value) and sums_blocks(node.attributes)
 
 
 def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:

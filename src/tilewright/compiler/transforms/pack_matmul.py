@@ -7,13 +7,14 @@ one right matrix for the whole batch becomes a single product with all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import HALVES, DType, f32, f64
+from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
@@ -22,6 +23,7 @@ from tilewright.compiler.ops.block_products import (
     places_by_bytes,
     places_in_order,
 )
+from tilewright.compiler.ops.contract import lies_in_panels
 from tilewright.compiler.ops.contraction import (
     BYTE_PRODUCTS,
     WORD_BITS,
@@ -46,10 +48,7 @@ from tilewright.compiler.transforms.byte_words import (
     whole,
     words,
 )
-from tilewright.compiler.transforms.contract_forms import (
-    product_in_panels,
-    product_of_blocks,
-)
+from tilewright.compiler.transforms.contract_forms import product_in_panels
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import (
     has,
@@ -66,9 +65,8 @@ from tilewright.compiler.transforms.short_weights import (
     ShortWeights,
     short_weights,
 )
+from tilewright.compiler.transforms.spread_images import ChooseGap
 
-ChooseBlock = Callable[[Dim, Dim, DType], int]
-"""(rows, columns of each, dtype) of a left operand -> columns of the blocks that it should lie in, or 0 for rows in one piece."""
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 _RANK: Final = 2
@@ -81,8 +79,8 @@ class PackMatmul(RewritePass):
 
     A left operand of 16-bit floats becomes f32 once, since a tile reads each of its elements
     once per panel; the panels stay as they are, a conversion of theirs serves a tile of rows.
-    Sums are f32 in either form.  A left operand that a product makes lies in blocks of columns where its rows would crowd one
-    set of a cache: who stores it puts it so.  Known weights of f32 whose values 16 bits hold are panels of 16 bits where rows are few, or may be.
+    Sums are f32 in either form.  Rows of a left operand that would crowd one set of a cache have a gap behind each, where a product makes
+    them for this one alone: it stores them so.  Known weights of f32 whose values 16 bits hold are panels of 16 bits where rows are few, or may be.
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
     rank 2; `matmul` remains where `choose_panel` gives 0, and where a computed right operand is
@@ -94,7 +92,7 @@ class PackMatmul(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
-    choose_block: ChooseBlock | None = None
+    choose_gap: ChooseGap | None = None
     least_rows: int = 2
     products: frozenset[str] = frozenset()
     short: ShortWeights = ALL_WIDE
@@ -173,9 +171,8 @@ class PackMatmul(RewritePass):
         if kind and are_whole(depth, WORD_PRODUCTS[kind].elements):
             return self._in_words(node, kind, emit)
         left = in_f32(a, emit) if widens else a
-        block = self._block(left)
-        apart = {"row": block} if block else {}
-        panel = self.choose_panel((rows,), columns, depth, left.type.dtype, **apart)
+        left, row = self._spread(left, emit)
+        panel = self.choose_panel((rows,), columns, depth, left.type.dtype, **row)
         if not panel:
             return None
         b = as_they_lie(b)
@@ -191,22 +188,23 @@ class PackMatmul(RewritePass):
         dtype = node.attributes["dtype"]
         if dtype is None and b.type.dtype is not left.type.dtype:
             dtype = left.type.dtype
-        make_form = product_of_blocks if block else product_in_panels
-        left = _in_blocks_of_columns(left, block, emit) if block else left
-        form = make_form(left.type.shape, panels.type.shape, columns, dtype=dtype)
+        form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
         return emit.cast(result, node.result.type.dtype) if widens else result
 
-    def _block(self, left: Value) -> int:
-        """Columns of the blocks that the rows of a product, or of what is made of each of its elements, should lie in; or 0."""
-        if (
-            self.choose_block is None
-            or left.type.rank != _RANK
-            or not _is_stored_by_product(left)
-        ):
-            return 0
+    def _spread(self, left: Value, emit: Emitter) -> tuple[Value, dict[str, int]]:
+        """A left operand whose rows crowd no cache, and what `choose_panel` is to know of that.
+
+        Who makes the rows stores them with a gap behind each, where a product does so for this reader alone.
+        """
+        if self.choose_gap is None or left.type.rank != _RANK:
+            return left, {}
         rows, depth = left.type.shape
-        return self.choose_block(rows, depth, left.type.dtype)
+        gap = self.choose_gap((rows,), depth, 1, left.type.dtype)
+        if not gap or not isinstance(depth, int) or not _is_stored_for_reader(left, emit):
+            return left, {}
+        pads = (*(0,) * (2 * _RANK - 1), gap)
+        return emit.op("pad", [left], {"pads": pads}), {"row": depth + gap}
 
     def _has_time_to_widen(self, rows: Dim) -> bool:
         """Whether a tile widens what it reads while memory brings it: rows are few, or tiles of rows of open number are tall."""
@@ -232,26 +230,43 @@ class PackMatmul(RewritePass):
         return emit.op("contract", [left, panels], form)
 
 
-def _is_stored_by_product(value: Value) -> bool:
-    """Whether a product makes a matrix, or what each of its elements is made of, so that its kernel stores the matrix where it should lie."""
-    size = element_count(value.type.shape)
-    while value.node is not None and not has(value.node, Trait.CONTRACTION):
-        if not has(value.node, Trait.ELEMENTWISE) and not has(value.node, Trait.VIEW):
-            return False
-        whole = [
-            x for x in value.node.present_operands if element_count(x.type.shape) == size
-        ]
-        if not whole:
-            return False
-        value = whole[0]
-    return value.node is not None
+def _is_stored_for_reader(value: Value, emit: Emitter) -> bool:
+    """Whether a product in panels makes a matrix, or what each of its elements is made of, for one reader: it stores it as that wants."""
+    edit = emit.edit
+    if edit.sole_user(value) is None:
+        return False
+    # The product, and what is computed of its elements before the matrix is there.
+    made, work = set[Node](), [value]
+    products: list[Node] = []
+    while work:
+        node = work.pop().node
+        if node is None or node in made:
+            continue
+        if lies_in_panels(node.attributes):
+            products.append(node)
+        elif has(node, Trait.ELEMENTWISE) or has(node, Trait.VIEW):
+            size = element_count(node.result.type.shape)
+            operands = node.present_operands
+            work += [x for x in operands if element_count(x.type.shape) == size]
+        else:
+            continue
+        made.add(node)
+    return any(_leads_only_to(value, product, made, edit) for product in products)
 
 
-def _in_blocks_of_columns(left: Value, block: int, emit: Emitter) -> Value:
-    """[M, K] as [K / block, M, block]."""
-    rows, depth = left.type.shape
-    parts = emit.reshape(left, (rows, symbolic.floordiv(depth, block), block))
-    return emit.op("transpose", [parts], {"perm": (1, 0, 2)})
+def _leads_only_to(value: Value, node: Node, made: set[Node], edit: Editor) -> bool:
+    """Whether all that reads `node`, and all that reads that, is among `made`, until there is `value`."""
+    seen, work = {node}, [node]
+    while work:
+        current = work.pop()
+        if current is value.node:
+            continue
+        users = edit.users(current.result)
+        if edit.is_output(current.result) or not all(user in made for user in users):
+            return False
+        work += [user for user in users if user not in seen]
+        seen.update(users)
+    return True
 
 
 def _panels(b: Value, panel: int, emit: Emitter) -> Value:

@@ -7,7 +7,7 @@ apart, the lines that hold them push each other out of the first level cache.  A
 channels behind it cost nothing; of a window of one place that moves by several, the places that it sees are picked first.
 What is read, and in which order it is added, stays.
 
-Called by `legalize_convolution`; whether a machine gains by it, the caller says (`choose_gap`).
+Called by `legalize_convolution`; `pack_matmul` does the same for the rows of a matrix.  Whether a machine gains by it, the caller says (`choose_gap`).
 """
 
 from __future__ import annotations

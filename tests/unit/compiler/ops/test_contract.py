@@ -13,13 +13,11 @@ from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.builder import make_node
-from tilewright.compiler.ops.contract import sums_blocks
 from tilewright.compiler.transforms.contract_forms import (
     Window,
     convolution_in_panels,
     depthwise_convolution,
     product_in_panels,
-    product_of_blocks,
 )
 
 PRODUCT = {
@@ -78,25 +76,22 @@ def test_a_convolution_is_called_one(groups: int) -> None:
     assert made.result.type.shape == (1, 4, 7, 8 * groups)
 
 
-def test_rows_in_blocks_of_columns_are_multiplied_as_if_in_one_piece() -> None:
+def test_nobody_reads_what_is_behind_the_sum_in_a_row() -> None:
     rows = np.arange(5 * 12, dtype=np.float32).reshape(5, 12)
     panels = np.random.default_rng(0).standard_normal((2, 12, 4)).astype(np.float32)
-    blocks = rows.reshape(5, 3, 4).transpose(1, 0, 2)
+    spread = np.pad(rows, ((0, 0), (0, 3)), constant_values=np.nan)
     row = catalogue.lookup("contract")
     whole = row.complete(product_in_panels(rows.shape, panels.shape, 7))
-    parts = row.complete(product_of_blocks(blocks.shape, panels.shape, 7))
+    apart = row.complete(product_in_panels(spread.shape, panels.shape, 7))
     (wanted,) = row.schema.evaluate((rows, panels), whole)
-    (got,) = row.schema.evaluate((blocks, panels), parts)
+    (got,) = row.schema.evaluate((spread, panels), apart)
     np.testing.assert_array_equal(got, wanted)
 
 
-def test_only_products_of_blocks_sum_up_blocks() -> None:
-    window = convolution_in_panels((1, 9, 9, 4), (1, 2, 3, 3, 4, 4), 8, Window())
-    depthwise = depthwise_convolution((1, 9, 9, 4), (3, 3, 4), Window())
-    product = product_in_panels((3, 5), (2, 5, 4), 7)
-    for form in (window, depthwise, product, {}):
-        assert not sums_blocks(form)
-    assert sums_blocks(product_of_blocks((2, 3, 5), (2, 10, 4), 7))
+def test_a_row_that_is_shorter_than_the_sum_is_refused() -> None:
+    values = [Value(TensorType(dtypes.f32, shape), "") for shape in ((5, 11), (2, 12, 4))]
+    with pytest.raises(ModelError, match="reads"):
+        make_node("contract", values, product_in_panels((5, 11), (2, 12, 4), 7))
 
 
 def test_the_oracle_takes_no_memory_for_the_window() -> None:

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fakes.contractions import form_of, product_text
 from fakes.graphs import assert_stays, only, ops, run
 from tilewright.base.dtypes import bf16, f16
 from tilewright.compiler.graph.evaluator import evaluate
@@ -9,7 +8,6 @@ from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.transforms import (
     FoldConstants,
-    FuseKernels,
     PackMatmul,
     ShortWeights,
 )
@@ -66,10 +64,10 @@ def two_products(between: str) -> str:
     }}"""
 
 
-BLOCKS = [
+GAPS = [
     PackMatmul(
-        choose_panel=lambda rows, columns, depth, dtype, row=0: row or 4,
-        choose_block=lambda rows, depth, dtype: 2 if depth == 8 else 0,
+        choose_panel=lambda rows, columns, depth, dtype, row=0: 2 if row else 4,
+        choose_gap=lambda rows, channels, step, dtype: 3 if channels == 8 else 0,
     ),
     FoldConstants(),
 ]
@@ -80,64 +78,45 @@ BLOCKS = [
     [
         "%z: f32[6, 8] = relu(%x)",
         "%t: f32[6, 8] = tanh(%x) %z: f32[6, 8] = mul(%x, %t)",
+        "%c: f32[6, 8] = constant {value = f32[6, 8] splat 0.5} %z: f32[6, 8] = add(%c, %x)",
         """%r: f32[2, 3, 8] = reshape(%x) {shape = [2, 3, 8]} %s: f32[2, 3, 8] = relu(%r)
         %z: f32[6, 8] = reshape(%s) {shape = [6, 8]}""",
     ],
 )
-def test_what_a_product_makes_lies_in_blocks_for_the_next_one(between: str) -> None:
+def test_rows_that_a_product_makes_for_the_next_one_have_gaps(between: str) -> None:
     text = two_products(between)
-    graph = run(BLOCKS, text)
+    graph = run(GAPS, text)
     *_, last = graph.nodes
     left, right = last.operands
-    assert (left.type.shape, right.type.shape) == ((4, 6, 2), (2, 8, 2))
-    assert ops(graph)[-3:] == ["reshape", "transpose", "contract:matmul"]
+    assert (left.type.shape, right.type.shape) == ((6, 11), (2, 8, 2))
+    assert ops(graph)[-2:] == ["pad", "contract:matmul"]
     a = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     (wanted,) = evaluate(parse_graph(text, catalogue.schema), [a])
     (got,) = evaluate(graph, [a])
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-def test_what_no_product_makes_stays_in_one_piece() -> None:
-    graph = run(BLOCKS, matmul("6, 8", "8, 3", "6, 3"))
-    assert ops(graph) == ["contract:matmul"]
-    rows = run(BLOCKS, two_products("%z: f32[6, 8] = softmax(%x)"))
-    assert "transpose" not in ops(rows)
-
-
-SUMMED_BLOCKS = (
-    "graph @g(%x: f32[6, 4], %w: f32[4, 4, 16], %u: f32[1, 64, 16]) {"
-    " %m: f32[6, 64] = "
-    + product_text("%x", "%w", "6, 64", 16)
-    + " %r: f32[6, 64] = relu(%m)"
-    " %v: f32[6, 2, 32] = reshape(%r) {shape = [6, 2, 32]}"
-    " %t: f32[2, 6, 32] = transpose(%v) {perm = [1, 0, 2]}"
-    ' %y: f32[6, 16] = contract(%t, %u) {axes = "m, p, l", sums = "b, k", left = "b, m, k", '
-    'right = "p, 32*b + k, l", result = "m, 16*p + l", shape = [6, 16]}'
+@pytest.mark.parametrize(
+    "text",
+    [
+        matmul("6, 8", "8, 3", "6, 3"),  # nobody stores it
+        two_products("%z: f32[6, 8] = softmax(%x)"),
+        two_products("%z: f32[6, 8] = relu(%x)").replace("return %y", "return %y, %z"),
+        two_products("%z: f32[6, 8] = relu(%x)").replace("return %y", "return %y, %x"),
+        two_products("%z: f32[6, 8] = relu(%x) %t: f32[6, 8] = softmax(%x)").replace(
+            "return %y", "return %y, %t"
+        ),
+    ],
 )
+def test_what_others_read_or_no_product_makes_has_none(text: str) -> None:
+    assert "pad" not in ops(run(GAPS, text))
 
 
-def kernels_of(text):
-    """Each top-level node that is no constant: the ops of its region, or its own."""
-    return [
-        "+".join(map(form_of, node.regions[0].nodes)) if node.regions else form_of(node)
-        for node in run([FuseKernels()], text).nodes
-        if node.op != "constant"
-    ]
-
-
-def test_blocks_that_a_product_sums_up_are_stored_as_such():
-    assert kernels_of(SUMMED_BLOCKS + " return %y }") == [
-        "contract:matmul+relu+reshape+transpose",
-        "contract:matmul",
-    ]
-
-
-def test_blocks_of_what_others_read_are_read_through_their_move():
-    assert kernels_of(SUMMED_BLOCKS + " return %y, %r }") == [
-        "contract:matmul+relu",
-        "reshape",
-        "transpose+contract:matmul",
-    ]
+def test_long_chains_are_looked_at_without_recursion() -> None:
+    lines = ["%v0: f32[6, 8] = relu(%x)"]
+    lines += [f"%v{n + 1}: f32[6, 8] = mul(%v{n}, %v{n})" for n in range(1500)]
+    text = two_products(" ".join([*lines, "%z: f32[6, 8] = relu(%v1500)"]))
+    assert "pad" in ops(run(GAPS, text))
 
 
 def test_a_product_with_one_column_sums_the_rows():

@@ -47,7 +47,6 @@ from tilewright.compiler.schedule.rules.tiles import row_gap
 from tilewright.compiler.schedule.rules.tilings import (
     Tiling,
     contraction_panel,
-    left_block,
     likely_rows,
 )
 from tilewright.compiler.schedule.rules.verdict import (
@@ -66,7 +65,6 @@ __all__ = [
     "contraction_panel",
     "estimate",
     "joined_band",
-    "left_block",
     "likely_rows",
     "reduction_parts",
     "row_gap",

@@ -23,7 +23,6 @@ from tilewright.compiler.schedule.rules.tiles import (
     STAYS,
     TALL,
     Tile,
-    aliasing,
     choose_tile,
     in_first_level,
     most_rows,
@@ -40,8 +39,6 @@ _MOST_VECTORS: Final = 4
 """Vectors in the columns of a tile: more of them leave room for few rows."""
 _WORTH_JOINING: Final = 0.97
 """Of the cost of tiles of one panel each: the model does not tell apart what is nearer."""
-_LEAST_GRAINS: Final = 4
-"""Tiles of most columns that a block of the left operand has at least: shorter ones are not worth their loop."""
 _UNROLL: Final = 4
 _MOST_UNROLL: Final = 8
 _MOST_PARTS: Final = 8
@@ -484,29 +481,6 @@ def _left_is_far(machine: MachineModel, element: int) -> bool:
     return tall * element / machine.core.third_level > _LEFT_SHARE * reached
 
 
-def left_block(machine: MachineModel, rows: Dim, depth: Dim, dtype: DType) -> int:
-    """Columns of the blocks that a left operand should lie in, one behind the other; 0: its rows may lie in one piece.
-
-    Rows a multiple of the first level cache's sets apart meet in one of them: tiles then have few rows, and wait for the
-    others all the same.  Blocks are as long as rows of them are apart well.  Units: elements.
-    """
-    if (
-        not isinstance(rows, int)
-        or not isinstance(depth, int)
-        or rows < 1
-        or not dtype.is_float
-    ):
-        return 0
-    tall, grain = min(rows, most_rows(machine, TALL)), _MOST_VECTORS * machine.lanes(dtype)
-    if not aliasing(machine, tall, depth * dtype.itemsize):
-        return 0
-    blocks = (
-        depth // n for n in range(2, depth // (_LEAST_GRAINS * grain) + 1) if depth % n == 0
-    )
-    fitting = (block for block in blocks if block % grain == 0)
-    return next((x for x in fitting if not aliasing(machine, tall, x * dtype.itemsize)), 0)
-
-
 def contraction_panel(
     machine: MachineModel,
     m: Sequence[Dim],
@@ -526,7 +500,6 @@ def contraction_panel(
     each.  `row`: from a row of the left operand to the next, where that is not all steps.
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
-    sums: tuple[Dim, ...] = (depth // row, row) if row else (k,)
     known = len(m) == 1 and isinstance(m[0], int)
     shape = ContractionShape(
         machine=machine.for_sums_of(dtype),
@@ -534,7 +507,7 @@ def contraction_panel(
         rows=likely_rows(m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
-        sums=sums if known else (),  # windows overlap, and sums of open rows do not wait
+        sums=(k,) if known else (),  # windows overlap, and sums of open rows do not wait
         row_bytes=(row or depth * products) * dtype.itemsize,
         packs=True,
         products=products,

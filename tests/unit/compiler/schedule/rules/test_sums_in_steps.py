@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fakes.contractions import convolution, product, product_of_blocks
+from fakes.contractions import convolution, product
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import symbol
@@ -117,10 +117,8 @@ def test_tiles_that_take_steps_in_turns_compute_the_same(
     assert_same(kernel, done, exact=False)
 
 
-def test_blocks_of_a_left_operand_are_taken_one_after_the_other() -> None:
-    kernel = op_kernel(
-        "contract", [(3, 29, 8), (3, 24, 32)], (29, 70), product_of_blocks(70)
-    )
+def test_rows_with_gaps_are_summed_in_steps() -> None:
+    kernel = op_kernel("contract", [(29, 40), (3, 24, 32)], (29, 70), product(70))
     done = scheduled(kernel, 8)
     assert any("sums wait in memory" in note for note in done.notes)
     assert_same(kernel, done, exact=False)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.base.dtypes import f32, f64, i32
+from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -19,7 +19,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     row_sizes,
     tile_counts,
 )
-from tilewright.compiler.schedule.rules.tilings import ContractionShape, left_block
+from tilewright.compiler.schedule.rules.tilings import ContractionShape
 
 ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 MESH = MachineModel.of(Target.parse("x86_64 -mcpu=cascadelake"))
@@ -97,34 +97,19 @@ def test_panels_of_few_rows_are_fetched_one_after_the_other(rows: int, outer: st
 
 
 @pytest.mark.parametrize("machine", [MESH, ZEN4], ids=str)
-def test_rows_that_meet_in_one_set_lie_in_blocks_whose_rows_do_not(
-    machine: MachineModel,
-) -> None:
+def test_rows_that_meet_in_one_set_have_gaps_and_tall_tiles(machine: MachineModel) -> None:
     for depth in (1024, 2048, 3072, 4096, 8192, 11008):
-        block = left_block(machine, 128, depth, f32)
-        assert aliasing(machine, 14, 4 * depth) == (block > 0), depth
-        assert not block or depth % block == 0
-        assert not aliasing(machine, 14, 4 * block)
-        assert block % 64 == 0
-    assert left_block(machine, 128, 3072, f32) == 768
-    assert choose_tile(machine, (128,), 768, 3072, 16, row_bytes=4 * 768).rows > 6
+        gap = row_gap(machine, 128, 4 * depth)
+        assert aliasing(machine, 14, 4 * depth) == (gap > 0), depth
+        assert not aliasing(machine, 14, 4 * depth + gap)
+    gap = row_gap(machine, 128, 4 * 3072)
+    assert choose_tile(machine, (128,), 768, 3072, 16, row_bytes=4 * 3072 + gap).rows > 6
 
 
-def test_rows_lie_in_one_piece_where_they_meet_nowhere() -> None:
-    for depth in (0, 1, 64, 768, 3072 + 16, 1000):
-        assert left_block(MESH, 128, depth, f32) == 0
-    for rows in (0, 1, 6, symbol("M", 1)):
-        assert left_block(MESH, rows, 3072, f32) == 0, "few rows, or nobody knows how many"
-    assert left_block(MESH, 128, symbol("K", 1), f32) == 0
-    assert left_block(MESH, 128, 3072, i32) == 0, "words have panels of their own"
-    for depth in (1024, 3072, 4096):
-        assert left_block(V3, 128, depth, f32) == 0, "six rows find room in any set"
-
-
-def test_panels_are_as_wide_as_blocks_of_the_left_operand_allow() -> None:
+def test_panels_are_as_narrow_as_tall_tiles_want_them() -> None:
     whole = contraction_panel(MESH, [128], 768, 3072, f32)
-    parts = contraction_panel(MESH, [128], 768, 3072, f32, row=768)
-    assert parts < whole
+    apart = contraction_panel(MESH, [128], 768, 3072, f32, row=3072 + 16)
+    assert apart < whole
 
 
 def test_rows_that_are_one_tile_read_a_panel_once_wherever_it_lies() -> None:
