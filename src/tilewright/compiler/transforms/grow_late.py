@@ -7,6 +7,7 @@ size instead, and grows and adds the results.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,8 @@ class GrowLate(RewritePass):
     """Mix the channels of an image before it grows.
 
     Requires: biases apart.  Ensures: a product of channels with constant weights does not read a grown image of f32 or
-    f64, or several such side by side, where mixing channels first takes fewer products.  Rounds differently.
+    f64, or several such side by side, where mixing channels first takes fewer products, nobody else reads them, and the
+    images' sizes are known.  Rounds differently.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
@@ -65,8 +67,14 @@ def mix_channels_first(node: Node, emit: Emitter) -> Value | None:
     if not _is_less_work(node, parts, grown, axis):
         return None
     terms = _Terms(node, emit, axis)
-    for part, grows in zip(parts, grown, strict=True):
-        terms.add(part, grows)
+    for grows, run in itertools.groupby(
+        zip(parts, grown, strict=True), lambda pair: pair[1]
+    ):
+        together = [part for part, _ in run]
+        whole = together[0]
+        if len(together) > 1:  # neighbours that do not grow are multiplied as they were
+            whole = emit.op("concat", together, {"axis": axis})
+        terms.add(whole, grows)
     # What grows is added first: one kernel computes it element by element, and a product adds that to its own sums.
     return reduce(lambda a, b: emit.op("add", [a, b]), terms.ordered())
 
@@ -151,6 +159,10 @@ def _grown(part: Value, axis: int, emit: Emitter) -> Node | None:
     return node if keeps_channels and before and after and before < after else None
 
 
+def _around(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    return tuple(size for i, size in enumerate(shape) if i != axis % len(shape))
+
+
 def _places(shape: Sequence[Dim], axis: int) -> int:
     """Places of an image that has one batch if their number is open; 0 if the image's sizes are."""
     sizes = [d for i, d in enumerate(shape) if i not in (0, axis)]
@@ -168,6 +180,12 @@ def _is_less_work(
     channels = [part.type.shape[axis] for part in parts]
     if not any(grown) or not places or not isinstance(filters, int):
         return False
+    # Sums broadcast where what stands side by side must not.
+    if any(
+        _around(part.type.shape, axis) != _around(node.result.type.shape, axis)
+        for part in parts
+    ):
+        return False
     products = samples = 0
     for count, grows in zip(channels, grown, strict=True):
         if not isinstance(count, int):
@@ -177,5 +195,6 @@ def _is_less_work(
             products += spared * count * filters
             samples += places * (filters - count)
     # Several products instead of one write and read their results.
-    samples += places * filters * (len(parts) - 1) // 2
+    runs = sum(1 for _ in itertools.groupby(grown))
+    samples += places * filters * (runs - 1) // 2
     return products > _SAMPLE * samples

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from fakes.graphs import ops, run
+from fakes.graphs import EVERYTHING_HELD, ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import run_passes
 from tilewright.compiler.transforms import FoldConstants, FoldScales, GrowLate, Simplify
 
 PASSES = [Simplify(), FoldScales(), GrowLate(), FoldConstants()]
@@ -121,3 +122,26 @@ def test_open_sizes_of_images_stay_and_open_numbers_of_images_do_not() -> None:
     assert ops(run([FoldScales(), GrowLate()], batch)).index("conv") < ops(
         run([FoldScales(), GrowLate()], batch)
     ).index("resize")
+
+
+def test_neighbours_that_do_not_grow_are_multiplied_together() -> None:
+    weights = literal(numbers(6, 96, 1, 1))
+    text = f"""graph @g(%x: f32[1, 32, 8, 8], %y: f32[1, 32, 8, 8], %z: f32[1, 32, 1, 1]) {{
+      %g: f32[1, 32, 8, 8] = resize(%z) {{sizes = [1, 32, 8, 8], {LINEAR}}}
+      %c: f32[1, 96, 8, 8] = concat(%x, %y, %g) {{axis = 1}}
+      %w: f32[6, 96, 1, 1] = constant {{value = {weights}}}
+      %m: f32[1, 6, 8, 8] = conv(%c, %w)
+      return %m
+    }}"""
+    shown = [op for op in ops(run(PASSES, text)) if op != "constant"]
+    assert sorted(shown) == ["add", "concat", "conv", "conv", "resize"]
+    assert_same_numbers(text, (1, 32, 8, 8), (1, 32, 8, 8), (1, 32, 1, 1))
+
+
+def test_images_whose_numbers_may_differ_stay_side_by_side() -> None:
+    text = several_images(1, "conv").replace("@g(", "@g<N: 1..>(")
+    text = text.replace("%x: f32[1, ", "%x: f32[N, ")
+    # Only a call with N = 1 is one, so nothing is evaluated here.
+    graph = parse(text)
+    run_passes(graph, [FoldScales(), GrowLate()], held=EVERYTHING_HELD)
+    assert "concat" in ops(graph)
