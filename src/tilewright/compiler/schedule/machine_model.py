@@ -80,11 +80,18 @@ _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
 _MESH: Final = Core(fill=0.2, third_level=9, memory=16)
-"""Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip (measured: Cascade Lake)."""
+"""Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip.
+
+Measured: Cascade Lake.  The others of its line have that cache too, and its numbers unmeasured.
+"""
 _CORES: Final[Mapping[str, Core]] = {
     "x86-64-v4": _MESH,
     "skylake-avx512": _MESH,
     "cascadelake": _MESH,
+    "icelake-server": _MESH,
+    "sapphirerapids": _MESH,
+    "emeraldrapids": _MESH,
+    "graniterapids": _MESH,
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
 }
 

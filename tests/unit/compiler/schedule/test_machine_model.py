@@ -29,6 +29,18 @@ def test_cores_that_differ_from_the_usual_one_are_rows() -> None:
     assert found == [1, 2, 2]
 
 
+@pytest.mark.parametrize(
+    "cpu",
+    ["skylake-avx512", "cascadelake", "icelake-server", "sapphirerapids", "emeraldrapids", "graniterapids"],
+)  # fmt: skip
+def test_cores_of_one_line_find_the_same_mesh(cpu: str) -> None:
+    core = MachineModel.of(Target.parse(f"x86_64 -mcpu={cpu}")).core
+    assert core == MachineModel.of(Target.level("v4")).core
+    ring = MachineModel.of(Target.parse("x86_64 -mcpu=icelake-client")).core
+    assert (core.fill, ring.fill) == (0.2, 0)
+    assert core.third_level < ring.third_level
+
+
 def test_halves_pay_where_vectors_of_all_bits_take_twice_as_long() -> None:
     halved = MachineModel.of(Target.parse("x86_64 -mcpu=znver4")).halved
     assert halved is not None
