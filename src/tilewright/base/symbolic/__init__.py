@@ -39,6 +39,7 @@ from tilewright.base.symbolic.queries import (
     proves_less,
     quotients,
     substitute,
+    substitute_if_defined,
     symbols,
 )
 from tilewright.base.symbolic.text import parse
@@ -72,6 +73,7 @@ __all__ = [
     "proves_less",
     "quotients",
     "substitute",
+    "substitute_if_defined",
     "symbol",
     "symbols",
 ]

@@ -69,6 +69,14 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     return result
 
 
+def substitute_if_defined(value: Dim, env: Mapping[str, Dim]) -> Dim | None:
+    """The same for numbers that are guesses; None where one of them makes a divisor 0."""
+    try:
+        return substitute(value, env)
+    except UserError:
+        return None
+
+
 def _is_replaced(atom: Atom, env: Mapping[str, Dim]) -> bool:
     """Whether `env` says what takes the place of an atom, or of a symbol in it."""
     if isinstance(atom, Symbol):
@@ -100,20 +108,36 @@ def quotients(value: Dim) -> Iterator[tuple[Dim, int]]:
 
 def map_opaque(value: Dim, visit: Callable[[Opaque], Dim]) -> Dim:
     """`value` with every opaque atom replaced by what `visit` returns for it."""
-    if isinstance(value, int):
+    if isinstance(value, int) or not value.opaques:
         return value
-    result: Dim = value.constant
-    for monomial, factor in value.terms:
-        term: Dim = factor
+    kept: list[tuple[Monomial, int]] = []
+    changed: list[Dim] = []
+    for term in value.terms:
+        monomial, factor = term
+        if not any(_has_opaque(atom) for atom in monomial):
+            kept.append(term)
+            continue
+        image: Dim = factor
         for atom in monomial:
             new = (
                 visit(atom)
                 if isinstance(atom, Opaque)
                 else atom.rebuild(lambda part: map_opaque(part, visit))
             )
-            term = term * new
-        result = result + term
+            image = image * new
+        changed.append(image)
+    # Some terms of a normal form are one, in the same order.
+    result: Dim = Expr(tuple(kept), value.constant) if kept else value.constant
+    for image in changed:
+        result = result + image
     return result
+
+
+def _has_opaque(atom: Atom) -> bool:
+    """Whether an atom is a value that the algebra knows nothing about, or is made of one."""
+    if isinstance(atom, Opaque):
+        return True
+    return any(isinstance(part, Expr) and part.opaques for part in atom.parts())
 
 
 def evaluate(value: Dim, env: Mapping[str, int]) -> int:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from tilewright.base import symbolic
-from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import Access, accesses
@@ -34,7 +33,7 @@ from tilewright.compiler.analysis.progressions import (
     union,
     walk_of,
 )
-from tilewright.compiler.analysis.sizes import GUESS, likely_sizes
+from tilewright.compiler.analysis.sizes import GUESS, likely_sizes, with_numbers
 from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.ir import Buffer, For, Statement
 from tilewright.compiler.kernel.rewrite import substitute_dim
@@ -130,7 +129,7 @@ class _Numbers:
     def _at_end(self, value: Dim, *, high: bool) -> int:
         """A value with all variables in it at their first or last."""
         ends = {s.name: self._end(s, high=high) for s in symbolic.symbols(value)}
-        result = _with_numbers(value, {**ends, **self.sizes})
+        result = with_numbers(value, {**ends, **self.sizes})
         return result if isinstance(result, int) else GUESS
 
     def _end(self, var: Symbol, *, high: bool) -> int:
@@ -146,7 +145,7 @@ class _Numbers:
         around |= self.sizes
         for name in inner:
             around.pop(name, None)
-        return _with_numbers(value, around)
+        return with_numbers(value, around)
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """The extents of a buffer."""
@@ -160,14 +159,6 @@ class _Numbers:
     def size(self, buffer: Buffer) -> int:
         """The elements of a buffer."""
         return math.prod(self.shape(buffer))
-
-
-def _with_numbers(value: Dim, numbers: Mapping[str, Dim]) -> Dim:
-    """`value` with numbers in the place of symbols; those that stand for a size that divides, and leave none of it, are a guess."""
-    try:
-        return substitute_dim(value, numbers) if numbers else value
-    except UserError:
-        return GUESS
 
 
 # --- one access ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.ir import For, If, Statement
+from tilewright.compiler.kernel.rewrite import dim_if_defined
 
 GUESS: Final = 128
 """What a dimension known only at run time is taken for."""
@@ -21,8 +22,15 @@ def estimate(dim: Dim) -> int:
     """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
     if isinstance(dim, int):
         return dim
-    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim), (dim,)))
+    likely = likely_sizes(symbolic.symbols(dim), (dim,))
+    value = symbolic.substitute_if_defined(dim, likely)
     return value if isinstance(value, int) else GUESS
+
+
+def with_numbers(value: Dim, numbers: Mapping[str, Dim]) -> Dim:
+    """`value` with numbers in the place of symbols; a guess if they leave nothing of a size that divides."""
+    result = dim_if_defined(value, numbers) if numbers else value
+    return GUESS if result is None else result
 
 
 def likely_sizes(found: Iterable[Symbol], dims: Iterable[Dim] = ()) -> dict[str, Dim]:
@@ -36,7 +44,7 @@ def likely_sizes(found: Iterable[Symbol], dims: Iterable[Dim] = ()) -> dict[str,
     each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
     env: dict[str, Dim] = {s.name: _within(s, each) for s in sizes}
     for dividend, divisor in (pair for dim in dims for pair in symbolic.quotients(dim)):
-        left = symbolic.substitute(dividend, env)
+        left = symbolic.substitute_if_defined(dividend, env)
         if isinstance(left, int) and left < 2 * divisor:
             held = symbolic.symbols(dividend)
             env |= {s.name: _within(s, each * divisor) for s in sizes if s in held}

@@ -14,7 +14,7 @@ from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InternalError
+from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel.fields import Mutator, dims_of, fields_of, operands_of
 from tilewright.compiler.kernel.ir import (
@@ -203,6 +203,14 @@ def substitute(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body:
     return Rewriter(dims=dims).body(body)
 
 
+def body_if_defined(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body | None:
+    """`body` with symbols replaced; None where that makes a divisor 0, as a size of 2 does that of `n // 8`."""
+    try:
+        return substitute(body, dims)
+    except UserError:
+        return None
+
+
 def substitute_expression(value: Expression, dims: Mapping[str, Dim]) -> Expression:
     """`value` with symbols replaced."""
     return Rewriter(dims=dims).expression(value)
@@ -211,6 +219,14 @@ def substitute_expression(value: Expression, dims: Mapping[str, Dim]) -> Express
 def substitute_dim(value: Dim, dims: Mapping[str, Dim]) -> Dim:
     """`value` with symbols replaced, those inside data-dependent indices too."""
     return Rewriter(dims=dims).dim(value)
+
+
+def dim_if_defined(value: Dim, dims: Mapping[str, Dim]) -> Dim | None:
+    """The same; None where that makes a divisor 0."""
+    try:
+        return substitute_dim(value, dims)
+    except UserError:
+        return None
 
 
 def replace_buffers(body: Sequence[Statement], buffers: Mapping[Buffer, Buffer]) -> Body:

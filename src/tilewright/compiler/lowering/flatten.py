@@ -4,7 +4,7 @@
 
 Requires: unique loop variables.  Ensures: one index per access; symbols know their interval, so
 index algebra decides divisions and comparisons from here on; code for one number of a size (`if n == 3`) has that number in
-the place of the size, in distances too.  Nothing is hoisted or reordered.
+the place of the size, in distances too, unless a divisor would be 0.  Nothing is hoisted or reordered.
 Called by `machine`.
 """
 
@@ -30,7 +30,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     walk,
 )
-from tilewright.compiler.kernel.rewrite import Rewriter, with_body
+from tilewright.compiler.kernel.rewrite import Rewriter, body_if_defined, with_body
 
 
 def flatten(kernel: Kernel) -> Kernel:
@@ -50,8 +50,10 @@ def _settled(body: Body, sizes: frozenset[str]) -> Body:
         if isinstance(statement, If):
             known = _known_inside(statement.condition)
             is_size = known.keys() <= sizes and known
-            code = Rewriter(dims=known).body(statement.body) if is_size else statement.body
-            inside = with_inner(statement, _settled(code, sizes))
+            code = body_if_defined(statement.body, known) if is_size else None
+            inside = with_inner(
+                statement, _settled(statement.body if code is None else code, sizes)
+            )
         elif isinstance(statement, For):
             inside = with_inner(statement, _settled(statement.body, sizes))
         result.append(inside)

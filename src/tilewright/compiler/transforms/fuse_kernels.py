@@ -560,7 +560,7 @@ def _likely(size: Dim) -> int:
         s.name: _LIKELY_SIZE if s.upper is None else min(s.upper, _LIKELY_SIZE)
         for s in symbolic.symbols(size)
     }
-    value = symbolic.substitute(size, known)
+    value = symbolic.substitute_if_defined(size, known)
     return value if isinstance(value, int) else _LIKELY_SIZE
 
 

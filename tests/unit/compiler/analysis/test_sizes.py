@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from tilewright.base.symbolic import floordiv, symbol, symbols
-from tilewright.compiler.analysis.sizes import estimate, likely_sizes
+import pytest
+
+from tilewright.base.symbolic import Dim, floordiv, mod, symbol, symbols
+from tilewright.compiler.analysis.sizes import GUESS, estimate, likely_sizes, with_numbers
 
 
 def test_estimates_take_a_guess_for_open_dimensions() -> None:
@@ -22,3 +24,10 @@ def test_a_picture_is_large_enough_for_its_strides() -> None:
     env = likely_sizes(symbols(n * h * w), [floordiv(h + 1, 32), w])
     assert env["H"] == 32 * 6
     assert env["W"] == env["N"] == 6
+
+
+@pytest.mark.parametrize("divisor", [mod(symbol("n", 1), 8), mod(symbol("k", 1, 9), 9)])
+def test_a_guess_that_leaves_nothing_of_a_divisor_is_none(divisor: Dim) -> None:
+    assert estimate(floordiv(symbol("m", 1), divisor)) == GUESS
+    assert with_numbers(floordiv(symbol("m", 1), divisor), {"n": 16, "k": 9}) == GUESS
+    assert with_numbers(divisor, {"n": 17, "k": 10}) == 1

@@ -114,3 +114,17 @@ def test_code_for_one_number_of_a_size_has_the_number_in_its_distances():
         y = np.zeros((c, 5), np.float32)
         evaluate(flat, [x, y], dims={"c": c, "n": 5})
         np.testing.assert_array_equal(y, x.T)
+
+
+def test_code_for_a_number_at_which_a_divisor_is_nothing_keeps_the_size():
+    kernel = parse_kernel("""kernel k(read x: f32[n], write y: f32[n], *, n: 1..):
+    if (index<i64>(n) == 2):
+        for i in range(n):
+            if (index<i64>(n) > 7):
+                y[i] = x[i % (n // 8)]
+    if (index<i64>(n) != 2):
+        for j in range(n):
+            y[j] = x[j]
+""")
+    known, _ = (loads((part,))[0].indices[0] for part in flatten(kernel).body)
+    assert str(known) == "(i % (n // 8))"

@@ -48,15 +48,16 @@ def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
     if isinstance(dim, int):
         return None
     places: list[Dim] = []
+    known: list[int] = []
     for lane in range(lanes):
         here = symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
         places.append(here + lane * stride)
-    apart = [place - places[0] for place in places]
-    known = [d for d in apart if isinstance(d, int)]
-    if len(known) < lanes or any(has_lanes(d) for d in places):
-        return None
+        apart = places[-1] - places[0]
+        if not isinstance(apart, int):
+            return None
+        known.append(apart)
     low = min(known)
-    if max(known) - low >= lanes:
+    if max(known) - low >= lanes or any(has_lanes(d) for d in places):
         return None
     return places[0] + low, [d - low for d in known]
 

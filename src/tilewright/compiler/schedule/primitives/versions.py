@@ -31,12 +31,13 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    Rewriter,
+    body_if_defined,
     buffers_written,
     expression_symbols,
     loads,
     loops,
     rename_loops,
+    substitute,
 )
 from tilewright.compiler.schedule.handles import (
     WHOLE,
@@ -96,7 +97,8 @@ def version_of_sizes(
 ) -> tuple[Kernel, tuple[Piece, ...]]:
     """Give a loop its own code for each of some numbers that a size may be; the last part is for all others.
 
-    Loops around that run once where the size is such a number are at 0 there.
+    Loops around that run once where the size is such a number are at 0 there.  A number that makes a divisor 0, as 2 does
+    that of `n // 8`, has none.
 
     rewrite:
         for b in (n + 63) // 64: for i in min(n - 64 * b, 64): S(b, i, n)
@@ -118,22 +120,29 @@ def version_of_sizes(
     names = names_of(kernel)
     code: list[Statement] = []
     parts: list[Piece] = []
+    others: list[Expression] = []
     for number in numbers:
+        dims = _known_where(symbol.name, number, around)
+        if dims is None or body_if_defined((old,), dims) is None:
+            continue
         kernel, copy = copy_of(kernel, (old,), old, names)
         parts.append(copy_piece((old,), copy))
-        known = Rewriter(dims=_known_where(symbol.name, number, around)).body(copy)
+        known = substitute(copy, dims)
         code.append(If(E.compare("eq", E.index(limit), E.index(number)), known))
-    others = [E.compare("ne", E.index(limit), E.index(number)) for number in numbers]
+        others.append(E.compare("ne", E.index(limit), E.index(number)))
     if others:
         code.append(If(functools.reduce(E.and_, others), (old,)))
     return rewrite(kernel, old, code or (old,)), (*parts, WHOLE)
 
 
-def _known_where(name: str, number: int, around: Sequence[For]) -> dict[str, Dim]:
-    """What symbols are where a size is a number: that size, and loops around that run once."""
+def _known_where(name: str, number: int, around: Sequence[For]) -> dict[str, Dim] | None:
+    """What symbols are where a size is a number: that size, and loops around that run once; None if a divisor is 0."""
     known: dict[str, Dim] = {name: number}
     for loop in around:
-        if symbolic.substitute(loop.extent, known) == 1:
+        extent = symbolic.substitute_if_defined(loop.extent, known)
+        if extent is None:
+            return None
+        if extent == 1:
             known[loop.var.name] = 0
     return known
 

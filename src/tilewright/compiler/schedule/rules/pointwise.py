@@ -272,7 +272,8 @@ class PointwiseSite:
     def _few_side_by_side(self, few: str, size: Dim, long: str, width: int) -> None:
         """Give two to four elements side by side code of their own: lanes run along the other side, a known distance apart.
 
-        Vectors are read or written whole and shuffled then; the colours of a picture are such elements.
+        Vectors are read or written whole and shuffled then; the colours of a picture are such elements.  `width`: elements in
+        one turn of the other code, whose lanes may be those of a wider type.
         """
         s = self.s
         if not isinstance(symbolic.only_atom(size), Symbol):
@@ -282,14 +283,16 @@ class PointwiseSite:
         around = enclosing_loops(s.kernel, find(s.kernel, long))
         inside = [x.var.name for x in around if x.kind not in GRID_KINDS]
         lanes = _lanes(self.machine, self.body, long)
+        vectors = max(1, width // lanes)
         *pieces, _ = s.parts(version_of_sizes, [*inside, long][0], size, numbers)
+        known = [find(s.kernel, piece[few]).extent for piece in pieces]
         for piece in pieces:
             others = [piece[n] for n in inside if n not in (few, long)]
             order = _in_strips(s, others, piece[few], piece[long])
             s.apply(reorder, order)
-            vectorize_loop(s, order[-1], lanes, width // lanes, self.machine)
+            vectorize_loop(s, order[-1], lanes, vectors, self.machine)
         if pieces:
-            s.note(f"pointwise: '{long}' in {lanes} lanes where '{few}' has {numbers}")
+            s.note(f"pointwise: '{long}' in {lanes} lanes where '{few}' has {known}")
 
 
 def _may(choice: bool) -> tuple[bool, ...]:

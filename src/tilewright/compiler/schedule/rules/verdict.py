@@ -17,7 +17,7 @@ from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
-from tilewright.compiler.analysis.sizes import estimate, likely_sizes
+from tilewright.compiler.analysis.sizes import estimate, likely_sizes, with_numbers
 from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import (
     For,
@@ -34,7 +34,6 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     payloads,
     stores,
-    substitute_dim,
 )
 from tilewright.compiler.schedule.cost import Demand, cost
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -109,7 +108,7 @@ class _Place:
 
 
 def _count(dim: Dim, values: Mapping[str, Dim]) -> int:
-    return max(0, estimate(substitute_dim(dim, values)))
+    return max(0, estimate(with_numbers(dim, values)))
 
 
 def work_of(

@@ -9,9 +9,9 @@ import pytest
 from fakes.loop_nests import assert_same, product
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.symbolic import Dim, floordiv, mod, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Expression, For, If, Kernel, Space
+from tilewright.compiler.kernel.ir import Expression, For, If, Kernel, Space, walk
 from tilewright.compiler.kernel.rewrite import loops, stores
 from tilewright.compiler.schedule.primitives import (
     bind,
@@ -101,6 +101,30 @@ def test_only_a_size_of_its_own_is_one_of_some_numbers() -> None:
         version_of_sizes(product(symbol("M"), 3), "i", "M + 1", (2,))
     with pytest.raises(ScheduleError, match="4 is no size of its own"):
         version_of_sizes(product(4, 3), "i", 4, (2,))
+
+
+def test_a_number_that_makes_a_divisor_nothing_has_no_code() -> None:
+    b, n = KernelBuilder("k"), symbol("n", 1)
+    size = floordiv(n, 3)
+    x, y = b.parameter("x", f32, (size,)), b.result("y", f32, (n,))
+    with b.nest((n,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(x, (mod(i, size),)))
+    kernel = b.build()
+    changed = version_of_sizes(kernel, "i", "n", (2, 3))
+    assert len(changed.body) == 2
+    for number in (3, 4, 10):
+        assert_same(kernel, changed, {"n": number})
+
+
+def test_a_number_that_leaves_no_blocks_to_be_counted_has_no_code() -> None:
+    b, n, m = KernelBuilder("k"), symbol("n", 1), symbol("m", 1)
+    y = b.result("y", f32, (floordiv(m, floordiv(n, 3)), n))
+    with b.nest(y.shape, ("b", "i")) as (block, i):
+        b.store(y, (block, i), 1)
+    kernel = b.build()
+    changed = version_of_sizes(kernel, "i", "n", (2, 3))
+    assert sum(isinstance(s, If) for s in walk(changed.body)) == 2
+    assert_same(kernel, changed, {"n": 3, "m": 4})
 
 
 def test_workgroups_have_no_code_by_number() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
@@ -223,3 +224,40 @@ def test_a_side_that_is_known_to_fill_a_vector_is_one_of_a_square(level: str) ->
 def find_guards(loop: For) -> list[If]:
     """Conditions inside of a loop."""
     return [x for x in walk(loop.body) if isinstance(x, If)]
+
+
+@pytest.mark.parametrize("level", ["v2", "v3", "v4"])
+@pytest.mark.parametrize("row", ["i64", "f32"])
+def test_few_elements_of_another_type_than_the_row_beside_them_are_lanes(
+    row: str, level: str
+) -> None:
+    """More narrow lanes run along one side than wide ones fill a turn along the other."""
+    value = f"{row}(x[j, i])"
+    if row == "f32":
+        value = f"exp(sin({value}))"  # dear: a vector in one turn
+    kernel = parse_kernel(f"""kernel k(read x: u8[n, m], read v: {row}[n], write y: bool[m, n], *, m: 1.., n: 1..):
+    for i in range(m):
+        for j in range(n):
+            y[i, j] = ({value} == v[j])
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level(level)))
+    assert changed.verdict is not None
+    assert changed.verdict.outcome is Outcome.POINTWISE
+    assert not [text for text in changed.notes if "does not apply" in text]
+    for m, n in ((1, 1), (2, 70), (3, 17), (70, 4), (70, 5), (17, 33)):
+        assert_same(kernel, changed, dims={"m": m, "n": n}, exact=row != "f32")
+
+
+def test_sides_by_which_another_size_is_divided_keep_their_lanes() -> None:
+    """No code is for 2, 3 and 4 of `n`, an eighth of which divides."""
+    kernel = parse_kernel("""kernel k(read x: f32[n, m], read z: f32[16 * m, n // 8], write y: f32[m, n], *, m: 1.., n: 1..):
+    for i in range(m):
+        for j in range(n):
+            y[i, j] = (x[j, i] + z[(i * n + j) // (n // 8), (i * n + j) % (n // 8)])
+""")
+    changed = schedule(kernel, MachineModel.of(Target.level("v4")))
+    assert not [text for text in changed.notes if "by zero" in text]
+    assert changed.verdict is not None
+    assert changed.verdict.outcome is Outcome.POINTWISE
+    for m, n in ((1, 8), (2, 24), (3, 17), (4, 40), (20, 33)):
+        assert_same(kernel, changed, dims={"m": m, "n": n})
