@@ -196,7 +196,7 @@ CASES: dict[str, Case] = {
         {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4,
          "layer_types": ["sliding_attention", "full_attention"],
          "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 4,
-                             "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}},
+                             "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}},
         {"ffn_gate_inp": "mlp.router", "attn_sinks": "self_attn.sinks"}, interleaved=True,
     ),
     "HunYuanDenseV1": Case(

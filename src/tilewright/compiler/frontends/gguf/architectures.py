@@ -4,7 +4,7 @@ Most are the same decoder but for a few facts.  What metadata says is read in `h
 there in `transformer`.
 
 Source: `llama-model.cpp` and `models/` of llama.cpp, for which facts follow from an architecture's name; the models'
-own publications for the activations.
+own publications for the activations; transformers for what `dots1` and `minimax-m2` route by, and for YaRN of `gpt-oss`.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Architecture:
         window_layers: that is so of a model of so many layers alone; 0: of each.
         local_rope_base: of layers with a window; 0: that of all.
         plain_windows: layers with a window turn columns as if positions were not scaled.
+        rounds_yarn: ends of YaRN's ramp are whole columns; else they lie between columns, too.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
             goes first.
@@ -77,6 +78,7 @@ class Architecture:
     window_layers: int = 0
     local_rope_base: float = 0.0
     plain_windows: bool = False
+    rounds_yarn: bool = True
     wide_scale_layers: int = 0
     shares_add_up: bool = True
     router: str = "softmax"
@@ -101,7 +103,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "command-r": Architecture(
         norm="layer", shares_norm=True, turns_neighbours=True, final_scale_power=1
     ),
-    "dots1": Architecture(shares_add_up=False),
+    "dots1": Architecture(router="sigmoid", shares_add_up=False),
     "ernie4_5": _LLAMA,
     "ernie4_5-moe": _LLAMA,
     "exaone": Architecture(),
@@ -122,7 +124,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "glm4moe": Architecture(network_norm="post_attention_norm", router="sigmoid", shares_add_up=False),
     "gpt-oss": Architecture(
         network_norm="post_attention_norm", activation="capped_swish", window_period=2,
-        router="softmax_of_chosen", shares_add_up=False,
+        router="softmax_of_chosen", shares_add_up=False, rounds_yarn=False,
     ),
     "gpt2": _GPT2,
     "gptneox": Architecture(norm="layer", activation="erf_gelu", says_parallel=True),
@@ -131,7 +133,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "hunyuan-dense": Architecture(norms_after_turning=True),
     "hunyuan-moe": Architecture(norms_after_turning=True),
     "internlm2": _LLAMA,
-    "minimax-m2": Architecture(),
+    "minimax-m2": Architecture(router="sigmoid"),
     "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),
     "nemotron": Architecture(norm="layer", activation="squared_relu"),

@@ -327,7 +327,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         router=_router(keys, architecture),
         expert_scale=keys.real("expert_weights_scale", 0.0) or 1.0,
         expert_groups=groups,
-        chosen_groups=keys.size("expert_group_used_count", groups, limit=groups),
+        chosen_groups=_chosen_groups(keys, groups),
         further_layers=further,
     )
     _refuse_other_forms(keys, form)
@@ -361,6 +361,13 @@ def _expert_groups(keys: Keys, experts: int) -> int:
     if experts % groups or (groups > 1 and experts // groups < 2):
         raise ModelError(f"{experts} experts are not {groups} groups of two or more")
     return groups
+
+
+def _chosen_groups(keys: Keys, groups: int) -> int:
+    """From how many of the groups a token's experts are; what files say of that counts where there are several."""
+    if groups == 1:
+        return 1
+    return keys.size("expert_group_used_count", groups, limit=groups)
 
 
 def _cap(keys: Keys, scores: str, default: float) -> float:

@@ -89,8 +89,10 @@ def _yarn(
     def column(turns: float) -> float:
         return size * math.log(context / (turns * 2 * math.pi)) / spread
 
-    low = max(0, math.floor(column(scaling.fast_turns)))
-    high = min(size - 1, math.ceil(column(scaling.slow_turns)))
+    first, last = column(scaling.fast_turns), column(scaling.slow_turns)
+    if form.architecture.rounds_yarn:
+        first, last = math.floor(first), math.ceil(last)
+    low, high = max(0, first), min(size - 1, last)
     ramp = (np.arange(len(angles)) - low) / max(0.001, high - low)
     kept = 1 - np.clip(ramp, 0, 1)
     with np.errstate(all="ignore"):

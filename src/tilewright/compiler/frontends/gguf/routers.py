@@ -3,7 +3,7 @@
 Called by `transformer`.
 
 Source: DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, equations 13 to 16; `llm_graph_context::build_moe_ffn` of
-llama.cpp for the order of the steps.
+llama.cpp for the order of the steps; transformers, `Glm4MoeTopkRouter`, for the least sum of shares.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 
 _BEST: int = 2
 """Experts by which a group is chosen."""
+_LEAST_TOTAL: float = 1e-20
+"""Of shares that are divided by their sum, which is 0 where sigmoids of all chosen experts are."""
 
 
 def routed(
@@ -46,6 +48,7 @@ def routed(
         weights = e.op("softmax", weights, axis=1)
     if form.shares_add_up:
         total = e.op("reduce_sum", weights, axes=(1,), keepdims=True)
+        total = e.op("max", total, e.scalar(_LEAST_TOTAL, dtypes.f32))
         weights = e.op("div", weights, total)
     if form.expert_scale != 1.0:
         weights = e.op("mul", weights, e.scalar(form.expert_scale, dtypes.f32))

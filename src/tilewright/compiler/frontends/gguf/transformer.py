@@ -404,8 +404,7 @@ class Transformer:
                 weights = self.weights.matrix(f"{name}.weight", (heads, size))
                 return e.op("mul", self._normalised(x), e.constant(self._placed(weights)))
             if shape == (size,):
-                weights = self.weights.array(f"{name}.weight", size)[None]
-                return self._normalised(x, e.constant(self._placed(weights)[0]))
+                return self._alike(x, name)
             weights = self.weights.array(f"{name}.weight", heads * size)
             scale = e.constant(self._placed(weights.reshape(heads, size)).reshape(-1))
             flat = e.reshape(x, (*x.shape[:2], heads * size))
@@ -416,8 +415,12 @@ class Transformer:
         if not self.weights.has(f"{name}.weight"):
             return x
         with self._part("HeadNorm", name):
-            weights = self.weights.array(f"{name}.weight", self.form.key_size)[None]
-            return self._normalised(x, self.maker.constant(self._placed(weights)[0]))
+            return self._alike(x, name)
+
+    def _alike(self, x: Tensor, name: str) -> Tensor:
+        """Rows of `x: [.., size]` normalised, every head by the same weights."""
+        weights = self.weights.array(f"{name}.weight", self.form.key_size)[None]
+        return self._normalised(x, self.maker.constant(self._placed(weights)[0]))
 
     def _placed(self, weights: np.ndarray) -> np.ndarray:
         """`[heads, size]` weights of columns in the order that columns are in."""

@@ -187,7 +187,11 @@ class Weights:
             return np.zeros(part.rows, np.float32)
         if stack is None:
             return self.array(name, part.rows)
-        return self.matrix(name, (stack.count, part.rows))[stack.index]
+        whole = self.tensor(name, (stack.count, part.rows))
+        found = decode(self.file, whole)
+        if isinstance(found, Blocks):
+            raise UnsupportedError(f"'{name}' in blocks is not supported")
+        return found[stack.index].astype(np.float32)
 
     def expert(
         self, block: str, number: int, count: int, width: int

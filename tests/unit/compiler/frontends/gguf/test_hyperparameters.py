@@ -229,6 +229,28 @@ def test_senseless_metadata_is_an_error_that_names_the_key(case: str) -> None:
     assert caught.value.location is not None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"expert_group_count": 0, "expert_group_used_count": 0},
+        {"expert_group_count": 8, "expert_group_used_count": 4},
+        {"expert_count": 4, "expert_used_count": 2, "expert_group_count": 0, "expert_group_used_count": 0},
+        {"expert_count": 4, "expert_used_count": 2, "expert_group_count": 1, "expert_group_used_count": 1},
+    ],
+)  # fmt: skip
+def test_where_all_experts_are_one_group_it_is_not_asked_how_many_are_used(
+    said: dict[str, int],
+) -> None:
+    form = _read(**said)
+    assert (form.expert_groups, form.chosen_groups) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["dots1", "minimax-m2", "glm4moe"])
+def test_routers_that_files_do_not_name_are_those_of_the_models(name: str) -> None:
+    assert _read(name).router == "sigmoid"
+    assert _read(name, expert_gating_func=1).router == "softmax"
+
+
 def test_an_unknown_architecture_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnsupportedError, match="supported are: llama arcee"):
         _read(general__architecture="rwkv7")

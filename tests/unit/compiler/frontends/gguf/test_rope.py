@@ -91,6 +91,27 @@ def test_yarn_is_that_of_transformers(turns: tuple[float, float]) -> None:
     assert found.factor == pytest.approx(factor)
 
 
+@pytest.mark.needs_torch
+def test_ends_of_the_ramp_of_gpt_oss_lie_between_columns() -> None:
+    pytest.importorskip("torch")
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    configuration = pytest.importorskip("transformers").GptOssConfig()
+    assert configuration.rope_parameters["truncate"] is False
+    expected, factor = rope.ROPE_INIT_FUNCTIONS["yarn"](configuration, "cpu")
+    metadata = {
+        "gpt-oss.rope.scaling.type": "yarn",
+        "gpt-oss.rope.scaling.factor": 32.0,
+        "gpt-oss.rope.scaling.original_context_length": 4096,
+        "gpt-oss.rope.freq_base": 150000.0,
+    }
+    form = read_hyperparameters(
+        read_gguf(Form("gpt-oss", size=64, heads=2, shared=2, metadata=metadata).data())
+    )
+    found = frequencies(form)
+    assert np.allclose(found.angles, expected.numpy(), rtol=1e-5)
+    assert found.factor == pytest.approx(factor)
+
+
 def test_neighbours_stand_half_a_head_apart() -> None:
     assert neighbours_apart(2, 6, 4).tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
 

@@ -372,6 +372,24 @@ def test_tokens_and_places_out_of_range_are_errors() -> None:
         _step(model, _caches(model), [1, 2], ROOM - 1)
 
 
+def test_shares_of_experts_that_nobody_wants_are_numbers() -> None:
+    """Sigmoids of all experts are 0, and so is what they are divided by."""
+    bias = {"blk.0.ffn_gate_inp.bias": np.full(4, -1e4, np.float32)}
+    norms = {"attn_q_norm.weight": (64,), "attn_k_norm.weight": (32,)}
+    form = Form("minimax-m2", layers=1, experts=4, extra=norms, more=bias)
+    graph = load(form.data()).graph
+    inputs = {
+        value.name: np.zeros((1, value.type.shape[1], 8, value.type.shape[3]), np.float32)
+        for value in graph.inputs[3:]
+    }
+    inputs |= {
+        "tokens": np.array([[3, 1]]),
+        "position": np.array([0]),
+        "span": np.zeros(2, np.bool_),
+    }
+    assert np.isfinite(evaluate(graph, inputs)[0]).all()
+
+
 def test_a_router_without_experts_is_named() -> None:
     form = Form(experts=2, layers=1, metadata={"llama.expert_count": 0})
     with pytest.raises(ModelError, match="has a router, the metadata no experts"):
