@@ -283,8 +283,10 @@ def sizes_in(value: Value) -> Sequence[Dim | None] | None:
     if not isinstance(count, int):
         return None
     if node is not None and node.op == "constant":
-        numbers = np.reshape(cast("Array", node.attributes["value"]), -1).tolist()
-        return [number if number >= 0 else None for number in numbers]
+        held = cast("Array", node.attributes["value"])
+        if held.dtype.kind not in "iu":
+            return [None] * count
+        return [number if number >= 0 else None for number in held.reshape(-1).tolist()]
     if node is not None and node.op == "shape_tensor":
         return cast("tuple[Dim, ...]", node.attributes["values"])
     return [None] * count

@@ -13,6 +13,7 @@ from typing import Final
 
 from onnx import GraphProto
 
+from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -28,6 +29,9 @@ from tilewright.compiler.frontends.onnx.values import (
     StackedSequence,
 )
 from tilewright.compiler.graph.ir import Value
+
+_EXACT: Final = frozenset((dtypes.i32, dtypes.i64, dtypes.bool_))
+"""Types between which sizes and what is asked of them are cast."""
 
 
 def truth(e: NodeMaker, condition: Tensor) -> bool | None:
@@ -138,9 +142,13 @@ def _size_in(value: Value) -> Dim | None:
 
 
 def _behind_views(value: Value) -> Value:
-    """What stands behind changes of shape and type."""
+    """What stands behind changes of shape, and of type where sizes stay what they are."""
     while value.node is not None and value.node.op in ("cast", "reshape"):
-        (value,) = value.node.present_operands
+        (inner,) = value.node.present_operands
+        types = {value.type.dtype, inner.type.dtype}
+        if value.node.op == "cast" and not types <= _EXACT:
+            break
+        value = inner
     return value
 
 

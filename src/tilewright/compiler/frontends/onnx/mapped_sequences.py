@@ -35,10 +35,12 @@ def by_loop(call: Call, body: GraphProto, operands: Sequence[Held]) -> list[Held
     graph = GraphProto(name=body.name)
     given = [f"{stem}.operand.{place}" for place in range(len(operands))]
     graph.input.extend(ValueInfoProto(name=name) for name in given)
-    count, empty = f"{stem}.count", [f"{stem}.empty.{o.name}" for o in body.output]
+    # By place: a body may give one value twice.
+    places = range(len(body.output))
+    count, empty = f"{stem}.count", [f"{stem}.empty.{place}" for place in places]
     graph.node.append(helper.make_node("SequenceLength", given[:1], [count]))
     graph.node.extend(helper.make_node("SequenceEmpty", [], [name]) for name in empty)
-    made = [f"{stem}.made.{o.name}" for o in body.output]
+    made = [f"{stem}.made.{place}" for place in places]
     loop = helper.make_node("Loop", [count, "", *empty], made)
     loop.attribute.append(helper.make_attribute("body", _trip(stem, body, operands)))
     graph.node.append(loop)
@@ -64,8 +66,8 @@ def _trip(stem: str, body: GraphProto, operands: Sequence[Held]) -> GraphProto:
             node = helper.make_node("Identity", [operand], [value.name])
         trip.node.append(node)
     trip.node.extend(body.node)
-    for output in body.output:
-        before, after = (f"{stem}.{when}.{output.name}" for when in ("before", "after"))
+    for place, output in enumerate(body.output):
+        before, after = (f"{stem}.{when}.{place}" for when in ("before", "after"))
         trip.input.append(ValueInfoProto(name=before))
         trip.node.append(helper.make_node("SequenceInsert", [before, output.name], [after]))
         trip.output.append(ValueInfoProto(name=after))

@@ -65,7 +65,14 @@ def test_a_known_size_takes_the_branch_that_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["c = Identity(p)", "t = Add(one, one) c = Less(size, t)"]
+    "condition",
+    [
+        "c = Identity(p)",
+        "t = Add(one, one) c = Less(size, t)",
+        # Numbers that are no sizes, and sizes that a cast may change.
+        "f = Cast<to = 1>(size) o = Constant<value_float = 1.0>() c = Equal(f, o)",
+        "f = Cast<to = 3>(size) o = Cast<to = 3>(one) c = Equal(f, o)",
+    ],
 )
 def test_another_condition_gives_results_of_one_rank(condition: str) -> None:
     with pytest.raises(ModelError, match="depending on data"):

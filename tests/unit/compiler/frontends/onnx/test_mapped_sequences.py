@@ -70,6 +70,20 @@ def test_items_of_several_sizes_are_mapped(sizes: list[int]) -> None:
     np.testing.assert_array_equal(last, wanted[-1])
 
 
+def test_a_body_may_give_one_value_twice() -> None:
+    text = """graph (float[N,3] x) => (float[A,3] y, float[B,3] z) {
+        s = SplitToSequence<axis = 0, keepdims = 1>(x)
+        p, q = SequenceMap<body = b (float[1,3] e) => (float[1,3] r, float[1,3] r) {
+            r = Neg(e)
+        }>(s)
+        y = ConcatFromSequence<axis = 0>(p)
+        z = ConcatFromSequence<axis = 0>(q)
+    }"""
+    x = floats(4, 3)
+    for found in run(text, x):
+        np.testing.assert_array_equal(found, -x)
+
+
 MIXED = """graph (float[N] x, float[2] a, float[2] b) => (float[A] y) {
     s = SequenceConstruct(a, b)
     t = SplitToSequence<axis = 0>(x)
