@@ -54,6 +54,23 @@ def evaluate(
     return _run(graph, arrays, bound)
 
 
+def _require_equal(graph: Graph, dims: Mapping[str, int]) -> None:
+    """Refuse sizes that the nodes take to be equal and that are not.
+
+    Args:
+        graph: what runs.
+        dims: the symbols that are known; pairs with others are left for when they are.
+
+    Raises: InputError.
+    """
+    for pair in graph.equalities:
+        is_, other = (symbolic.substitute(dim, dims) for dim in pair)
+        if isinstance(is_, int) and isinstance(other, int) and is_ != other:
+            raise InputError(
+                f"sizes do not agree: {pair[0]} is {is_}, expected {pair[1]}, {other}"
+            )
+
+
 def _ordered(graph: Graph, inputs: Inputs) -> list[Array]:
     names = [v.name for v in graph.inputs]
     if isinstance(inputs, Mapping):
@@ -211,6 +228,7 @@ def _fits(type_: TensorType, shape: tuple[int, ...], dims: Mapping[str, int]) ->
 
 
 def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Array]:
+    _require_equal(graph, dims)
     remaining = _use_counts(graph)
     values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     for node in graph.nodes:
@@ -218,6 +236,7 @@ def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Ar
         results = evaluate_node(node, operands, dims)
         if Trait.BINDS in node.schema.traits:
             _bind_sizes(node, operands[0], dims)
+            _require_equal(graph, dims)
         for value, array in zip(node.results, results, strict=True):
             _learn_dims(value.type, array.shape, dims)
             if remaining.get(value):

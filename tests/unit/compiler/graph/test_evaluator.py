@@ -88,6 +88,16 @@ def test_sizes_that_only_data_decides_are_learnt():
     np.testing.assert_array_equal(y, [[1], [3]])
 
 
+def test_sizes_that_nodes_take_to_be_equal_are_checked():
+    graph = graph_of("graph @g<N: 0.., M: 0..>(%x: f32[N], %y: f32[M]) { return %x }")
+    n, m = (value.type.shape[0] for value in graph.inputs)
+    graph.equalities = ((n, m * 2),)
+    x, y = np.ones(4, np.float32), np.ones(2, np.float32)
+    np.testing.assert_array_equal(evaluate(graph, [x, y])[0], x)
+    with pytest.raises(InputError, match=r"sizes do not agree: N is 4, expected .*M.*, 6"):
+        evaluate(graph, [x, np.ones(3, np.float32)])
+
+
 def test_regions_are_run():
     graph = graph_of(
         "graph @g(%x: f32[2]) { %y: f32[2] = fused(%x, %x)"
