@@ -183,6 +183,16 @@ def _gathered(
         return e.full(0, x.dtype, call.shape())
     # A window that reaches over the end is moved back.
     columns, batch = _vectors(e, starts, axis)
+    whole = (
+        *listed(numbers, "collapsed_slice_dims"),
+        *listed(numbers, "operand_batching_dims"),
+    )
+    if any(not 0 <= a < x.rank for a in (*mapped, *whole)):
+        raise ModelError("dimension numbers do not fit the operand")
+    if not all(assumed_inside(e, sizes[a], 1) for a in whole):
+        raise ModelError(
+            f"slices of {list(sizes)} have axes of more than one element that the result lacks"
+        )
     if len(columns) != len(mapped):
         raise ModelError("start_index_map does not fit the indices")
     zero = e.scalar(0, dtypes.i64)

@@ -28,7 +28,7 @@ from tilewright.compiler.frontends.stablehlo.movement import assumed_equal
 from tilewright.compiler.frontends.stablehlo.numbers import widely
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 
-# Every row is a few operations of its own; larger matrices are factored by one kernel.
+# Every row is a few operations of its own; larger real matrices are one kernel's, complex ones the host's.
 FEW_ROWS: Final = 24
 
 
@@ -86,13 +86,14 @@ def solved(
     if isinstance(count, int) and count <= FEW_ROWS:
         found = _substituted(e, a, right, count, lower=lower, unit=unit)
     else:
-        found = _solved_by_host(e, a, right, lower=lower, unit=unit)
+        found = _solved_whole(e, a, right, lower=lower, unit=unit)
     found = found if left else _flipped(e, found)
     dtype = _dtype_of(given)
     return on_parts(lambda x: e.cast(x, dtype), found)
 
 
-def _solved_by_host(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
+def _solved_whole(e: NodeMaker, a: Held, b: Held, *, lower: bool, unit: bool) -> Held:
+    """By one operation: real matrices have a kernel, complex ones are solved on the host."""
     if isinstance(a, Complex) and isinstance(b, Complex):
         parts = (a.real, a.imaginary, b.real, b.imaginary)
         found = e.ops("complex_triangular_solve", *parts, lower=lower, unit=unit)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import run, type_of
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.stablehlo import load
 
 CHOOSE = np.random.default_rng(4)
@@ -77,3 +78,26 @@ def test_a_loop_that_stacks_rows_writes_nothing_but_the_row() -> None:
     _, body = loop.regions
     whole = [n for n in body.nodes if n.result.type.shape == (1000, 8)]
     assert [node.op for node in whole] == ["scatter_nd"]
+
+
+@pytest.mark.parametrize(
+    ("mapped", "collapsed", "size", "message"),
+    [
+        (7, 0, 1, "dimension numbers do not fit the operand"),
+        (-1, 0, 1, "dimension numbers do not fit the operand"),
+        (0, 7, 1, "dimension numbers do not fit the operand"),
+        (0, 0, 2, "axes of more than one element"),
+    ],
+)
+def test_a_gather_whose_axes_do_not_fit_is_refused(
+    mapped: int, collapsed: int, size: int, message: str
+) -> None:
+    body = (
+        '%r = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1], '
+        f"collapsed_slice_dims = [{collapsed}], start_index_map = [{mapped}], index_vector_dim = 1>, "
+        f"slice_sizes = array<i64: {size}, 5>, indices_are_sorted = false}} : "
+        "(tensor<4x5xf32>, tensor<3x1xi32>) -> tensor<3x5xf32>\nreturn %r : tensor<3x5xf32>"
+    )
+    values = np.ones((4, 5), np.float32), np.zeros((3, 1), np.int32)
+    with pytest.raises(ModelError, match=message):
+        run(body, "%x: tensor<4x5xf32>, %i: tensor<3x1xi32>", *values)
