@@ -81,6 +81,82 @@ def test_lengths_that_torch_refuses_fail_the_call(lengths: list[int]) -> None:
         model(*wrong)
 
 
+class Stateful(nn.Module):
+    """A layer whose first states are inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(3, 2, batch_first=True)
+
+    def forward(self, x: Any, lengths: Any, h: Any, c: Any) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+        rows, states = self.layer(packed, (h, c))
+        return rows.data, states
+
+
+@pytest.mark.parametrize(
+    ("of_h", "of_c"),
+    [
+        ((1, 1, 2), (1, 1, 2)),
+        ((1, 3, 2), (1, 3, 2)),
+        ((2, 2, 2), (2, 2, 2)),
+        ((1, 2, 2), (1, 2, 1)),
+        ((1, 2, 1), (1, 2, 2)),
+    ],
+)
+def test_states_of_another_shape_are_refused(
+    of_h: tuple[int, ...], of_c: tuple[int, ...]
+) -> None:
+    args = torch.randn(2, 3, 3), torch.tensor([3, 2]), torch.randn(of_h), torch.randn(of_c)
+    module = Stateful().eval()
+    with pytest.raises(RuntimeError):
+        module(*args)
+    with pytest.raises(tw.TilewrightError):
+        tw.compile(module, args=args)(*args)
+
+
+def test_calls_that_give_too_few_states_fail() -> None:
+    torch.manual_seed(0)
+    batch = torch.export.Dim("batch", min=2, max=9)
+    given = [
+        (torch.randn(n, 4, 3), torch.tensor([4, 3, 1][:n]), torch.randn(1, n, 2), torch.randn(1, n, 2))
+        for n in (3, 2)
+    ]  # fmt: skip
+    sizes = {0: batch}, {0: batch}, {1: torch.export.Dim.AUTO}, {1: torch.export.Dim.AUTO}
+    module = Stateful().eval()
+    same(module, given, sizes)
+    model = tw.compile(module, args=given[0], dynamic_shapes=sizes)
+    wrong = (*given[0][:2], *given[1][2:])
+    with pytest.raises(RuntimeError):
+        module(*wrong)
+    with pytest.raises(tw.InputError):
+        model(*wrong)
+
+
+def test_states_fit_sequences_that_were_packed_elsewhere() -> None:
+    """How many sequences there are is read from the sizes of batches."""
+    torch.manual_seed(0)
+    layer = nn.GRU(3, 2).eval()
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, rows: Any, sizes: Any, h: Any) -> Any:
+            found, state = self.layer(nn.utils.rnn.PackedSequence(rows, sizes), h)
+            return found.data, state
+
+    args = torch.randn(5, 3), torch.tensor([3, 2]), torch.randn(1, 3, 2)
+    same(Rows().eval(), [args])
+    wrong = args[0], torch.tensor([4, 1]), args[2]
+    model = tw.compile(Rows().eval(), args=args)
+    with pytest.raises(RuntimeError):
+        Rows().eval()(*wrong)
+    with pytest.raises(tw.InputError):
+        model(*wrong)
+
+
 class Classifier(nn.Module):
     """As taggers of texts do it: padded again to the length of the texts."""
 

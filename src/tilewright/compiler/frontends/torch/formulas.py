@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import f64, i64
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.program import Formula, Relation, Rounded
@@ -38,6 +39,10 @@ def bind_rounded(e: NodeMaker, rounded: Rounded) -> None:
 def bind_number(e: NodeMaker, values: Tensor, number: Dim) -> None:
     """Let a whole number that sizes follow from be an element; where it may be negative, it need not be read."""
     flat = e.reshape(e.cast(values, i64), (1,))
+    if isinstance(number, int):
+        # Torch knows it from what the module expects of it, and asks the data no more.
+        control.require(e, flat, number, "number")
+        return
     parts = parts_of_signed(number)
     if parts is None:
         e.bind_sizes(flat, (number,))

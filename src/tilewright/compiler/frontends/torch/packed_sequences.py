@@ -116,15 +116,43 @@ def recurrent(
         rest: weights and options, without `batch_first`.
 
     Returns: [rows, hidden], and the states after the last step of each.
+    Raises: RuntimeError for states of another shape; where a call decides it, the call fails.
     """  # fmt: skip
     torch = border.load()
-    first = states[0] if isinstance(states, list | tuple) else states
+    held = states if isinstance(states, list | tuple) else (states,)
+    first = held[0]
+    _check_states(held, count_of(batch_sizes), *rest)
     places, present = _places(rows, batch_sizes, first.shape[1])
     padded = torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])[places]
     found, *ended = run(padded, states, *rest, False, present)
     # What is no step is written behind the last row.
     stacked = rows.new_zeros((rows.shape[0] + 1, found.shape[2]))
     return stacked.index_put((places,), found)[:-1], *ended
+
+
+def _check_states(
+    states: Sequence[Held], count: Held, weights: Sequence[Held], *options: Held
+) -> None:
+    """Let states be [layers times directions, sequences, hidden], as torch asks for.
+
+    Args:
+        states: one, or two of a layer with cells.
+        count: of sequences.
+        weights: of all layers; the second is what the first one multiplies its state with.
+        options: whether there are biases, layers, dropout, whether it trains, whether there are two directions.
+
+    Source: `torch.nn.modules.rnn` (`check_forward_args`).
+    """
+    check = border.load()._check
+    _, layers, _, _, is_two_way = options
+    recurrent_weights = weights[1]
+    # A cell is as wide as each of four gates; what layers give may be projected to another width.
+    widths = (recurrent_weights.shape[1], recurrent_weights.shape[0] // 4)
+    for state, width in zip(states, widths, strict=False):
+        check(state.ndim == 3)
+        check(state.shape[0] == layers * (1 + bool(is_two_way)))
+        check(state.shape[1] == count)
+        check(state.shape[2] == width)
 
 
 def _places(rows: Held, batch_sizes: Held, count: Held) -> tuple[Held, Held]:
@@ -169,7 +197,7 @@ def _layer(name: str) -> Any:
 
 
 def _unless_packed(original: Callable[..., Any], tracing: Tracing) -> Callable[..., Any]:
-    """A check of shapes that asks sizes of batches for a number: left out, for a call checks shapes."""
+    """A check of shapes that asks sizes of batches for a number: left out, for `recurrent` checks them."""
 
     @functools.wraps(original)
     def check(layer: Any, rows: Any, states: Any, batch_sizes: Any) -> None:
