@@ -27,6 +27,7 @@ from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
+from tilewright.compiler.frontends.torch.reader import ASSERTED
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
 
@@ -163,12 +164,17 @@ def _without_transforms(exported: Any) -> Any:
 def _differentiates(exported: Any) -> bool:
     """Whether tensors in it are those of a transform, which have no elements outside of it."""
     for tensor in exported.constants.values():
-        if border.is_instance(tensor, "Tensor") and str(tensor.layout) == "torch.strided":
+        if _is_strided(tensor):
             try:
                 tensor.data_ptr()
             except RuntimeError:
                 return True
     return False
+
+
+def _is_strided(tensor: Any) -> bool:
+    """Whether it is a tensor whose elements have places in memory."""
+    return border.is_instance(tensor, "Tensor") and str(tensor.layout) == "torch.strided"
 
 
 def _as_function(captured: Captured) -> Captured:
@@ -221,7 +227,7 @@ def _obliviously() -> AbstractContextManager[None]:
 
 def _as_traced(graph: Any) -> AbstractContextManager[None]:
     """As the program was traced: where it checks sizes, another trace adds no checks that only the example's need."""
-    checks = any(str(node.target) == "aten._assert_scalar.default" for node in graph.nodes)
+    checks = any(str(node.target) == ASSERTED for node in graph.nodes)
     return _obliviously() if checks else contextlib.nullcontext()
 
 
@@ -232,12 +238,7 @@ def _is_split(exported: Any) -> bool:
         tensor = exported.state_dict.get(spec.target)
         if tensor is None:
             tensor = exported.constants.get(spec.target)
-        if (
-            spec.kind.name in places
-            and border.is_instance(tensor, "Tensor")
-            and str(tensor.layout) == "torch.strided"
-            and tensor.numel()
-        ):
+        if spec.kind.name in places and _is_strided(tensor) and tensor.numel():
             places[spec.kind.name].add(tensor.data_ptr())
     return not places["CONSTANT_TENSOR"].isdisjoint(places["BUFFER"])
 

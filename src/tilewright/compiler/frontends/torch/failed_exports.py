@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -47,7 +48,9 @@ def hint(error: BaseException) -> str | None:
 
 def place_of(error: BaseException) -> str:
     """File and line of the innermost call that is neither torch's nor ours; empty where there is none."""
-    own = (str(Path(str(border.load().__file__)).parent), str(_HOUSE))
+    # With the separator, else packages whose names only begin alike (torchvision) were torch's, too.
+    houses = (Path(str(border.load().__file__)).parent, _HOUSE)
+    own = tuple(f"{house}{os.sep}" for house in houses)
     found, trace = "", error.__traceback__
     while isinstance(trace, TracebackType):
         file = trace.tb_frame.f_code.co_filename

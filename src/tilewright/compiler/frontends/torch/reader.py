@@ -37,7 +37,7 @@ from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
-_ASSERTED: Final = "aten._assert_scalar.default"
+ASSERTED: Final = "aten._assert_scalar.default"
 # They only tell torch what it may take for granted.
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
@@ -310,7 +310,7 @@ class Reader:
         value, title = node.meta.get("val"), target_name(node.target)
         if border.is_instance(value, "SymInt") and title in _READS:
             return self._read_number(node, value, title)
-        if title == _ASSERTED:
+        if title == ASSERTED:
             return self._assertion(node)
         if _is_number(value) or _is_silent(title) or _only_checks(node):
             return None
@@ -355,7 +355,7 @@ class Reader:
         arguments = {"self": expected}
         return Operation(
             node.name,
-            _ASSERTED,
+            ASSERTED,
             arguments,
             (),
             is_list=True,
