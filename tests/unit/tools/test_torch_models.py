@@ -60,13 +60,21 @@ def test_the_page_names_what_was_tried_and_left_out() -> None:
     assert all(f"| {name} | {reason} |" in table for name, reason in LEFT_OUT.items())
 
 
-@pytest.mark.parametrize(("off", "is_near"), [(1e-7, True), (-1e-2, False)])
+@pytest.mark.parametrize(
+    ("off", "lost", "is_near"),
+    [
+        (1e-7, 1e3, True),
+        (-1e-2, 1e3, False),
+        (1e-7, 1e5, False),
+        (float("nan"), 1e3, False),
+    ],
+)
 def test_what_is_nearer_to_f64_than_eager_mode_is_right(
-    torch_models: Any, off: float, is_near: bool
+    torch_models: Any, off: float, lost: float, is_near: bool
 ) -> None:
     class Cancelling(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return (x + 1e4) - 1e4  # f32 loses digits here
+            return (x + lost) - lost  # f32 loses digits here
 
     module, x = Cancelling().eval(), torch.linspace(0.1, 0.9, 9)
     named = {"x": x}
