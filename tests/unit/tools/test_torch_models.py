@@ -48,7 +48,8 @@ def test_a_page_of_recorded_results_runs_no_model(
     monkeypatch.setattr(sys, "argv", ["torch_models", *given])
     torch_models.main()
     found = page.read_text()
-    assert "1 of 2 architectures that we chose" in found
+    assert "Of 2 architectures that we chose" in found
+    assert "by compiled code, 1 give what eager mode gives" in found
     assert "computed by the oracles of the graph's ops, not by compiled code" in found
     assert "no sample of anything: 1 classes of transformers" in found
     assert "| ViT style | network of images | off | 2.0e-03 |" in found
