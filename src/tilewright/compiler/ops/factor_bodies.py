@@ -115,7 +115,7 @@ class _Block:
         return self.after - self.first
 
     def fill(self) -> None:
-        """Read its columns, from the diagonal on."""
+        """Read its columns, from the first row of the block on."""
         m = self.m
         with (
             m.b.loop(self.width, "t") as t,
@@ -125,7 +125,7 @@ class _Block:
             m.put(self.turned, t, row, value=m.get(m.work, row, self.first + t))
 
     def write(self) -> None:
-        """Put its columns back, from the diagonal on."""
+        """Put its columns back, from the first row of the block on."""
         m = self.m
         with (
             m.b.loop(m.rows - self.first, "i") as i,
@@ -387,7 +387,7 @@ def cholesky_body(
             block.fill()
             with b.loop(block.width, "step") as t:
                 _root_step(block, t, lost)
-            _write_triangle(block)
+            block.write()
             _take_off_triangle(block)
         _round(m, factor)
 
@@ -414,13 +414,6 @@ def _root_step(block: _Block, t: Dim, lost: Buffer) -> None:
             [lambda i: m.get(turned, t, start + i)],
             m.rows - start,
         )
-
-
-def _write_triangle(block: _Block) -> None:
-    m, b = block.m, block.m.b
-    with b.loop(block.width, "t") as t, b.loop(m.rows - block.first - t, "i") as i:
-        row = block.first + t + i
-        m.put(m.work, row, block.first + t, value=m.get(block.turned, t, row))
 
 
 def _take_off_triangle(block: _Block) -> None:

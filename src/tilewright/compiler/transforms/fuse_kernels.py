@@ -19,10 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
-from tilewright.compiler.ops.contract import (
-    lies_in_panels,
-    shares_no_element,
-)
+from tilewright.compiler.ops.contract import lies_in_panels, shares_no_element
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fusion_bands import ChooseBand, join_bands
 from tilewright.compiler.transforms.fusion_build import build_kernels

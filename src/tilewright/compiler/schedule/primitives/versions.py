@@ -37,7 +37,6 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
     rename_loops,
-    substitute,
 )
 from tilewright.compiler.schedule.handles import (
     WHOLE,
@@ -123,11 +122,14 @@ def version_of_sizes(
     others: list[Expression] = []
     for number in numbers:
         dims = _known_where(symbol.name, number, around)
-        if dims is None or body_if_defined((old,), dims) is None:
+        if dims is None:
             continue
-        kernel, copy = copy_of(kernel, (old,), old, names)
+        extended, copy = copy_of(kernel, (old,), old, names)
+        known = body_if_defined(copy, dims)
+        if known is None:
+            continue
+        kernel = extended
         parts.append(copy_piece((old,), copy))
-        known = substitute(copy, dims)
         code.append(If(E.compare("eq", E.index(limit), E.index(number)), known))
         others.append(E.compare("ne", E.index(limit), E.index(number)))
     if others:
