@@ -47,6 +47,7 @@ from tilewright.compiler.ops.declaration import Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import check_at_most, check_same, element_count, need
 
 Map = tuple[Dim, ...]
+_MAPS: Final = ("axes", "sums", "left", "right", "result")
 
 
 @final
@@ -89,8 +90,12 @@ def axis(name: str) -> Expr:
 
 def maps_of(attributes: Attributes) -> IndexMaps:
     """The maps in a node's attributes.  Raises: ModelError for what are none."""
-    names = ("axes", "sums", "left", "right", "result")
-    return _read(*(cast("str", attributes[name]) for name in names))
+    return _read(*(cast("str", attributes[name]) for name in _MAPS))
+
+
+def _has_maps(attributes: Attributes) -> bool:
+    """Whether attributes are those of a contraction: other ops have axes, too."""
+    return all(name in attributes for name in _MAPS)
 
 
 @functools.lru_cache(maxsize=512)
@@ -204,7 +209,7 @@ def lies_in_panels(attributes: Attributes) -> bool:
 
     False for the attributes of other ops.
     """
-    if "axes" not in attributes:
+    if not _has_maps(attributes):
         return False
     maps = maps_of(attributes)
     columns, lane = _terms(maps.result[-1]), maps.right[-1]
@@ -216,7 +221,7 @@ def shares_no_element(attributes: Attributes) -> bool:
 
     False for the attributes of other ops.
     """
-    if "axes" not in attributes:
+    if not _has_maps(attributes):
         return False
     maps = maps_of(attributes)
     left = {name for index in maps.left for name, _ in _terms(index)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -13,6 +14,11 @@ from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.builder import make_node
+from tilewright.compiler.ops.contract import (
+    lies_in_panels,
+    multiplies_rows,
+    shares_no_element,
+)
 from tilewright.compiler.transforms.contract_forms import (
     Window,
     convolution_in_panels,
@@ -92,6 +98,19 @@ def test_a_row_that_is_shorter_than_the_sum_is_refused() -> None:
     values = [Value(TensorType(dtypes.f32, shape), "") for shape in ((5, 11), (2, 12, 4))]
     with pytest.raises(ModelError, match="reads"):
         make_node("contract", values, product_in_panels((5, 11), (2, 12, 4), 7))
+
+
+@pytest.mark.parametrize("question", [lies_in_panels, multiplies_rows, shares_no_element])
+def test_other_ops_with_axes_are_no_contractions(
+    question: Callable[[Mapping[str, object]], bool],
+) -> None:
+    others = {
+        row.schema.name: dict.fromkeys(each.name for each in row.schema.attributes)
+        for row in catalogue.all_ops()
+        if row.schema.name != "contract"
+    }
+    assert any("axes" in names for names in others.values())
+    assert not any(question(names) for names in others.values())
 
 
 def test_the_oracle_takes_no_memory_for_the_window() -> None:

@@ -101,6 +101,14 @@ def test_rows_that_a_product_makes_for_the_next_one_have_gaps(between: str) -> N
     [
         matmul("6, 8", "8, 3", "6, 3"),  # nobody stores it
         two_products("%z: f32[6, 8] = softmax(%x)"),
+        # These have axes as a contraction has, and no other map.
+        two_products(
+            "%z: f32[6, 8] = slice(%x) {axes = [0], starts = [0], sizes = [6], steps = [1]}"
+        ),
+        two_products(
+            "%r: f32[6, 8, 1] = reshape(%x) {shape = [6, 8, 1]} "
+            "%z: f32[6, 8] = reduce_sum(%r) {axes = [2], keepdims = false}"
+        ),
         two_products("%z: f32[6, 8] = relu(%x)").replace("return %y", "return %y, %z"),
         two_products("%z: f32[6, 8] = relu(%x)").replace("return %y", "return %y, %x"),
         two_products("%z: f32[6, 8] = relu(%x) %t: f32[6, 8] = softmax(%x)").replace(
