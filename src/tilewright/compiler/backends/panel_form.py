@@ -1,8 +1,8 @@
 """The form that a graph takes for processors with caches and vectors: channels last, weights in panels.
 
 Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
-Targets of one artifact have the same panels of f32, whatever their vectors, and so the same weights: that costs nobody
-3 % of the time.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
+Targets of one artifact have the same panels of f32, whatever their vectors, and the same algorithm of each convolution, and so
+the same weights: that costs nobody 3 % of the time.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
 there they have their own; so have targets that multiply pairs, or bytes themselves, where others cannot.
 """
 
@@ -97,9 +97,10 @@ class GapsOf:
 @final
 @record
 class TilesOf:
-    """Winograd's tile where a machine gains by it."""
+    """Winograd's tile where a machine gains by it, and others that share the filters lose little."""
 
     machine: MachineModel
+    others: tuple[MachineModel, ...] = ()
 
     def __call__(
         self,
@@ -112,7 +113,7 @@ class TilesOf:
     ) -> int:
         """The tile of a convolution, or 0."""
         return rules.winograd_tile(
-            self.machine, places, channels, filters, taps, groups, dtype
+            self.machine, places, channels, filters, taps, groups, dtype, others=self.others
         )
 
 
@@ -160,7 +161,7 @@ def _form_for(panels: PanelsOf, products: frozenset[str], short: ShortWeights) -
     machines = (panels.machine, *panels.others)
     return panel_form(
         panels,
-        TilesOf(panels.machine),
+        TilesOf(panels.machine, panels.others),
         PartsOf(panels.machine),
         BandsOf(panels.machine),
         products,

@@ -2,7 +2,7 @@
 
 from tilewright.compiler.schedule.primitives.grid import bind, join
 from tilewright.compiler.schedule.primitives.guards import drop_guards, sink_guards
-from tilewright.compiler.schedule.primitives.hints import prefetch
+from tilewright.compiler.schedule.primitives.hints import prefetch, prefetch_lines
 from tilewright.compiler.schedule.primitives.inlining import (
     forward,
     inline,
@@ -66,6 +66,7 @@ __all__ = [
     "partition",
     "precompute_factors",
     "prefetch",
+    "prefetch_lines",
     "privatize",
     "reorder",
     "reverse_inline",

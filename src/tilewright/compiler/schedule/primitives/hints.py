@@ -1,13 +1,16 @@
-"""Primitives that change when memory moves, and nothing else: prefetch.
+"""Primitives that change when memory moves, and nothing else: prefetch, prefetch_lines.
 
 Called by the rules once the loops are in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.trace import primitive
@@ -64,6 +67,53 @@ def prefetch(
         places = [symbolic.minimum(place, most) for place in places]
     hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
     return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
+
+
+@primitive
+def prefetch_lines(
+    kernel: Kernel, buffer: str, loop: str, ahead: str, line: int = 16, level: int = 1
+) -> Kernel:
+    """Ask in each iteration of `loop` for what it reads of `buffer` in the next iteration of `ahead`, line by line.
+
+    rewrite:
+        for o in 4: for u in 2: for p in 2: for c in 32: S(b[p, 2 * o + u, c])
+        ->
+        for o in 4: for u in 2: prefetch b[0, 2 * (o + 1) + u, 0 and 16], b[1, 2 * (o + 1) + u, 0 and 16]; for p in 2: for c in 32: S(b[p, 2 * o + u, c])
+
+    Raises: ScheduleError unless `loop` is inside `ahead`, which reads the buffer where an index without data moves on
+        with every iteration, and reads a known number of elements of it at regular distances.
+    """
+    outer, inner = find(kernel, ahead), find(kernel, loop)
+    if path_to(outer.body, inner) is None:
+        raise ScheduleError(f"'{loop}' is not inside '{ahead}'", location=kernel.name)
+    wanted = find_buffer(kernel, buffer)
+    found = next((x for x in loads(inner.body) if x.buffer is wanted), None)
+    if found is None:
+        raise ScheduleError(f"'{loop}' does not read '{buffer}'", location=kernel.name)
+    if stride(found, ahead) in (0, None):
+        raise ScheduleError(f"'{buffer}' is not read further on with '{ahead}'")
+    start = {outer.var.name: reference(outer.var) + 1}
+    start |= {x.var.name: 0 for x in loops(inner.body)}
+    *before, last = (symbolic.substitute(index, start) for index in found.indices)
+    places = _lines(found, loops(inner.body), line)
+    hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
+    return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
+
+
+def _lines(load: Load, inner: Sequence[For], line: int) -> tuple[int, ...]:
+    """Elements from the first one that a load reads in `inner` to the first of each further line of it, in order."""
+    places = {0}
+    for loop in inner:
+        apart, extent = stride(load, loop.var.name), loop.extent
+        if apart == 0:
+            continue
+        if not isinstance(apart, int) or not isinstance(extent, int):
+            raise ScheduleError(f"'{load.buffer.name}' is not read at regular distances")
+        every = max(1, line // abs(apart))
+        places = {p + n * apart for p in places for n in range(0, extent, every)}
+    return tuple(
+        sorted({place // line: place for place in sorted(places, reverse=True)}.values())
+    )
 
 
 def _next_first(load: Load, outer: For) -> tuple[Dim, ...]:

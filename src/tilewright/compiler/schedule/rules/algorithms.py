@@ -7,10 +7,11 @@ panels, weights that come from main memory once in a call.  Called by the pipeli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, final
 
 from tilewright.base.dtypes import DType, f32, i16
+from tilewright.base.record import record
 from tilewright.compiler.schedule.machine_model import MachineModel, MemoryLevel
 from tilewright.compiler.schedule.rules.tiles import choose_tile
 
@@ -37,38 +38,86 @@ def winograd_tile(
     taps: int,
     groups: int = 1,
     dtype: DType = f32,
+    *,
+    others: Sequence[MachineModel] = (),
 ) -> int:
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
-    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.  Filters of bytes are several times as large in the
-    domain, where they are kept: they may take no more there than one image does, unless what is saved is several times what
-    memory takes to bring what is added.
+    Where `others` read the same filters, no machine has its own choice: it is the one whose time, in that of a
+    machine's own choice, is the least on the machine that it suits worst.  Of bytes `machine` decides alone, as their
+    choice is one of size, too.
 
+    `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
     """
-    if taps not in _SQUARES or min(channels, filters) < machine.lanes(f32):
+    if taps not in _SQUARES:
         return 0
-    if dtype.is_integer:
-        # A step multiplies two channels; bytes of either operand, directly, are extended to as many.
-        machine, channels = machine.for_sums_of(dtype), -(-channels // 2)
-    row = groups * channels
-    direct = _product_ns(machine, tuple(places), filters, taps * taps * channels, row)
-    times = {
-        t: _winograd_ns(machine, places, channels, filters, taps, t)
-        + _crowded_ns(machine, places, channels, taps, t, row)
-        for t in _TILES
-    }
-    if dtype.is_integer:
-        size = channels * 2 * filters
-        times = {
-            t: time
-            for t, time in times.items()
-            if filters <= _tile_count(places, t)
-            or direct - time > _PRICE * _added_bytes(size, taps, t) * machine.ns_per_byte
-        }
-    best = min(times, key=times.__getitem__, default=0)
-    return best if best and times[best] < _WORTH * direct else 0
+    readers = () if dtype.is_integer else others
+    layer = _Layer(tuple(places), channels, filters, taps, groups, dtype)
+    times = [(each, layer.times(each)) for each in (machine, *readers)]
+    own = [layer.own_tile(*each) for each in times]
+    if len({*own}) == 1:
+        return own[0]
+
+    def worst(tile: int) -> float:
+        ratios = zip(times, own, strict=True)
+        return max(taken[tile] / taken[best] for (_, taken), best in ratios)
+
+    return min((0, *own), key=worst)
+
+
+@final
+@record
+class _Layer:
+    """A convolution whose filters may be kept in the domain; the parameters are those of `winograd_tile`."""
+
+    places: tuple[int, ...]
+    channels: int
+    filters: int
+    taps: int
+    groups: int
+    dtype: DType
+
+    @property
+    def depth(self) -> int:
+        """Steps of a sum: of words, one multiplies two channels, and bytes are extended to as many if they are not in the domain."""
+        return -(-self.channels // 2) if self.dtype.is_integer else self.channels
+
+    def times(self, machine: MachineModel) -> dict[int, float]:
+        """What a machine takes with each tile, and without one, by 0.  Unit: ns."""
+        machine, row = machine.for_sums_of(self.dtype), self.groups * self.depth
+        sums, taps = self.taps**2 * self.depth, self.taps
+        times = {0: _product_ns(machine, self.places, self.filters, sums, row)}
+        for tile in _TILES:
+            time = _winograd_ns(machine, self.places, self.depth, self.filters, taps, tile)
+            times[tile] = time + _crowded_ns(
+                machine, self.places, self.depth, taps, tile, row
+            )
+        return times
+
+    def own_tile(self, machine: MachineModel, times: Mapping[int, float]) -> int:
+        """What one machine chooses."""
+        if min(self.channels, self.filters) < machine.lanes(f32):
+            return 0
+        least = [
+            (times[t], t) for t in _TILES if self._is_small_in_domain(machine, times, t)
+        ]
+        time, tile = min(least, default=(math.inf, 0))
+        return tile if time < _WORTH * times[0] else 0
+
+    def _is_small_in_domain(
+        self, machine: MachineModel, times: Mapping[int, float], tile: int
+    ) -> bool:
+        """Whether filters may take what they do in the domain, where those of bytes are several times as large.
+
+        They may take no more there than one image does, unless what is saved is several times what memory takes to
+        bring what is added.
+        """
+        if not self.dtype.is_integer or self.filters <= _tile_count(self.places, tile):
+            return True
+        added = _added_bytes(self.depth * 2 * self.filters, self.taps, tile)
+        return times[0] - times[tile] > _PRICE * added * machine.ns_per_byte
 
 
 def _added_bytes(size: int, taps: int, tile: int) -> int:

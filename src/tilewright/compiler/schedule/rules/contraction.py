@@ -33,6 +33,7 @@ from tilewright.compiler.schedule.primitives import (
     fission,
     fuse,
     prefetch,
+    prefetch_lines,
     reorder,
     sink_guards,
     specialize,
@@ -439,13 +440,17 @@ class ContractionSite:
         steps = next((x for x in turn.body if isinstance(x, For)), None)
         if steps is None or not steps.reduction or not isinstance(steps.extent, int):
             return
-        if self._panel_elements(turn, right) != steps.extent * columns:
+        name, ahead = steps.var.name, turn.var.name
+        step = self._panel_elements(steps, right)
+        if (
+            not 0 < step <= columns
+            or self._panel_elements(turn, right) != steps.extent * step
+        ):
             return  # not in the order in which they are read
         line = self.machine.line_bytes // self.dtype.itemsize
-        name = steps.var.name
-        if s.attempt(prefetch, right, name, turn.var.name, columns, line, 1):
+        if s.attempt(prefetch_lines, right, name, ahead, line, 1):
             s.note(
-                f"steps of the next turn of '{turn.var.name}' are fetched {columns} elements at a time"
+                f"steps of the next turn of '{ahead}' are fetched {columns} elements at a time"
             )
 
     def _fetch_blocks(self, right: str, path: Sequence[For], line: int) -> bool:

@@ -10,7 +10,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.verifier import verify
-from tilewright.compiler.schedule.primitives import prefetch, split
+from tilewright.compiler.schedule.primitives import prefetch, prefetch_lines, split
 
 
 def panels(rows=5):
@@ -80,3 +80,42 @@ def test_prefetch_takes_what_is_updated_for_it_is_read_too() -> None:
 def test_prefetch_says_why_not(buffer, loop, ahead, step, reason) -> None:
     with pytest.raises(ScheduleError, match=reason):
         prefetch(panels(), buffer, loop, ahead, step)
+
+
+def test_lines_of_the_next_steps_are_those_that_a_step_reads() -> None:
+    """Of two panels that lie apart, each has hints of its own."""
+    b = KernelBuilder("tile")
+    w = b.parameter("b", f32, (2, 12, 8))
+    y = b.result("y", f32, (2, 8))
+    with b.nest((2, 8), ("p", "c")) as (p, c):
+        b.store(y, (p, c), 0)
+    with b.reduce((12,), ("k",)) as (k,), b.nest((2, 8), ("q", "d")) as (q, d):
+        b.accumulate("add", y, (q, d), b.load(w, (q, k, d)))
+    kernel = split(b.build(), "k", 4)
+    changed = prefetch_lines(kernel, "b", "k_i", "k_o", 4)
+    verify(changed)
+    hints = [x for x in body_text(changed).splitlines() if "prefetch" in x]
+    places = ("0", "4", "96", "100")
+    assert [x.strip() for x in hints] == [
+        f"prefetch b[0, k_i + 4*k_o + 4, {place}]  # level 1" for place in places
+    ]
+    assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "loop", "ahead", "reason"),
+    [
+        ("b", "p", "k", "'p' is not inside 'k'"),
+        ("a", "k", "p", "'a' is not read further on with 'p'"),
+        ("z", "k", "p", "no buffer 'z'"),
+        ("a", "c", "k", "'c' is not inside 'k'"),
+    ],
+)
+def test_prefetch_of_lines_says_why_not(buffer, loop, ahead, reason) -> None:
+    with pytest.raises(ScheduleError, match=reason):
+        prefetch_lines(panels(), buffer, loop, ahead)
+
+
+def test_lines_of_rows_of_any_length_are_not_known() -> None:
+    with pytest.raises(ScheduleError, match="not read at regular distances"):
+        prefetch_lines(split(panels(symbol("n", 1)), "p", 2), "y", "p_i", "p_o")

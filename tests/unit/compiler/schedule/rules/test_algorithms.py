@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.base.dtypes import i32
+from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import (
@@ -30,6 +30,27 @@ def test_filters_that_memory_brings_slowly_are_not_made_larger() -> None:
         for size, channels in layers.items()
     }
     assert chosen == {56: 4, 28: 4, 14: 2, 7: 0}
+
+
+def test_filters_that_several_machines_read_have_the_form_that_none_loses_much_by() -> None:
+    """4 x 4 is best for AVX2 code at 14 x 14, and takes 1.4 of the time of 2 x 2 where memory is slower."""
+    levels = [MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")]
+    layers = {56: 64, 28: 128, 14: 256, 7: 512}
+
+    def chosen(dtype: DType, *machines: MachineModel) -> dict[int, int]:
+        machine, *others = machines
+        return {
+            size: winograd_tile(
+                machine, (1, size, size), channels, channels, 3, 1, dtype, others=others
+            )
+            for size, channels in layers.items()
+        }
+
+    assert chosen(f32, levels[1]) == {56: 4, 28: 4, 14: 4, 7: 2}
+    assert chosen(f32, levels[2]) == {56: 4, 28: 4, 14: 2, 7: 0}
+    shared = {56: 4, 28: 4, 14: 2, 7: 2}
+    assert chosen(f32, *levels) == chosen(f32, *reversed(levels)) == shared
+    assert chosen(i32, levels[1], levels[0], levels[2]) == chosen(i32, levels[1])
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)

@@ -358,11 +358,11 @@ def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> 
 
 @pytest.mark.slow
 def test_the_next_steps_of_a_long_panel_are_brought_into_the_first_level_cache() -> None:
-    kernel = fused(columns=32, rows=26, depth=512)
-    done = schedule(kernel, V4)
-    for place in ("32*u", "32*u + 16"):
-        assert f"prefetch w[0, 4*k_3_o + 4, {place}]  # level 1" in body_text(done)
-    assert_same(kernel, done, exact=False)
+    for panel, apart in ((32, 16), (16, 512 * 16)):  # narrow ones are shared
+        kernel = fused(columns=32, rows=26, depth=512, panel=panel)
+        done = schedule(kernel, V4)
+        assert all(f"u + 4, {x}]  # level 1" in body_text(done) for x in (0, apart))
+        assert_same(kernel, done, exact=False)
     for depth in (512, 8192):  # of 8192, a panel leaves the second level cache of V3
         assert "level 1" not in body_text(schedule(fused(48, 26, depth), V3))
 
