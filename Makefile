@@ -41,7 +41,6 @@ test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(S
 
 test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
 	$(PYTEST) -m nightly
-	$(PYTEST) tests/unit/api/test_jax_functions.py
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,10 @@ import sizes
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 CHECKS = {"raises", "warns", "deprecated_call", "fail"}  # of pytest
+LATER = {"slow", "sampled", "nightly", "needs_torch"}
+IN_EVERY_RUN = {"cryptography", "gguf", "importlinter", "islpy", "onnxruntime", "tvm_ffi"}
+"""What `make test` installs beside what Tilewright needs: the extras `test`, `peers` and `sign`."""
+IN_NO_EXTRA = {"unicorn"}  # for those who have it
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -139,10 +143,19 @@ def test_no_case_of_a_test_stands_twice() -> None:
         f"{path.relative_to(ROOT)}:{case.lineno} {ast.unparse(case)}"
         for path, module in modules().items()
         for cases in lists_of_cases(module.tree)
-        for number, case in enumerate(cases)
-        if ast.dump(case) in {ast.dump(earlier) for earlier in cases[:number]}
+        for case in repeated(cases)
     ]
     assert twice == []
+
+
+def repeated(cases: list[ast.expr]) -> Iterator[ast.expr]:
+    """The cases that stand behind an equal one."""
+    seen: set[str] = set()
+    for case in cases:
+        text = ast.dump(case)
+        if text in seen:
+            yield case
+        seen.add(text)
 
 
 def all_tests() -> Iterator[tuple[str, Function]]:
@@ -190,7 +203,7 @@ def test_no_test_compares_a_value_to_itself() -> None:
         f"{place}: {ast.unparse(node)}"
         for place, function in all_tests()
         for node in ast.walk(function)
-        if any(ast.dump(a) == ast.dump(b) for a, b in compared(node))
+        if any(type(a) is type(b) and ast.dump(a) == ast.dump(b) for a, b in compared(node))
     ]
     assert same == []
 
@@ -231,3 +244,57 @@ def lists_of_cases(tree: ast.Module) -> Iterator[list[ast.expr]]:
                 cases = tables.get(cases.id, cases)
             if isinstance(cases, ast.List | ast.Tuple):
                 yield cases.elts
+
+
+def needed(node: ast.AST) -> Iterator[str]:
+    """The packages without which a test is skipped, those apart that every run has."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Call(
+                func=ast.Attribute(attr="importorskip"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                package = name.partition(".")[0]
+                if package not in IN_EVERY_RUN | IN_NO_EXTRA:
+                    yield package
+
+
+def marks_of(nodes: Iterable[ast.expr]) -> set[str]:
+    return {
+        part.attr
+        for node in nodes
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+    }
+
+
+def test_what_needs_a_package_that_comes_later_runs_later() -> None:
+    """In `make test` of a fresh checkout it would be skipped, and the runs that have the package would leave it out."""
+    never: list[str] = []
+    for path, module in modules().items():
+        if not path.name.startswith("test_") or "importorskip" not in path.read_text():
+            continue
+        body = module.tree.body
+        if LATER & marks_of(
+            node.value
+            for node in body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        ):
+            continue
+        of_all = [
+            name for node in body if not isinstance(node, Function) for name in needed(node)
+        ]
+        for name, function in module.functions.items():
+            helpers = [
+                module.functions[other]
+                for place, other in called(module, function)
+                if place == path and not other.startswith("test_")
+            ]
+            packages = [
+                *of_all,
+                *(p for part in (function, *helpers) for p in needed(part)),
+            ]
+            is_later = LATER & marks_of(function.decorator_list)
+            if name.startswith("test_") and packages and not is_later:
+                never.append(f"{path.relative_to(ROOT)}:{function.lineno} {packages[0]}")
+    assert never == []

@@ -101,6 +101,7 @@ def run_with_iree(path: Path, arrays: list[np.ndarray], driver: str) -> list[np.
     return [np.asarray(r) for r in results]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["local-sync", "local-task"])
 def test_iree_runs_a_saved_model(tmp_path: Path, driver: str) -> None:
     pytest.importorskip("iree.runtime", reason="extra 'interop' is not installed")
@@ -115,6 +116,7 @@ def has_host_ops(graph: Graph) -> bool:
     return any(node.op == "top_k" for node in graph)
 
 
+@pytest.mark.slow
 @given(st.one_of(graphs(dynamic=False, most=5), graphs(dynamic=True, most=5)))
 @settings(max_examples=10)
 def test_iree_runs_what_we_save(case: Case) -> None:

@@ -50,6 +50,7 @@ def test_without_jax_the_hint_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
         tw.from_jax(lambda x: x, np.ones(3))
 
 
+@pytest.mark.nightly
 def test_a_function_keeps_its_structure() -> None:
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
@@ -73,6 +74,7 @@ def test_a_function_keeps_its_structure() -> None:
         compiled(x)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [2, 400])
 def test_results_of_every_kind_are_arrays_of_jax(rows: int) -> None:
     """Small ones are copied at once; beside a large one, which stays in its memory, each by itself."""
@@ -212,6 +214,7 @@ def test_sizes_may_be_symbols(name: str) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_sizes_that_differ_where_they_are_one_are_refused() -> None:
     jax = pytest.importorskip("jax")
     export = pytest.importorskip("jax.export")
@@ -292,6 +295,7 @@ def test_a_transformer_that_scans_its_layers_is_a_loop() -> None:
     assert count <= 3 * len(single.model.compiled.kernels[0])
 
 
+@pytest.mark.nightly
 def test_a_loop_whose_trips_data_decides_ends_as_in_jax() -> None:
     jax = pytest.importorskip("jax")
 
@@ -332,6 +336,7 @@ def test_keys_of_random_numbers_are_arguments_and_results(kind: str) -> None:
     np.testing.assert_allclose(numbers, wanted, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_function_that_places_its_values_runs_on_one_machine() -> None:
     jax = pytest.importorskip("jax")
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("a",))
@@ -341,6 +346,7 @@ def test_a_function_that_places_its_values_runs_on_one_machine() -> None:
     np.testing.assert_array_equal(found, x * 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*has no kernel")
 def test_factors_that_jax_promises_nothing_about_are_compiled() -> None:
     jax = pytest.importorskip("jax")
@@ -371,6 +377,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_jax_cannot_export_is_refused_by_name(name: str) -> None:
     jax = pytest.importorskip("jax")
@@ -379,6 +386,7 @@ def test_what_jax_cannot_export_is_refused_by_name(name: str) -> None:
         tw.from_jax(make(jax), jax.numpy.ones(3))
 
 
+@pytest.mark.nightly
 def test_what_a_function_raises_is_not_changed() -> None:
     jax = pytest.importorskip("jax")
 

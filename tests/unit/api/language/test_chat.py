@@ -7,6 +7,7 @@ from tilewright.api.language.chat import Message, render
 from tilewright.base.errors import ModelError, UserError
 
 pytest.importorskip("jinja2")
+pytestmark = pytest.mark.slow  # with torch comes jinja2
 
 TURNS: list[Message] = [
     {"role": "user", "content": "hi"},
@@ -69,7 +70,6 @@ def test_broken_templates_are_errors_of_the_model() -> None:
         _render("{% for %}")
 
 
-@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "template",
     [
@@ -89,7 +89,6 @@ def test_what_a_template_wants_too_much_of_it_does_not_get(
         _render(template)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "template",
     [

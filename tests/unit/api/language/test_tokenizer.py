@@ -67,6 +67,7 @@ def _pre_tokenizer(rule: str) -> Any:
     return pre_tokenizers.Sequence([split, level])
 
 
+@pytest.mark.slow  # with transformers comes tokenizers
 @pytest.mark.parametrize("rule", ["gpt-2", "smollm", "llama-bpe", "qwen2"])
 def test_tokens_of_bytes_are_those_of_the_package_tokenizers(rule: str) -> None:
     tokenizers = pytest.importorskip("tokenizers")
@@ -92,6 +93,7 @@ def test_tokens_of_bytes_are_those_of_the_package_tokenizers(rule: str) -> None:
         assert mine.decode(expected) == text
 
 
+@pytest.mark.slow  # with transformers comes tokenizers
 def test_pieces_are_those_of_the_package_tokenizers() -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from tokenizers import models, normalizers

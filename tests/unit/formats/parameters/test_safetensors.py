@@ -52,6 +52,7 @@ def test_what_fills_whole_cache_lines_is_aligned() -> None:
         assert entry.offset % 64 == 0
 
 
+@pytest.mark.slow  # with transformers comes safetensors
 def test_the_package_itself_reads_it() -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     arrays = {name: a for name, a in ARRAYS.items() if name != "half"}

@@ -10,6 +10,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.graph.ir import Graph
 
 stats = pytest.importorskip("scipy.stats")
+pytestmark = pytest.mark.slow  # with scikit-learn comes scipy
 COUNT = 20_000
 SEED = 2011
 

@@ -9,6 +9,7 @@ from fakes.onnx_models import run_node
 from tilewright.base.errors import ModelError
 
 stats = pytest.importorskip("scipy.stats")
+pytestmark = pytest.mark.slow  # with scikit-learn comes scipy
 RNG = np.random.default_rng(8)
 FLOAT16, DOUBLE, INT64 = 10, 11, 7
 
@@ -131,7 +132,6 @@ def test_trips_of_a_compiled_loop_draw_different_numbers_the_same_in_every_call(
     np.testing.assert_array_equal(prepared.run([np.array(3), x])[1], rows[:3])
 
 
-@pytest.mark.slow
 def test_numbers_too_many_to_be_kept_are_drawn_by_a_kernel() -> None:
     model = onnx_models.parse(
         """graph (float[M,N] x) => (float[M,N] y, float[M,N] z) {
