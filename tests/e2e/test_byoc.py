@@ -115,6 +115,7 @@ def test_options_reach_the_generator(expected: np.ndarray) -> None:
     assert not np.allclose(np.asarray(model(X)), expected)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("opt_level", [0, 1, 2])
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 def test_a_file_brings_its_modules(

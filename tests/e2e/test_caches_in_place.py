@@ -58,6 +58,7 @@ def feeds_of(model: onnx.ModelProto, first: int) -> dict[str, np.ndarray]:
     return feeds
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 @pytest.mark.parametrize("name", APPENDS)
 def test_a_cache_that_is_updated_in_place_has_the_numbers_of_a_new_one(

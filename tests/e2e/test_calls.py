@@ -194,6 +194,7 @@ FORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+@pytest.mark.thinned(3)
 @by_engine
 @pytest.mark.parametrize("form", FORMS)
 def test_arrays_of_every_layout_are_taken(path: Path, engine: str, form: str) -> None:

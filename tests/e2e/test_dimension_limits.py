@@ -54,6 +54,7 @@ def test_sizes_that_must_agree_are_compared() -> None:
         model(np.zeros((6, 2), np.float32), np.zeros((4, 2), np.float32))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 @pytest.mark.parametrize(
     ("pair", "good", "bad", "words"),

@@ -31,6 +31,7 @@ def arrays(machine: BytecodeMachine, function: str, *inputs: object) -> list[np.
     return [np.asarray(result) for result in machine.invoke(function, *inputs)]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("release", RELEASES)
 def test_an_addition_is_that_of_every_release(release: str, device: str) -> None:
@@ -40,6 +41,7 @@ def test_an_addition_is_that_of_every_release(release: str, device: str) -> None
     np.testing.assert_array_equal(got, RECORDED["add"])
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("release", RELEASES)
@@ -53,6 +55,7 @@ def test_control_flow_takes_both_arms(
         assert steps == count
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_loop_that_ends_when_its_data_say_so(release: str, device: str) -> None:
@@ -64,6 +67,7 @@ def test_a_loop_that_ends_when_its_data_say_so(release: str, device: str) -> Non
         assert counter == call, "a global of the module counts the calls"
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("device", ["local-sync", "local-task"])
 def test_the_command_line_runs_them(tmp_path: Path, release: str, device: str) -> None:
@@ -97,6 +101,7 @@ def test_machine_code_of_an_untrusted_module_is_refused_in_words(name: str) -> N
 KINDS = ["inline_static", "inline_dynamic_vmvx", "inline_dynamic_cpu"]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [0, 1, 7, 64])
 def test_programs_without_queues(kind: str, rows: int) -> None:

@@ -41,7 +41,7 @@ def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: in
 
 
 @hypothesis.given(*GRAPHS)
-@hypothesis.settings(SAME_GRAPHS, max_examples=12)
+@hypothesis.settings(SAME_GRAPHS, max_examples=6)
 def test_a_compiled_graph_agrees_with_the_evaluator(
     graph: Graph, opt_level: int, threads: int
 ) -> None:

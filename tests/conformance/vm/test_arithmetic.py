@@ -43,6 +43,7 @@ def test_every_arithmetic_opcode_was_recorded_with_these_operands() -> None:
         assert recorded == operands_of(opcode), opcode.name
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_results_are_those_of_iree(
     name: str, lookup: Callable[[str], Callable[..., int]]

@@ -42,6 +42,7 @@ def test_every_program_was_recorded() -> None:
     assert set(RECORDED) == set(PROGRAMS) - set(OURS_ALONE)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_results_are_those_of_iree(name: str, context: Context) -> None:
     assert context.lookup(f"programs.{name}")() == RECORDED[name]

@@ -31,6 +31,7 @@ def mapped_ranges(path: Path) -> list[tuple[int, int]]:
     return [(int(begin, 16), int(end, 16)) for begin, end in ends]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 def test_every_engine_runs_with_weights_of_every_format(

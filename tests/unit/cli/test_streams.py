@@ -28,6 +28,7 @@ def shell(line: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is full")
 @pytest.mark.parametrize("verb", ["--help", "devices", "cache --json", "compile --help"])
 def test_output_that_is_full_is_an_error_of_one_line(verb: str) -> None:
@@ -46,6 +47,7 @@ def test_streams_may_be_closed(redirection: str) -> None:
     assert b"Traceback" not in done.stderr + done.stdout
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("verb", ["--help", "compile --help", "devices", "cache"])
 def test_a_reader_may_go_away(verb: str) -> None:
     """The code is that of the pipeline's first command, not of the reader."""

@@ -41,7 +41,7 @@ def test_every_prefix_of_the_passes_keeps_the_results(graph):
             assert_same_results(before, graph, tolerance=2e-4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graphs(most_steps=20))
 def test_after_fusion_every_node_is_a_constant_a_view_or_a_kernel(graph):
     run_passes(graph, passes_of_all())
@@ -50,7 +50,7 @@ def test_after_fusion_every_node_is_a_constant_a_view_or_a_kernel(graph):
         assert all(inner.op != "fused" for region in node.regions for inner in region.nodes)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(graphs())
 def test_running_everything_twice_changes_nothing_but_scales(graph):
     passes = passes_of_all()[:-1]

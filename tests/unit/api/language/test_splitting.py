@@ -29,6 +29,7 @@ def test_marks_of_the_last_planes_are_those_that_are_named() -> None:
     assert found == list(range(0xE0100, 0xE01F0))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_parts_together_are_the_text(rule: str) -> None:
     text = "It's 12345 o'clock…\n\n  \t ünï\u3000x  "

@@ -85,6 +85,7 @@ def test_nothing_is_touched_by_a_loop_that_does_not_run() -> None:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", random.Random(7).sample(range(5000), 60))
 def test_no_element_that_is_touched_is_left_out(seed: int) -> None:
     """Tables of indices and two-dimensional buffers too, which isl is not asked about."""

@@ -36,6 +36,7 @@ def test_nested_strides_are_counted_as_often_as_they_differ() -> None:
     assert count(((2, 3), (3, 2))) == 6  # 0 2 4, 3 5 7
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", range(300))
 def test_counts_are_those_of_enumeration(seed: int) -> None:
     generator = random.Random(seed)
@@ -55,6 +56,7 @@ def test_what_has_no_pattern_and_is_large_is_counted_too_high_but_not_above_its_
     assert len(places(walk)) <= count(walk) <= 6 * 99 + 10 * 99 + 15 * 99 + 1
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", range(200))
 def test_lines_are_about_those_of_enumeration(seed: int) -> None:
     generator = random.Random(seed)

@@ -269,6 +269,7 @@ def test_small_kernels_compute_the_same_when_read_back() -> None:
         assert_same(made, returns(made), {"N": 5})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_kernels_come_back(seed: int) -> None:
     returns(random_kernel(seed, rank=1 + seed % 2, tables=seed % 3 == 0))

@@ -67,6 +67,7 @@ def check(x: np.ndarray, source: DType, target: DType, want: np.ndarray) -> None
     assert not any(small & {e.dtype, e.operand.dtype} for e in left)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("small", [*FLOATS, *PARTS], ids=str)
 @pytest.mark.parametrize("wide", [f32, f64, i8, i32, dtypes.bool_, dtypes.f16], ids=str)
 def test_every_value_of_a_small_type_is_widened_exactly(small: DType, wide: DType) -> None:

@@ -163,6 +163,7 @@ def test_a_number_alone_has_the_bits_it_has_in_a_vector(op: str, dtype: DType, t
     np.testing.assert_array_equal(others, whole)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("op", ["pow", "mod", "floormod"])

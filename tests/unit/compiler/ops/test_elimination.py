@@ -69,6 +69,7 @@ def test_what_is_no_number_spreads_as_column_by_column(value: float) -> None:
     assert np.isfinite(factors[:, :69]).all()
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("unit", [True, False])
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])

@@ -88,6 +88,7 @@ def test_roots_of_open_sizes_are_those_of_the_oracle() -> None:
     assert_agrees(run, "cholesky", np.full((3, 3), np.nan))
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("sides", [1, 3, COLUMNS])
 def test_triangular_systems_of_open_sizes_are_solved_as_the_oracle_does(

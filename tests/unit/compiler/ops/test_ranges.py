@@ -30,6 +30,7 @@ def contains(found: Range, array: np.ndarray) -> bool:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("row", RULED, ids=lambda row: row.name)
 def test_results_lie_in_the_range_that_the_rule_gives(row):
     ran = 0

@@ -52,6 +52,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("x", CASES)
 def test_a_real_matrix_is_similar_to_one_of_small_blocks(x: Array) -> None:
     t, q, lost = real_schur(x)
@@ -67,6 +68,7 @@ def test_a_real_matrix_is_similar_to_one_of_small_blocks(x: Array) -> None:
         assert np.sign(above[k]) == -np.sign(below[k])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("block", [*NEAR, *GRADED[:6]])
 def test_eigenvalues_near_one_another_are_told_apart(block: Array) -> None:
     norm = float(np.linalg.norm(block))

@@ -66,6 +66,7 @@ def notices(row: OpDecl, types, attributes, size: int) -> bool:
     return any(symbolic.substitute(a, at) != symbolic.substitute(b, at) for a, b in pairs)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "row",
     [

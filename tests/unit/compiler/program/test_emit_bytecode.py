@@ -80,7 +80,7 @@ def calls(text: str) -> list[str]:
 
 
 @given(graphs(dynamic=False))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_every_static_program_gives_a_module_that_verifies(case: Case) -> None:
     module = emitted(planned(case.graph))
     verify_module(module)
@@ -90,7 +90,7 @@ def test_every_static_program_gives_a_module_that_verifies(case: Case) -> None:
 
 
 @given(graphs(dynamic=True))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_every_dynamic_program_gives_a_module_that_verifies(case: Case) -> None:
     module = emitted(planned(case.graph))
     verify_module(module)
@@ -245,7 +245,7 @@ def load_on(
 
 
 @given(st.lists(feature_sets, min_size=2, max_size=4), feature_sets, st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_code_is_loaded_that_needs_most_of_what_can_run(
     needs: list[frozenset[str]], present: frozenset[str], looks_late: bool
 ) -> None:

@@ -50,7 +50,7 @@ def check(case: Case) -> None:
 
 
 @given(graphs(dynamic=False))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_static_program_in_a_poisoned_arena_computes_what_the_graph_says(
     case: Case,
 ) -> None:
@@ -58,7 +58,7 @@ def test_a_static_program_in_a_poisoned_arena_computes_what_the_graph_says(
 
 
 @given(graphs(dynamic=True))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_dynamic_program_in_a_poisoned_arena_computes_what_the_graph_says(
     case: Case,
 ) -> None:

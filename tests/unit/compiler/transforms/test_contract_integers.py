@@ -128,6 +128,7 @@ def ours_and_exact(kind, operands, compute, **attributes):
     np.testing.assert_array_equal(ours, compute(*(a.astype(np.int64) for a, _ in operands)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("depth", [1, 7, 514, 515, 1100])
 @pytest.mark.parametrize("constant", [True, False])
 def test_the_largest_sums_are_exact(depth, constant):

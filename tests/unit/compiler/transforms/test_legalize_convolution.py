@@ -77,6 +77,7 @@ def test_filters_of_small_groups_stand_side_by_side(
     assert last == (count if side_by_side else 4)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])

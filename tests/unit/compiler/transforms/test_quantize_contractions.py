@@ -72,6 +72,7 @@ def contraction(graph):
 # --- forms -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("left", ["u8", "i8"])
 @pytest.mark.parametrize("right", ["u8", "i8"])
 @pytest.mark.parametrize("per_axis", [None, 1])

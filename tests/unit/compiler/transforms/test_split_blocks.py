@@ -33,6 +33,7 @@ def fold(channels, image, block, strides, pads=None, dilations=None, dtype="f32"
     )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("stride", [2, 3, 5])
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("pads", [[0, 0], [1, 2], [4, 0]])

@@ -73,6 +73,7 @@ def test_a_size_that_is_not_known_stays_open():
     run(G, transposed("N, H, 4, 3", "3, 2, 4, 3", "N, 3*H - 1, 8, 2", attributes))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("x", "w", "y", "attributes"),
     [

@@ -31,6 +31,7 @@ def reduction(
     )
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "i32"])
 @pytest.mark.parametrize(

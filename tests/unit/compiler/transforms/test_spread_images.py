@@ -88,6 +88,7 @@ def test_places_that_one_of_several_windows_sees_are_picked_first(
     )  # they would lie well, but are read no other way
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 @pytest.mark.parametrize(
     ("image", "weights", "result", "attributes"),

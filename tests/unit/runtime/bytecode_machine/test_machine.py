@@ -61,6 +61,7 @@ def machine(release: str = "3.13.0", device: str = "local-sync") -> BytecodeMach
     return made
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("release", RELEASES)
 def test_modules_of_every_release_give_their_numbers(release: str, device: str) -> None:

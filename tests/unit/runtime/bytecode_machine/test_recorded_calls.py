@@ -45,6 +45,7 @@ def save(model: onnx.ModelProto, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.thinned(5)
 @needs_x86
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("device", ["local-sync", "local-task"])

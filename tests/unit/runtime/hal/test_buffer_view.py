@@ -28,6 +28,7 @@ def view(array: np.ndarray, element_type: int) -> BufferView:
     return BufferView(buffer, array.shape, element_type)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("dtype", "element_type"),
     [

@@ -148,6 +148,7 @@ def test_memory_of_the_process_is_read_where_it_is_mapped(core: ModuleType) -> N
             memory.read(address, 8)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "offset", [0, 16, 32, 40, 64, HEADER + 8, FUNCTIONS, NAMES + 8, IMPORTS]
 )

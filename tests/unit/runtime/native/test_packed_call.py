@@ -44,6 +44,7 @@ def test_a_function_reads_operands_and_writes_results(core: ModuleType) -> None:
     assert seen == [(2, 3), "float32", "cpu:0"]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "dtype", [ml_dtypes.bfloat16, np.bool_, np.int64, np.float16, np.uint8]
 )

@@ -29,6 +29,7 @@ def computed(function, *arrays):
     return evaluate(graph, list(arrays))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", LENGTHS)
 @pytest.mark.parametrize(("before", "after"), [((), ()), ((2,), (3,))])
 def test_transforms_are_those_of_numpy(size, before, after):
@@ -48,6 +49,7 @@ def test_transforms_are_those_of_numpy(size, before, after):
         np.testing.assert_allclose(found[0] + 1j * found[1], expected, rtol=0, atol=near)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", LENGTHS)
 def test_transforms_of_real_numbers_are_half_and_come_back(size):
     x, count = CHOOSE.normal(size=(2, size)), size // 2 + 1
@@ -68,6 +70,7 @@ def test_transforms_of_real_numbers_are_half_and_come_back(size):
     np.testing.assert_allclose(back[0], x, atol=1e-12)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", LENGTHS)
 def test_what_is_its_own_conjugate_has_no_imaginary_part(size):
     """Not a rounding of one either: its sign would be that of the angle of a negative number."""
@@ -93,6 +96,7 @@ def test_short_transforms_multiply_nothing(size, place, value):
         assert not np.signbit(own).any()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", LENGTHS)
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_what_is_its_own_conjugate_is_real_beside_infinities(size, sign):

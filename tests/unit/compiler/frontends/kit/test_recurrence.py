@@ -41,6 +41,7 @@ def _sums(steps: Dim, *, backwards: bool, keeps: bool) -> Graph:
     return graph
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("steps", [0, 1, 3, 40])

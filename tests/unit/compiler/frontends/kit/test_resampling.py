@@ -61,6 +61,7 @@ def test_half_pixels_of_tensorflow_are_what_onnxruntime_has(
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize("scales", [(0.3, 0.45), (1.7, 0.21), (2.0, 3.0)])
 def test_the_taps_of_a_smaller_image_are_counted_when_it_runs(
@@ -78,6 +79,7 @@ def test_the_taps_of_a_smaller_image_are_counted_when_it_runs(
         )
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller", "stretch"])
 @pytest.mark.parametrize("sizes", [(7, 8), (3, 2), (1, 1), (5, 7)])
 def test_computed_sizes_keep_the_shape_of_an_image(

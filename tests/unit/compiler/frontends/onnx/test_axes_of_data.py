@@ -22,6 +22,7 @@ def run(text: str, *inputs: np.ndarray) -> np.ndarray:
     return np.asarray(found)
 
 
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("axes", [[], [0], [-1, 0], [2, 1, 0], [1, 1]])
 @pytest.mark.parametrize("noop", [0, 1])
 @pytest.mark.parametrize(
@@ -59,6 +60,7 @@ def test_one_axis_may_be_declared_as_a_vector_of_any_length(kind: str, axis: int
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("size", [1, 5, 40])
 @pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_products_run_along_an_axis_of_any_length(size, exclusive, reverse) -> None:

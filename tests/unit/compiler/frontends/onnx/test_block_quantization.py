@@ -34,6 +34,7 @@ def agrees(op: str, arrays: list[np.ndarray | None], **options: object) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("zero", ["none", "packed", "float"])
 @pytest.mark.parametrize(
     ("bits", "block", "depth", "columns"),
@@ -69,6 +70,7 @@ def test_groups_in_another_order_and_a_bias() -> None:
     agrees("MatMulNBits", arrays, constants=(1, 2, 5), K=64, N=5, block_size=32)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("shape", [(3,), (2, 2), ()])

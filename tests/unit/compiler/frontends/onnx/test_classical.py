@@ -196,6 +196,7 @@ def test_weights_that_a_leaf_says_twice(targets: int) -> None:
           target_weights=RNG.normal(0, 1, len(ids)).tolist())  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
 @pytest.mark.parametrize(
     ("targets", "said"),

@@ -89,6 +89,7 @@ def packed(values: np.ndarray, bits: int) -> np.ndarray:
     return values[..., ::2] | values[..., 1::2] << 4
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("block", [0, 16])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("has_zero", [False, True])

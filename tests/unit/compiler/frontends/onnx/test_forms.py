@@ -46,6 +46,7 @@ LARGEST = """graph (int64 n, float[N] x, float bound) => (bool has, float[1] y) 
 X = np.array([3, 1, 4, 1, 5, 9, 2], np.float32)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("trips", [0, 3, 7])
 @pytest.mark.parametrize("bound", [0.5, 3.5, 10])
 def test_a_loop_carries_an_optional(trips: int, bound: float) -> None:

@@ -129,6 +129,7 @@ def test_pieces_may_be_empty(sizes: list[int]) -> None:
     assert k == len(sizes)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 9])
 @pytest.mark.parametrize("constant", [False, True])
 def test_an_axis_is_split_into_pieces_of_one_size(size: int, *, constant: bool) -> None:

@@ -81,6 +81,7 @@ def test_gates_of_a_state() -> None:
     agrees("LinearAttentionGate", [a, bias, scale])
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("taps", [1, 2, 4])
 @pytest.mark.parametrize("dilation", [1, 3])
 def test_a_convolution_that_looks_back_carries_what_it_saw(

@@ -21,6 +21,7 @@ def floats(*shape: int) -> np.ndarray:
 # --- the convolution
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("taps", "dilation"), [(4, 1), (3, 2), (1, 1), (6, 1)])
 @pytest.mark.parametrize("activation", ["none", "silu"])
 def test_a_convolution_looks_back_into_its_own_sequence(

@@ -244,6 +244,7 @@ def test_values_that_are_not_numbers_pass_through_the_loop() -> None:
         assert np.isfinite(state[0, 1]).all()
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_a_sequence_of_no_steps_ends_in_the_state_that_it_begins_with(
@@ -265,6 +266,7 @@ def test_a_sequence_of_no_steps_ends_in_the_state_that_it_begins_with(
         np.testing.assert_allclose(found[:, 1], other[:, 1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("by_column", [False, True])
 def test_a_network_with_weights_of_bytes(direction: str, by_column: bool) -> None:

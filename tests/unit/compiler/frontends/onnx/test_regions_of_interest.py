@@ -36,6 +36,7 @@ def expected(text: str, *inputs: np.ndarray) -> np.ndarray:
     return session.run(None, dict(zip("xrb", inputs, strict=True)))[0]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("kind", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 def test_samples_are_averaged(kind: str, ratio: int) -> None:

@@ -157,6 +157,7 @@ def test_same_padding_of_a_dynamic_size_is_a_pad_in_front() -> None:
     )
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (2, 2), (3, 3), (4, 3)])
 def test_means_of_an_open_size_leave_same_padding_out(
@@ -438,6 +439,7 @@ def test_contrib_ops_agree_with_onnxruntime(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("batch", "groups", "banks"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (3, 2, 3)]

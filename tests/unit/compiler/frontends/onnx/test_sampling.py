@@ -61,6 +61,7 @@ def test_an_image_that_does_not_fit_its_blocks_fails_the_call() -> None:
         model(arrays[0], np.array([5, 5]))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("size", [(2, 3, 4, 5), (1, 1, 1, 3), (3, 1, 1, 1), (2, 1, 3, 2, 5), (1, 2, 1, 1, 4)])  # fmt: skip
 def test_grids_of_computed_sizes_beside_onnxruntime(
@@ -87,6 +88,7 @@ POOLS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", POOLS)
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_maxima_of_regions_beside_onnxruntime(name: str, scale: float) -> None:

@@ -47,6 +47,7 @@ CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("center", [0, 1])
 @pytest.mark.parametrize("name", CALLS)
 def test_boxes_are_chosen_as_onnxruntime_chooses_them(name: str, center: int) -> None:

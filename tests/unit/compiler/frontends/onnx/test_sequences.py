@@ -34,6 +34,7 @@ def feeds(sizes: tuple[int, ...], place: int) -> dict[str, np.ndarray]:
     return dict(zip("abcp", [*items, np.array(place)], strict=True))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("place", [-3, -2, -1, 0, 1, 2])
 def test_an_item_is_read_erased_or_put_where_data_says(place: int) -> None:
     for text in (AT, ERASED, INSERTED):

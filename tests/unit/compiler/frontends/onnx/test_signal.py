@@ -18,6 +18,7 @@ def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("length", [1, 2, 5, 7, 12])
 def test_a_computed_length_crops_or_pads(length: int) -> None:
     for last in (1, 2):

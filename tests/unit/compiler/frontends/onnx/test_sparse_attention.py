@@ -57,6 +57,7 @@ def theirs(arrays: list[np.ndarray], **options: object) -> list[np.ndarray]:
     return binding.copy_outputs_to_cpu()
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("layouts", [1, 2])
 @pytest.mark.parametrize(("rows", "ends"), [(37, [37, 37]), (1, [60, 33]), (1, [1, 1])])
 @pytest.mark.parametrize("rotary", [0, 1])

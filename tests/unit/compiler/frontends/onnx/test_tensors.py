@@ -26,6 +26,7 @@ def external(path: str, shape: list[int], **entries: str) -> TensorProto:
     return tensor
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "dtype",
     [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int16, np.uint16, np.int32,

@@ -21,6 +21,7 @@ def model(rank: int, **attributes: object) -> ModelProto:
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -126,6 +126,7 @@ BY_SIZE = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", BY_SIZE)
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_sizes_that_a_call_decides_are_followed(name: str, size: int) -> None:

@@ -21,6 +21,7 @@ def updated(x: np.ndarray, update: np.ndarray, starts: tuple[int, ...]) -> np.nd
     return found
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("start", [0, 1, 100, -3])
 @pytest.mark.parametrize(
     ("shape", "size"),

@@ -58,6 +58,7 @@ def test_what_is_not_positive_definite_is_said(place: int) -> None:
     np.testing.assert_array_equal(lost, [0, place + 1])
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("kind", ["s", "z"])
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("turned", ["N", "T", "C"])

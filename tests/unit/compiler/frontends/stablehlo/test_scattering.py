@@ -121,6 +121,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint16", "bool"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def elements(count: int, dtype: str) -> np.ndarray:
     return np.asarray(whole).astype(dtype)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
 @pytest.mark.parametrize("index", ["int32", "int64"])
 @pytest.mark.parametrize("width", [(), (1,), (3,)])

@@ -115,6 +115,7 @@ BITWISE = ("and", "or", "xor")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lanes", [1, 3, 4, 16])
 @pytest.mark.parametrize("dtype", dtypes.FLOATS, ids=str)
 def test_float_operators_of_one_operand_agree(dtype, lanes):
@@ -123,6 +124,7 @@ def test_float_operators_of_one_operand_agree(dtype, lanes):
     check_all(outputs, [dtype], lanes)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
 def test_integer_operators_of_one_operand_agree(dtype, lanes):
@@ -193,6 +195,7 @@ def test_casts_agree(source, lanes):
     check_all(outputs, [source], lanes)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -390,6 +393,7 @@ def _words(lanes: int) -> Kernel:
     return Kernel("k", parameters, (), (), body)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("lanes", [1, 4, 8, 16])
 @pytest.mark.parametrize("target", targets_here(), ids=str)
 def test_products_of_bytes_are_added_without_saturation(target: Target, lanes: int) -> None:

@@ -104,6 +104,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.thinned(3)
 @needs_x86
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("name", KERNELS)

@@ -359,6 +359,7 @@ def test_powers_are_accurate(dtype, target):
         check(got, want, dtype, 2.0, x, y)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", ["mod", "floormod"])
@@ -384,6 +385,7 @@ def test_extremes_keep_nan_from_either_side(op, dtype):
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64, dtypes.f16], ids=str)
 @pytest.mark.parametrize("op", ["min", "max"])

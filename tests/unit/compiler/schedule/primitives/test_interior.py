@@ -50,6 +50,7 @@ def test_tests_are_asked_once_for_all_of_a_run():
     ]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("shift", [-1, 1, -5])
 @pytest.mark.parametrize("divided", [False, True])
 @pytest.mark.parametrize(

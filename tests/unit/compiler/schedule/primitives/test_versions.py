@@ -75,6 +75,7 @@ def test_a_size_must_be_one_that_the_kernel_knows() -> None:
 # --- version_of_sizes ---------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 64, 70, 130])
 def test_numbers_that_a_size_may_be_have_code_of_their_own(rows: int) -> None:
     kernel = split(product(symbol("M"), 3), "i", 64, "tight", ("b", "n"))

@@ -125,6 +125,7 @@ def test_what_stands_beside_is_in_the_same_grid(rows: Dim) -> None:
     assert_same(kernel, changed, {"M": 11}, exact=False)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows", [1, 5, 7])
 def test_few_rows_make_factors_as_they_multiply(rows: int) -> None:
     kernel = words(rows, 70)

@@ -42,6 +42,7 @@ def biased_product(rows: Dim, columns: int, op: str = "add", steps: int = 0) -> 
     return b.build()
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize("op", ["add", "sub"])
 @pytest.mark.parametrize("rows", [1, 3, M])

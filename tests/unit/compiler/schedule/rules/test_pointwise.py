@@ -28,6 +28,7 @@ from tilewright.compiler.schedule.rules.pointwise import (
 from tilewright.compiler.schedule.trace import Schedule
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("dtype", [f32, f64, i8])
 def test_loops_that_fill_half_a_register_take_half_of_one(dtype: DType, level: str) -> None:
@@ -125,6 +126,7 @@ def test_nothing_is_asked_in_the_loop_over_whole_vectors(size: str) -> None:
         assert_same(kernel, changed, dims={"n": count} if size == "n" else {})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("level", ["v3", "v4"])
 @pytest.mark.parametrize("perm", [(1, 2, 0), (2, 0, 1), (2, 1, 0)])
 def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str) -> None:
@@ -143,6 +145,7 @@ def test_rows_of_open_length_may_fill_no_vector(perm: Sequence[int], level: str)
         assert_same(kernel, changed, dims=dict(zip("chw", sizes, strict=True)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0, 3, 2)])
 def test_transpositions_of_open_sizes_stay_in_the_first_level_cache(
     perm: Sequence[int],
@@ -183,6 +186,7 @@ def test_two_to_four_elements_side_by_side_have_code_of_their_own(
             assert all(size not in i.names for i in indices if not isinstance(i, int))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("phases", [2, 3, 15])
 def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
     """Such as the phases that a transposed convolution interleaves: nothing asks which of sixteen rows there are."""
@@ -226,6 +230,7 @@ def find_guards(loop: For) -> list[If]:
     return [x for x in walk(loop.body) if isinstance(x, If)]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("row", ["i64", "f32"])
 def test_few_elements_of_another_type_than_the_row_beside_them_are_lanes(

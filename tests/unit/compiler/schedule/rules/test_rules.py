@@ -102,18 +102,21 @@ def test_a_fused_product_becomes_register_tiles(rows: int, columns: int) -> None
     assert_same(kernel, changed)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rows", [1, 3, 12, 13, 30])
 def test_a_product_with_open_rows_handles_every_remainder(rows: int) -> None:
     kernel = fused(40, M)
     assert_same(kernel, schedule(kernel, V4), {"M": rows})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 37), (14, 64), (20, 100)])
 def test_an_unpacked_product_with_open_rows_and_columns(m: int, n: int) -> None:
     kernel = op_kernel("matmul", [(M, 9), (9, N)], (M, N))
     assert_same(kernel, schedule(kernel, V4), {"M": m, "N": n})
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("depth", [1, 3, 4, 9, 33, 70])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
@@ -146,6 +149,7 @@ def test_convolutions_read_the_image_in_place(
     assert_same(naive, changed)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("per_group", "panel"), [(25, 32), (34, 32), (68, 48), (20, 16)])
 def test_groups_that_fill_no_whole_panels_are_tiled_with_their_epilogue(
     per_group: int, panel: int
@@ -195,6 +199,7 @@ def test_workgroups_do_not_change_what_is_computed() -> None:
     assert (one[0] == many[0]).all()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 64, 130])
 def test_rows_in_lanes_with_every_tail(length: int) -> None:
     kernel = op_kernel("softmax", [(3, length)], (3, length), {"axis": -1})
@@ -233,6 +238,7 @@ def test_other_axes_run_in_lanes_of_the_last_one(axis: int) -> None:
     assert_same(kernel, changed, exact=False)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("channels", [1, 16, 40])
 def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
@@ -419,6 +425,7 @@ def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
 # --- one row -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("machine", [V4, V2], ids=str)
 @pytest.mark.parametrize("columns", [31, 33, 96, 129, 350])
 @pytest.mark.parametrize("depth", [1, 40])
@@ -535,6 +542,7 @@ def test_a_large_window_of_an_odd_size_stays_in_lanes() -> None:
     assert_same(naive, changed, exact=False)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("op", ["max_pool", "average_pool"])
 @pytest.mark.parametrize(
     ("shape", "kernel", "step", "pad"),

@@ -18,6 +18,7 @@ def apply(operations: list[MemoryFill], base: int, size: int) -> bytes:
     return bytes(memory)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 4, 6])
 @pytest.mark.parametrize(
     "pattern",

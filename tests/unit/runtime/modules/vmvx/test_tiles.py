@@ -157,6 +157,7 @@ def multiply_shaped(
     )  # fmt: skip
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("name", sorted(SHAPE))
 @pytest.mark.parametrize("value", [-1, 9, 2**31, 2**62])
 def test_tiles_outside_of_their_buffers_fail(name: str, value: int) -> None:
