@@ -238,18 +238,6 @@ def test_other_axes_run_in_lanes_of_the_last_one(axis: int) -> None:
     assert_same(kernel, changed, exact=False)
 
 
-@pytest.mark.thinned(5)
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("channels", [1, 16, 40])
-def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
-    size = (9 - 3) // stride + 1
-    kernel = op_kernel(
-        "contract", [(1, 9, 9, channels), (3, 3, channels)], (1, size, size, channels),
-        depthwise(strides=(stride, stride)),
-    )  # fmt: skip
-    assert_same(kernel, schedule(kernel, V4))
-
-
 @pytest.mark.parametrize(
     ("shape", "perm"),
     [((33, 20), (1, 0)), ((3, 30, 31), (1, 2, 0)), ((2, 5, 3, 17), (0, 2, 1, 3))],
@@ -539,33 +527,6 @@ def test_a_large_window_of_an_odd_size_stays_in_lanes() -> None:
     changed = schedule(naive, V4)
     innermost = [x for x in loops(changed.body) if not any(True for _ in loops(x.body))]
     assert all(x.kind is LoopKind.VECTOR for x in innermost)
-    assert_same(naive, changed, exact=False)
-
-
-@pytest.mark.thinned(5)
-@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
-@pytest.mark.parametrize(
-    ("shape", "kernel", "step", "pad"),
-    [
-        ((1, 3, 9, 37), (2, 2), 2, 0),
-        ((2, 2, 70), (3,), 3, 1),
-        ((1, 2, 4, 6, 34), (2, 2, 2), 2, 0),
-    ],
-)
-def test_strided_windows_run_in_lanes_of_the_innermost_axis(
-    op: str, shape: tuple[int, ...], kernel: tuple[int, ...], step: int, pad: int
-) -> None:
-    rank = len(kernel)
-    spatial = [
-        (n + 2 * pad - k) // step + 1 for n, k in zip(shape[2:], kernel, strict=True)
-    ]
-    attributes = {
-        "kernel": kernel, "strides": (step,) * rank, "pads": (pad,) * (2 * rank),
-        "layout": "NCHW",
-    }  # fmt: skip
-    naive = op_kernel(op, [shape], (*shape[:2], *spatial), attributes)
-    changed = schedule(naive, V4)
-    assert LoopKind.VECTOR in kinds(changed)
     assert_same(naive, changed, exact=False)
 
 

@@ -1,0 +1,54 @@
+"""Windows over images: channels in lanes, or the innermost axis, whatever the stride and the border."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.contractions import depthwise
+from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule
+
+V4 = MachineModel.of(Target.level("v4"))
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [1, 16, 40])
+def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
+    size = (9 - 3) // stride + 1
+    kernel = op_kernel(
+        "contract", [(1, 9, 9, channels), (3, 3, channels)], (1, size, size, channels),
+        depthwise(strides=(stride, stride)),
+    )  # fmt: skip
+    assert_same(kernel, schedule(kernel, V4))
+
+
+@pytest.mark.thinned(5)
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "step", "pad"),
+    [
+        ((1, 3, 9, 37), (2, 2), 2, 0),
+        ((2, 2, 70), (3,), 3, 1),
+        ((1, 2, 4, 6, 34), (2, 2, 2), 2, 0),
+    ],
+)
+def test_strided_windows_run_in_lanes_of_the_innermost_axis(
+    op: str, shape: tuple[int, ...], kernel: tuple[int, ...], step: int, pad: int
+) -> None:
+    rank = len(kernel)
+    spatial = [
+        (n + 2 * pad - k) // step + 1 for n, k in zip(shape[2:], kernel, strict=True)
+    ]
+    attributes = {
+        "kernel": kernel, "strides": (step,) * rank, "pads": (pad,) * (2 * rank),
+        "layout": "NCHW",
+    }  # fmt: skip
+    naive = op_kernel(op, [shape], (*shape[:2], *spatial), attributes)
+    changed = schedule(naive, V4)
+    assert any(x.kind is LoopKind.VECTOR for x in loops(changed.body))
+    assert_same(naive, changed, exact=False)
