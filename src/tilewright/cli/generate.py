@@ -13,6 +13,7 @@ import click
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import why_no_file
+from tilewright.base.output_file import check_output
 from tilewright.base.text import printable
 from tilewright.cli.display import err, example
 from tilewright.cli.language_options import (
@@ -97,6 +98,8 @@ def command(
             raise UserError(problem, location=model, hint=hint)
         words = shlex.join(["tilewright", "generate", str(model)])
         raise UserError("no prompt given", hint=f'{words} "Once upon a time"')
+    if prompt_cache is not None:
+        check_output(prompt_cache, inputs=[model])
     opened = open_model(model, context, threads, precision)
     if prompt_cache is not None and prompt_cache.exists():
         opened.cache.load(prompt_cache)

@@ -54,6 +54,8 @@ def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path)
         ("generate", path, "a", "--top-p", 2): "top-p",
         ("generate", path, "a", "--repetition-penalty", 0): "repetition_penalty is 0.0",
         ("generate", "none.gguf", "a"): "no such file",
+        ("generate", path, "a", "--prompt-cache", "no/such/place"): "no such folder",
+        ("generate", path, "a", "--prompt-cache", path): "is an input, which writing there",
         (
             "generate",
             "Once upon a time",

@@ -71,31 +71,43 @@ class Cache:
     def load(self, path: str | Path) -> None:
         """Take what an earlier run has written.
 
-        Raises: UserError for a file of another model, or with more than there is room for; ArchiveError for one that is
-            damaged.
+        After an error everything is as it was.
+
+        Raises: UserError for a file of another model, with more than there is room for, or that cannot be read;
+            ArchiveError for one that is damaged.
         """
-        problem = why_no_file(path)
-        if problem is not None:
-            raise UserError(problem, location=path)
-        found = read_arrays(Path(path).read_bytes(), Path(path).name)
+        found = read_arrays(_contents(path), Path(path).name)
         tokens, model = found.get(_TOKENS), found.get(_MODEL)
         if tokens is None or model is None or tokens.dtype != np.int64 or tokens.ndim != 1:
             raise ArchiveError("is no saved prompt", location=path)
         if model.tobytes() != self._model:
             raise UserError(
-                "was saved for another model, or for another context of this one",
+                "was saved for another model, or for another context or precision of this one",
                 location=path,
             )
         if len(tokens) > self.room:
             raise UserError(
                 f"has {len(tokens)} tokens, there is room for {self.room}", location=path
             )
-        for name, array in self.arrays.items():
-            kept, wanted = found.get(name), array[:, :, : len(tokens)]
+        places = {name: array[:, :, : len(tokens)] for name, array in self.arrays.items()}
+        for name, wanted in places.items():
+            kept = found.get(name)
             if kept is None or kept.shape != wanted.shape or kept.dtype != wanted.dtype:
                 raise ArchiveError(f"has no '{name}' that fits", location=path)
-            wanted[...] = kept
+        # From here on nothing is refused: a part of it would stand under tokens that it is not of.
+        for name, wanted in places.items():
+            wanted[...] = found[name]
         self.tokens = tokens.tolist()
+
+
+def _contents(path: str | Path) -> bytes:
+    problem = why_no_file(path)
+    if problem is not None:
+        raise UserError(problem, location=path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", location=path) from error
 
 
 def _zeros(shape: tuple[int, ...]) -> Floats:

@@ -161,16 +161,19 @@ class LanguageModel(BoundToProcess):
         self.tokenizer: Final[Tokenizer] = Tokenizer.of(self.file)
         _check_rows(self.file, len(self.tokenizer))
         digest = digest_of(self.file, files_of(place, self.file))
+        precision = choice_option("precision", precision, ("f32", "i8"))
         self._programs: Programs = make_programs(
             place,
             digest,
             threads=threads,
-            precision=choice_option("precision", precision, ("f32", "i8")),
+            precision=precision,
             cache=cache,
             progress=progress,
         )
         specs = self._programs.next.inputs[3:]
         identity = bytes.fromhex(digest)
+        if precision != "f32":  # keys and values of rounded activations are others
+            identity += precision.encode()
         if "rope_factors_long.weight" in self.file.tensors:
             # Keys are turned by one set of divisors or the other.
             identity += bytes([self.context > form.near_context])

@@ -199,6 +199,24 @@ def test_prompts_of_other_models_are_refused(model: LanguageModel, tmp_path: Pat
         LanguageModel(path, cache=False).cache.load(place)
 
 
+@pytest.mark.slow
+def test_prompts_of_another_precision_are_refused(
+    model: LanguageModel, path: Path, tmp_path: Path
+) -> None:
+    """Their keys and values are others, and what is said must not depend on which were saved."""
+    place = tmp_path / "prompt.safetensors"
+    model.scores([3, 4])
+    model.cache.save(place)
+    rounded = LanguageModel(path, precision="i8", cache=False)
+    with pytest.raises(UserError, match="precision of this one"):
+        rounded.cache.load(place)
+    rounded.scores([3, 4])
+    rounded.cache.save(place)
+    rounded.cache.load(place)
+    with pytest.raises(UserError, match="precision of this one"):
+        model.cache.load(place)
+
+
 def test_texts_may_be_made_side_by_side(model: LanguageModel) -> None:
     prompts = ("the end and", "once upon a time", "the end of it")
     expected = [model.generate(p, tokens=6, sampling=GREEDY) for p in prompts]
