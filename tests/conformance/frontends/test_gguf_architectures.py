@@ -6,7 +6,7 @@ classes (the order of columns, projections in one, weights that are stored with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ class Case:
 
     `apart` says that files have columns 2i and 2i + 1 where the class has i and i + half; `joined` how projections stand
     in one: `heads` (queries, keys and values head by head) or as in the file; `interleaved` that gates and values of
-    experts stand in turn, before what they multiply; `added` what files add to norms.
+    experts stand in turn, before what they multiply; `added` what files add to norms; `numbers` what layers of the class have
+    as tensors and files as metadata.
     """
 
     form: Form
@@ -52,7 +53,7 @@ class Case:
     interleaved: bool = False
     turned: bool = False
     added: float = 0.0
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
 
 
 def _form(
@@ -98,7 +99,110 @@ ROUTER = {
     "ffn_gate_shexp": "mlp.shared_experts.gate_proj", "ffn_up_shexp": "mlp.shared_experts.up_proj",
     "ffn_down_shexp": "mlp.shared_experts.down_proj",
 }  # fmt: skip
+LATENT = {
+    "tied": False, "experts": 8, **SHARED, "without": ("ffn_gate_inp_shexp", "attn_q", "attn_k", "attn_v"),
+}  # fmt: skip
+LATENT_SIZES = {
+    "attention.head_count_kv": 1, "attention.kv_lora_rank": 20, "attention.key_length_mla": 24,
+    "attention.value_length_mla": 12, "attention.key_length": 28, "attention.value_length": 20, "rope.dimension_count": 8,
+    "leading_dense_block_count": 0, "expert_weights_scale": 2.5, "expert_group_count": 4, "expert_group_used_count": 2,
+}  # fmt: skip
+LATENT_TENSORS = {
+    "attn_kv_a_mqa.weight": (28, 64), "attn_kv_a_norm.weight": (20,), "attn_output.weight": (64, 48),
+}  # fmt: skip
+LATENT_QUERIES = {
+    "attn_q_a.weight": (24, 64),
+    "attn_q_a_norm.weight": (24,),
+    "attn_q_b.weight": (96, 24),
+}
+LATENT_PARTS = {"attn_k_b.weight": (4, 20, 16), "attn_v_b.weight": (4, 12, 20)}
+LATENT_YARN = {
+    "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0, "rope.scaling.original_context_length": 64,
+    "rope.scaling.yarn_log_multiplier": 0.07,
+}  # fmt: skip
+LATENT_NAMES = {
+    **ROUTER, "attn_q_a": "self_attn.q_a_proj", "attn_q_b": "self_attn.q_b_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+    "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+    "attn_kv_b": "self_attn.kv_b_proj",
+}  # fmt: skip
+LATENT_CONFIG = {
+    **ROUTED, "num_key_value_heads": 4, "n_routed_experts": 8, "num_local_experts": 8, "n_shared_experts": 1, "n_group": 4,
+    "topk_group": 2, "kv_lora_rank": 20, "q_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12,
+    "head_dim": 8, "mlp_layer_types": ["sparse", "sparse"], "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+MIXER = np.random.default_rng(2)
+LFM2 = {
+    "blk": "model.layers", "attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "token_embd_norm": "model.embedding_norm",
+    "in_proj": "conv.in_proj", "conv": "conv.conv", "out_proj": "conv.out_proj", "attn_output": "self_attn.out_proj",
+    "attn_q_norm": "self_attn.q_layernorm", "attn_k_norm": "self_attn.k_layernorm", "ffn_gate": "feed_forward.w1",
+    "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2", "ffn_gate_inp": "feed_forward.gate",
+    "exp_probs_b": "feed_forward.expert_bias", "experts": "feed_forward.experts",
+}  # fmt: skip
+CONVOLVED = {
+    "layers": 3, "without": ("attn_q", "attn_k", "attn_v", "attn_output", "output_norm"),
+    "more": {
+        "token_embd_norm.weight": np.linspace(0.5, 1.5, 64),
+        "blk.1.attn_q.weight": MIXER.standard_normal((64, 64)) * 0.1, "blk.1.attn_k.weight": MIXER.standard_normal((32, 64)) * 0.1,
+        "blk.1.attn_v.weight": MIXER.standard_normal((32, 64)) * 0.1, "blk.1.attn_output.weight": MIXER.standard_normal((64, 64)) * 0.1,
+        "blk.1.attn_q_norm.weight": np.linspace(0.5, 1.5, 16), "blk.1.attn_k_norm.weight": np.linspace(0.7, 1.3, 16),
+        **{f"blk.{i}.shortconv.{name}.weight": MIXER.standard_normal(shape) * 0.3
+           for i in (0, 2) for name, shape in {"in_proj": (192, 64), "conv": (64, 3), "out_proj": (64, 64)}.items()},
+    },
+}  # fmt: skip
+CONVOLVED_CONFIG = {
+    "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-5,
+    "block_auto_adjust_ff_dim": False, "tie_embedding": True,
+}  # fmt: skip
 CASES: dict[str, Case] = {
+    "Apertus": Case(
+        Form("apertus", **PLAIN_FFN, head_norms=True, tied=False,
+             metadata={"xielu.alpha_p": [0.3, -0.4], "xielu.alpha_n": [-0.2, 0.5], "xielu.beta": [0.5, 0.25],
+                       "xielu.eps": [-1e-6, -1e-6]}),
+        {"hidden_act": "xielu"},
+        {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"},
+        numbers={"mlp.act_fn.alpha_p": [0.3, -0.4], "mlp.act_fn.alpha_n": [-0.2, 0.5], "mlp.act_fn.beta": [0.5, 0.25],
+                 "mlp.act_fn.eps": [-1e-6, -1e-6]},
+    ),
+    "DeepseekV2": Case(
+        _form("deepseek2", **LATENT, metadata={**LATENT_SIZES, **LATENT_YARN},
+              extra={**LATENT_TENSORS, **LATENT_PARTS, "attn_q.weight": (96, 64)}),
+        {**LATENT_CONFIG, "q_lora_rank": None, "topk_method": "group_limited_greedy",
+         "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "original_max_position_embeddings": 64, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7}},
+        LATENT_NAMES,
+    ),
+    "DeepseekV3": Case(
+        _form("deepseek2", **LATENT,
+              metadata={**LATENT_SIZES, "attention.q_lora_rank": 24, "expert_gating_func": 2, "expert_weights_norm": True},
+              extra={**LATENT_TENSORS, **LATENT_PARTS, **LATENT_QUERIES, "exp_probs_b.bias": (8,)}),
+        {**LATENT_CONFIG, "norm_topk_prob": True}, LATENT_NAMES,
+    ),
+    "DeepseekV3 of old": Case(
+        _form("deepseek2", **LATENT,
+              metadata={**LATENT_SIZES, "attention.key_length": 24, "attention.value_length": 12, "attention.head_count_kv": 4,
+                        "attention.key_length_mla": 24, "attention.value_length_mla": 12, "attention.q_lora_rank": 24,
+                        "expert_weights_norm": True},
+              extra={**LATENT_TENSORS, **LATENT_QUERIES, "attn_kv_b.weight": (112, 20), "exp_probs_b.bias": (8,)}),
+        {**LATENT_CONFIG, "norm_topk_prob": True}, LATENT_NAMES,
+    ),
+    "Glm4MoeLite": Case(
+        _form("deepseek2", **LATENT,
+              metadata={**LATENT_SIZES, "attention.q_lora_rank": 24, "expert_weights_norm": True},
+              extra={**LATENT_TENSORS, **LATENT_PARTS, **LATENT_QUERIES, "exp_probs_b.bias": (8,)}),
+        {**LATENT_CONFIG, "norm_topk_prob": True}, LATENT_NAMES,
+    ),
+    "Lfm2": Case(
+        _form("lfm2", **CONVOLVED, metadata={"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 3}),
+        CONVOLVED_CONFIG, LFM2,
+    ),
+    "Lfm2Moe": Case(
+        _form("lfm2moe", **CONVOLVED, experts=4, extra={"exp_probs_b.bias": (4,)},
+              metadata={"attention.head_count_kv": [0, 2, 0], "shortconv.l_cache": 3, "expert_gating_func": 2}),
+        {**CONVOLVED_CONFIG, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "num_dense_layers": 0,
+         "norm_topk_prob": True, "use_expert_bias": True},
+        LFM2,
+    ),
     "Arcee": Case(_form("arcee", **PLAIN_FFN), {"hidden_act": "relu2"}, apart=True),
     "Bloom": Case(
         _form("bloom", **ALL_HEADS, **PLAIN_FFN, **BIASES, inner=256,
@@ -296,6 +400,8 @@ def _translated(case: Case, kind: str, array: np.ndarray) -> np.ndarray:
     if case.joined == "heads" and kind == "attn_qkv":
         apart = array.reshape(3, form.heads, form.size, *array.shape[1:])
         return apart.swapaxes(0, 1).reshape(array.shape)
+    if kind == "conv":
+        return array[:, None]
     if case.turned and array.ndim == 2 and kind not in ("token_embd", "position_embd"):
         return array.T
     return array
@@ -313,6 +419,12 @@ def _state(case: Case) -> dict[str, np.ndarray]:
         if kind.endswith("_exps"):
             experts.setdefault(layer, {})[f"{kind}.{end}"] = array
             continue
+        if kind == "attn_k_b":  # turned around, and apart from what it stands beside
+            values = dequantize(file, file.tensors[name.replace("k_b", "v_b")])
+            both = np.concatenate([array.swapaxes(1, 2), values], 1)
+            array, kind = both.reshape(-1, array.shape[1]), "attn_kv_b"
+        if kind == "attn_v_b":
+            continue
         array = _translated(case, kind, array)
         if case.added and kind.endswith("norm") and end == "weight":
             array = array - np.float32(case.added)
@@ -329,8 +441,19 @@ def _state(case: Case) -> dict[str, np.ndarray]:
                 both = np.stack([gate, up], 2).reshape(both.shape)
             if case.interleaved and end == "weight":
                 both, down = both.swapaxes(1, 2), down.swapaxes(1, 2)
-            found[f"{layer}mlp.experts.gate_up_proj{suffix}"] = both
-            found[f"{layer}mlp.experts.down_proj{suffix}"] = down
+            place = f"{layer}{names.get('experts', 'mlp.experts')}"
+            found[f"{place}.gate_up_proj{suffix}"] = both
+            found[f"{place}.down_proj{suffix}"] = down
+    return found | _numbers(case)
+
+
+def _numbers(case: Case) -> dict[str, np.ndarray]:
+    """What layers of the class have as tensors and files as metadata."""
+    found: dict[str, np.ndarray] = {}
+    for name, values in case.numbers.items():
+        for layer, value in enumerate(np.atleast_1d(values)):
+            shape = (1,) if "alpha" in name else ()
+            found[f"model.layers.{layer}.{name}"] = np.full(shape, value, np.float32)
     return found
 
 

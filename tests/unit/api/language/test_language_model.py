@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY, Sampling
 from tilewright.base.errors import ArchiveError, InputError, ModelError, UserError
+from tilewright.compiler.frontends.gguf import load
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.formats.gguf import BLOCK_TYPES, GgufFile, GgufTensor
 
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
@@ -373,5 +376,73 @@ def test_what_was_read_with_near_divisors_is_not_taken_for_far_ones(tmp_path: Pa
     near.cache.save(saved)
     same.cache.load(saved)
     assert same.cache.tokens
-    with pytest.raises(UserError, match="or for another context of this one"):
+    with pytest.raises(UserError, match="or for another context or precision of this one"):
         far.cache.load(saved)
+
+
+RANDOM = np.random.default_rng(3)
+CONVOLVED = {
+    "layers": 2, "without": ("attn_q", "attn_k", "attn_v", "attn_output", "output_norm"),
+    "more": {
+        "token_embd_norm.weight": np.linspace(0.5, 1.5, 64),
+        **{f"blk.{layer}.{name}.weight": RANDOM.standard_normal(shape) * 0.2
+           for layer, names in enumerate((
+               {"shortconv.in_proj": (192, 64), "shortconv.conv": (64, 3), "shortconv.out_proj": (64, 64)},
+               {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64)},
+           )) for name, shape in names.items()},
+    },
+    "metadata": {"lfm2.attention.head_count_kv": [0, 2], "lfm2.shortconv.l_cache": 3},
+}  # fmt: skip
+LATENT = {
+    "layers": 1, "without": ("attn_q", "attn_k", "attn_v"),
+    "extra": {"attn_q.weight": (96, 64), "attn_kv_a_mqa.weight": (28, 64), "attn_kv_a_norm.weight": (20,),
+              "attn_k_b.weight": (4, 20, 16), "attn_v_b.weight": (4, 12, 20), "attn_output.weight": (64, 48)},
+    "metadata": {
+        f"deepseek2.{key}": value for key, value in {
+            "attention.head_count_kv": 1, "attention.kv_lora_rank": 20, "attention.key_length_mla": 24,
+            "attention.value_length_mla": 12, "rope.dimension_count": 8}.items()},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "more", "caches"),
+    [
+        ("lfm2", CONVOLVED, {"row_0": (1, 64), "key_1": (2, 16), "value_1": (2, 16)}),
+        ("deepseek2", LATENT, {"key_0": (1, 28)}),
+    ],
+)
+def test_what_is_kept_instead_of_keys_and_values_is_kept_by_place(
+    architecture: str, more: dict[str, Any], caches: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rows of convolutions, and those that keys and values are made of: a text goes on from any place of another."""
+    form = speaking_form(kinds={})
+    form = replace(
+        form,
+        architecture=architecture,
+        **{**more, "metadata": {**form.metadata, **more["metadata"]}},
+    )
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(form.data())
+    model = LanguageModel(path, context=32, cache=False)
+    held = model.cache.arrays
+    assert {n: (a.shape[1], a.shape[3]) for n, a in held.items()} == caches
+    tokens = [5, 9, 9, 80, 3, 41, 7, 60, 2, 11]
+    for prompt in (
+        [5, 9, 44, 1, 1, 1, 8],
+        tokens,
+        tokens[:4],
+        tokens[:5],
+        tokens[:6],
+        tokens,
+    ):
+        graph = load(path).graph
+        given = {
+            "tokens": np.array([prompt]),
+            "position": np.zeros(1, np.int64),
+            "span": np.zeros(len(prompt), np.bool_),
+            **{name: np.zeros_like(array) for name, array in held.items()},
+        }
+        expected = evaluate(graph, given)[0][0]
+        found = model.scores(prompt)
+        assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max(), prompt

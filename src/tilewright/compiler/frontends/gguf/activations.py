@@ -1,12 +1,13 @@
 """What stands between the two products of a network.  Called by `transformer`.
 
 Source: Shazeer, GLU Variants Improve Transformer, 2020; So et al., Primer, 2021 (squares); OpenAI, gpt-oss model card, 2025
-(ends of gate and values).
+(ends of gate and values); Huang and Schlag, Deriving Activation Functions Using Integration, 2025 (xIELU).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -16,7 +17,24 @@ _END: Final = 7.0
 _STEEPNESS: Final = 1.702
 
 
-def activated(e: NodeMaker, kind: str, gate: Tensor, values: Tensor | None) -> Tensor:
+@final
+@dataclass(frozen=True, slots=True)
+class Xielu:
+    """How steep the activation of a layer is: of squares above 0, of exponentials below `end`, of itself."""
+
+    above: float
+    below: float
+    straight: float
+    end: float
+
+
+def activated(
+    e: NodeMaker,
+    kind: str,
+    gate: Tensor,
+    values: Tensor | None,
+    slopes: Xielu | None = None,
+) -> Tensor:
     """What comes through: `values` as far as their gate lets them, or the gate itself where there are none.
 
     Args:
@@ -24,7 +42,10 @@ def activated(e: NodeMaker, kind: str, gate: Tensor, values: Tensor | None) -> T
         kind: as in `Architecture.activation`.
         gate: f32[.., inner].
         values: of the same shape.
+        slopes: of `xielu`.
     """
+    if slopes is not None:
+        return _xielu(e, gate, slopes)
     if kind == "capped_swish":
         return _capped_swish(e, gate, values)
     opened = _opened(e, kind, gate)
@@ -49,3 +70,15 @@ def _capped_swish(e: NodeMaker, gate: Tensor, values: Tensor | None) -> Tensor:
     if values is None:
         return opened
     return e.op("mul", opened, e.op("add", e.op("clip", values, least, end), one))
+
+
+def _xielu(e: NodeMaker, x: Tensor, slopes: Xielu) -> Tensor:
+    zero, one, above, below, straight, end = (
+        e.scalar(n, dtypes.f32)
+        for n in (0.0, 1.0, slopes.above, slopes.below, slopes.straight, slopes.end)
+    )
+    risen = e.op("mul", e.op("mul", x, x), above)
+    decay = e.op("sub", e.op("exp", e.op("min", x, end)), one)
+    fallen = e.op("mul", e.op("sub", decay, x), below)
+    curved = e.op("where", e.op("greater", x, zero), risen, fallen)
+    return e.op("add", curved, e.op("mul", x, straight))

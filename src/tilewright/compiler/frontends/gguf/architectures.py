@@ -32,7 +32,7 @@ class Architecture:
         shares_norm: a network without a norm of its own reads what attention reads.
         says_parallel: files say by `use_parallel_residual` whether attention and the network read the same.
         activation: of the feed-forward network, of its gate where it has one: `silu`, `gelu` (by tanh), `erf_gelu` or
-            `squared_relu`, or `capped_swish`: that of gpt-oss, whose gate and values have an end at 7.
+            `squared_relu`, `xielu`, or `capped_swish`: that of gpt-oss, whose gate and values have an end at 7.
         norms_after_turning: queries and keys are normalised when they are turned, not before.
         network_norm: the name of the norm in front of the network.
         scales_embedding: embeddings are multiplied by the root of their width.
@@ -49,8 +49,12 @@ class Architecture:
         plain_windows: layers with a window turn columns as if positions were not scaled.
         rounds_yarn: ends of YaRN's ramp are whole columns; else they lie between columns, too.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
+        is_latent: keys and values of all heads come from one short row (multi-head latent attention).
+        has_convolutions: layers without heads of keys are short convolutions.
+        output_norm: the name of the norm behind all layers.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
             goes first.
+        sigmoid_if_preferred: where a file does not say how, routers of a model with preferences for experts use sigmoids.
         router: how scores of experts become shares, where a file does not say it: `softmax`, `sigmoid`, or `softmax_of_chosen`.
     """
 
@@ -80,7 +84,11 @@ class Architecture:
     plain_windows: bool = False
     rounds_yarn: bool = True
     wide_scale_layers: int = 0
+    is_latent: bool = False
+    has_convolutions: bool = False
+    output_norm: str = "output_norm"
     shares_add_up: bool = True
+    sigmoid_if_preferred: bool = False
     router: str = "softmax"
 
 
@@ -88,10 +96,14 @@ _LLAMA: Final = Architecture(turns_neighbours=True)
 _GRANITE: Final = Architecture(
     turns_neighbours=True, turns_if_finetuned=True, has_scales=True, final_scale_power=-1
 )
+_LFM2: Final = Architecture(
+    has_convolutions=True, output_norm="token_embd_norm", window_period=0, router="sigmoid"
+)
 _GPT2: Final = Architecture(norm="layer", activation="gelu", unturned_period=1)
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "llama": _LLAMA,
+    "apertus": Architecture(activation="xielu"),
     "arcee": Architecture(turns_neighbours=True, activation="squared_relu"),
     "bloom": Architecture(norm="layer", activation="gelu", unturned_period=1, linear_bias=8.0),
     "chatglm": _LLAMA,
@@ -102,6 +114,9 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     ),
     "command-r": Architecture(
         norm="layer", shares_norm=True, turns_neighbours=True, final_scale_power=1
+    ),
+    "deepseek2": Architecture(
+        turns_neighbours=True, is_latent=True, scales_far_queries=True, shares_add_up=False, sigmoid_if_preferred=True,
     ),
     "dots1": Architecture(router="sigmoid", shares_add_up=False),
     "ernie4_5": _LLAMA,
@@ -133,6 +148,8 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "hunyuan-dense": Architecture(norms_after_turning=True),
     "hunyuan-moe": Architecture(norms_after_turning=True),
     "internlm2": _LLAMA,
+    "lfm2": _LFM2,
+    "lfm2moe": _LFM2,
     "minimax-m2": Architecture(router="sigmoid"),
     "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),

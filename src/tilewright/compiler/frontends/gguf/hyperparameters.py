@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.gguf.activations import Xielu
 from tilewright.compiler.frontends.gguf.architectures import ARCHITECTURES, Architecture
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
@@ -40,6 +41,7 @@ _EPSILONS: Final[Mapping[str, str]] = {
 """The key of what keeps a norm from division by zero, by the kind of norm."""
 _ROUTERS: Final = ("", "softmax", "sigmoid", "softmax_of_chosen")
 """By the number that files give them; 0: what the architecture has."""
+_PREFERENCE: Final = ".exp_probs_b.bias"
 _LEAST_BASE: Final = 2.0
 """Of rotary embedding: bases of models are thousands; at 1 no column turns slower than another."""
 _LEAST_SCALE: Final = 2.0**-64
@@ -74,8 +76,27 @@ class RopeScaling:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Of attention whose keys and values of all heads come from one short row, which is what caches hold.
+
+    Attributes:
+        rank: size of that row, without the columns that are turned.
+        key_size: of queries and keys of each head, of which the last columns are turned.
+        value_size: of values of each head.
+    """
+
+    rank: int
+    key_size: int
+    value_size: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
+
+    Where there is a `latent`, `key_size` and `value_size` are those of the rows that caches hold.  Layers that are `convolved`
+    have a convolution in the place of attention.  `slopes` are those of the activation of each layer; none: it has none of its own.
 
     `local_rope_base` is that of layers with a window (0: that of all), `turns` whether each layer turns columns at all,
     `turns_neighbours` whether those are 2i and 2i + 1.  Queries grow with `far_scale` times the logarithm of how many
@@ -96,6 +117,9 @@ class Hyperparameters:
     shared_heads: int
     key_size: int
     value_size: int
+    latent: Latent | None
+    convolved: tuple[bool, ...]
+    slopes: tuple[Xielu, ...]
     context: int
     epsilon: float
     rope_size: int
@@ -240,6 +264,22 @@ class Keys:
             )
         return _all_but_last(value, layers)
 
+    def slopes(self, layers: int) -> tuple[Xielu, ...]:
+        """Of the activation of each layer; files have logarithms of two of them, under keys of no architecture."""
+        keys = Keys(self._file, "xielu")
+        names = ("alpha_p", "alpha_n", "beta", "eps")
+        rows = [keys.first(layers, name) for name in names]
+        if any(len(row) != layers for row in rows):
+            raise ModelError(f"metadata 'xielu' has no numbers for {layers} layers")
+        return tuple(
+            Xielu(_softplus(above), straight + _softplus(below), straight, end)
+            for above, below, straight, end in zip(*rows, strict=True)
+        )
+
+    def has_tensor(self, ending: str) -> bool:
+        """Whether the file has a tensor whose name ends so."""
+        return any(name.endswith(ending) for name in self._file.tensors)
+
     def text(self, key: str, default: str) -> str:
         """A text."""
         name, value = self._find(key)
@@ -276,19 +316,13 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     further = keys.size("nextn_predict_layers", 0, limit=_MAX_LAYERS, least=0)
     layers = keys.size("block_count", limit=_MAX_LAYERS, least=further + 1) - further
     width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
-    shared = keys.size("attention.head_count_kv", heads)
-    key_size = keys.size("attention.key_length", max(1, width // heads))
-    if heads % shared:
-        raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
-    rope_size = keys.size("rope.dimension_count", key_size)
-    if rope_size > key_size or rope_size % 2:
-        raise ModelError(
-            f"{rope_size} columns of heads of {key_size} are turned, expected an even part of them"
-        )
+    shared, convolved = _shared_heads(keys, architecture, heads, layers)
+    latent, own_size, rope_size = _sizes_of_heads(keys, architecture, width // heads)
     is_wide = layers == architecture.wide_scale_layers
     experts, chosen = _experts(keys)
     groups = _expert_groups(keys, experts)
-    scale = keys.real("attention.scale", 0.0, least=0)
+    scaling = _rope_scaling(keys, architecture)
+    key_size = latent.rank + rope_size if latent else own_size
     rope_base = keys.real("rope.freq_base", 10000.0, least=_LEAST_BASE)
     windows = _windows(keys, architecture, layers)
     whole = math.sqrt(width) if architecture.scales_embedding else 1.0
@@ -299,13 +333,16 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         heads=heads,
         shared_heads=shared,
         key_size=key_size,
-        value_size=keys.size("attention.value_length", key_size),
+        value_size=latent.rank if latent else keys.size("attention.value_length", key_size),
+        latent=latent,
+        convolved=convolved,
+        slopes=keys.slopes(layers) if architecture.activation == "xielu" else (),
         context=keys.size("context_length", limit=1 << 31),
         epsilon=keys.real(f"attention.{_EPSILONS[architecture.norm]}", least=0),
         rope_size=rope_size,
         rope_base=rope_base,
         local_rope_base=_local_rope_base(keys, architecture, rope_base),
-        rope_scaling=_rope_scaling(keys, architecture),
+        rope_scaling=scaling,
         windows=windows,
         turns=_turns(keys, architecture, windows),
         turns_neighbours=_turns_neighbours(keys, architecture),
@@ -317,7 +354,9 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         embedding_scale=_own_scale(keys, architecture, "embedding_scale") or whole,
         residual_scale=_own_scale(keys, architecture, "residual_scale") or 1.0,
         final_scale=_final_scale(keys, architecture),
-        attention_scale=scale or 1 / math.sqrt(width // heads if is_wide else key_size),
+        attention_scale=_attention_scale(
+            keys, architecture, width // heads if is_wide else own_size, scaling
+        ),
         far_scale=_far(keys, architecture, _FAR_SCALE),
         attention_cap=_cap(keys, "attn", architecture.attention_cap),
         final_cap=_cap(keys, "final", architecture.final_cap),
@@ -332,6 +371,57 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     )
     _refuse_other_forms(keys, form)
     return form
+
+
+def _shared_heads(
+    keys: Keys, architecture: Architecture, heads: int, layers: int
+) -> tuple[int, tuple[bool, ...]]:
+    """How many heads of keys there are, and which layers are convolutions: those of no heads, where that may be."""
+    if architecture.is_latent:
+        return 1, (False,) * layers
+    name = "attention.head_count_kv"
+    if not architecture.has_convolutions:
+        shared, convolved = keys.size(name, heads), (False,) * layers
+    else:
+        counts = keys.first(layers, name)
+        convolved = tuple(not count for count in counts)
+        several = {int(count) for count in counts if count}
+        if len(counts) != layers or len(several) > 1 or min(several, default=1) < 1:
+            raise ModelError(f"the heads of keys are {counts}, expected one number or 0")
+        shared = several.pop() if several else heads
+    if heads % shared:
+        raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
+    return shared, convolved
+
+
+def _sizes_of_heads(
+    keys: Keys, architecture: Architecture, default: int
+) -> tuple[Latent | None, int, int]:
+    """Of latent attention, the size of queries and keys of each head, and how many of their columns are turned."""
+    size = keys.size("attention.key_length", max(1, default))
+    rope_size = keys.size("rope.dimension_count", size)
+    latent = _latent(keys, size) if architecture.is_latent else None
+    size = latent.key_size if latent else size
+    if rope_size > size or rope_size % 2:
+        raise ModelError(
+            f"{rope_size} columns of heads of {size} are turned, expected an even part of them"
+        )
+    return latent, size, rope_size
+
+
+def _latent(keys: Keys, key_size: int) -> Latent:
+    """Files say sizes of heads beside those of what is kept; older ones say only the first, by the names of the last."""
+    return Latent(
+        rank=keys.size("attention.kv_lora_rank"),
+        key_size=keys.size("attention.key_length_mla", key_size),
+        value_size=keys.size(
+            "attention.value_length_mla", keys.size("attention.value_length", key_size)
+        ),
+    )
+
+
+def _softplus(x: float) -> float:
+    return float(np.logaddexp(x, 0.0))
 
 
 def _experts(keys: Keys) -> tuple[int, int]:
@@ -350,6 +440,8 @@ def _router(keys: Keys, architecture: Architecture) -> str:
         raise UnsupportedError(
             f"experts that are chosen by rule {number} are not supported"
         )
+    if not number and architecture.sigmoid_if_preferred and keys.has_tensor(_PREFERENCE):
+        return "sigmoid"
     return _ROUTERS[number] or architecture.router
 
 
@@ -455,8 +547,26 @@ def _rope_scaling(keys: Keys, architecture: Architecture) -> RopeScaling:
         attention_factor=keys.real("rope.scaling.attn_factor", 1.0),
         fast_turns=keys.real("rope.scaling.yarn_beta_fast", 32.0, least=_LEAST_TURNS),
         slow_turns=keys.real("rope.scaling.yarn_beta_slow", 1.0, least=_LEAST_TURNS),
-        factor_rest=_far(keys, architecture, _YARN_REST),
+        factor_rest=_yarn_rest(keys, architecture),
     )
+
+
+def _yarn_rest(keys: Keys, architecture: Architecture) -> float:
+    """As `RopeScaling.factor_rest`; latent attention leaves nothing of the factor where scores grow instead."""
+    found = _far(keys, architecture, _YARN_REST)
+    return float(found > 0) if architecture.is_latent else found
+
+
+def _attention_scale(
+    keys: Keys, architecture: Architecture, size: int, scaling: RopeScaling
+) -> float:
+    """What scores are multiplied by, as a file says it or by the size of what is multiplied."""
+    scale = keys.real("attention.scale", 0.0, least=0) or 1 / math.sqrt(size)
+    if not architecture.is_latent or scaling.type != "yarn":
+        return scale
+    # Files have a tenth of it, as YaRN's own factor has a tenth of the logarithm.
+    grown = keys.real(_YARN_REST, 0.0, least=0) * math.log(max(scaling.factor, 1.0))
+    return scale * (1.0 + grown) ** 2
 
 
 def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ def _sizes(shapes: InputShapes, location: str) -> dict[str, int]:
     """What a caller fixes of the dimensions of a step."""
     found: dict[str, int] = {}
     for name, shape in shapes.items():
-        is_cache = name.startswith(("key_", "value_")) and len(shape) == 4
+        is_cache = name.startswith(("key_", "value_", "row_")) and len(shape) == 4
         expected = ("", "", ROOM, "") if is_cache else _SIZED.get(name)
         if expected is None or len(expected) != len(shape):
             raise UserError(

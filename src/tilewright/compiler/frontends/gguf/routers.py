@@ -2,7 +2,7 @@
 
 Called by `transformer`.
 
-Source: DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, equations 13 to 16; `llm_graph_context::build_moe_ffn` of
+Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.2.2, and DeepSeek-V3 Technical Report, 2024, equations 13 to 16; `llm_graph_context::build_moe_ffn` of
 llama.cpp for the order of the steps; transformers, `Glm4MoeTopkRouter`, for the least sum of shares.
 """
 
@@ -16,7 +16,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 
 _BEST: int = 2
-"""Experts by which a group is chosen."""
+"""Experts by which a group is chosen; where shares are parts of a whole it is the best one."""
 _LEAST_TOTAL: float = 1e-20
 """Of shares that are divided by their sum, which is 0 where sigmoids of all chosen experts are."""
 
@@ -56,10 +56,11 @@ def routed(
 
 
 def _of_best_groups(e: NodeMaker, form: Hyperparameters, preferred: Tensor) -> Tensor:
-    """`preferred`, and minus infinity for experts of groups whose best two have less together than those of others."""
+    """`preferred`, and minus infinity for experts of groups whose best have less than those of others."""
     rows, groups = preferred.shape[0], form.expert_groups
     apart = e.reshape(preferred, (rows, groups, form.experts // groups))
-    best, _ = e.ops("top_k", apart, k=(_BEST,), axis=2)
+    count = 1 if form.router == "softmax" else _BEST
+    best, _ = e.ops("top_k", apart, k=(count,), axis=2)
     totals = e.op("reduce_sum", best, axes=(2,), keepdims=False)
     _, chosen = e.ops("top_k", totals, k=(form.chosen_groups,), axis=1)
     hits = e.op("equal", e.unsqueeze(chosen, (2,)), e.iota((1, 1, groups), 2))

@@ -20,18 +20,18 @@ Sennrich, Root Mean Square Layer Normalization, 2019, Shazeer, GLU Variants, 202
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.gguf.activations import activated
 from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
+from tilewright.compiler.frontends.gguf.latent_attention import latent_heads, latent_values
+from tilewright.compiler.frontends.gguf.networks import feed_forward
+from tilewright.compiler.frontends.gguf.parts import Parts
 from tilewright.compiler.frontends.gguf.rope import (
     Frequencies,
     frequencies,
@@ -40,15 +40,17 @@ from tilewright.compiler.frontends.gguf.rope import (
     turned,
     turning,
 )
-from tilewright.compiler.frontends.gguf.routers import routed
+from tilewright.compiler.frontends.gguf.short_convolutions import (
+    convolved,
+    short_convolution,
+)
 from tilewright.compiler.frontends.gguf.sinks import with_sinks
 from tilewright.compiler.frontends.gguf.weights import Projection, Weights
-from tilewright.compiler.frontends.kit.mixtures import mixture
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.record import Record
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.graph.ir import Graph, Location, Value
+from tilewright.compiler.graph.ir import Graph, Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.formats.gguf import GgufFile
 
@@ -92,21 +94,26 @@ def _one_after_the_other(
 @final
 @dataclass(slots=True)
 class Transformer:
-    """Writes the graph of a model; `records` say what became of each part."""
+    """Writes the graph of a model."""
 
     file: GgufFile
     form: Hyperparameters
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     graph: Graph = field(default_factory=Graph)
-    records: list[Record] = field(default_factory=list[Record])
+    parts: Parts = field(init=False)
     maker: NodeMaker = field(init=False)
     weights: Weights = field(init=False)
 
     def __post_init__(self) -> None:
         name = self.file.metadata.get("general.name")
         self.graph.name = name if isinstance(name, str) and name else "model"
-        self.maker = NodeMaker(self.graph)
-        self.weights = Weights(self.maker, self.file)
+        self.parts = Parts(self.graph, self.file, self.form)
+        self.maker, self.weights = self.parts.maker, self.parts.weights
+
+    @property
+    def records(self) -> list[Record]:
+        """What became of each part so far."""
+        return self.parts.records
 
     def run(self) -> None:
         """Write the whole graph.  Raises: ModelError naming the tensor or the part that is wrong."""
@@ -115,22 +122,23 @@ class Transformer:
         tokens = self._input(TOKENS, TensorType(dtypes.i64, (1, count)))
         position = self._input(POSITION, TensorType(dtypes.i64, (1,)))
         self._input(SPAN, TensorType(dtypes.bool_, (span,)))
-        with self._part("Positions", "positions"):
+        with self.parts.part("Positions", "positions"):
             step = self._step(count, span, room, position)
-        with self._part(f"Embedding({self._kind('token_embd')})", "token_embd"):
+        with self.parts.part(f"Embedding({self.parts.kind('token_embd')})", "token_embd"):
             x = self.weights.rows("token_embd.weight", form.width, tokens)
-            x = self._scaled(x, form.embedding_scale)
+            x = self.parts.scaled(x, form.embedding_scale)
             if self.weights.has("position_embd.weight"):
                 placed = self.weights.rows("position_embd.weight", form.width, step.places)
                 x = e.op("add", x, e.unsqueeze(placed, (0,)))
-        x = self._norm(x, "token_embd_norm", optional=True)
-        caches: list[Tensor] = []
+        last = form.architecture.output_norm
+        if last != "token_embd_norm":
+            x = self.parts.norm(x, "token_embd_norm", optional=True)
+        caches: dict[str, Tensor] = {}
         for layer in range(form.layers):
             x = self._layer(x, layer, step, caches)
         self._output(LOGITS, self._scores(x, count))
-        for layer in range(form.layers):
-            for name, cache in zip(("key", "value"), caches[layer * 2 :][:2], strict=True):
-                self._output(f"new_{name}_{layer}", cache)
+        for name, cache in caches.items():
+            self._output(f"new_{name}", cache)
         self._check_all_read()
 
     def _check_all_read(self) -> None:
@@ -164,23 +172,6 @@ class Transformer:
     def _output(self, name: str, tensor: Tensor) -> None:
         self.graph.outputs.append(self.maker.value(tensor))
         self.graph.output_names.append(name)
-
-    @contextmanager
-    def _part(self, op_type: str, name: str) -> Generator[None]:
-        """What is written inside is a part of the model by this name, which errors say."""
-        self.maker.location = Location(self.file.location, name)
-        self.maker.emitted = []
-        try:
-            yield
-        except TilewrightError as error:
-            error.location = error.location or self.maker.location
-            raise
-        record = Record(op_type, "", name, emitted=self.maker.emitted)
-        self.records.append(record)
-
-    def _kind(self, name: str) -> str:
-        found = self.file.tensors.get(f"{name}.weight")
-        return "missing" if found is None else found.type.name
 
     # --- positions
 
@@ -239,19 +230,24 @@ class Transformer:
 
     # --- layers
 
-    def _layer(self, x: Tensor, layer: int, step: _Step, caches: list[Tensor]) -> Tensor:
+    def _layer(
+        self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
+    ) -> Tensor:
         block, after = f"blk.{layer}", self.form.architecture.norms_after
         before, own = x, f"{block}.attn_norm_2"
-        seen = x if after else self._norm(x, f"{block}.attn_norm")
+        seen = x if after else self.parts.norm(x, f"{block}.attn_norm")
         # A network beside attention may leave it a norm of its own.
-        read = self._norm(x, own) if self.weights.has(f"{own}.weight") else seen
-        mixed = self._attention(read, layer, step, caches)
+        read = self.parts.norm(x, own) if self.weights.has(f"{own}.weight") else seen
+        mix = self._convolution if self.form.convolved[layer] else self._attention
+        mixed = mix(read, layer, step, caches)
         if self.form.architecture.network_norm != "post_attention_norm":
             name = f"{block}.post_attention_norm"
-            mixed = self._norm(mixed, name, optional=not after)
+            mixed = self.parts.norm(mixed, name, optional=not after)
         x = self._residual(x, mixed, f"{block}.attn_residual")
-        out = self._feed_forward(self._network_reads(block, before, seen, x), block)
-        out = self._norm(out, f"{block}.post_ffw_norm", optional=not after)
+        slopes = self.form.slopes[layer] if self.form.slopes else None
+        read = self._network_reads(block, before, seen, x)
+        out = feed_forward(self.parts, read, block, slopes)
+        out = self.parts.norm(out, f"{block}.post_ffw_norm", optional=not after)
         return self._residual(x, out, f"{block}.ffn_residual")
 
     def _network_reads(self, block: str, before: Tensor, seen: Tensor, x: Tensor) -> Tensor:
@@ -264,71 +260,70 @@ class Transformer:
             return x
         if architecture.shares_norm and not self.weights.has(f"{name}.weight"):
             return seen
-        return self._norm(before if self.form.is_parallel else x, name)
+        return self.parts.norm(before if self.form.is_parallel else x, name)
 
     def _residual(self, x: Tensor, more: Tensor, name: str) -> Tensor:
-        with self._part("Residual", name):
-            more = self._scaled(more, self.form.residual_scale)
+        with self.parts.part("Residual", name):
+            more = self.parts.scaled(more, self.form.residual_scale)
             return self.maker.op("add", x, more)
 
-    def _scaled(self, x: Tensor, factor: float) -> Tensor:
-        e = self.maker
-        return x if factor == 1.0 else e.op("mul", x, e.scalar(factor, dtypes.f32))
-
-    def _norm(self, x: Tensor, name: str, *, optional: bool = False) -> Tensor:
-        kind = self.form.architecture.norm
-        if optional and not self.weights.has(f"{name}.weight"):
-            return x
-        if kind == "plain":
-            with self._part("LayerNorm", name):
-                return self._normalised(x)
-        size = x.shape[-1]
-        assert isinstance(size, int)
-        with self._part("RMSNorm" if kind == "rms" else "LayerNorm", name):
-            scale = self.weights.vector(f"{name}.weight", size)
-            bias = f"{name}.bias"
-            if kind == "rms" or not self.weights.has(bias):
-                return self._normalised(x, scale)
-            return self._normalised(x, scale, self.weights.vector(bias, size))
-
-    def _normalised(self, x: Tensor, *weights: Tensor) -> Tensor:
-        op = "rms_norm" if self.form.architecture.norm == "rms" else "layer_norm"
-        return self.maker.op(op, x, *weights, axis=-1, epsilon=self.form.epsilon)
-
-    def _product(self, x: Tensor, parts: list[Projection]) -> Tensor:
-        name = parts[0].name
-        with self._part(f"Linear({self._kind(name)})", name):
-            return self.weights.product(x, parts)
+    def _convolution(
+        self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
+    ) -> Tensor:
+        block, name = f"blk.{layer}", f"row_{layer}"
+        found = short_convolution(self.parts, x, block)
+        with self.parts.part("RowCache", f"{block}.cache"):
+            rows = self.maker.unsqueeze(found.rows, (1,))
+            caches[name] = self._appended(name, rows, step)
+        return convolved(self.parts, found, caches[name], step.places, block)
 
     def _attention(
-        self, x: Tensor, layer: int, step: _Step, caches: list[Tensor]
+        self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
     ) -> Tensor:
         e, form, block = self.maker, self.form, f"blk.{layer}"
-        q, k, v = self._heads(x, block)
-        window = form.windows[layer]
+        if form.latent is None:
+            q, *new = self._heads(x, block)
+        else:
+            q, *new = latent_heads(self.parts, form.latent, x, block)
+        q, new[0] = self._placed_heads(q, new[0], layer, step)
+        held: list[Tensor] = []
+        with self.parts.part("KeyValueCache", f"{block}.cache"):
+            for kind, each in zip(("key", "value"), new, strict=False):
+                name = f"{kind}_{layer}"
+                caches[name] = self._appended(name, each, step)
+                held.append(caches[name])
+        with self.parts.part("Attention", f"{block}.attention"):
+            seen = [e.slice(cache, 2, 0, step.span) for cache in held]
+            if form.latent is not None:
+                seen.append(e.slice(seen[0], 3, form.rope_size, form.latent.rank))
+            # A bound by sizes: what lies behind it is not computed; masks are exact.
+            causal = () if step.count == 1 else (step.span - step.count,)
+            mixed = self._mixed(q, seen, causal, step, layer)
+        if form.latent is not None:
+            mixed = latent_values(self.parts, form.latent, mixed, block)
+        with self.parts.part("Heads", f"{block}.heads"):
+            columns = mixed.shape[3]
+            assert isinstance(columns, int)
+            mixed = e.transpose(mixed, (0, 2, 1, 3))
+            mixed = e.reshape(mixed, (1, step.count, form.heads * columns))
+        return self.parts.product(mixed, [Projection(f"{block}.attn_output", form.width)])
+
+    def _placed_heads(
+        self, q: Tensor, k: Tensor, layer: int, step: _Step
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys turned by their places, as far as a layer does that."""
+        e, form, block = self.maker, self.form, f"blk.{layer}"
         if form.turns[layer]:
-            cos, sin = step.turning[bool(window) and True in step.turning]
-            with self._part("RotaryEmbedding", f"{block}.rope"):
+            cos, sin = step.turning[bool(form.windows[layer]) and True in step.turning]
+            with self.parts.part("RotaryEmbedding", f"{block}.rope"):
                 q, k = (turned(e, each, cos, sin) for each in (q, k))
         if form.architecture.norms_after_turning:
             q = self._late_norm(q, f"{block}.attn_q_norm")
             k = self._late_norm(k, f"{block}.attn_k_norm")
         if step.query_scales is not None:
-            with self._part("FarQueries", f"{block}.attn_q_scale"):
+            with self.parts.part("FarQueries", f"{block}.attn_q_scale"):
                 q = e.op("mul", q, step.query_scales)
-        held: list[Tensor] = []
-        with self._part("KeyValueCache", f"{block}.cache"):
-            for name, new in (("key", k), ("value", v)):
-                held.append(self._appended(f"{name}_{layer}", new, step))
-        caches += held
-        with self._part("Attention", f"{block}.attention"):
-            seen = [e.slice(cache, 2, 0, step.span) for cache in held]
-            # A bound by sizes: what lies behind it is not computed; masks are exact.
-            causal = () if step.count == 1 else (step.span - step.count,)
-            mixed = self._mixed(q, seen, causal, step, layer)
-            mixed = e.transpose(mixed, (0, 2, 1, 3))
-            mixed = e.reshape(mixed, (1, step.count, form.heads * form.value_size))
-        return self._product(mixed, [Projection(f"{block}.attn_output", form.width)])
+        return q, k
 
     def _mixed(
         self,
@@ -368,7 +363,7 @@ class Transformer:
                 Projection(n, r, order)
                 for n, r, order in zip(names, rows, (*orders, None), strict=True)
             ]
-        packed = self._limited(self._product(x, parts))
+        packed = self._limited(self.parts.product(x, parts))
         starts = (0, rows[0], rows[0] + rows[1])
         found: list[Tensor] = []
         for n, h, s, r, start in zip(names, heads, sizes, rows, starts, strict=True):
@@ -399,28 +394,30 @@ class Transformer:
         assert isinstance(heads, int)
         assert isinstance(size, int)
         shape = self.file.tensors[f"{name}.weight"].shape
-        with self._part("HeadNorm", name):
+        with self.parts.part("HeadNorm", name):
             if len(shape) == 2:
                 weights = self.weights.matrix(f"{name}.weight", (heads, size))
-                return e.op("mul", self._normalised(x), e.constant(self._placed(weights)))
+                return e.op(
+                    "mul", self.parts.normalised(x), e.constant(self._placed(weights))
+                )
             if shape == (size,):
                 return self._alike(x, name)
             weights = self.weights.array(f"{name}.weight", heads * size)
             scale = e.constant(self._placed(weights.reshape(heads, size)).reshape(-1))
             flat = e.reshape(x, (*x.shape[:2], heads * size))
-            return e.reshape(self._normalised(flat, scale), x.shape)
+            return e.reshape(self.parts.normalised(flat, scale), x.shape)
 
     def _late_norm(self, x: Tensor, name: str) -> Tensor:
         """`x: [1, heads, n, size]` normalised, every head alike."""
         if not self.weights.has(f"{name}.weight"):
             return x
-        with self._part("HeadNorm", name):
+        with self.parts.part("HeadNorm", name):
             return self._alike(x, name)
 
     def _alike(self, x: Tensor, name: str) -> Tensor:
         """Rows of `x: [.., size]` normalised, every head by the same weights."""
         weights = self.weights.array(f"{name}.weight", self.form.key_size)[None]
-        return self._normalised(x, self.maker.constant(self._placed(weights)[0]))
+        return self.parts.normalised(x, self.maker.constant(self._placed(weights)[0]))
 
     def _placed(self, weights: np.ndarray) -> np.ndarray:
         """`[heads, size]` weights of columns in the order that columns are in."""
@@ -436,88 +433,19 @@ class Transformer:
         places = e.broadcast_to(e.unsqueeze(step.places, (0, 1, 3)), new.shape)
         return e.op("scatter_elements", past, places, new, axis=2)
 
-    def _feed_forward(self, x: Tensor, block: str) -> Tensor:
-        if not self.weights.has(f"{block}.ffn_gate_inp.weight"):
-            return self._gated(x, block, "")
-        mixed = self._experts(x, block)
-        if not self.weights.has(f"{block}.ffn_up_shexp.weight"):
-            return mixed
-        shared = self._gated(x, block, "_shexp")
-        name = f"{block}.ffn_gate_inp_shexp"
-        with self._part("SharedExpert", name):
-            e = self.maker
-            if self.weights.has(f"{name}.weight"):
-                gate = e.op(
-                    "mul", x, self.weights.vector(f"{name}.weight", self.form.width)
-                )
-                gate = e.op("reduce_sum", gate, axes=(2,), keepdims=True)
-                shared = e.op("mul", shared, e.op("sigmoid", gate))
-            return e.op("add", mixed, shared)
-
-    def _gated(self, x: Tensor, block: str, ending: str) -> Tensor:
-        """One network, whose tensors' names have an ending."""
-        name, width = f"{block}.ffn_down{ending}", self.form.width
-        inner = self.weights.tensor(f"{name}.weight", (width, None)).shape[1]
-        up = f"{block}.ffn_up{ending}"
-        if self.weights.has(f"{block}.ffn_gate{ending}.weight"):
-            parts = [Projection(f"{block}.ffn_gate{ending}", inner), Projection(up, inner)]
-        else:
-            both = self.weights.tensor(f"{up}.weight", (None, width)).shape[0] != inner
-            parts = [Projection(up, inner * 2 if both else inner)]
-        act = f"{block}.ffn_act{ending}"
-        return self._network(x, act, inner, parts, Projection(name, width))
-
-    def _network(
-        self, x: Tensor, name: str, inner: int, first: list[Projection], second: Projection
-    ) -> Tensor:
-        """A first product of `inner` rows, or of twice as many: gate and values; and a second of what comes through."""
-        e, both = self.maker, self._product(x, first)
-        is_gated = sum(part.rows for part in first) != inner
-        with self._part("GatedActivation" if is_gated else "Activation", name):
-            values = e.slice(both, 2, inner, inner) if is_gated else None
-            mixed = activated(
-                e, self.form.architecture.activation, e.slice(both, 2, 0, inner), values
-            )
-        return self._product(mixed, [second])
-
-    def _experts(self, x: Tensor, block: str) -> Tensor:
-        """Every token through the experts that its router prefers."""
-        e, form = self.maker, self.form
-        if not form.experts:
-            raise ModelError(f"'{block}' has a router, the metadata no experts")
-        scores = self._product(x, [Projection(f"{block}.ffn_gate_inp", form.experts)])
-        rows = (x.shape[1], form.width)
-        with self._part("Router", f"{block}.ffn_router"):
-            scores = e.reshape(scores, (rows[0], form.experts))
-            preference = f"{block}.exp_probs_b.bias"
-            has_one = self.weights.has(preference)
-            more = self.weights.vector(preference, form.experts) if has_one else None
-            weights, chosen = routed(e, form, scores, more)
-
-        def expert(own: Tensor, number: int) -> Tensor:
-            gate, up, down = self.weights.expert(block, number, form.experts, form.width)
-            name = f"{block}.ffn_act.{number}"
-            row = e.unsqueeze(own, (0,))
-            found = self._network(row, name, up.rows, [gate, up], down)
-            return e.squeeze(found, (0,))
-
-        with self._part("MixtureOfExperts", f"{block}.ffn_experts"):
-            mixed = mixture(e, e.reshape(x, rows), chosen, weights, form.experts, expert)
-            return e.reshape(mixed, x.shape)
-
     # --- the end
 
     def _scores(self, x: Tensor, count: Dim) -> Tensor:
         """`[1, vocabulary]` for what follows the last token."""
         e, form = self.maker, self.form
-        with self._part("LastToken", "last"):
+        with self.parts.part("LastToken", "last"):
             last = e.slice(x, 1, count - 1, 1)
-        last = self._norm(last, "output_norm")
+        last = self.parts.norm(last, form.architecture.output_norm)
         name = "output" if self.weights.has("output.weight") else "token_embd"
         rows = self.weights.tensor(f"{name}.weight", (None, form.width)).shape[0]
-        scores = self._product(last, [Projection(name, rows)])
-        with self._part("Scores", LOGITS):
-            scores = self._scaled(scores, form.final_scale)
+        scores = self.parts.product(last, [Projection(name, rows)])
+        with self.parts.part("Scores", LOGITS):
+            scores = self.parts.scaled(scores, form.final_scale)
             if form.final_cap:
                 cap = e.scalar(form.final_cap, dtypes.f32)
                 scores = e.op("mul", e.op("tanh", e.op("div", scores, cap)), cap)

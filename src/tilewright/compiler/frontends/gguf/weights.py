@@ -19,7 +19,14 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.packed_integers import unpacked
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.formats.gguf import DECODERS, Blocks, GgufFile, GgufTensor, decode
+from tilewright.formats.gguf import (
+    DECODERS,
+    Blocks,
+    GgufFile,
+    GgufTensor,
+    decode,
+    dequantize,
+)
 
 _PLAIN: Final = ("F32", "F16", "BF16")
 _MIDDLE: Final = 8
@@ -96,7 +103,15 @@ class Weights:
             raise UnsupportedError(f"vector '{name}' in blocks is not supported")
         return found.astype(np.float32)
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    def numbers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+        """A tensor as numbers, whatever the file stores it as."""
+        return dequantize(self.file, self.tensor(name, shape)).astype(
+            np.float32, copy=False
+        )
+
+    def matrix(
+        self, name: str, shape: tuple[int | None, int | None]
+    ) -> npt.NDArray[np.float32]:
         """A small matrix as numbers."""
         found = decode(self.file, self.tensor(name, shape))
         if isinstance(found, Blocks):

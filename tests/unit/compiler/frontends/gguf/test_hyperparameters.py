@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from fakes.language_models import Form
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.gguf import read_hyperparameters
+from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters, Latent
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import read_gguf
 
@@ -252,7 +254,7 @@ def test_routers_that_files_do_not_name_are_those_of_the_models(name: str) -> No
 
 
 def test_an_unknown_architecture_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedError, match="supported are: llama arcee"):
+    with pytest.raises(UnsupportedError, match="supported are: llama apertus arcee"):
         _read(general__architecture="rwkv7")
 
 
@@ -358,3 +360,86 @@ def test_queries_of_mistral3_grow_as_their_file_says() -> None:
     assert _read("mistral3").far_scale == 0
     with pytest.raises(ModelError, match="expected at least 0"):
         _read("mistral3", rope__scaling__yarn_log_multiplier=-1.0)
+
+
+LATENT = {
+    "deepseek2.attention.kv_lora_rank": 20, "deepseek2.attention.key_length_mla": 24,
+    "deepseek2.attention.value_length_mla": 12, "deepseek2.rope.dimension_count": 8,
+}  # fmt: skip
+
+
+def test_rows_of_latent_attention_are_what_caches_hold() -> None:
+    data = Form("deepseek2", metadata=LATENT).data()
+    found = read_hyperparameters(read_gguf(data))
+    assert found.latent == Latent(rank=20, key_size=24, value_size=12)
+    assert (found.shared_heads, found.key_size, found.value_size) == (1, 28, 20)
+    assert found.attention_scale == pytest.approx(24**-0.5)
+    older = {
+        "deepseek2.attention.kv_lora_rank": 20, "deepseek2.attention.key_length": 24,
+        "deepseek2.attention.value_length": 12, "deepseek2.rope.dimension_count": 8,
+    }  # fmt: skip
+    again = read_hyperparameters(read_gguf(Form("deepseek2", metadata=older).data()))
+    assert again.latent == found.latent
+    assert again.key_size == 28
+    odd = {**LATENT, "deepseek2.rope.dimension_count": 26}
+    with pytest.raises(ModelError, match="26 columns of heads of 24 are turned"):
+        read_hyperparameters(read_gguf(Form("deepseek2", metadata=odd).data()))
+
+
+def test_latent_attention_grows_scores_by_yarn_and_turns_by_none() -> None:
+    yarn = {
+        "deepseek2.rope.scaling.type": "yarn", "deepseek2.rope.scaling.factor": 40.0,
+        "deepseek2.rope.scaling.yarn_log_multiplier": 0.1,
+    }  # fmt: skip
+    found = read_hyperparameters(
+        read_gguf(Form("deepseek2", metadata={**LATENT, **yarn}).data())
+    )
+    assert found.attention_scale == pytest.approx(
+        24**-0.5 * (0.1 * math.log(40) + 1) ** 2, rel=1e-6
+    )
+    assert found.rope_scaling.factor_rest == 1
+    del yarn["deepseek2.rope.scaling.yarn_log_multiplier"]
+    found = read_hyperparameters(
+        read_gguf(Form("deepseek2", metadata={**LATENT, **yarn}).data())
+    )
+    assert found.attention_scale == pytest.approx(24**-0.5)
+    assert found.rope_scaling.factor_rest == 0
+
+
+def test_a_router_with_preferences_that_no_file_names_has_sigmoids() -> None:
+    options = {"experts": 4, "metadata": LATENT}
+    plain = Form("deepseek2", **options)
+    assert read_hyperparameters(read_gguf(plain.data())).router == "softmax"
+    preferring = Form("deepseek2", **options, extra={"exp_probs_b.bias": (4,)})
+    assert read_hyperparameters(read_gguf(preferring.data())).router == "sigmoid"
+    said = {**LATENT, "deepseek2.expert_gating_func": 1}
+    named = Form("deepseek2", experts=4, metadata=said, extra={"exp_probs_b.bias": (4,)})
+    assert read_hyperparameters(read_gguf(named.data())).router == "softmax"
+
+
+def test_layers_without_heads_of_keys_are_convolutions_where_there_are_any() -> None:
+    def read(architecture: str, counts: list[int]) -> Hyperparameters:
+        key = f"{architecture}.attention.head_count_kv"
+        form = Form(architecture, layers=3, metadata={key: counts})
+        return read_hyperparameters(read_gguf(form.data()))
+
+    found = read("lfm2", [0, 2, 0])
+    assert found.convolved == (True, False, True)
+    assert found.shared_heads == 2
+    assert read("lfm2", [0, 0, 0]).convolved == (True, True, True)
+    for counts in ([1, 2, 0], [0, 2], [0, -2, 0], [0, 3, 0]):
+        with pytest.raises(ModelError, match="heads"):
+            read("lfm2", counts)
+    with pytest.raises(UnsupportedError, match="differs from layer to layer"):
+        read("llama", [0, 2, 0])
+
+
+def test_layers_whose_activation_has_numbers_have_them() -> None:
+    keys = {"xielu.alpha_p": 0.0, "xielu.alpha_n": [0.0, 1.0], "xielu.beta": 0.5}
+    with pytest.raises(ModelError, match="'xielu' has no numbers for 2 layers"):
+        read_hyperparameters(read_gguf(Form("apertus", metadata=keys).data()))
+    keys["xielu.eps"] = -1e-6
+    found = read_hyperparameters(read_gguf(Form("apertus", metadata=keys).data()))
+    assert found.slopes[0].above == pytest.approx(math.log(2))
+    assert found.slopes[0].below == pytest.approx(0.5 + math.log(2))
+    assert found.slopes[1].below == pytest.approx(0.5 + math.log(1 + math.e))
