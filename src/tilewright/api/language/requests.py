@@ -29,7 +29,7 @@ _ALL: Final = -1
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "echo": (None, False), "suffix": (None, ""), "functions": (None, []), "function_call": (None, "none", "auto"),
     "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]),
-    "tool_choice": (None, "none", "auto"),
+    "tool_choice": (None, "none", "auto"), "audio": (None,), "web_search_options": (None,), "store": (None, False),
 }  # fmt: skip
 """Fields that ask for what there is not, with the values that ask for nothing."""
 
@@ -45,6 +45,7 @@ class Request:
         messages: the turns.
         tools: that the assistant may call, as clients describe them.
         takes_tools: whether there are any.
+        takes_one_call: of all that an answer calls the first one is meant.
         options: that the chat template may look at.
         count: texts that are wanted for each prompt.
         tokens: of each text, at most.
@@ -56,6 +57,7 @@ class Request:
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, object]]
     takes_tools: bool
+    takes_one_call: bool
     options: Mapping[str, object]
     count: int
     tokens: int
@@ -82,6 +84,7 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
     for name, neutral in _NEUTRAL.items():
         if not _is_one_of(fields.get(name), neutral):
             raise UserError(f"'{name}' is not supported")
+    _text(fields, "model")  # there is one, by whatever name
     wanted = _object(fields, "stream_options")
     prompts = () if is_chat else _prompts(fields.get("prompt"))
     tools = _tools(fields, is_chat)
@@ -91,7 +94,8 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         messages=_messages(fields.get("messages")) if is_chat else (),
         tools=tools,
         takes_tools=bool(tools),
-        options=_object(fields, "chat_template_kwargs"),
+        takes_one_call=not _flag(fields, "parallel_tool_calls", default=True),
+        options=_options(fields),
         count=_count(fields, len(prompts) or 1),
         tokens=_tokens(fields),
         sampling=_sampling(fields),
@@ -114,6 +118,20 @@ def _object(fields: Mapping[str, object], name: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise UserError(f"'{name}' is no object")
     return cast("Mapping[str, object]", value)
+
+
+def _text(fields: Mapping[str, object], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise UserError(f"'{name}' is no text")
+    return value
+
+
+def _options(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """What the chat template may look at; templates of models that reason call how long by the name of the field."""
+    effort = _text(fields, "reasoning_effort")
+    own = {} if effort is None else {"reasoning_effort": effort}
+    return {**own, **_object(fields, "chat_template_kwargs")}
 
 
 def _whole(
@@ -323,8 +341,10 @@ def _stop(value: object) -> tuple[str, ...]:
     return tuple(cast("list[str]", texts))
 
 
-def _flag(fields: Mapping[str, object], name: str) -> bool:
+def _flag(fields: Mapping[str, object], name: str, *, default: bool = False) -> bool:
     value = fields.get(name)
-    if value is not None and not isinstance(value, bool):
+    if value is None:
+        return default
+    if not isinstance(value, bool):
         raise UserError(f"'{name}' is neither true nor false")
-    return bool(value)
+    return value

@@ -288,7 +288,7 @@ class _Handler(HttpHandler):
         probe = b"HTTP/1.1 100 Continue\r\n\r\n"
         if self._is_alone(probe):
             return None  # and so the prompt is not read
-        reader = ToolReader() if answers.request.takes_tools else None
+        reader = _tool_reader(answers.request)
         parts: list[str] = []
         for part in text:
             if self._is_alone(probe):
@@ -354,7 +354,7 @@ class _Handler(HttpHandler):
         probe = b":\n\n"
         if self._is_alone(probe):
             return False  # and so the prompt is not read
-        reader = ToolReader() if answers.request.takes_tools else None
+        reader = _tool_reader(answers.request)
         length = sent = 0
         for part in text:
             if self._is_alone(probe):
@@ -426,6 +426,13 @@ class _Handler(HttpHandler):
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
+
+
+def _tool_reader(request: Request) -> ToolReader | None:
+    """What finds calls in a text, where any are wanted."""
+    if not request.takes_tools:
+        return None
+    return ToolReader(1 if request.takes_one_call else None)
 
 
 def _status_of(problem: TilewrightError) -> HTTPStatus:

@@ -32,12 +32,16 @@ class ToolCall:
 class ToolReader:
     """Splits a text that comes in parts into what is said and what is called.
 
+    Args:
+        most: calls that are wanted, of which others are left out; None: all.
+
     Attributes:
         calls: those that are complete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         self.calls: Final[list[ToolCall]] = []
+        self._most: int | None = most
         self._held: str = ""
 
     def add(self, part: str) -> str:
@@ -53,7 +57,7 @@ class ToolReader:
             call = _call(inner)
             if call is None:
                 said += self._held[at : end + len(_END)]
-            else:
+            elif self._most is None or len(self.calls) < self._most:
                 self.calls.append(call)
             self._held = self._held[end + len(_END) :]
         keep = at if at >= 0 else len(self._held) - overlap(self._held, BEGIN)

@@ -62,6 +62,22 @@ def test_what_a_template_may_look_at_is_an_object() -> None:
         _read(is_chat=True, messages=turns, chat_template_kwargs=["thinking"])
 
 
+def test_how_long_a_model_reasons_is_told_its_template() -> None:
+    found = _read(is_chat=True, messages=TURNS, reasoning_effort="low", model="any")
+    assert found.options == {"reasoning_effort": "low"}
+    own = {"reasoning_effort": "high", "thinking": True}
+    found = _read(
+        is_chat=True, messages=TURNS, reasoning_effort="low", chat_template_kwargs=own
+    )
+    assert found.options == own
+
+
+def test_all_calls_are_wanted_but_where_one_is_asked_for() -> None:
+    for value, expected in ((None, False), (True, False), (False, True)):
+        found = _read(is_chat=True, messages=TURNS, parallel_tool_calls=value)
+        assert found.takes_one_call is expected
+
+
 def test_how_tokens_are_drawn_is_read_from_all_fields() -> None:
     found = _read(
         prompt="a", presence_penalty=1, frequency_penalty=-2, repetition_penalty=1.5,
@@ -110,6 +126,12 @@ WRONG = {
     "'tools' is not supported": {"prompt": "a", "tools": [TOOL]},
     "'logprobs' is no whole number": {"prompt": "a", "logprobs": 21},
     "'logprobs' is no whole": {"prompt": "a", "logprobs": True},
+    "'model' is no text": {"prompt": "a", "model": 7},
+    "'audio' is not supported": {"prompt": "a", "audio": {"voice": "alloy", "format": "wav"}},
+    "'web_search_options' is not supported": {"prompt": "a", "web_search_options": {}},
+    "'store' is not supported": {"prompt": "a", "store": True},
+    "'reasoning_effort' is no text": {"prompt": "a", "reasoning_effort": 3},
+    "'parallel_tool_calls' is neither true": {"prompt": "a", "parallel_tool_calls": "no"},
     "'echo' is not supported": {"prompt": "a", "echo": True},
     "'presence_penalty' is 3": {"prompt": "a", "presence_penalty": 3},
     "'frequency_penalty' is nan": {"prompt": "a", "frequency_penalty": float("nan")},

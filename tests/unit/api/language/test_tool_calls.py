@@ -45,3 +45,10 @@ def test_what_is_said_before_a_call_does_not_wait_for_it() -> None:
     assert reader.add("So: <tool") == "So: "
     assert reader.add("_call>") == ""
     assert reader.add("{}</tool_call>!") == "<tool_call>{}</tool_call>!"
+
+
+def test_of_several_calls_only_so_many_are_taken() -> None:
+    reader = ToolReader(1)
+    said = reader.add(f"{CALL}{CALL} so") + reader.finish()
+    assert said == " so"
+    assert len(reader.calls) == 1
