@@ -94,8 +94,11 @@ class Sampler:
         self._drawn: Counter[int] = Counter()
 
     def choose(self, scores: Floats) -> int:
-        """A token by its scores, `[vocabulary]`, which stay as they are."""
-        token = self._draw(self._adjusted(scores))
+        """A token by its scores, `[vocabulary]`, which stay as they are; one whose score is no number is the least likely."""
+        with np.errstate(
+            all="ignore"
+        ):  # of penalties and biases that leave no finite numbers
+            token = self._draw(_as_numbers(self._adjusted(scores)))
         self._drawn[token] += 1
         if self._sampling.repetition_penalty != 1:
             self._seen.add(token)
@@ -124,6 +127,13 @@ class Sampler:
         for token, bias in own.logit_bias.items():
             found[token] += bias
         return found
+
+
+def _as_numbers(scores: Floats) -> Floats:
+    """Scores without NaN, and with an end above."""
+    if np.isfinite(scores.max()):
+        return scores
+    return np.nan_to_num(scores, nan=-np.inf, posinf=None, neginf=-np.inf)
 
 
 def likely(

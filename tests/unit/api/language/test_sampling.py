@@ -119,3 +119,36 @@ def test_a_bias_takes_a_token_away() -> None:
 def test_options_that_make_no_sense_are_errors(options: dict[str, float]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(options))} is "):
         Sampling(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 1e-320}, {"temperature": 1e308}, {"repetition_penalty": 1e308}, {"repetition_penalty": 1e-308},
+        {"presence_penalty": 1e308}, {"frequency_penalty": -1e308}, {"logit_bias": {1: 1e308}}, {"logit_bias": {1: -1e308}},
+        {"top_p": 0}, {"min_p": 1}, {"top_k": 10**12},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("temperature", [0, None])
+def test_numbers_at_their_ends_draw_tokens_and_warn_of_nothing(
+    options: dict[str, Any], temperature: int | None
+) -> None:
+    given = options if temperature is None else {**options, "temperature": temperature}
+    sampler = Sampler(Sampling(seed=1, **given), [0, 2])
+    scores = np.array([0.0, 2.0, -3.0, 1.0], np.float32)
+    assert all(0 <= sampler.choose(scores) < 4 for _ in range(4))
+
+
+def test_scores_that_are_no_numbers_are_not_drawn() -> None:
+    """Where there are others; of those alone the first."""
+    scores = np.array([np.nan, 1.0, np.nan, 3.0], np.float32)
+    for options in ({"temperature": 0}, {}, {"top_k": 0, "top_p": 1.0, "min_p": 0.0}):
+        sampler = Sampler(Sampling(seed=1, **options))
+        assert {sampler.choose(scores) for _ in range(20)} <= {1, 3}
+    assert Sampler(Sampling(temperature=0)).choose(scores) == 3
+    for value in (np.nan, -np.inf, np.inf):
+        flat = np.full(4, value, np.float32)
+        assert Sampler(Sampling(temperature=0)).choose(flat) == 0
+        assert 0 <= Sampler(Sampling(seed=1)).choose(flat) < 4
+    scores = np.array([1.0, np.inf, -np.inf, 3.0], np.float32)
+    assert Sampler(Sampling(seed=1)).choose(scores) == 1
