@@ -5,7 +5,7 @@ there, and in numbers that both approximate (transformers on dequantised weights
 bits, so its scores differ from exact ones in the second digit; ours differ in the fifth.  `speed` times prompts and tokens, in
 turn with the peer in one run, and prints ratios of medians, or of the least times.
 
-    python benchmarks/language_model.py speed model.gguf --peer /path/to/python-with-llama-cpp --threads 1 2
+    python benchmarks/language_model.py speed one.gguf two.gguf --peer /path/to/python-with-llama-cpp --threads 1 2
     python benchmarks/language_model.py text model.gguf --peer /path/to/python-with-llama-cpp
 """
 
@@ -41,13 +41,13 @@ DECODED: Final = 48
 class Peer:
     """llama.cpp in a process of its own."""
 
-    def __init__(self, python: str, model: Path, threads: int) -> None:
+    def __init__(self, python: str, model: Path, threads: int, context: int) -> None:
         script = Path(__file__).with_name("language_model_peer.py")
         self._process: subprocess.Popen[str] = subprocess.Popen(
             [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        self.ask("open", path=str(model), threads=threads)
+        self.ask("open", path=str(model), threads=threads, context=context)
 
     def ask(self, do: str, **given: Any) -> Any:
         """The answer to a request."""
@@ -89,9 +89,10 @@ def greedy(model: LanguageModel, tokens: Sequence[int], count: int) -> list[int]
 
 def compare_texts(options: argparse.Namespace) -> None:
     """Greedy texts of all prompts; where two part, by how much."""
-    model = LanguageModel(options.model, context=1024, precision=options.precision)
-    exact = Exact(options.model)
-    peer = Peer(options.peer, options.model, 1)
+    path = options.models[0]
+    model = LanguageModel(path, context=options.context, precision=options.precision)
+    exact = Exact(path)
+    peer = Peer(options.peer, path, 1, options.context)
     equal = explained = 0
     for prompt in PROMPTS[: options.prompts]:
         tokens = model.tokenizer.encode(prompt, bos=False)
@@ -141,40 +142,40 @@ def timed(
 
 def compare_speed(options: argparse.Namespace) -> None:
     """Prompts and tokens behind them, in turn."""
-    for threads in options.threads:
-        model = LanguageModel(
-            options.model, context=1024, threads=threads, precision=options.precision
-        )
-        peer = Peer(options.peer, options.model, threads)
-        for length in options.lengths:
-            tokens = [
-                int(t) for t in np.random.default_rng(length).integers(300, 9000, length)
-            ]
-            rows: list[tuple[float, ...]] = []
-            count = options.decoded
-            timed(model, tokens, count, options.clock)
-            for _ in range(options.rounds):
-                ours = timed(model, tokens, count, options.clock)
-                theirs = peer.ask("timed", tokens=tokens, count=count, clock=options.clock)
-                rows.append(
-                    (
-                        length / ours[0],
-                        length / theirs[0],
-                        count / ours[1],
-                        count / theirs[1],
-                    )
+    for path in options.models:
+        for threads in options.threads:
+            model = LanguageModel(
+                path, context=options.context, threads=threads, precision=options.precision
+            )
+            peer = Peer(options.peer, path, threads, options.context)
+            for length in options.lengths:
+                found = _rates(model, peer, length, options)
+                read, read_peer, made, made_peer = found
+                print(
+                    f"{path.name}, threads {threads}, prompt of {length}: prefill {read:.1f} tokens/s, "
+                    f"llama.cpp {read_peer:.1f} ({read / read_peer:.2f} x); decode {made:.1f} tokens/s, "
+                    f"llama.cpp {made_peer:.1f} ({made / made_peer:.2f} x)",
+                    flush=True,
                 )
-            read, read_peer, made, made_peer = (
-                (max if options.least else statistics.median)(c)
-                for c in zip(*rows, strict=True)
-            )
-            print(
-                f"threads {threads}, prompt of {length}: prefill {read:.1f} tokens/s, llama.cpp {read_peer:.1f} "
-                f"({read / read_peer:.2f} x); decode {made:.1f} tokens/s, llama.cpp {made_peer:.1f} "
-                f"({made / made_peer:.2f} x)",
-                flush=True,
-            )
-        peer.close()
+            peer.close()
+
+
+def _rates(
+    model: LanguageModel, peer: Peer, length: int, options: argparse.Namespace
+) -> tuple[float, ...]:
+    """Tokens per second of a prompt and behind it, ours and the peer's each."""
+    tokens = [int(t) for t in np.random.default_rng(length).integers(300, 9000, length)]
+    count, clock = options.decoded, options.clock
+    rows: list[tuple[float, ...]] = []
+    timed(model, tokens, count, clock)
+    for _ in range(options.rounds):
+        ours = timed(model, tokens, count, clock)
+        theirs = peer.ask("timed", tokens=tokens, count=count, clock=clock)
+        rows.append(
+            (length / ours[0], length / theirs[0], count / ours[1], count / theirs[1])
+        )
+    middle = max if options.least else statistics.median
+    return tuple(middle(column) for column in zip(*rows, strict=True))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -183,7 +184,7 @@ def main(arguments: Sequence[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("text", "speed"))
-    parser.add_argument("model", type=Path)
+    parser.add_argument("models", type=Path, nargs="+", help="of `text` the first")
     parser.add_argument(
         "--peer", default=sys.executable, help="a Python that has llama-cpp-python"
     )
@@ -203,6 +204,9 @@ def main(arguments: Sequence[str]) -> None:
         "--least", action="store_true", help="the least time of all rounds, not the median"
     )
     parser.add_argument("--precision", choices=("f32", "i8"), default="f32", help="ours")
+    parser.add_argument(
+        "--context", type=int, default=1024, help="room for tokens, of both"
+    )
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--tokens", type=int, default=200)
     options = parser.parse_args(arguments)

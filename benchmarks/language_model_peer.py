@@ -11,20 +11,18 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-
-CONTEXT: Final = 1024
 
 
 class Peer:
     """One model with so many threads."""
 
-    def __init__(self, path: str, threads: int) -> None:
+    def __init__(self, path: str, threads: int, context: int) -> None:
         llama: Any = importlib.import_module("llama_cpp")
         self.model: Any = llama.Llama(
-            path, n_threads=threads, n_threads_batch=threads, n_ctx=CONTEXT, verbose=False
+            path, n_threads=threads, n_threads_batch=threads, n_ctx=context, verbose=False
         )
 
     def scores(self, tokens: Sequence[int]) -> np.ndarray:
