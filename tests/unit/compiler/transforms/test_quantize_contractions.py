@@ -235,6 +235,14 @@ def test_a_scale_below_zero_turns_the_order():
     assert ops(run(P, text)) == ["dequantize_linear", "max_pool"]
 
 
+def test_a_scale_that_a_call_brings_may_turn_the_order():
+    text = (
+        "graph @g(%x: u8[1, 2, 5, 5], %s: f32[]) { %a: f32[1, 2, 5, 5] = dequantize_linear(%x, %s)"
+        " %y: f32[1, 2, 2, 2] = max_pool(%a) {kernel = [2, 2], strides = [2, 2]} return %y }"
+    )
+    assert ops(run(P, text)) == ["dequantize_linear", "max_pool"]
+
+
 @pytest.mark.parametrize(("other", "stays"), [("0.5", False), ("0.25", True)])
 def test_bytes_quantized_by_the_same_scale_are_what_they_were(other, stays):
     text = (
