@@ -13,6 +13,14 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Expr
+from tilewright.compiler.frontends.kit.complex_functions import (
+    FUNCTIONS as OF_COMPLEX,
+)
+from tilewright.compiler.frontends.kit.complex_functions import (
+    arc_tangent_of_two,
+    divide,
+    power,
+)
 from tilewright.compiler.frontends.kit.complex_pairs import Pair
 from tilewright.compiler.frontends.kit.complex_parts import product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -27,14 +35,6 @@ from tilewright.compiler.frontends.kit.wide import (
 )
 from tilewright.compiler.frontends.stablehlo.bits import total_order
 from tilewright.compiler.frontends.stablehlo.call import Call, Comparison, real
-from tilewright.compiler.frontends.stablehlo.complex_functions import (
-    FUNCTIONS as OF_COMPLEX,
-)
-from tilewright.compiler.frontends.stablehlo.complex_functions import (
-    arc_tangent_of_two,
-    divide,
-    power,
-)
 from tilewright.compiler.frontends.stablehlo.elements import bits_of
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held
 from tilewright.compiler.frontends.stablehlo.literal_values import held_of

@@ -12,10 +12,10 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.complex_functions import divide
 from tilewright.compiler.frontends.kit.complex_pairs import Pair
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.stablehlo.call import Call, real
-from tilewright.compiler.frontends.stablehlo.complex_functions import divide
 from tilewright.compiler.frontends.stablehlo.elementwise import product_of
 from tilewright.compiler.frontends.stablehlo.held import (
     Complex,

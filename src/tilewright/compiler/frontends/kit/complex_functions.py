@@ -1,7 +1,7 @@
 """Functions of complex numbers, in f64 by parts.
 
 Each is the formula that keeps its digits near branch cuts and zeros; what has no complex form is
-refused.  Called by the rows of elementwise operations.
+refused.  Called by the rows of front ends.
 
 Source: Kahan, "Branch Cuts for Complex Elementary Functions", 1987; C11, annex G, for infinities.
 """

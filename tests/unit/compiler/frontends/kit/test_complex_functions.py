@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.stablehlo_text import apply, run
-from tilewright.compiler.frontends.stablehlo.complex_functions import FUNCTIONS
+from tilewright.compiler.frontends.kit.complex_functions import FUNCTIONS
 
 NAMES = {
     "stablehlo.exponential": np.exp, "stablehlo.exponential_minus_one": np.expm1,
