@@ -13,12 +13,12 @@ from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
-from tilewright.compiler.frontends.torch.program import Relation
+from tilewright.compiler.frontends.torch.program import Part, Relation
 from tilewright.compiler.frontends.torch.row import Row, row
 
 
@@ -44,11 +44,11 @@ def _hold(e: NodeMaker, expected: Relation) -> None:
         _agree(e, truth_of(expected), 1)
 
 
-def _hold_part(e: NodeMaker, part: Dim | Relation) -> None:
+def _hold_part(e: NodeMaker, part: Part) -> None:
     if isinstance(part, Relation):
         _hold(e, part)
     else:
-        _agree(e, part, 1)
+        _agree(e, truth_of(part), 1)
 
 
 def _agree(e: NodeMaker, left: Dim, right: Dim) -> None:
@@ -58,10 +58,12 @@ def _agree(e: NodeMaker, left: Dim, right: Dim) -> None:
         e.assume(left, right)
 
 
-def truth_of(part: Dim | Relation) -> Dim:
-    """1 where a relation holds, else 0; a size as it is."""
-    if not isinstance(part, Relation):
+def truth_of(part: Part) -> Dim:
+    """1 where a relation holds, else 0; a size as it is.  Raises: UnsupportedError for real numbers."""
+    if isinstance(part, int | Expr):
         return part
+    if not isinstance(part, Relation):
+        raise UnsupportedError("expects something of real numbers that sizes decide")
     return _TRUTHS[part.op](*map(truth_of, part.parts))
 
 

@@ -18,13 +18,18 @@ from tilewright.compiler.frontends.kit.draws import Draws
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.formulas import bind_number, number_of
+from tilewright.compiler.frontends.torch.formulas import (
+    bind_number,
+    condition_of,
+    number_of,
+)
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Formula,
     Opaque,
     Operation,
     Ref,
+    Relation,
 )
 from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.compiler.graph.schema import TensorType
@@ -162,7 +167,7 @@ class Call:
             return default
         if isinstance(found, Expr | Formula):
             raise UnsupportedError(
-                f"argument '{name}' depends on a size that a call decides"
+                f"argument '{name}' depends on a number that a call decides"
             )
         if isinstance(found, bool | int | float):
             return found
@@ -214,7 +219,7 @@ class Call:
         found = tuple(size for size in sizes if isinstance(size, int))
         if len(found) != len(sizes):
             raise UnsupportedError(
-                f"argument '{name}' depends on a size that a call decides"
+                f"argument '{name}' depends on a number that a call decides"
             )
         return found
 
@@ -256,6 +261,10 @@ class Call:
 
     # --- operands of arithmetic
 
+    def condition(self, relation: Relation) -> Tensor:
+        """What holds of sizes and elements, as a truth value."""
+        return condition_of(self.maker, relation, self._find)
+
     def is_number(self, name: str) -> bool:
         """Whether an operand is a number, not a tensor."""
         found = self.argument(name)
@@ -269,7 +278,9 @@ class Call:
         if isinstance(found, Expr):
             return self.maker.cast(self.maker.dim(found), dtype)
         if isinstance(found, Formula):
-            return self.maker.cast(number_of(self.maker, found), dtype)
+            return self.maker.cast(number_of(self.maker, found, self._find), dtype)
+        if isinstance(found, Relation):
+            return self.maker.cast(self.condition(found), dtype)
         return self.maker.scalar(self.number(name), dtype)
 
     def widened(self, *names: str) -> DType:

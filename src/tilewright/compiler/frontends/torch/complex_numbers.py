@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import tilewright.compiler.frontends.torch.movement as movement
@@ -23,33 +24,24 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import normal
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.complex_functions import ROWS as FUNCTIONS
+from tilewright.compiler.frontends.torch.complex_operands import (
+    Held,
+    as_complex,
+    on_parts,
+    operand_of,
+    pair_of,
+)
 from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.elementwise import angle_of, convert
 from tilewright.compiler.frontends.torch.program import Operation, Ref
 
-Held = Tensor | Complex
 Build = Callable[[Call], Held | Sequence[Held]]
-
-
-def _pair(call: Call, name: str = "self") -> Complex:
-    """An operand as complex numbers of the type of the result, or its own."""
-    return _as_complex(call.maker, call.held(name))
-
-
-def _as_complex(e: NodeMaker, held: Held) -> Complex:
-    if isinstance(held, Complex):
-        return held
-    return Complex(held, e.full(0, held.dtype, held.shape))
-
-
-def _on_parts(call: Call, pair: Complex) -> Complex:
-    """Both parts in the type of the result."""
-    return Complex(call.finish(pair.real), call.finish(pair.imaginary))
 
 
 def _convert(call: Call) -> Held:
     call.argument("dtype")
-    pair = _pair(call)
+    pair = pair_of(call)
     if not call.is_complex():
         return convert(call.maker, pair.real, call.dtype())
     parts = [
@@ -59,7 +51,7 @@ def _convert(call: Call) -> Held:
 
 
 def _conjugate(call: Call) -> Complex:
-    pair = _pair(call)
+    pair = pair_of(call)
     return Complex(pair.real, call.op("neg", pair.imaginary))
 
 
@@ -94,7 +86,7 @@ def _of_pairs(call: Call) -> Complex:
 
 
 def _pairs(call: Call) -> Tensor:
-    e, pair = call.maker, _pair(call)
+    e, pair = call.maker, pair_of(call)
     axis = pair.real.rank
     return e.concat(
         [e.unsqueeze(part, (axis,)) for part in (pair.real, pair.imaginary)], axis
@@ -102,19 +94,19 @@ def _pairs(call: Call) -> Tensor:
 
 
 def _real(call: Call) -> Tensor:
-    return _pair(call).real
+    return pair_of(call).real
 
 
 def _imaginary(call: Call) -> Tensor:
-    return _pair(call).imaginary
+    return pair_of(call).imaginary
 
 
 def _size(call: Call) -> Tensor:
-    return call.finish(Pair.of(call.maker, _pair(call)).size().tensor)
+    return call.finish(Pair.of(call.maker, pair_of(call)).size().tensor)
 
 
 def _angle(call: Call) -> Tensor:
-    pair = _pair(call)
+    pair = pair_of(call)
     return call.finish(angle_of(call.maker, pair.imaginary, pair.real))
 
 
@@ -134,10 +126,18 @@ def _filled(number: complex | None = None) -> Build:
     return build
 
 
+def _filled_with(call: Call) -> Complex:
+    """The number or the tensor of one element `value` everywhere."""
+    call.argument("self")
+    pair, shape = operand_of(call, "value"), call.shape()
+    parts = (pair.real, pair.imaginary)
+    return Complex(*(call.maker.broadcast_to(part, shape) for part in parts))
+
+
 def _copied(call: Call) -> Complex:
     """What is written, in the shape of what it is written to; real numbers have an imaginary part of 0."""
     call.argument("self")
-    pair = _on_parts(call, _pair(call, "src"))
+    pair = on_parts(call, pair_of(call, "src"))
     shape = call.shape()
     return Complex(
         *(call.maker.broadcast_to(p, shape) for p in (pair.real, pair.imaginary))
@@ -146,27 +146,16 @@ def _copied(call: Call) -> Complex:
 
 def _chosen(call: Call) -> Complex:
     condition = call.tensor("condition")
-    x, y = _operand(call, "self"), _operand(call, "other")
+    x, y = operand_of(call, "self"), operand_of(call, "other")
     pairs = ((x.real, y.real), (x.imaginary, y.imaginary))
     return Complex(*(call.op("where", condition, a, b) for a, b in pairs))
-
-
-def _operand(call: Call, name: str) -> Complex:
-    """A tensor or a number, both parts in the type of the result."""
-    found = call.argument(name)
-    if isinstance(found, Ref):
-        return _on_parts(call, _pair(call, name))
-    if not isinstance(found, int | float | complex):
-        raise UnsupportedError(f"argument '{name}' is no number that is known")
-    number, dtype = complex(found), call.dtype()
-    return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
 
 
 def _sum(op: str, *, turned: bool = False) -> Build:
     """A sum or a difference; turned, the second operand comes first."""
 
     def build(call: Call) -> Complex:
-        x, y = _operand(call, "self"), _operand(call, "other")
+        x, y = operand_of(call, "self"), operand_of(call, "other")
         if call.number("alpha", 1) != 1:
             raise UnsupportedError("multiples of complex numbers are not supported here")
         x, y = (y, x) if turned else (x, y)
@@ -184,11 +173,11 @@ def _by_number(call: Call, op: str, x: Complex) -> Complex | None:
 
 
 def _product(call: Call) -> Complex:
-    x = _operand(call, "self")
+    x = operand_of(call, "self")
     found = _by_number(call, "mul", x)
     if found is not None:
         return found
-    other = _operand(call, "other")
+    other = operand_of(call, "other")
     return product(call.maker, x, other, lambda a, b: call.op("mul", a, b))
 
 
@@ -201,27 +190,33 @@ def _over(e: NodeMaker, x: Complex, y: Complex) -> Complex:
 
 
 def _quotient(call: Call) -> Complex:
-    x = _operand(call, "self")
+    x = operand_of(call, "self")
     found = _by_number(call, "div", x)
-    return _over(call.maker, x, _operand(call, "other")) if found is None else found
+    return _over(call.maker, x, operand_of(call, "other")) if found is None else found
 
 
 def _reciprocal(call: Call) -> Complex:
     one = Complex(*(call.maker.scalar(n, call.dtype()) for n in (1, 0)))
-    return _over(call.maker, one, _operand(call, "self"))
+    return _over(call.maker, one, operand_of(call, "self"))
 
 
 def _exponential(call: Call) -> Complex:
-    return exponential(Pair.of(call.maker, _operand(call, "self"))).rounded(call.dtype())
+    return exponential(Pair.of(call.maker, operand_of(call, "self"))).rounded(call.dtype())
 
 
 def _matrix_product(other: str) -> Build:
     def build(call: Call) -> Complex:
-        x, y = _operand(call, "self"), _operand(call, other)
-        if min(x.real.rank, y.real.rank) < 2:
-            raise UnsupportedError("products of complex vectors are not supported")
+        x, y = operand_of(call, "self"), operand_of(call, other)
         e = call.maker
-        return product(e, x, y, lambda a, b: matrix_product(e, a, b))
+        is_row, is_column = x.real.rank == 1, y.real.rank == 1
+        if is_row:
+            x = Complex(*(e.unsqueeze(part, (0,)) for part in (x.real, x.imaginary)))
+        if is_column:
+            y = Complex(*(e.unsqueeze(part, (1,)) for part in (y.real, y.imaginary)))
+        found = product(e, x, y, lambda a, b: matrix_product(e, a, b))
+        rank = found.real.rank
+        gone = (rank - 2,) * is_row + (rank - 1,) * is_column
+        return Complex(*(e.squeeze(part, gone) for part in (found.real, found.imaginary)))
 
     return build
 
@@ -238,7 +233,7 @@ def _joined(axis_name: str, *, stacked: bool = False) -> Build:
             held = call.hold(item) if isinstance(item, Ref) else None
             if held is None:
                 raise ModelError("argument 'tensors' lacks a tensor")
-            pairs.append(_on_parts(call, _as_complex(e, held)))
+            pairs.append(on_parts(call, as_complex(e, held)))
         axis = normal(call.integer(axis_name, 0), len(call.shape()))
         columns = zip(*((pair.real, pair.imaginary) for pair in pairs), strict=True)
         parts = (
@@ -265,7 +260,7 @@ def _scaled(
 
 
 def _wide_parts(call: Call) -> tuple[Tensor, Tensor]:
-    pair = _pair(call)
+    pair = pair_of(call)
     real, imaginary = (call.maker.cast(p, dtypes.f64) for p in (pair.real, pair.imaginary))
     return real, imaginary
 
@@ -331,6 +326,7 @@ def _eigenvalues(call: Call) -> Sequence[Complex]:
 
 
 _ROWS: Final[dict[str, Build]] = {
+    **FUNCTIONS,
     "_to_copy": _convert, "_conj": _conjugate, "conj_physical": _conjugate,
     "_conj_physical": _conjugate, "adjoint": _turned_over, "mH": _turned_over, "complex": _of_parts, "polar": _polar,
     "view_as_complex": _of_pairs, "view_as_real": _pairs, "view_as_real_copy": _pairs,
@@ -338,6 +334,8 @@ _ROWS: Final[dict[str, Build]] = {
     "add.Scalar": _sum("add"), "sub.Tensor": _sum("sub"), "sub.Scalar": _sum("sub"),
     "rsub.Scalar": _sum("sub", turned=True), "mul.Tensor": _product, "mul.Scalar": _product,
     "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
+    **dict.fromkeys(("where.ScalarOther", "where.ScalarSelf"), _chosen),
+    **dict.fromkeys(("fill.Tensor", "fill.Scalar"), _filled_with),
     "exp": _exponential, "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"),
     "bmm": _matrix_product("mat2"), **dict.fromkeys(("cat", "concat", "concatenate"), _joined("dim")), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
@@ -347,8 +345,8 @@ _ROWS: Final[dict[str, Build]] = {
     **dict.fromkeys(("full", "full_like", "new_full"), _filled()),
 }  # fmt: skip
 _BY_PARTS: Final = (
-    "alias", "clone", "contiguous", "cumsum", "detach", "empty.memory_format", "empty_like", "gather", "index.Tensor", "index_add",
-    "index_copy", "index_put", "index_select", "lift_fresh_copy", "mean", "mean.dim", "neg", "resolve_conj", "resolve_neg", "scatter.src",
+    "alias", "clone", "contiguous", "cumsum", "detach", "embedding", "empty.memory_format", "empty_like", "gather", "index.Tensor", "index_add",
+    "index_copy", "index_fill.int_Scalar", "index_fill.int_Tensor", "index_put", "index_select", "lift_fresh_copy", "masked_fill.Scalar", "masked_fill.Tensor", "mean", "mean.dim", "neg", "resolve_conj", "resolve_neg", "scatter.src",
     "scatter_add", "select_scatter", "slice_scatter", "sum", "sum.dim_IntList", "take",
 )  # fmt: skip
 
@@ -366,8 +364,37 @@ _ALIKE: Final = (
 
 
 def is_by_parts(operation: Operation) -> bool:
-    """Whether the same is done to the real and the imaginary part; a number that is filled in goes to the real one."""
-    return operation.target in _ALIKE and not operation.arguments.get("value")
+    """Whether the same is done to the real and the imaginary part."""
+    return operation.target in _ALIKE
+
+
+def _sizes(e: NodeMaker, held: Complex) -> Tensor:
+    return Pair.of(e, held).size().rounded(held.real.dtype)
+
+
+def _truths(e: NodeMaker, held: Complex) -> Tensor:
+    """Where a number is not zero; what is no number is not."""
+    return e.op("logical_not", Pair.of(e, held).is_zero())
+
+
+REAL_FORMS: Final[dict[str, Callable[[NodeMaker, Complex], Tensor]]] = {
+    _full("linalg_vector_norm"): _sizes,
+    **{
+        _full(name): _truths
+        for name in ("all", "all.dim", "all.dims", "any", "any.dim", "any.dims", "logical_and", "logical_not", "logical_or", "nonzero")
+    },
+}  # fmt: skip
+"""Operators that look at nothing but how large complex numbers are, or whether they are zero."""
+
+
+def for_part(operation: Operation, part: str) -> Operation:
+    """What is done to the `real` or the `imaginary` part: of a number that is filled in, each takes its own."""
+    value = operation.arguments.get("value")
+    if not isinstance(value, int | float | complex):
+        return operation
+    number = complex(value)
+    own = number.real if part == "real" else number.imag
+    return replace(operation, arguments={**operation.arguments, "value": own})
 
 
 NAMES: Final = frozenset(ROWS) - {_full("_to_copy")}

@@ -23,7 +23,6 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
-from tilewright.compiler.frontends.torch.formulas import condition_of
 from tilewright.compiler.frontends.torch.program import Argument, Body, Ref, Relation
 from tilewright.compiler.frontends.torch.sizes import of_data, parts_of_signed
 from tilewright.compiler.graph.schema import TensorType
@@ -142,7 +141,7 @@ def _cond(flow: Flow) -> list[Held | None]:
     then, otherwise = flow.body("true_fn"), flow.body("false_fn")
     given = flow.given("operands")
     if isinstance(asked, Relation):
-        condition = condition_of(e, asked)
+        condition = flow.call.condition(asked)
     elif isinstance(asked, Ref):
         condition = to_bool(e, flow.call.tensor("pred"))
     else:

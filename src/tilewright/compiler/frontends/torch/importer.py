@@ -7,7 +7,7 @@ torch's graphs.  Called by `load`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -143,7 +143,7 @@ class Importer:
                 waiting.append(rounded)
                 continue
             self.maker.location = Location(self.file, str(rounded.size))
-            bind_rounded(self.maker, rounded)
+            bind_rounded(self.maker, rounded, self._find)
         self._unbound = waiting
 
     def _used(self) -> set[str]:
@@ -202,7 +202,7 @@ class Importer:
         for part in ("real", "imaginary"):
             if entry.array is not None:
                 array = np.real(entry.array) if part == "real" else np.imag(entry.array)
-                made.append(self.maker.constant(np.ascontiguousarray(array)))
+                made.append(self.maker.constant(np.array(array, order="C")))
                 continue
             value = Value(type_, f"{entry.name}_{part}")
             self.graph.inputs.append(value)
@@ -233,9 +233,9 @@ class Importer:
         if isinstance(value, Opaque):
             raise UnsupportedError(value.text)
         if isinstance(value, Formula):
-            return number_of(self.maker, value)
+            return number_of(self.maker, value, self._find)
         if isinstance(value, Relation):
-            return condition_of(self.maker, value)
+            return condition_of(self.maker, value, self._find)
         # What is known without a call is no output; it stands in the calling convention.
         raise SkipNodeError("a constant")
 
@@ -388,6 +388,9 @@ class Importer:
             made = build(call)
             _check_arguments(operation, call, ())
             return self._agreed(operation, made)
+        form = complex_numbers.REAL_FORMS.get(operation.target)
+        if entry is not None and form is not None:
+            return self._import_real_form(operation, entry, form)
         if entry is None or not complex_numbers.is_by_parts(operation):
             raise UnsupportedError(
                 f"operator '{operation.target}' of complex numbers is not supported"
@@ -401,14 +404,38 @@ class Importer:
         made = [None if a is None or b is None else Complex(a, b) for a, b in pairs]
         return self._agreed(operation, made)
 
+    def _import_real_form(
+        self,
+        operation: Operation,
+        entry: Row,
+        form: Callable[[NodeMaker, Complex], Tensor],
+    ) -> Held:
+        """What a row makes of what it asks of complex operands."""
+
+        def find(reference: Ref) -> Tensor:
+            held = self._hold(reference)
+            return held if isinstance(held, Tensor) else form(self.maker, held)
+
+        call = Call(operation, self.maker, find, self._draws)
+        made = entry.build(call)
+        self._check_sizes(operation)
+        _check_arguments(operation, call, entry.ignores)
+        return self._agreed(operation, made)
+
     def _part(
         self, operation: Operation, entry: Row, part: str
     ) -> Tensor | Sequence[Tensor | None]:
         """What a row makes of one part of complex operands."""
+        operation = complex_numbers.for_part(operation, part)
+        filled = operation.arguments.get("value")
 
         def find(reference: Ref) -> Tensor:
             held = self._hold(reference)
-            return held if isinstance(held, Tensor) else getattr(held, part)
+            if isinstance(held, Complex):
+                return getattr(held, part)
+            # Places and masks are whole; a real tensor that is filled in has no imaginary part.
+            is_nothing = part == "imaginary" and reference == filled
+            return self.maker.full(0, held.dtype, held.shape) if is_nothing else held
 
         call = Call(operation, self.maker, find, self._draws)
         made = entry.build(call)
@@ -490,4 +517,6 @@ def _references(argument: Argument) -> Sequence[str]:
         return (argument.name,)
     if isinstance(argument, tuple):
         return [name for item in argument for name in _references(item)]
+    if isinstance(argument, Formula | Relation):
+        return [name for part in argument.parts for name in _references(part)]
     return ()

@@ -36,7 +36,7 @@ class Opaque:
 @final
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Whether something holds of sizes that a call decides.
+    """Whether something holds of sizes that a call decides, or of elements.
 
     Attributes:
         op: of the graph IR: `less`, `equal`, `logical_and` and their like.
@@ -44,21 +44,25 @@ class Relation:
     """
 
     op: str
-    parts: tuple[Dim | Relation, ...]
+    parts: tuple[Part, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A real number that follows from sizes that a call decides, computed in f64 as Python computes it.
+    """A real number that follows from sizes that a call decides or from elements, computed in f64 as Python computes it.
 
     Attributes:
         op: of the graph IR: `mul`, `div`, `sqrt` and their like.
-        parts: its operands, in order.
+        parts: its operands, in order; a reference is a tensor of one element.
     """
 
     op: str
-    parts: tuple[Dim | float | Formula, ...]
+    parts: tuple[Dim | float | Formula | Ref, ...]
+
+
+Part = Dim | float | Formula | Relation | Ref
+"""What a condition compares, or combines."""
 
 
 @final

@@ -101,6 +101,7 @@ def read_exported(exported: Any, name: str) -> Program:
     )
     inputs += reader.constants()
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
+    operations = reader.operations()
     values = reader.returned()
     complexes = reader.complex_values()
     outputs: list[Output] = []
@@ -117,7 +118,6 @@ def read_exported(exported: Any, name: str) -> Program:
             outputs.append(Output(value, is_complex=_in(value, complexes)))
         elif kind != "TOKEN":
             reasons.append(f"outputs of kind {kind} are not supported ({spec.target})")
-    operations = reader.operations()
     found = Program(
         name, inputs, operations, tuple(outputs), tuple(reasons), (), sizes.symbols,
         rounded=sizes.rounded,
@@ -308,7 +308,7 @@ class Reader:
 
     def _operation(self, node: Any) -> Operation | None:
         value, title = node.meta.get("val"), target_name(node.target)
-        if border.is_instance(value, "SymInt") and title in _READS:
+        if title in _READS and not isinstance(value, bool | int | float):
             return self._read_number(node, value, title)
         if title == ASSERTED:
             return self._assertion(node)
@@ -363,9 +363,21 @@ class Reader:
             reason=reason,
         )
 
-    def _read_number(self, node: Any, value: Any, title: str) -> Operation:
-        """A whole number of the data that sizes follow from."""
-        arguments = {"self": self.argument(node.args[0]), "size": self._sizes.size(value)}
+    def _read_number(self, node: Any, value: Any, title: str) -> Operation | None:
+        """A whole number of the data that sizes follow from; a real one, which is read where it is used."""
+        source = self.argument(node.args[0])
+        if border.is_instance(value, "SymFloat"):
+            if isinstance(source, Ref):
+                self._sizes.read(value, source)
+            return None
+        is_truth = border.is_instance(value, "SymBool")
+        # A truth value is a number that is 1.
+        size = (
+            self._sizes.expression(value.node.expr.args[0])
+            if is_truth
+            else self._sizes.size(value)
+        )
+        arguments = {"self": source, "size": size}
         return Operation(node.name, title, arguments, (), place=place_of(node))
 
     def _arguments(self, node: Any) -> dict[str, Argument]:
@@ -515,8 +527,8 @@ def read_traced(graph_module: Any, name: str, weights: Mapping[str, Any]) -> Pro
     )
     inputs += reader.constants()
     complexes = reader.complex_values()
-    outputs = tuple(Output(v, is_complex=_in(v, complexes)) for v in reader.returned())
     operations = reader.operations()
+    outputs = tuple(Output(v, is_complex=_in(v, complexes)) for v in reader.returned())
     return Program(
         name, inputs, operations, outputs, (), (), sizes.symbols, rounded=sizes.rounded
     )

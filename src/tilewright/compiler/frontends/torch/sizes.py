@@ -13,7 +13,12 @@ from typing import Any, Final, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
-from tilewright.compiler.frontends.torch.program import Formula, Relation, Rounded
+from tilewright.compiler.frontends.torch.program import (
+    Formula,
+    Ref,
+    Relation,
+    Rounded,
+)
 
 _LARGEST: Final = 1 << 48
 _SHORT: Final = 1 << 12
@@ -37,6 +42,7 @@ class Sizes:
         self._names: Mapping[str, str] = names
         self._symbols: dict[str, Dim] = {}
         self._rounded: dict[str, Rounded] = {}
+        self._elements: dict[str, Ref] = {}
 
     @property
     def symbols(self) -> Mapping[str, Dim]:
@@ -73,13 +79,21 @@ class Sizes:
         return build([self.expression(argument) for argument in expression.args])
 
     def real(self, value: Any) -> Dim | float | Formula:
-        """A real number of sizes (`SymFloat`).  Raises: UnsupportedError as `expression`."""
+        """A real number of sizes and of elements (`SymFloat`).  Raises: UnsupportedError as `expression`."""
         known = value.node.maybe_as_float()
-        return float(known) if known is not None else self._real(value.node.expr)
+        found = float(known) if known is not None else self._real(value.node.expr)
+        # An element alone is a number of Python, too, and no tensor.
+        return Formula("mul", (found, 1.0)) if isinstance(found, Ref) else found
 
-    def _real(self, expression: Any) -> Dim | float | Formula:
+    def read(self, value: Any, element: Ref) -> None:
+        """From here on, a real number (`SymFloat`) is an element of the data."""
+        self._elements[str(value.node.expr)] = element
+
+    def _real(self, expression: Any) -> Dim | float | Formula | Ref:
         if expression.is_number:
             return float(expression)
+        if str(expression) in self._elements:
+            return self._elements[str(expression)]
         name = type(expression).__name__
         if name == "ToFloat":
             return self._real(expression.args[0])
@@ -93,6 +107,8 @@ class Sizes:
     def _rounded_number(self, expression: Any) -> Dim:
         """What rounds a real number: an expression of sizes where it is one, else a symbol for it."""
         number, rounding = self._real(expression.args[0]), type(expression).__name__
+        if _has_element(number):
+            raise UnsupportedError(f"the size '{expression}', which data decides,")
         if isinstance(number, int | Expr):
             return number
         exact = _EXACT.get(rounding)
@@ -121,12 +137,17 @@ class Sizes:
         if name in ("BooleanTrue", "BooleanFalse"):
             return bool(expression)
         if name in _RELATIONS:
-            sides = tuple(self.expression(side) for side in expression.args)
+            sides = tuple(map(self._side, expression.args))
             return Relation(_RELATIONS[name], sides)
         if name in _CONNECTIVES:
             parts = tuple(self._relation(part) for part in expression.args)
             return Relation(_CONNECTIVES[name], parts)
         raise UnsupportedError(f"the condition '{expression}' is not supported")
+
+    def _side(self, expression: Any) -> Dim | float | Formula | Ref:
+        """What is compared: a size, or a real number, which may be an element."""
+        is_size = expression.is_integer and not expression.is_Float
+        return self.expression(expression) if is_size else self._real(expression)
 
     def _symbol(self, symbol: Any) -> Dim:
         name = str(symbol)
@@ -166,7 +187,14 @@ def of_data(dims: Iterable[Dim]) -> list[Dim]:
     ]
 
 
-def _short_ratio(number: Dim | float | Formula) -> tuple[Dim, Fraction] | None:
+def _has_element(number: Dim | float | Formula | Ref) -> bool:
+    """Whether a number follows from elements."""
+    if isinstance(number, Formula):
+        return any(map(_has_element, number.parts))
+    return isinstance(number, Ref)
+
+
+def _short_ratio(number: Dim | float | Formula | Ref) -> tuple[Dim, Fraction] | None:
     """The size and the share of it that a number is, if its arithmetic is exact (a quotient: rounds to the same)."""
     if not isinstance(number, Formula) or len(number.parts) != 2:
         return None
@@ -184,8 +212,10 @@ def _short_ratio(number: Dim | float | Formula) -> tuple[Dim, Fraction] | None:
     return (size, share) if is_exact and _is_not_negative(size) else None
 
 
-def _is_not_negative(number: Dim | float | Formula) -> bool:
+def _is_not_negative(number: Dim | float | Formula | Ref) -> bool:
     """Whether it is surely at least 0."""
+    if isinstance(number, Ref):
+        return False
     if isinstance(number, Formula):
         return number.op not in _SIGNED and all(map(_is_not_negative, number.parts))
     low = symbolic.bounds(number)[0] if isinstance(number, Expr) else number

@@ -1,0 +1,219 @@
+"""Rows for functions of complex numbers, comparisons, and products of what is no matrix.
+
+Looked up with the other rows of complex numbers.
+
+Source: the operators of ATen by name; the formulas stand in `kit.complex_functions`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tilewright.compiler.frontends.kit.complex_functions import FUNCTIONS, power
+from tilewright.compiler.frontends.kit.complex_pairs import Pair
+from tilewright.compiler.frontends.kit.complex_parts import Complex, product
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.complex_operands import (
+    Held,
+    as_complex,
+    operand_of,
+)
+from tilewright.compiler.frontends.torch.contraction import matrix_product
+from tilewright.compiler.frontends.torch.program import Ref
+
+Build = Callable[[Call], Held]
+
+
+def _function(name: str) -> Build:
+    def build(call: Call) -> Complex:
+        e, dtype = call.maker, call.dtype()
+        return FUNCTIONS[name](Pair.of(e, operand_of(call, "self"))).rounded(dtype)
+
+    return build
+
+
+def _logarithm(base: float) -> Build:
+    def build(call: Call) -> Complex:
+        z = FUNCTIONS["log"](Pair.of(call.maker, operand_of(call, "self")))
+        return z.scaled(z.x.number(1 / math.log(base))).rounded(call.dtype())
+
+    return build
+
+
+def _power(call: Call) -> Complex:
+    """Small whole powers are products, as torch has them."""
+    e, exponent = call.maker, call.argument("exponent")
+    z = operand_of(call, "self")
+    if exponent == 2:
+        return _times(e, z, z)
+    w = operand_of(call, "exponent")
+    return power(Pair.of(e, z), Pair.of(e, w)).rounded(call.dtype())
+
+
+def _times(e: NodeMaker, x: Complex, y: Complex) -> Complex:
+    return product(e, x, y, lambda a, b: e.op("mul", a, b))
+
+
+def _plus(e: NodeMaker, x: Complex, y: Complex) -> Complex:
+    return Complex(e.op("add", x.real, y.real), e.op("add", x.imaginary, y.imaginary))
+
+
+def _both(call: Call, name: str) -> Complex:
+    """An operand of a comparison, as complex numbers of its own type."""
+    found = call.argument(name)
+    if isinstance(found, Ref):
+        return as_complex(call.maker, call.held(name))
+    if not isinstance(found, int | float | complex):
+        raise UnsupportedError(f"argument '{name}' is no number that is known")
+    dtype, number = as_complex(call.maker, call.held("self")).real.dtype, complex(found)
+    return Complex(*(call.maker.scalar(n, dtype) for n in (number.real, number.imag)))
+
+
+def _alike(*, negated: bool) -> Build:
+    def build(call: Call) -> Tensor:
+        x, y = (Pair.of(call.maker, _both(call, name)) for name in ("self", "other"))
+        pairs = ((x.x, y.x), (x.y, y.y))
+        op, join = ("not_equal", "logical_or") if negated else ("equal", "logical_and")
+        return call.op(join, *(call.op(op, a.tensor, b.tensor) for a, b in pairs))
+
+    return build
+
+
+def _each_part(op: str, join: str) -> Build:
+    """What is asked of both parts."""
+
+    def build(call: Call) -> Tensor:
+        z = as_complex(call.maker, call.held())
+        return call.op(join, *(call.op(op, part) for part in (z.real, z.imaginary)))
+
+    return build
+
+
+def _linear(call: Call) -> Complex:
+    e, weight = call.maker, operand_of(call, "weight")
+    turned = Complex(
+        *(e.transpose(part, (1, 0)) for part in (weight.real, weight.imaginary))
+    )
+    x = operand_of(call, "input")
+    if x.real.rank < 2:
+        raise UnsupportedError("products of complex vectors are not supported")
+    found = product(e, x, turned, lambda a, b: matrix_product(e, a, b))
+    return _plus(e, found, operand_of(call, "bias")) if call.has("bias") else found
+
+
+def _added_product(first: str, second: str) -> Build:
+    """`beta self + alpha (first @ second)`."""
+
+    def build(call: Call) -> Complex:
+        e = call.maker
+        if call.number("beta", 1) != 1 or call.number("alpha", 1) != 1:
+            raise UnsupportedError("multiples of complex numbers are not supported here")
+        x, y = operand_of(call, first), operand_of(call, second)
+        found = product(e, x, y, lambda a, b: matrix_product(e, a, b))
+        return _plus(e, found, operand_of(call, "self"))
+
+    return build
+
+
+def _vectors(*, conjugated: bool) -> Build:
+    """The sum of products of two vectors."""
+
+    def build(call: Call) -> Complex:
+        e, x = call.maker, operand_of(call, "self")
+        y = operand_of(call, "other" if conjugated else "tensor")
+        if conjugated:
+            x = Complex(x.real, e.op("neg", x.imaginary))
+        found = _times(e, x, y)
+        parts = (found.real, found.imaginary)
+        return Complex(*(e.op("reduce_sum", p, axes=(0,), keepdims=False) for p in parts))
+
+    return build
+
+
+def _outer(call: Call) -> Complex:
+    e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "vec2")
+    column = Complex(*(e.unsqueeze(part, (1,)) for part in (x.real, x.imaginary)))
+    return _times(e, column, y)
+
+
+def _matrix_and_vector(call: Call) -> Complex:
+    e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "vec")
+    column = Complex(*(e.unsqueeze(part, (1,)) for part in (y.real, y.imaginary)))
+    found = product(e, x, column, lambda a, b: matrix_product(e, a, b))
+    return Complex(*(e.squeeze(part, (1,)) for part in (found.real, found.imaginary)))
+
+
+def _added_multiple(call: Call) -> Complex:
+    e = call.maker
+    if call.number("value", 1) != 1:
+        raise UnsupportedError("multiples of complex numbers are not supported here")
+    found = _times(e, operand_of(call, "tensor1"), operand_of(call, "tensor2"))
+    return _plus(e, operand_of(call, "self"), found)
+
+
+def _between(call: Call) -> Complex:
+    """`self + weight (end - self)`."""
+    e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "end")
+    gap = Complex(e.op("sub", y.real, x.real), e.op("sub", y.imaginary, x.imaginary))
+    return _plus(e, x, _times(e, operand_of(call, "weight"), gap))
+
+
+def _product_of_all(call: Call) -> Complex:
+    """Along an axis of a size that is known, half by half."""
+    e, z = call.maker, operand_of(call, "self")
+    keep = call.flag("keepdim")
+    if call.has("dim"):
+        axis = axis_of(call, z.real.rank)
+    else:
+        count = math.prod(size if isinstance(size, int) else 0 for size in z.real.shape)
+        z = Complex(*(e.reshape(part, (count,)) for part in (z.real, z.imaginary)))
+        axis = 0
+    size = z.real.shape[axis]
+    if not isinstance(size, int) or size == 0:
+        raise UnsupportedError("a product of so many complex numbers is not supported")
+    while size > 1:
+        half = size // 2
+        below, above = _piece(e, z, axis, 0, half), _piece(e, z, axis, half, half)
+        rest = [_piece(e, z, axis, 2 * half, 1)] if size % 2 else []
+        z = _side_by_side(e, [_times(e, below, above), *rest], axis)
+        size = half + size % 2
+    if keep:
+        return z
+    return Complex(*(e.squeeze(part, (axis,)) for part in (z.real, z.imaginary)))
+
+
+def _piece(e: NodeMaker, z: Complex, axis: int, start: int, size: int) -> Complex:
+    return Complex(*(e.slice(part, axis, start, size) for part in (z.real, z.imaginary)))
+
+
+def _side_by_side(e: NodeMaker, pieces: Sequence[Complex], axis: int) -> Complex:
+    columns = ([z.real for z in pieces], [z.imaginary for z in pieces])
+    return Complex(*(e.concat(column, axis) for column in columns))
+
+
+_UNARY: Final = {
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh",
+    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid",
+    "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+"""Operators of ATen by the function that each is."""
+
+ROWS: Final[dict[str, Build]] = {
+    **{name: _function(function) for name, function in _UNARY.items()},
+    "log2": _logarithm(2), "log10": _logarithm(10),
+    **dict.fromkeys(("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar"), _power),
+    **dict.fromkeys(("eq.Tensor", "eq.Scalar"), _alike(negated=False)),
+    **dict.fromkeys(("ne.Tensor", "ne.Scalar"), _alike(negated=True)),
+    "isnan": _each_part("is_nan", "logical_or"), "isinf": _each_part("is_inf", "logical_or"),
+    "linear": _linear, "addmm": _added_product("mat1", "mat2"), "baddbmm": _added_product("batch1", "batch2"),
+    "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer, "mv": _matrix_and_vector,
+    "addcmul": _added_multiple, **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _between),
+    **dict.fromkeys(("prod", "prod.dim_int"), _product_of_all),
+}  # fmt: skip
+"""By the names of overloads, spelled short."""
