@@ -7,6 +7,7 @@ Source: the operators of ATen by name, `torch` reference pages.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -33,6 +34,37 @@ def _running_logsumexp(x: Held, dim: int) -> Held:
     seen = torch.ones((count, count), dtype=torch.bool, device=x.device).tril()
     wide = last.unsqueeze(-2).masked_fill(~seen, -math.inf)
     return torch.logsumexp(wide, -1).movedim(-1, dim)
+
+
+def _hash(
+    x: Held, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
+) -> Held:
+    """All elements as 64 bits, combined by exclusive or (mode 0, the only one): every bit is the parity of a sum."""
+    del mode
+    torch = _torch()
+    wide = x.to(torch.float64) if x.dtype.is_floating_point else x.to(torch.int64)
+    places = torch.arange(64, device=x.device)
+    bits = (wide.view(torch.int64).unsqueeze(-1) >> places) & 1
+    axes = [axis % max(x.dim(), 1) for axis in dim] or [*range(x.dim())]
+    odd = bits.sum(axes, keepdim=keepdim) & 1 if x.dim() else bits
+    # The last place is the sign: sums of other powers of two do not reach it.
+    return (odd << places).sum(-1).view(torch.uint64)
+
+
+def _padded_sequences(
+    sequences: Sequence[Held], batch_first: bool = False, padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Held:  # fmt: skip
+    """As long as the longest each, whichever that is in a call; torch's own asks the example."""
+    torch = _torch()
+    longest = functools.reduce(torch.sym_max, (part.shape[0] for part in sequences))
+    rows: list[Held] = []
+    for part in sequences:
+        missing = longest - part.shape[0]
+        ends = (missing, 0) if padding_side == "left" else (0, missing)
+        border_ = (*[0] * (2 * (part.dim() - 1)), *ends)
+        rows.append(torch.nn.functional.pad(part, border_, value=padding_value))
+    return torch.stack(rows, 0 if batch_first else 1)
 
 
 def _mode(x: Held, dim: int = -1, keepdim: bool = False) -> tuple[Held, Held]:
@@ -270,7 +302,9 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
     "histogram.bins_tensor": _histogram_of_edges,
     "_jagged_to_padded_dense_forward": _padded_rows,
     "_padded_dense_to_jagged_forward": _rows_of_padded,
+    "hash_tensor": _hash,
     "logcumsumexp": _running_logsumexp,
+    "pad_sequence": _padded_sequences,
     "mode": _mode,
     "segment_reduce": _segment_reduce,
 }

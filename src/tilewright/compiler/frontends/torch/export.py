@@ -77,15 +77,66 @@ def export(captured: Captured) -> Any:
             location=name,
             hint="call module.eval() first, or export it yourself and compile the program",
         )
+    _refuse_packed(model, name, has_open_sizes=captured.dynamic_shapes is not None)
+    buffers = frozenset(name for name, _ in model.named_buffers())
     try:
         with kept_attributes(model), unlogged():
+            if _is_scripted(model) and captured.dynamic_shapes is None:
+                return _converted(captured)
             exported = _with_numbers(captured)
+            _refuse_late(model, buffers)
             # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
             # that a write to one is a write to the other.
             return _traced(captured, strict=True) if _is_split(exported) else exported
+    except ModelError as error:
+        raise ModelError(error.message, location=name, hint=error.hint) from error
     except Exception as error:
         message = f"torch cannot export it: {reason(error)}"
         raise ModelError(message, location=name, hint=hint(error)) from error
+
+
+def _refuse_late(model: Any, before: frozenset[str]) -> None:
+    """Raise ModelError for buffers that the trace registered: torch lets what they become overwrite an argument."""
+    late = sorted(name for name, _ in model.named_buffers() if name not in before)
+    if late:
+        raise ModelError(
+            f"the module registers the buffer '{late[0]}' while it runs",
+            hint="call the module once before it is compiled, or register the buffer in __init__",
+        )
+
+
+def _is_scripted(model: Any) -> bool:
+    return border.is_instance(model, "jit.ScriptModule")
+
+
+def _converted(captured: Captured) -> Any:
+    """The program of a module of TorchScript, for arguments of these sizes."""
+    args = captured.args or ()
+    given = (args,) if border.is_instance(args, "Tensor") else tuple(args)
+    converter = border.load("torch._export.converter").TS2EPConverter
+    with border.load().no_grad():
+        return converter(captured.model, given, dict(captured.kwargs or {})).convert()
+
+
+def _refuse_packed(model: Any, name: str, *, has_open_sizes: bool) -> None:
+    """Raise ModelError for what torch has compiled or packed already, which no export reads."""
+    if _is_scripted(model) and not has_open_sizes:
+        return
+    for path, part in model.named_modules():
+        place = f"the part '{path}' of it" if path else "it"
+        if _is_scripted(part) and (path or has_open_sizes):
+            raise ModelError(
+                f"{place} is a module of TorchScript, which torch reads only whole and with the sizes of its arguments",
+                location=name,
+                hint="compile the module that it was scripted or traced from",
+            )
+        if type(part).__module__.startswith("torch.ao.nn.quantized"):
+            raise ModelError(
+                f"{place} is {type(part).__name__} of torch.ao.quantization, whose weights are packed "
+                "for torch's own kernels",
+                location=name,
+                hint="compile the module before it is quantized, or quantize it with torchao or pt2e",
+            )
 
 
 def _with_numbers(captured: Captured) -> Any:

@@ -341,11 +341,12 @@ def _diagonal(call: Call) -> Tensor:
     rows, columns, count = x.shape[-2], x.shape[-1], call.shape()[-1]
     if count == 0:
         return e.full(0, x.dtype, call.shape())
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise UnsupportedError("a diagonal of sizes that a call decides is not supported")
-    assert isinstance(count, int), "of numbers"
     start = offset if offset >= 0 else -offset * columns
     flat = e.reshape(x, (*x.shape[:-2], rows * columns))
+    if not isinstance(columns, int) or not isinstance(count, int):
+        steps = e.op("mul", e.iota((count,), 0), e.dim(columns + 1))
+        places = e.op("add", steps, e.dim(start))
+        return e.op("gather", flat, places, axis=flat.rank - 1, from_end=False)
     return e.op(
         "slice", flat, axes=(flat.rank - 1,), starts=(start,), sizes=(count,),
         steps=(columns + 1,),

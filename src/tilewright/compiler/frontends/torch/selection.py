@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -18,9 +16,7 @@ from tilewright.compiler.frontends.torch.axes import axis_of
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Build, Row, row
-
-# A table of so many places squared is what running extremes cost.
-_MOST_PLACES: Final = 512
+from tilewright.compiler.frontends.torch.running_extremes import running_extremes
 
 
 def _sorted(call: Call, count: Dim, axis: int, *, largest: bool) -> tuple[Tensor, Tensor]:
@@ -98,8 +94,8 @@ def _median(call: Call) -> Sequence[Tensor]:
         return _alone(call)
     axis = axis_of(call, x.rank)
     size = x.shape[axis]
-    if not isinstance(size, int) or size == 0:
-        raise UnsupportedError("a median of so many elements is not supported")
+    if size == 0:
+        raise UnsupportedError("a median of no elements is not supported")
     values, places = e.ops("top_k", x, k=(size,), axis=axis, largest=False)
     middle = (size - 1) // 2
     picked = [e.slice(part, axis, middle, 1) for part in (values, places)]
@@ -118,8 +114,8 @@ def _median_of_all(call: Call) -> Tensor:
     count: Dim = 1
     for size in x.shape:
         count = count * size
-    if not isinstance(count, int) or count == 0:
-        raise UnsupportedError("a median of so many elements is not supported")
+    if count == 0:
+        raise UnsupportedError("a median of no elements is not supported")
     flat = e.reshape(x, (count,))
     values, _ = e.ops("top_k", flat, k=(count,), axis=0, largest=False)
     picked = e.slice(values, 0, (count - 1) // 2, 1)
@@ -143,15 +139,15 @@ def _median_of_numbers(call: Call) -> Sequence[Tensor]:
 
 def _numbers_median(call: Call, x: Tensor, axis: int) -> list[Tensor]:
     e, size = call.maker, x.shape[axis]
-    if not isinstance(size, int) or size == 0:
-        raise UnsupportedError("a median of so many elements is not supported")
+    if size == 0:
+        raise UnsupportedError("a median of no elements is not supported")
     sorted_, places = e.ops("top_k", x, k=(size,), axis=axis, largest=False)
     if x.dtype.is_float:
         numbers = e.cast(e.op("logical_not", e.op("is_nan", x)), dtypes.i64)
         count = e.op("reduce_sum", numbers, axes=(axis,), keepdims=True)
     else:
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-        count = e.full(size, dtypes.i64, shape)
+        count = e.broadcast_to(e.dim(size), shape)
     one, zero = e.scalar(1, dtypes.i64), e.scalar(0, dtypes.i64)
     middle = e.op(
         "max", e.op("div", e.op("sub", count, one), e.scalar(2, dtypes.i64)), zero
@@ -168,7 +164,7 @@ def _median_of_all_numbers(call: Call) -> Tensor:
 
 
 def _running_extreme(op: str) -> Build:
-    """The extreme of all up to here, and the last place where it is: every place looks at all."""
+    """The extreme of all up to here, and the last place where it is."""
 
     def build(call: Call) -> Sequence[Tensor]:
         e, x = call.maker, call.tensor()
@@ -176,23 +172,10 @@ def _running_extreme(op: str) -> Build:
             call.argument("dim")
             return _alone(call)
         axis = axis_of(call, x.rank)
-        size = x.shape[axis]
-        if not isinstance(size, int) or not 0 < size <= _MOST_PLACES:
-            raise UnsupportedError(f"running extremes of {size} elements are not supported")
+        if x.shape[axis] == 0:
+            return x, e.full(0, dtypes.i64, x.shape)
         held = e.cast(x, dtypes.u8) if x.dtype.is_bool else x
-        shape = (*x.shape[: axis + 1], size, *x.shape[axis + 1 :])
-        wide = e.broadcast_to(e.unsqueeze(held, (axis,)), shape)
-        table = np.tril(np.ones((size, size), bool))
-        seen = e.constant(table.reshape((size, size, *[1] * (x.rank - axis - 1))))
-        first = e.unsqueeze(e.slice(held, axis, 0, 1), (axis,))
-        known = e.op("where", seen, wide, first)
-        values = e.op(op, known, axes=(axis + 1,), keepdims=False)
-        # The last of equal ones: elements behind are left out by turning the first away.
-        matches = e.op("equal", wide, e.unsqueeze(values, (axis + 1,)))
-        if x.dtype.is_float:
-            matches = e.op("logical_or", matches, e.op("is_nan", wide))
-        matches = e.cast(e.op("logical_and", matches, seen), dtypes.u8)
-        places = e.op("arg_max", matches, axis=axis + 1, keepdims=False, select_last=True)
+        values, places = running_extremes(e, held, axis, op)
         return (to_bool(e, values) if x.dtype.is_bool else values), places
 
     return build

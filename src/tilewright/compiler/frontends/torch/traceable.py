@@ -168,16 +168,39 @@ _REDUCTIONS: Final[dict[str, Callable[[Held], Held]]] = {
 }
 
 
+def _are_equal(input: Held, other: Held) -> Held:
+    """Whether all elements are: a truth value of the data, which results may be and `torch.cond` may ask."""
+    if _differ(input.shape, other.shape):
+        return False
+    return (input == other).all().item()
+
+
+def _are_close(
+    input: Held, other: Held, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Held:  # fmt: skip
+    return _torch().isclose(input, other, rtol, atol, equal_nan).all().item()
+
+
+def _differ(shape: Sequence[Held], other: Sequence[Held]) -> bool:
+    """Whether shapes surely differ."""
+    pairs = zip(shape, other, strict=False)
+    return len(shape) != len(other) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs
+    )
+
+
 @functools.cache
 def _functions() -> dict[Any, Callable[..., Any]]:
     """By what modules call: functions and methods."""
     torch = _torch()
     return {
         torch.affine_grid_generator: _affine_grid,
+        torch.allclose: _are_close,
         torch.cdist: _distances,
         torch.combinations: _combinations,
         torch.corrcoef: _correlation,
         torch.cov: _covariance,
+        torch.equal: _are_equal,
         torch.narrow: _narrowed,
         torch.nn.functional.affine_grid: _affine_grid,
         torch.nn.functional.ctc_loss: connectionist_loss,
@@ -187,8 +210,10 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.Tensor.unique_consecutive: _unlike_neighbours,
         torch.Tensor.__getitem__: first_size,
         torch.Tensor.__setitem__: _write_item,
+        torch.Tensor.allclose: _are_close,
         torch.Tensor.corrcoef: _correlation,
         torch.Tensor.cov: _covariance,
+        torch.Tensor.equal: _are_equal,
         torch.Tensor.narrow: _narrowed,
     }
 
