@@ -70,13 +70,15 @@ def test_unknown_and_missing_names_are_listed(model: tw.Model) -> None:
     assert str(caught.value) == "input 'data' is given by position and by name"
 
 
-def test_a_size_of_0_that_leaves_something_to_compute_names_the_dimension() -> None:
+def test_a_size_of_0_where_a_row_must_be_names_the_dimension() -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]>'
-        "g (float[N,3] data) => (y) { y = ReduceMax <keepdims=0> (data) }"
+        "g (float[N,3] data, float[M,3] other) => (y) {"
+        " begin = Constant<value_ints = [0]>() end = Constant<value_ints = [1]>()"
+        " row = Slice(data, begin, end) y = Add(row, other) }"
     )
     with pytest.raises(InputError) as caught:
-        tw.compile(proto)(np.zeros((0, 3), np.float32))
+        tw.compile(proto)(np.zeros((0, 3), np.float32), np.zeros((4, 3), np.float32))
     text = "input 'data': dimension 'N' (axis 0) is 0, expected at least 1"
     assert str(caught.value) == text
 

@@ -21,8 +21,8 @@ Place = tuple[Value, int]
 def may_be_empty(graph: Graph) -> list[str]:
     """Sizes along which all that reads an input says that it may be empty (`empty_axes` of the ops).
 
-    A cache of keys may begin with no key, a scatter may have no update.  Every other size is at least 1, which lets
-    kernels do without a question.
+    A cache of keys may begin with no key, a scatter may have no update.  These may be 0 where letting every size be 0
+    asks for more sizes to be equal.
     """
     readers: dict[Value, list[tuple[Node, int]]] = {}
     for node in graph.walk():

@@ -5,7 +5,7 @@ Called by the front doors of front ends whose models have sizes that a call deci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
 from tilewright.base import symbolic
@@ -41,16 +41,17 @@ Found = TypeVar("Found", bound=Imported)
 def until_settled(run: Callable[[Assumptions], Found]) -> Found:
     """What importing gives under all that it assumes; the rest is left to the checks of a call.
 
-    Sizes that a call decides are at least 1.  Where data decides others, which may be 0, so may they: nothing tells a
-    caller whether results will have an element.
+    Sizes that a call decides are at least 1 at first, and may be 0 then: all that leave an element of a result, so that
+    a sum over nothing is one, and sizes of 0 go together.  Where that asks for more to be equal, only those along which
+    nothing needs an element.
     """
     imported, assumed = _settled(run, Assumptions())
-    relaxed = _relaxed(imported.graph)
-    if relaxed is not None and not imported.problems:
+    for relaxed in _relaxations(imported):
         again, _ = _settled(run, assumed.merged(relaxed))
         # A slice of one is one element, or none of nothing: what is added to more elements must be one.
-        is_worse = again.problems or _equalities(again) > _equalities(imported)
-        imported = imported if is_worse else again
+        if not again.problems and _equalities(again) <= _equalities(imported):
+            imported = again
+            break
     graph = imported.graph
     graph.equalities = known_equalities(imported.maker.assumptions, graph)
     return imported
@@ -81,22 +82,23 @@ def _settled(
     return imported, assumed
 
 
-def _relaxed(graph: Graph) -> Assumptions | None:
-    """Sizes that may be 0, though results may have elements then; None where there is none.
-
-    Where data decides sizes it is all of them, else those along which nothing needs an element.
-    """
-    if not graph.bound_names():
-        spared = may_be_empty(graph)
-        return Assumptions(lower=dict.fromkeys(spared, 0)) if spared else None
+def _relaxations(imported: Imported) -> Iterator[Assumptions]:
+    """Sizes that may be 0, though results may have elements then: as many as possible first."""
+    if imported.problems:
+        return
+    graph = imported.graph
     shapes = [value.type.shape for value in graph.outputs]
-    lower = {
+    every = {
         name: 0
         for name in _bare_symbols(graph)
         if symbolic.bounds(_symbol_of(graph, name))[0] == 1
         and not Dimension(name, 0, 0, 1).leaves_nothing(shapes)
     }
-    return Assumptions(lower=lower) if lower else None
+    if every:
+        yield Assumptions(lower=every)
+    spared = [] if graph.bound_names() else may_be_empty(graph)
+    if spared and set(spared) != set(every):
+        yield Assumptions(lower=dict.fromkeys(spared, 0))
 
 
 def _symbol_of(graph: Graph, name: str) -> Dim:

@@ -1,4 +1,4 @@
-"""Sizes of inputs that may be nothing: those along which nothing that reads an input needs an element."""
+"""Sizes of inputs that may be nothing: all, or else those along which nothing that reads an input needs an element."""
 
 import itertools
 import math
@@ -36,7 +36,7 @@ def attention(q: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 def test_a_cache_may_begin_with_no_key() -> None:
-    assert lowest(STEP) == {"B": 1, "S": 1, "P": 0}
+    assert lowest(STEP) == {"B": 1, "S": 0, "P": 0}
     model = tw.compile(onnx_models.parse(STEP), threads=1, jobs=1)
     rng = np.random.default_rng(0)
     for past, new in ((0, 3), (2, 1), (0, 1), (5, 4)):
@@ -47,6 +47,13 @@ def test_a_cache_may_begin_with_no_key() -> None:
         y, present = model(q, k, held)
         np.testing.assert_array_equal(present, np.concatenate([held, k], 2))
         np.testing.assert_allclose(y, attention(q, present), rtol=1e-5, atol=1e-6)
+
+
+# A row that is read, and broadcast: there must be one, so not every size may be nothing.
+ROW = """begin = Constant<value_ints = [0]>()
+  end = Constant<value_ints = [1]>()
+  row = Slice(k, begin, end)
+  t = Add(row, l)"""
 
 
 @pytest.mark.parametrize(
@@ -61,17 +68,20 @@ def test_a_cache_may_begin_with_no_key() -> None:
 )
 def test_what_is_read_otherwise_has_an_element(body: str, least: int) -> None:
     outputs = "float[?, ?] z, float[?, ?] r" if " r = " in body else "float[?, ?] z"
-    text = f"graph (float[4, 4] x, float[M, 4] y) => ({outputs}) {{ {body} }}"
-    assert lowest(text)["M"] == least
+    text = f"graph (float[4,4] x, float[M,4] y, float[K,4] k, float[L,4] l) => ({outputs}, float[?,?] t) {{ {body} {ROW} }}"
+    assert lowest(text) == {"M": least, "K": 1, "L": 1}
+    text = f"graph (float[4,4] x, float[M,4] y) => ({outputs}) {{ {body} }}"
+    assert lowest(text) == {"M": 0}
 
 
 def test_one_name_of_two_inputs_may_be_nothing_where_both_are_joined() -> None:
-    text = """graph (float[4, 4] x, float[M, 4] y, float[M, 4] u) => (float[?, ?] z, float[?, ?] w) {{
+    text = """graph (float[4,4] x, float[M,4] y, float[M,4] u, float[K,4] k, float[L,4] l) => (float[?,?] z, float[?,?] w, float[?,?] t) {{
       z = Concat<axis=0>(x, y)
       w = {}
+      {}
     }}"""
-    assert lowest(text.format("Concat<axis=0>(u, x)")) == {"M": 0}
-    assert lowest(text.format("Neg(u)")) == {"M": 1}
+    assert lowest(text.format("Concat<axis=0>(u, x)", ROW)) == {"M": 0, "K": 1, "L": 1}
+    assert lowest(text.format("Neg(u)", ROW)) == {"M": 1, "K": 1, "L": 1}
 
 
 PICKED = "graph (float[A,B] x, int64[C,D] i) => (float[C,D] y) { y = GatherElements<axis=1>(x, i) }"
