@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
@@ -139,10 +139,13 @@ def through_float(e: NodeMaker, x: Tensor, op: str) -> Tensor:
 def _arg(op: str) -> Build:
     def build(call: Call) -> Tensor:
         x = call.tensor(0)
+        axis = call.axis(x.rank, 0)
+        # There is no place among no elements.
+        call.maker.assume(x.shape[axis], symbolic.maximum(x.shape[axis], 1))
         return call.maker.op(
             op,
             x,
-            axis=call.axis(x.rank, 0),
+            axis=axis,
             keepdims=call.flag("keepdims", default=True),
             select_last=call.flag("select_last_index"),
         )

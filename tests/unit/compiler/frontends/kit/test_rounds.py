@@ -143,3 +143,10 @@ def test_a_size_that_must_be_more_stays_bounded() -> None:
     model = tw.compile(onnx_models.parse(text), threads=1)
     with pytest.raises(InputError, match=r"dimension 'N' .* is 0, expected at least 1"):
         model(NOTHING, np.ones((4, 5), np.float32))
+
+
+def test_there_is_no_place_among_no_elements() -> None:
+    text = "graph (float[N,M] x) => (int64[N] y) { y = ArgMax<axis = 1, keepdims = 0>(x) }"
+    model = tw.compile(onnx_models.parse(text), threads=1)
+    with pytest.raises(InputError, match=r"dimension 'M' .* is 0, expected at least 1"):
+        model(np.ones((2, 0), np.float32))
