@@ -158,6 +158,8 @@ IN_PLACE: Final = "in_place"
 Infer = Callable[[Sequence["TensorType | None"], Attributes], tuple["TensorType", ...]]
 # (attributes, shape of operand 0, indices of a result's element) -> its indices in operand 0
 Places = Callable[[Attributes, tuple[Dim, ...], Sequence[Dim]], Sequence[Dim]]
+# (attributes, shape of operand 0) -> whether a constant border that stands apart is put around it
+AddsBorder = Callable[[Attributes, tuple[Dim, ...]], bool]
 # (types of the present operands, types of the results, attributes) -> arithmetic operations
 Work = Callable[[Sequence["TensorType"], Sequence["TensorType"], Attributes], Dim]
 
@@ -234,7 +236,7 @@ class OpSchema:
         role: the part it plays in a kernel.
         places: where each element of the result stands in the first operand, if sizes and
             attributes alone decide that.
-        adds_border: whether, with these attributes, it puts a constant border around the first operand.
+        adds_border: whether it puts a constant border around the first operand that stands apart from it.
         work: what is counted as its arithmetic, where its traits do not say.
         ranges: between which numbers the results lie, given the operands; None: unknown.
         layout: how it runs on operands with other orders of axes; None: not at all.
@@ -255,7 +257,7 @@ class OpSchema:
     source: str = ""
     role: Role = Role.ALONE
     places: Places | None = None
-    adds_border: Callable[[Attributes], bool] | None = None
+    adds_border: AddsBorder | None = None
     work: Work | None = None
     ranges: Ranges | None = None
     layout: Layout | None = None

@@ -20,6 +20,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import (
+    AddsBorder,
     Array,
     Attributes,
     AttributeSpec,
@@ -235,7 +236,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     empty_axes: EmptyAxes | None = None,
     role: Role | None = None,
     places: Places | None = None,
-    adds_border: Callable[[Attributes], bool] | None = None,
+    adds_border: AddsBorder | None = None,
     work: Work | None = None,
     ranges: Ranges | None = None,
     layout: Layout | None = None,

@@ -99,7 +99,7 @@ def _pad_body(
         return
     value = maybe(operands, 1)
     fill = b.const(0, x.dtype) if value is None else b.load(value, (0,) * len(value.shape))
-    if not _is_interleaved(x, low, high) and all(map(_nonnegative, pads)):
+    if not _is_interleaved(x.shape, low, high) and all(map(_nonnegative, pads)):
         _fill_borders(b, result, x.shape, low, high, fill)
         with b.nest(x.shape) as indices:
             target = tuple(indices[i] + low[i] for i in range(rank))
@@ -137,14 +137,14 @@ def _copy_folded(
             b.store(result, target, b.load(x, source))
 
 
-def _is_interleaved(x: Source, low: Sequence[Dim], high: Sequence[Dim]) -> bool:
+def _is_interleaved(size: Sequence[Dim], low: Sequence[Dim], high: Sequence[Dim]) -> bool:
     """Whether all that is filled are a few elements behind every short row, such as a fourth colour.
 
     A nest of its own would write them one by one; chosen with their row they are part of its lanes.
     """
-    if not x.shape or any(d != 0 for d in (*low, *high[:-1])):
+    if not size or any(d != 0 for d in (*low, *high[:-1])):
         return False
-    return all(isinstance(d, int) and 0 < d < _SHORT_ROW for d in (x.shape[-1], high[-1]))
+    return all(isinstance(d, int) and 0 < d < _SHORT_ROW for d in (size[-1], high[-1]))
 
 
 def _nonnegative(pad: Dim) -> bool:
@@ -185,11 +185,13 @@ def _pad_by_selection(
         b.store(result, indices, b.select(inside, b.load(x, source, inside), fill))
 
 
-def _adds_border(attributes: Attributes) -> bool:
-    pads = cast("tuple[Dim, ...]", attributes["pads"])
-    return attributes["mode"] == "constant" and all(
-        isinstance(p, int) and p >= 0 for p in pads
-    )
+def _adds_border(attributes: Attributes, size: tuple[Dim, ...]) -> bool:
+    """Whether what is filled has nests of its own, so that who makes the inside can write it in place."""
+    pads = _dims(attributes, "pads")
+    known = all(isinstance(p, int) and p >= 0 for p in pads)
+    if attributes["mode"] != "constant" or not known:
+        return False
+    return not _is_interleaved(size, pads[: len(size)], pads[len(size) :])
 
 
 pad: Final = declare(

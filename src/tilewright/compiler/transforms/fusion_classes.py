@@ -130,7 +130,7 @@ def moves_last_axis(node: Node) -> bool:
 def is_border(node: Node) -> bool:
     """Whether the node puts a border of one constant around its first operand."""
     adds_border = node.schema.adds_border
-    if adds_border is None or not adds_border(node.attributes):
+    if adds_border is None or not adds_border(node.attributes, operand(node).type.shape):
         return False
     return all(v is None or splat_of(v) is not None for v in node.operands[1:])
 

@@ -155,6 +155,13 @@ def test_other_borders_are_kernels_of_their_own(pad):
     ]
 
 
+def test_a_border_that_is_chosen_element_by_element_is_a_kernel_of_its_own():
+    made = product_text("%x", "%w", "9, 3", 4)
+    head = f"graph @g(%x: f32[9, 4], %w: f32[1, 4, 4]) {{ %m: f32[9, 3] = {made}"
+    text = head + " %p: f32[9, 4] = pad(%m) {pads = [0, 0, 0, 1]} return %p }"
+    assert fused(text) == ["contract:matmul", "pad"]
+
+
 def test_a_border_is_reached_through_a_view():
     text = (
         "graph @g(%x: f32[9, 4], %w: f32[2, 4, 4]) {"

@@ -23,7 +23,7 @@ from tilewright.compiler.analysis.accesses import (
     update_operator,
 )
 from tilewright.compiler.analysis.dependence import conflict, overlap, private_buffers
-from tilewright.compiler.analysis.proofs import distinct
+from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     Statement,
     Store,
+    walk,
 )
 from tilewright.compiler.kernel.rewrite import (
     Rewriter,
@@ -54,6 +55,7 @@ from tilewright.compiler.schedule.tree import (
     chain,
     find,
     find_buffer,
+    only_statement,
     path_to,
     prune_locals,
     rewrite,
@@ -162,7 +164,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
         for i in S: for j in H * 64: t[i, j] = f(i, j); y[j // 64, i, j % 64] = g(t[i, j])
 
     Raises: ScheduleError unless one nest finishes every element, once; the indices determine the
-    consumer's loops; and nothing the consumer touches is in the way.
+    consumer's loops; each of its iterations reads an element; and nothing the consumer touches is in the way.
     """
     target = find_buffer(kernel, buffer)
     outer = find(kernel, consumer)
@@ -186,6 +188,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     depth = _loops_used(nest, indices)
     if any(s.var.name not in symbolic.names_in(indices) for s in nest[:depth]):
         raise ScheduleError(f"'{consumer}' reads elements of '{buffer}' more than once")
+    _check_always_reads(nest[:depth], indices, target)
     inner_names = frozenset(s.var.name for s in loops(nest[depth - 1].body))
     solution = _Solution({s.var.name: s for s in nest[:depth]}, inner_names)
     for index, value, size in zip(indices, element, target.shape, strict=True):
@@ -200,6 +203,24 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     extended = with_inner(inner, _appended(inner.body, target, body))
     without = rewrite(kernel, outer, ())
     return rewrite(without, inner, (extended,))
+
+
+def _check_always_reads(
+    nest: Sequence[For], indices: Sequence[Dim], target: Buffer
+) -> None:
+    """Refuse a consumer that has something to do where it reads nothing, such as a border: no element is finished then.
+
+    What is read without a question is there; a question that is asked around all that an iteration does leaves nothing out.
+    """
+    if all(within(at, size, nest) for at, size in zip(indices, target.shape, strict=True)):
+        return
+    level = nest[-1].body
+    while isinstance(inner := only_statement(level), For | If):
+        level = inner.body
+    asks = any(isinstance(s, If) and touches((s,), target) for s in walk(level))
+    read = [load for load in loads(level) if load.buffer is target]
+    if asks or any(load.mask is not None for load in read):
+        raise ScheduleError(f"not every iteration reads an element of '{target.name}'")
 
 
 def _producer(kernel: Kernel, target: Buffer, position: int) -> For:

@@ -111,6 +111,38 @@ def test_reverse_inline_guards_a_consumer_of_a_part() -> None:
     assert_same(kernel, changed)
 
 
+def longer_than_read(how: str) -> Kernel:
+    """`t` of 3 elements; then `y` of 5, which is `t` where there is one, and -1 or what it was where there is none."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3,)), b.result("y", f32, (5,))
+    t = b.temporary(f32, (3,), "t")
+    with b.nest((3,), ("i",)) as (i,):
+        b.store(t, (i,), b.load(x, (i,)))
+    with b.nest((5,), ("j",)) as (j,):
+        inside = b.within(j, 0, 3)
+        if how == "chosen":
+            b.store(y, (j,), b.select(inside, b.load(t, (j,), inside), -1))
+        else:
+            if how == "filled":
+                b.store(y, (j,), -1)
+            with b.when(inside):
+                b.store(y, (j,), b.load(t, (j,)))
+    return b.build()
+
+
+@pytest.mark.parametrize("how", ["chosen", "filled"])
+def test_reverse_inline_refuses_a_consumer_that_fills_what_it_reads_nothing_for(
+    how: str,
+) -> None:
+    with pytest.raises(ScheduleError, match="not every iteration reads an element of 't'"):
+        reverse_inline(longer_than_read(how), "j", "t")
+
+
+def test_reverse_inline_takes_a_consumer_that_does_nothing_where_it_reads_nothing() -> None:
+    kernel = longer_than_read("left")
+    assert_same(kernel, reverse_inline(kernel, "j", "t"))
+
+
 def in_parts(guarded: bool) -> Kernel:
     """`t` by two nests, of which the second makes all again, or only a part; then `y = t * t`."""
     b = KernelBuilder("k")

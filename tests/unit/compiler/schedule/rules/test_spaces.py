@@ -101,6 +101,18 @@ def convolution(size: int, filters: int, panel: int, step: int) -> Kernel:
     return b.build()
 
 
+def padded(rows: Dim, columns: int, fill: int) -> Kernel:
+    """A product whose rows are longer than it: what is behind them is 0."""
+    b = KernelBuilder("padded")
+    a = b.parameter("a", f32, (rows, 7))
+    w = b.parameter("w", f32, (-(-columns // 16), 7, 16))
+    t = b.temporary(f32, (rows, columns))
+    y = b.result("y", f32, (rows, columns + fill))
+    emit(b, "contract", packed_product(columns), [a, w], t)
+    emit(b, "pad", {"pads": (0, 0, 0, fill), "mode": "constant"}, [t], y)
+    return b.build()
+
+
 def depthwise(size: int, channels: int, step: int) -> Kernel:
     out = (size - 3) // step + 1
     shapes = [(1, size, size, channels), (3, 3, channels)]
@@ -176,6 +188,8 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "product of several panels": lambda: fused(13, 100, 5, 16),
     "product of parts of panels": lambda: fused(7, 70, 3, 32),
     "product of full panels": lambda: fused(M, 96, 5, 16),
+    "product and a border behind short rows": lambda: padded(13, 3, 1),
+    "product and a border behind rows": lambda: padded(M, 37, 11),
     "convolution": lambda: convolution(5, 9, 8, 1),
     "convolution of several panels": lambda: convolution(5, 37, 16, 2),
     "strided convolution": lambda: convolution(7, 5, 4, 2),
