@@ -26,9 +26,23 @@ from tilewright.compiler.schedule.machine_model import ElementTimes, MachineMode
 from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
 from tilewright.compiler.schedule.rules.tilings import Tiling
 
-MACHINES = {name: MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")}
-MACHINES["zen4"] = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
-MACHINES["n2"] = MachineModel.of(Target.parse("aarch64 -mcpu=neoverse-n2"))
+MACHINES = {
+    name: MachineModel.of(Target.parse(text))
+    for name, text in {
+        "v1": "v1",
+        "v2": "v2",
+        "v3": "v3",
+        "v4": "v4",
+        "haswell": "x86_64 -mcpu=haswell",
+        "alder": "x86_64 -mcpu=alderlake",
+        "sapphire": "x86_64 -mcpu=sapphirerapids",
+        "zen4": "x86_64 -mcpu=znver4",
+        "a72": "aarch64 -mcpu=cortex-a72",
+        "n2": "aarch64 -mcpu=neoverse-n2",
+        "m1": "aarch64 -mcpu=apple-m1 -mattr=+i8mm,+bf16",
+        "any": "x86_64 -mcpu=any",
+    }.items()
+}
 M, N = symbol("M", 0), symbol("N", 0)
 POINTS = 5000
 
