@@ -203,3 +203,15 @@ def test_packed_weights_are_refused_by_the_name_of_their_part() -> None:
 def test_a_function_without_a_name_for_what_it_asks_is_refused_by_its_line() -> None:
     with pytest.raises(ModelError, match=r"at test_torch_answers_of_data\.py:\d+"):
         load(Captured(module_of(lambda x: x if x.sum() > 0 else -x), args=(torch.ones(3),)))
+
+
+def test_an_operator_of_the_user_is_refused_with_what_helps() -> None:
+    library = torch.library.Library("strange_answers", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: 2 * x, "CPU")
+    library.impl("twice", torch.empty_like, "Meta")
+    module = module_of(lambda x: torch.ops.strange_answers.twice(x) + 1)
+    with pytest.raises(
+        ModelError, match=r"strange_answers\.twice(?s:.*)CompositeImplicitAutograd"
+    ):
+        load(Captured(module, args=(torch.ones(3),)))

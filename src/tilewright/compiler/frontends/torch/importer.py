@@ -67,6 +67,12 @@ _IGNORED: Final = frozenset(
 # What an argument has that nobody asked for and that asks for nothing.
 _NOTHING: Final = (None, False, ())
 
+_KNOWN: Final = ("aten.", "higher_order.")
+_OF_OTHERS: Final = (
+    "what an operator of your own computes is unknown here: give it a kernel in operators of torch for CompositeImplicitAutograd "
+    '(torch.library.impl), or run it in eager mode by torch.compile(module, backend="tilewright")'
+)
+
 Whole = Tensor | Complex
 Held = Whole | Sequence[Whole | None]
 
@@ -289,7 +295,10 @@ class Importer:
             return self._item(operation)
         found, build = table.find(operation.target), control.ROWS.get(operation.target)
         if found is None and build is None and operation.target not in complex_numbers.ROWS:
-            raise UnsupportedError(f"operator '{operation.target}' is not supported")
+            raise UnsupportedError(
+                f"operator '{operation.target}' is not supported",
+                hint=None if operation.target.startswith(_KNOWN) else _OF_OTHERS,
+            )
         self._refuse_unknown(operation)
         if build is not None:
             return self._import_flow(operation, build)
