@@ -118,8 +118,10 @@ def _softmax_body(
     x, (result,) = given(operands, 0), results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     top = _row_maximum(b, x, axis)
-    # Powers of an open number of rows fit no register; the result has room for those of its type.
-    fits = axis < len(x.shape) - 1 and result.dtype is top.dtype
+    # Powers of an open number fit no register, and workgroups would share what memory holds them; the result has room
+    # for those of its type.
+    is_open = axis < len(x.shape) - 1 or not isinstance(x.shape[axis], int)
+    fits = is_open and result.dtype is top.dtype
     powers = result if fits else b.temporary(top.dtype, x.shape, "powers")
     by_row = fits or isinstance(x.shape[axis], int)
     with _row_by_row(b, x.shape, axis if by_row else len(x.shape) - 1) as indices:

@@ -146,6 +146,7 @@ def attempts(
         ("drop_guards", (loop,), {}),
         ("sink_guards", (loop,), {}),
         ("privatize", (buffer, loop), {}),
+        ("stage", (buffer, loop, 8), {}),
     ]
 
 

@@ -6,7 +6,7 @@ Called by expressions and statements of this room.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
@@ -60,6 +60,22 @@ def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
     if max(known) - low >= lanes or any(has_lanes(d) for d in places):
         return None
     return places[0] + low, [d - low for d in known]
+
+
+def _places_far_apart(dim: Dim, lanes: int, stride: int) -> list[Dim] | None:
+    """Where each lane reads, where lanes are a distance apart that only a call knows, the same from each to the next."""
+    if isinstance(dim, int):
+        return None
+    places = [
+        symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
+        + lane * stride
+        for lane in range(lanes)
+    ]
+    apart = places[1] - places[0]
+    if isinstance(apart, int) or has_lanes(places[0]):
+        return None
+    same = all(places[n + 1] - places[n] == apart for n in range(lanes - 1))
+    return places if same else None
 
 
 def _in_lane(atom: Opaque, lane: int) -> Dim:
@@ -291,6 +307,9 @@ class Memory:
         near = _places(dim, node.lanes, node.stride)
         if near is not None:
             return self._load_near(node.buffer, *near, mask)
+        apart = _places_far_apart(dim, node.lanes, node.stride) if mask is None else None
+        if apart is not None:
+            return self._collect([self._load_scalar(node.buffer, at, None) for at in apart])
         addresses = self._lane_addresses(node.buffer, dim, node.lanes, node.stride)
         type_ = memory_type(node.buffer.dtype)
         align = node.buffer.dtype.itemsize
@@ -438,11 +457,13 @@ class Memory:
                 self._store_strided(node, dim, value, mask)
                 return
             if mask is None:
-                for lane in range(lanes):
-                    item = self.a.lane(value, lane)
-                    address = self.address(buffer, dim + lane * node.stride)
-                    self.writer.effect(f"store {item}, {address}, align {align}")
+                places = [dim + lane * node.stride for lane in range(lanes)]
+                self._store_lanes(buffer, value, places)
                 return
+        apart = _places_far_apart(dim, lanes, node.stride) if mask is None else None
+        if apart is not None:
+            self._store_lanes(buffer, value, apart)
+            return
         addresses = self._lane_addresses(buffer, dim, lanes, node.stride)
         if mask is None:
             for lane in range(lanes):
@@ -455,6 +476,13 @@ class Memory:
             f"call void @{name}({value}, {addresses.type} align {align} {addresses.text}, "
             f"{mask})"
         )
+
+    def _store_lanes(self, buffer: Buffer, value: Value, places: Sequence[Dim]) -> None:
+        """Each lane at a place of its own, in order."""
+        align = buffer.dtype.itemsize
+        for lane, place in enumerate(places):
+            item, address = self.a.lane(value, lane), self.address(buffer, place)
+            self.writer.effect(f"store {item}, {address}, align {align}")
 
     def prefetch(self, node: Prefetch) -> None:
         """Ask for a line of memory; LLVM drops it where the target cannot."""

@@ -26,6 +26,7 @@ from tilewright.compiler.schedule.primitives.memory import (
     expand,
     privatize,
     set_scope,
+    stage,
 )
 from tilewright.compiler.schedule.primitives.nests import fission, fuse_nests
 from tilewright.compiler.schedule.primitives.reduction import (
@@ -77,6 +78,7 @@ __all__ = [
     "split",
     "split_counts",
     "split_powers",
+    "stage",
     "subtotal",
     "tensorize",
     "term_by_term",

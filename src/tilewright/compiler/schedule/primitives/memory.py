@@ -1,4 +1,4 @@
-"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at.
+"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at, stage, expand.
 
 They decide where values live while code runs: registers, workgroup memory, device memory.  Loops
 stay as they are, except for the copies that caches need.
@@ -42,6 +42,7 @@ from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loops,
+    payloads,
     rename_loops,
     replace_buffers,
 )
@@ -54,6 +55,7 @@ from tilewright.compiler.schedule.tree import (
     check_no_grid,
     find,
     find_buffer,
+    make_loop,
     map_accesses,
     path_to,
     reference,
@@ -352,6 +354,75 @@ def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup")
     Raises: what `cache_read` and `inline` raise.
     """
     return inline(cache_read(kernel, buffer, loop, scope), buffer)
+
+
+@primitive
+def stage(
+    kernel: Kernel, buffer: str, loop: str, most: int, into: str | None = None
+) -> tuple[Kernel, BufferName]:
+    """Keep the line of a buffer that passes inside an iteration go over in workgroup memory, where it has at most so many elements.
+
+    It is read first unless the first pass writes it, and written at the end if any pass does.
+
+    rewrite:
+        for i: for j in n: y[i, j] = x[i, j]; for k in n: y[i, k] *= 2        (n <= most)
+        ->
+        for i: for j in n: c[j] = x[i, j]; for k in n: c[k] *= 2; for l in n: y[i, l] = c[l]
+
+    Raises: ScheduleError unless each access is unguarded, in a pass over the same line from its first element to its
+    last, and a guard around the loop says that the line has at most so many; for a loop of workgroups.
+    """
+    old, outer = find_buffer(kernel, buffer), find(kernel, loop)
+    check_no_grid(kernel, outer)
+    users = [a for a in accesses(outer.body) if a.buffer is old]
+    places = {_place_on_line(a) for a in users}
+    if not users or len(places) != 1 or None in places:
+        raise ScheduleError(
+            f"'{loop}' goes over no line of '{buffer}'", location=kernel.name
+        )
+    (found,) = places
+    assert found is not None, "just asked"
+    position, extent, where = found
+    facts = [(extent, extent), *known_facts(path_to(kernel.body, outer) or ())]
+    if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):
+        raise ScheduleError(f"nothing says that {extent} is at most {most}")
+    names = names_of(kernel)
+    new = Buffer(names.fresh(into or f"{buffer}_s"), old.dtype, (most,), Space.WORKGROUP)
+
+    def copy(*, outwards: bool) -> Body:
+        each = make_loop(names.fresh("line"), extent, ())
+        at = reference(each.var)
+        far = (*where[:position], at, *where[position:])
+        moved = (
+            Store(old, far, Load(new, (at,)))
+            if outwards
+            else Store(new, (at,), Load(old, far))
+        )
+        return (with_inner(each, (moved,)),)
+
+    body = map_accesses(outer.body, old, new, lambda indices: (indices[position],))
+    first = () if users[0].write else copy(outwards=False)
+    last = copy(outwards=True) if any(a.write for a in users) else ()
+    kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
+    return add_locals(kernel, (new,)), BufferName(new.name)
+
+
+def _place_on_line(access: Access) -> tuple[int, Dim, tuple[Dim, ...]] | None:
+    """Which index a pass moves along, how far it goes, and the other indices; None where it is no pass over a line."""
+    if len(access.inner) != 1 or access.guards or access.lanes != 1 or is_masked(access):
+        return None
+    (along,) = access.inner
+    moving = [
+        n
+        for n, index in enumerate(access.indices)
+        if any(s.name == along.var.name for s in dim_symbols(index))
+    ]
+    if len(moving) != 1 or access.indices[moving[0]] != reference(along.var):
+        return None
+    if any(True for d in (along.extent, *access.indices) for _ in payloads(d)):
+        return None  # what memory decides may change between the passes
+    at = moving[0]
+    return at, along.extent, (*access.indices[:at], *access.indices[at + 1 :])
 
 
 @primitive

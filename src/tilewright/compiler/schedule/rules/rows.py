@@ -2,7 +2,7 @@
 
 A workgroup takes a block of rows.  Each pass over a row is vectorized; sums and extremes keep
 partial results in vectors and combine them once per row.  Other axes, and rows of a few elements: see
-`columns`.
+`columns`.  Rows whose length only a call knows have code for few elements, too, in which lanes go across the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.compiler.analysis.dependence import only_inside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
-from tilewright.compiler.kernel.rewrite import loads, stores
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -31,11 +31,15 @@ from tilewright.compiler.schedule.decisions import (
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
+    expand,
     rfactor,
     set_scope,
     specialize,
     split,
+    stage,
     unroll,
+    vectorize,
+    version,
 )
 from tilewright.compiler.schedule.rules.pointwise import (
     fuse_contiguous,
@@ -52,6 +56,8 @@ from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
 
 _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
+_SHORT_VECTORS: Final = 2
+"""Vectors up to which a row of open length is short: its passes take as long as those of four."""
 
 
 @final
@@ -115,7 +121,10 @@ class RowsSite:
         """Rewrite the nest as was decided."""
         s = self.s
         if self.names:
-            grid.commit(block(s, fuse_all(s, self.names), chosen.block)[0])
+            blocks, row = block(s, fuse_all(s, self.names), chosen.block)
+            grid.commit(blocks)
+            if row not in blocks and self._may_be_short(row):
+                self._across_rows(row)
         for each in self.passes:
             if _contiguous(find(s.kernel, each.var.name)):
                 schedule_pass(s, each.var.name, self.machine, chosen.written_out)
@@ -123,6 +132,45 @@ class RowsSite:
         length = estimate(self.passes[0].extent)
         s.note(f"rows: {len(self.passes)} passes of about {length} elements")
         return Outcome.ROWS
+
+    def _may_be_short(self, row: str) -> bool:
+        """Whether only a call knows how long rows are, and all that an iteration does are passes over one."""
+        extents = {loop.extent for loop in loops(find(self.s.kernel, row).body)}
+        known = any(isinstance(extent, int) for extent in extents)
+        return len(extents) == 1 and not known and self.machine.has_masks
+
+    def _across_rows(self, row: str) -> None:
+        """Give short rows code of their own, whose lanes are rows side by side.
+
+        Their passes go over lines in workgroup memory, where what the lanes meet lies side by side. Sums are taken in order.
+        """
+        s, body = self.s, find(self.s.kernel, row).body
+        lanes = min(
+            self.machine.lanes(a.buffer.dtype) for a in (*loads(body), *stores(body))
+        )
+        most, length = _SHORT_VECTORS * lanes, self.passes[0].extent
+        before = s.kernel
+        try:
+            *_, short = s.apply(version, row, length, most + 1)
+            near = short[row]
+            for buffer in _read_again(find(s.kernel, near).body):
+                s.attempt(stage, buffer, near, most)
+            names = (s.fresh(f"{row}_t"), s.fresh("side"))
+            s.apply(split, near, lanes, into=names)
+            for part in s.parts(specialize, names[1], tail="guarded"):
+                s.apply(expand, part[names[1]])
+                s.apply(vectorize, part[names[1]])
+        except ScheduleError as error:
+            s.kernel = before
+            s.note(f"rows of few elements are no lanes: {error.message}")
+            return
+        s.note(f"rows: {lanes} rows of up to {most} elements side by side")
+
+
+def _read_again(body: Body) -> list[str]:
+    """What passes of a body in device memory meet more than once."""
+    found = [a.buffer for a in accesses(body) if a.buffer.space is Space.DEVICE]
+    return [b.name for b in dict.fromkeys(found) if found.count(b) > 1]
 
 
 def keep_short_rows(s: Schedule, machine: MachineModel) -> None:

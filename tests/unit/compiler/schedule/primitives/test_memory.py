@@ -5,7 +5,7 @@ import pytest
 from fakes.loop_nests import assert_same, body_text, chained, doubled, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import symbol, symbols
+from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.schedule.primitives import (
@@ -19,7 +19,9 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     set_scope,
     split,
+    stage,
     vectorize,
+    version,
 )
 
 
@@ -246,6 +248,48 @@ def test_expand_turns_private_values_into_lanes() -> None:
     changed = vectorize(expand(kernel, "i"), "i")
     assert changed.locals[0].shape == (4,)
     assert_same(row_sums(4), changed)
+
+
+def passes(length: Dim, *, first: bool = True):
+    """Rows that are doubled, then summed up; `first` says whether the first pass writes a row, or reads it."""
+    b = KernelBuilder("passes", symbols(length))
+    x, y = b.parameter("x", f32, (3, length)), b.result("y", f32, (3, length))
+    with b.nest((3,), ("i",)) as (i,):
+        if first:
+            with b.nest((length,), ("j",)) as (j,):
+                b.store(y, (i, j), b.mul(b.load(x, (i, j)), 2))
+        with b.nest((length,), ("k",)) as (k,):
+            b.store(y, (i, k), b.add(b.load(y, (i, k)), b.load(x, (i, k))))
+    return b.build()
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("buffer", ["x", "y"])
+def test_stage_copies_a_line_in_where_it_is_read_and_out_where_it_is_written(
+    buffer: str, *, first: bool
+) -> None:
+    naive = passes(symbol("n", 0), first=first)
+    kernel = version(naive, "i", symbol("n", 0), 6)
+    with pytest.raises(ScheduleError, match="at most 8"):
+        stage(kernel, buffer, "i", 8)
+    with pytest.raises(ScheduleError, match="at most 4"):
+        stage(kernel, buffer, "i_2", 4)
+    changed = stage(kernel, buffer, "i_2", 5)
+    assert changed.locals[-1].shape == (5,)
+    copies = body_text(changed).count("for line")
+    assert copies == {"x": 1, "y": 1 if first else 2}[buffer]
+    for length in (0, 1, 5, 9):
+        assert_same(naive, changed, {"n": length})
+    assert_same(passes(5, first=first), stage(passes(5, first=first), buffer, "i", 5))
+
+
+def test_stage_refuses_what_is_no_whole_line() -> None:
+    with pytest.raises(ScheduleError, match="goes over no line of 't'"):
+        stage(window(), "t", "i", 16)
+    with pytest.raises(ScheduleError, match="goes over no line of 'y'"):
+        stage(split(passes(5), "j", 2), "y", "i", 16)
+    with pytest.raises(ScheduleError, match="goes over no line of 'x'"):
+        stage(passes(5), "x", "j", 16)
 
 
 def test_cache_read_refuses_what_a_guard_reads_only_sometimes() -> None:
