@@ -192,6 +192,7 @@ class ContractionSite:
             sums=tuple(loop.extent for loop in found.reductions),
             left=math.prod(max(1, estimate(n)) for n in found.left.buffer.shape),
             row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
+            is_open=step is not None and not isinstance(step, int),
             fixed=None if grain else self._panel_width(),
             grain=grain,
             used=self._used(),

@@ -19,6 +19,9 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 
 TALL: Final = 2
 """Vectors in the columns of the tiles that have most rows but for those of a single vector."""
+OPEN_ROWS: Final = 6
+"""Rows of a tile that lie a distance apart which only a call knows: each has a pointer of its own, and beside more of them LLVM
+makes places of several steps at once, and waits for what it read there on the stack."""
 STAYS: Final = 0.65
 """Of the second level cache: so much of a panel, or of rows, stays there while the other passes and the next one comes."""
 
@@ -174,15 +177,17 @@ def choose_tile(
     depth: int,
     lanes: int,
     *,
-    row_bytes: int,
+    row_bytes: int | None,
     panel: int | None = None,
     products: int = 1,
 ) -> Tile:
     """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns.
 
+    `row_bytes`: from a row to the next, 0 where rules cannot tell, None where only a call does.
     `depth` counts steps of so many `products`.  Remembered: a model asks for few of them, often.
     """
     rows = math.prod(extents)
+    limit = rows if row_bytes is not None else min(rows, OPEN_ROWS)
     best: Tile | None = None
     usual = (1, 2, 3, 4)
     for vectors in usual if panel is None or panel % lanes else (panel // lanes,):
@@ -191,9 +196,10 @@ def choose_tile(
             continue
         if panel is None and width > lanes and width >= columns + lanes:
             continue
-        for most in range(1, min(most_rows(machine, vectors, products), rows) + 1):
+        fit = min(most_rows(machine, vectors, products), limit)
+        for most in range(1, fit + 1):
             sizes = row_sizes(extents, most)
-            bad = aliasing(machine, math.prod(sizes), row_bytes)
+            bad = aliasing(machine, math.prod(sizes), row_bytes or 0)
             tiles = tile_counts(extents, sizes)
             total = _total(machine, tiles, columns, width, depth, lanes, bad, products)
             if best is None or total < best.cost * 0.999:
@@ -201,7 +207,8 @@ def choose_tile(
     if best is None:
         width = panel or lanes
         vectors = max(1, -(-width // lanes))
-        best = Tile(min(rows, most_rows(machine, vectors, products)), width, 0.0)
+        fit = min(limit, most_rows(machine, vectors, products))
+        best = Tile(fit, width, 0.0)
     return best
 
 

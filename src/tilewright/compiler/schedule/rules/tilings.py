@@ -103,6 +103,7 @@ class ContractionShape:
         sums: the extents of the loops over those steps, outermost first; none where that is not known.
         left: elements of the left operand: fewer than rows and steps come to where windows overlap; 0 where that is not known.
         row_bytes: from a row of the left operand to the next; 0 where that is not known.
+        is_open: whether only a call knows it.
         fixed: the columns of every tile, where there is no choice.
         grain: the columns of a panel, where the right operand lies in panels side by side already and
             `width` goes over all of them; else 0.
@@ -121,6 +122,7 @@ class ContractionShape:
     sums: tuple[Dim, ...] = ()
     left: int = 0
     row_bytes: int = 0
+    is_open: bool = False
     fixed: int | None = None
     grain: int = 0
     used: int = 0
@@ -227,7 +229,7 @@ class ContractionShape:
             self.columns,
             self.steps_at_once or self.depth,
             self.lanes,
-            row_bytes=self.row_bytes,
+            row_bytes=None if self.is_open else self.row_bytes,
             panel=columns,
             products=self.products,
         )

@@ -1,0 +1,94 @@
+"""What rules choose where only a call knows a size."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from fakes.contractions import product as packed_product
+from fakes.loop_nests import assert_same, body_text, op_kernel
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.evaluator import evaluate
+from tilewright.compiler.kernel.grid import grid_loops
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
+
+V4, V3 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3"))
+ZEN4, ZEN3 = (MachineModel.of(Target.parse(f"x86_64 -mcpu=znver{n}")) for n in (4, 3))
+M, N, K = (symbol(name, 1) for name in "MNK")
+
+
+def product(depth: Dim) -> Kernel:
+    """19 rows and 40 columns, weights packed."""
+    return op_kernel(
+        "contract", [(19, depth), (2, depth, 32)], (19, 40), packed_product(40)
+    )
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+def test_rows_of_open_length_are_few_enough_to_have_a_pointer_each(
+    machine: MachineModel,
+) -> None:
+    naive = product(K)
+    done = schedule(naive, machine)
+    (rows,) = re.findall(r"rows=\[(\d+)", done.notes[-1])
+    assert int(rows) <= OPEN_ROWS
+    for depth in (1, 4, 7):
+        assert_same(naive, done, {"K": depth})
+
+
+def test_rows_of_known_length_are_as_many_as_registers_hold() -> None:
+    (rows,) = re.findall(r"rows=\[(\d+)", schedule(product(21), V4).notes[-1])
+    assert int(rows) > OPEN_ROWS
+    assert choose_tile(V4, (1024,), 64, 128, 16, row_bytes=512).rows > OPEN_ROWS
+    assert choose_tile(V4, (1024,), 64, 128, 16, row_bytes=None).rows == 6
+
+
+# --- short rows --------------------------------------------------------------------------------
+
+NORM = {"axis": -1, "epsilon": 1e-5}
+PASSES = [("softmax", {"axis": -1}), ("log_softmax", {"axis": -1}), ("layer_norm", NORM)]
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+@pytest.mark.parametrize(("name", "attributes"), PASSES)
+def test_short_rows_of_open_length_lie_side_by_side(
+    name: str, attributes: dict[str, object], machine: MachineModel
+) -> None:
+    naive = op_kernel(name, [(M, N)], (M, N), attributes)
+    done = schedule(naive, machine)
+    assert ("side by side" in str(done.notes)) == machine.has_masks
+    for rows, length in ((1, 1), (17, 3), (16, 32), (5, 33), (2, 100)):
+        assert_same(naive, done, {"M": rows, "N": length}, exact=False)
+
+
+@pytest.mark.parametrize("length", [1, 7, 32, 33])
+def test_a_short_row_has_the_same_bits_in_every_batch(length: int) -> None:
+    done = schedule(op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}), V4)
+    x = np.random.default_rng(3).standard_normal((19, length)).astype(np.float32)
+    x[3, 0], x[4, 0], x[5] = np.nan, np.inf, -np.inf
+
+    def results(rows: np.ndarray) -> np.ndarray:
+        made = np.zeros_like(rows)
+        with np.errstate(invalid="ignore"):
+            evaluate(done, [rows, made], {"M": len(rows), "N": length})
+        return made
+
+    together, alone = results(x), [results(x[n : n + 1]) for n in range(19)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
+def test_rows_of_open_length_are_shared_out_to_workgroups() -> None:
+    done = schedule(op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}), V4)
+    assert len(grid_loops(done)) == 1
+    assert all(parameter.buffer.name != "powers" for parameter in done.parameters)
+
+
+def test_rows_of_known_length_have_no_code_for_others() -> None:
+    done = schedule(op_kernel("softmax", [(M, 21)], (M, 21), {"axis": -1}), V4)
+    assert "side" not in body_text(done)
