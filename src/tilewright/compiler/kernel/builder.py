@@ -121,15 +121,8 @@ class KernelBuilder(Expressions):
         self, extent: Dim, name: str = "i", *, reduction: bool = False
     ) -> Generator[Dim, None, None]:
         """One loop; yields its variable (0 without a loop when the extent is 1)."""
-        if extent == 1:
-            yield 0
-            return
-        upper = symbolic.bounds(extent)[1]
-        var = Symbol(self._names.fresh(name), 0, None if upper is None else upper - 1)
-        self._open.append([])
-        yield symbolic.Expr.of_atom(var)
-        body = tuple(self._open.pop())
-        self._emit(For(var, extent, body, reduction=reduction))
+        with self.nest((extent,), (name,), reduction=reduction) as (var,):
+            yield var
 
     @contextmanager
     def nest(

@@ -8,6 +8,7 @@ happen here; cost-driven simplification belongs to lowering.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Final
 
 from tilewright.base import dtypes, symbolic
@@ -245,6 +246,18 @@ def horizontal(op: str, x: Expression) -> Expression:
     return x if x.lanes == 1 else Horizontal(op, x, x.dtype)
 
 
+def _named_unary(op: str) -> staticmethod[[Expression], Expression]:
+    return staticmethod(partial(unary, op))
+
+
+def _named_binary(op: str) -> staticmethod[[Operand, Operand], Expression]:
+    return staticmethod(partial(binary, op))
+
+
+def _named_compare(op: str) -> staticmethod[[Operand, Operand], Expression]:
+    return staticmethod(partial(compare, op))
+
+
 class Expressions:
     """The expression helpers under short names; see the functions of this module."""
 
@@ -265,158 +278,42 @@ class Expressions:
         """The value of an index as an expression."""
         return from_index(dim, dtype)
 
-    @staticmethod
-    def add(x: Operand, y: Operand) -> Expression:
-        return binary("add", x, y)
-
-    @staticmethod
-    def sub(x: Operand, y: Operand) -> Expression:
-        return binary("sub", x, y)
-
-    @staticmethod
-    def mul(x: Operand, y: Operand) -> Expression:
-        return binary("mul", x, y)
-
-    @staticmethod
-    def div(x: Operand, y: Operand) -> Expression:
-        return binary("div", x, y)
-
-    @staticmethod
-    def mod(x: Operand, y: Operand) -> Expression:
-        return binary("mod", x, y)
-
-    @staticmethod
-    def floormod(x: Operand, y: Operand) -> Expression:
-        return binary("floormod", x, y)
-
-    @staticmethod
-    def min(x: Operand, y: Operand) -> Expression:
-        return binary("min", x, y)
-
-    @staticmethod
-    def max(x: Operand, y: Operand) -> Expression:
-        return binary("max", x, y)
-
-    @staticmethod
-    def pow(x: Operand, y: Operand) -> Expression:
-        return binary("pow", x, y)
-
-    @staticmethod
-    def and_(x: Operand, y: Operand) -> Expression:
-        return binary("and", x, y)
-
-    @staticmethod
-    def or_(x: Operand, y: Operand) -> Expression:
-        return binary("or", x, y)
-
-    @staticmethod
-    def xor(x: Operand, y: Operand) -> Expression:
-        return binary("xor", x, y)
-
-    @staticmethod
-    def shl(x: Operand, y: Operand) -> Expression:
-        return binary("shl", x, y)
-
-    @staticmethod
-    def shr(x: Operand, y: Operand) -> Expression:
-        return binary("shr", x, y)
-
-    @staticmethod
-    def eq(x: Operand, y: Operand) -> Expression:
-        return compare("eq", x, y)
-
-    @staticmethod
-    def ne(x: Operand, y: Operand) -> Expression:
-        return compare("ne", x, y)
-
-    @staticmethod
-    def lt(x: Operand, y: Operand) -> Expression:
-        return compare("lt", x, y)
-
-    @staticmethod
-    def le(x: Operand, y: Operand) -> Expression:
-        return compare("le", x, y)
-
-    @staticmethod
-    def gt(x: Operand, y: Operand) -> Expression:
-        return compare("gt", x, y)
-
-    @staticmethod
-    def ge(x: Operand, y: Operand) -> Expression:
-        return compare("ge", x, y)
-
-    @staticmethod
-    def neg(x: Expression) -> Expression:
-        return unary("neg", x)
-
-    @staticmethod
-    def abs(x: Expression) -> Expression:
-        return unary("abs", x)
-
-    @staticmethod
-    def exp(x: Expression) -> Expression:
-        return unary("exp", x)
-
-    @staticmethod
-    def log(x: Expression) -> Expression:
-        return unary("log", x)
-
-    @staticmethod
-    def sqrt(x: Expression) -> Expression:
-        return unary("sqrt", x)
-
-    @staticmethod
-    def rsqrt(x: Expression) -> Expression:
-        return unary("rsqrt", x)
-
-    @staticmethod
-    def floor(x: Expression) -> Expression:
-        return unary("floor", x)
-
-    @staticmethod
-    def ceil(x: Expression) -> Expression:
-        return unary("ceil", x)
-
-    @staticmethod
-    def round(x: Expression) -> Expression:
-        return unary("round", x)
-
-    @staticmethod
-    def trunc(x: Expression) -> Expression:
-        return unary("trunc", x)
-
-    @staticmethod
-    def sin(x: Expression) -> Expression:
-        return unary("sin", x)
-
-    @staticmethod
-    def cos(x: Expression) -> Expression:
-        return unary("cos", x)
-
-    @staticmethod
-    def exp_nonpositive(x: Expression) -> Expression:
-        return unary("exp_nonpositive", x)
-
-    @staticmethod
-    def tanh(x: Expression) -> Expression:
-        return unary("tanh", x)
-
-    @staticmethod
-    def erf(x: Expression) -> Expression:
-        return unary("erf", x)
-
-    @staticmethod
-    def normal_cdf(x: Expression) -> Expression:
-        return unary("normal_cdf", x)
-
-    @staticmethod
-    def sigmoid(x: Expression) -> Expression:
-        return unary("sigmoid", x)
-
-    @staticmethod
-    def not_(x: Expression) -> Expression:
-        return unary("not", x)
-
-    @staticmethod
-    def is_nan(x: Expression) -> Expression:
-        return unary("is_nan", x)
+    add = _named_binary("add")
+    sub = _named_binary("sub")
+    mul = _named_binary("mul")
+    div = _named_binary("div")
+    mod = _named_binary("mod")
+    floormod = _named_binary("floormod")
+    min = _named_binary("min")
+    max = _named_binary("max")
+    pow = _named_binary("pow")
+    and_ = _named_binary("and")
+    or_ = _named_binary("or")
+    xor = _named_binary("xor")
+    shl = _named_binary("shl")
+    shr = _named_binary("shr")
+    eq = _named_compare("eq")
+    ne = _named_compare("ne")
+    lt = _named_compare("lt")
+    le = _named_compare("le")
+    gt = _named_compare("gt")
+    ge = _named_compare("ge")
+    neg = _named_unary("neg")
+    abs = _named_unary("abs")
+    exp = _named_unary("exp")
+    log = _named_unary("log")
+    sqrt = _named_unary("sqrt")
+    rsqrt = _named_unary("rsqrt")
+    floor = _named_unary("floor")
+    ceil = _named_unary("ceil")
+    round = _named_unary("round")
+    trunc = _named_unary("trunc")
+    sin = _named_unary("sin")
+    cos = _named_unary("cos")
+    exp_nonpositive = _named_unary("exp_nonpositive")
+    tanh = _named_unary("tanh")
+    erf = _named_unary("erf")
+    normal_cdf = _named_unary("normal_cdf")
+    sigmoid = _named_unary("sigmoid")
+    not_ = _named_unary("not")
+    is_nan = _named_unary("is_nan")
