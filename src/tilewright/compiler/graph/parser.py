@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node
 from tilewright.compiler.graph.schema import Array, AttributeSpec, OpSchema, TensorType
 
 Lookup = Callable[[str], OpSchema]
+Item = TypeVar("Item")
 
 _SKIP: Final = re.compile(r"(?:\s+|//[^\n]*)*")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
@@ -95,6 +96,15 @@ class _Parser:
         self._at = match.end()
         return match[0]
 
+    def _several(self, read: Callable[[], Item], end: str) -> tuple[Item, ...]:
+        """What stands between commas up to the token `end`, which is read, too."""
+        found: list[Item] = []
+        while not self._accept(end):
+            if found:
+                self._expect(",")
+            found.append(read())
+        return tuple(found)
+
     def _peek(self, token: str) -> bool:
         self._skip()
         return self._text.startswith(token, self._at)
@@ -136,12 +146,7 @@ class _Parser:
 
     def _dims(self) -> tuple[Dim, ...]:
         self._expect("[")
-        dims: list[Dim] = []
-        while not self._accept("]"):
-            if dims:
-                self._expect(",")
-            dims.append(self._dim())
-        return tuple(dims)
+        return self._several(self._dim, "]")
 
     def _dim(self) -> Dim:
         self._skip()
@@ -168,17 +173,17 @@ class _Parser:
         self._symbol_list()
         scope: dict[str, Value] = {}
         self._expect("(")
-        while not self._accept(")"):
-            if graph.inputs:
-                self._expect(",")
-            name, type_ = self._typed_name()
-            graph.inputs.append(self._define(scope, name, Value(type_, name)))
+        graph.inputs += self._several(lambda: self._input(scope), ")")
         self._expect("{")
         while not self._accept("return"):
             graph.nodes.append(self._node(scope))
         self._outputs(graph, scope)
         self._expect("}")
         return graph
+
+    def _input(self, scope: dict[str, Value]) -> Value:
+        name, type_ = self._typed_name()
+        return self._define(scope, name, Value(type_, name))
 
     def _symbol_list(self) -> None:
         if not self._accept("<"):
@@ -228,7 +233,7 @@ class _Parser:
                 results.append(self._typed_name())
             self._expect("=")
         schema = self._lookup(self._name())
-        operands = self._operands(scope) if self._peek("(") else []
+        operands = self._operands(scope) if self._peek("(") else ()
         attributes = self._attributes(schema)
         location = UNKNOWN_LOCATION
         if self._accept("at"):
@@ -250,14 +255,9 @@ class _Parser:
             self._define(scope, name, value)
         return node
 
-    def _operands(self, scope: dict[str, Value]) -> list[Value | None]:
+    def _operands(self, scope: dict[str, Value]) -> tuple[Value | None, ...]:
         self._expect("(")
-        operands: list[Value | None] = []
-        while not self._accept(")"):
-            if operands:
-                self._expect(",")
-            operands.append(None if self._accept("_") else self._use(scope))
-        return operands
+        return self._several(lambda: None if self._accept("_") else self._use(scope), ")")
 
     def _outputs(self, graph: Graph, scope: dict[str, Value]) -> None:
         while self._peek("%"):
@@ -272,20 +272,16 @@ class _Parser:
     def _attributes(self, schema: OpSchema) -> dict[str, object]:
         specs = {spec.name: spec for spec in schema.attributes}
         found = schema.complete({})
-        if not self._accept("{"):
-            return found
-        first = True
-        while not self._accept("}"):
-            if not first:
-                self._expect(",")
-            first = False
+
+        def read() -> tuple[str, object]:
             name = self._match(_WORD, "an attribute name")
             spec = specs.get(name)
             if spec is None:
                 raise self._error(f"op '{schema.name}' has no attribute '{name}'")
             self._expect("=")
-            found[name] = self._attribute(spec)
-        return found
+            return name, self._attribute(spec)
+
+        return found | dict(self._several(read, "}") if self._accept("{") else ())
 
     def _attribute(self, spec: AttributeSpec) -> object:
         if self._accept("none"):
@@ -313,12 +309,7 @@ class _Parser:
 
     def _floats(self) -> tuple[float, ...]:
         self._expect("[")
-        numbers: list[float] = []
-        while not self._accept("]"):
-            if numbers:
-                self._expect(",")
-            numbers.append(float(self._match(_NUMBER, "a number")))
-        return tuple(numbers)
+        return self._several(lambda: float(self._match(_NUMBER, "a number")), "]")
 
     def _bool(self) -> bool:
         if self._accept("true"):
@@ -339,11 +330,7 @@ class _Parser:
         if self._accept("splat"):
             return np.full(shape, self._element(type_.dtype), type_.dtype.numpy)
         self._expect("[")
-        elements: list[object] = []
-        while not self._accept("]"):
-            if elements:
-                self._expect(",")
-            elements.append(self._element(type_.dtype))
+        elements = self._several(lambda: self._element(type_.dtype), "]")
         flat = np.array(elements, type_.dtype.numpy)
         if flat.size != int(np.prod(shape)):
             raise self._error(f"expected {int(np.prod(shape))} elements before")

@@ -233,14 +233,10 @@ class ExpressionParser:
         line = self.line
         line.expect("(")
         start = line.position
-        found: list[Expression] = []
-        while not line.accept(")"):
-            if found:
-                line.expect(",")
-            found.append(self.expression())
+        found = line.several(self.expression, ")")
         if count is not None and len(found) != count:
             raise line.error(f"{len(found)} operands, expected {count}", at=start)
-        return tuple(found)
+        return found
 
     def dtype(self) -> DType:
         """The name of a data type."""
@@ -289,19 +285,10 @@ class ExpressionParser:
             raise line.error(f"not the operands of '{kind.__name__.lower()}'", at=start)
         return self.made(kind(**values), start)
 
-    def _numbers(self) -> tuple[int, ...]:
-        """Numbers up to the end of their parentheses."""
-        found: list[int] = []
-        while not self.line.accept(")"):
-            if found:
-                self.line.expect(",")
-            found.append(self.line.whole("a number"))
-        return tuple(found)
-
     def _datum(self) -> Any:
         """A number, several in parentheses, a data type, an instruction or a word."""
         if self.line.accept("("):
-            return self._numbers()
+            return self.line.several(lambda: self.line.whole("a number"), ")")
         if self.line.is_at_digit() or self.line.is_at("-"):
             return self.line.whole("a number")
         name = self.line.word("a value")

@@ -224,22 +224,18 @@ class _KernelParser:
         """`[1.0, 2.0]`, or `99 values` and their bytes in base 64."""
         if not line.accept("["):
             return self._packed_data(line, dtype)
-        found: list[float] = []
-        while not line.accept("]"):
-            if found:
-                line.expect(",")
-            number = line.take(_NUMBER)
-            if number is None:
-                raise line.expected("a number")
-            value = float(number)
-            if dtype.is_float:
-                found.append(value)
-                continue
-            whole = whole_number(number, signed=True)
-            if whole is None:
-                raise line.error(f"'{number[:40]}' is no value of {dtype}")
-            found.append(whole)
-        return tuple(found)
+        return line.several(lambda: self._datum(line, dtype), "]")
+
+    def _datum(self, line: Line, dtype: DType) -> float:
+        number = line.take(_NUMBER)
+        if number is None:
+            raise line.expected("a number")
+        if dtype.is_float:
+            return float(number)
+        whole = whole_number(number, signed=True)
+        if whole is None:
+            raise line.error(f"'{number[:40]}' is no value of {dtype}")
+        return whole
 
     def _packed_data(self, line: Line, dtype: DType) -> tuple[float, ...]:
         count = line.whole("a number of values")
@@ -278,23 +274,18 @@ class _KernelParser:
         name = line.word("the name of a function")
         line.expect("(")
         parser = ExpressionParser(line, self.scope)
-        types: list[DType] = []
-        while not line.accept(")"):
-            if types:
-                line.expect(",")
-            types.append(parser.dtype())
+        types = line.several(parser.dtype, ")")
         line.expect("->")
         result = parser.dtype()
-        self.scope.parameters = tuple(types)
+        self.scope.parameters = types
         body = parser.expression() if line.accept("=") else None
         self.scope.parameters = ()
         line.expect_end()
         if body is not None and (body.dtype is not result or body.lanes != 1):
             raise line.error(f"a body of {body.dtype} x {body.lanes}, expected {result}")
-        if (name, tuple(types)) in self.scope.functions:
+        if (name, types) in self.scope.functions:
             raise line.error(f"two functions are called '{name}'", at=start)
-        function = Function(name, tuple(types), result, body)
-        self.scope.functions[name, tuple(types)] = function
+        self.scope.functions[name, types] = Function(name, types, result, body)
 
     def _notes(self) -> Iterator[str]:
         while not self.lines.is_done():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import Final, final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar, final
 
 from tilewright.base.errors import UserError
 
@@ -16,6 +16,7 @@ NAME: Final = re.compile(r"[^\W\d][\w.$']*")
 NUMBER: Final = re.compile(r"-?(?:inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?)(?![\w.])")
 WHOLE: Final = re.compile(r"-?\d+(?!\w|\.(?!\.))")
 
+Item = TypeVar("Item")
 _DIGIT_LIMIT: Final = 40
 _SPACE: Final = re.compile(r"[ \t]*")
 
@@ -82,6 +83,15 @@ class Line:
             return None
         self.position = match.end()
         return match[0]
+
+    def several(self, read: Callable[[], Item], end: str) -> tuple[Item, ...]:
+        """Read what stands between commas up to the token `end`, which is read, too."""
+        found: list[Item] = []
+        while not self.accept(end):
+            if found:
+                self.expect(",")
+            found.append(read())
+        return tuple(found)
 
     def word(self, subject: str) -> str:
         """Read a name.  Raises: UserError if something else comes."""
