@@ -8,7 +8,7 @@ Called by `dependence` and the primitives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from tilewright.base import symbolic
@@ -23,6 +23,7 @@ from tilewright.compiler.kernel.rewrite import (
     substitute_dim,
 )
 
+_Term = tuple[symbolic.Monomial, int]
 _MOST_DIGITS: Final = 4
 """One value is taken apart into so many digits and one more: images in windows that are rolled have four."""
 
@@ -39,18 +40,8 @@ def distinct(
     variables, as far as they are known.
     """
     upper = _limits(first, second)
-    plain = {
-        loop.var.name: symbolic.symbol(
-            loop.var.name, loop.var.lower, upper(loop.var, first)
-        )
-        for loop in first.inner
-    }
-    renamed = {
-        loop.var.name: symbolic.symbol(
-            loop.var.name + "'", loop.var.lower, upper(loop.var, second)
-        )
-        for loop in second.inner
-    }
+    plain = _copies((loop.var for loop in first.inner), first, upper)
+    renamed = _copies((loop.var for loop in second.inner), second, upper, "'")
     pairs = [
         (_rebound(x, plain), substitute_dim(y, renamed))
         for x, y in zip(first.indices, second.indices, strict=True)
@@ -281,14 +272,19 @@ def _times(factor: int, divisor: Dim, other: int) -> Dim | None:
 
 def _operations(index: Dim, op: str) -> list[tuple[int, Dim, Dim]]:
     """(factor, left, right) of the terms `factor * (left op right)` of an index."""
-    found: list[tuple[int, Dim, Dim]] = []
-    for monomial, factor in () if isinstance(index, int) else index.terms:
-        atom = monomial[0]
-        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation):
-            continue
-        if atom.op == op:
-            found.append((factor, atom.left, atom.right))
-    return found
+    return [
+        (factor, atom.left, atom.right)
+        for _, factor, atom in _terms(index)
+        if atom is not None and atom.op == op
+    ]
+
+
+def _terms(value: Dim) -> Iterator[tuple[_Term, int, symbolic.Operation | None]]:
+    """The terms of a sum but for its constant, each with its factor, and the operation if it is one."""
+    for monomial, factor in () if isinstance(value, int) else value.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        operation = atom if isinstance(atom, symbolic.Operation) else None
+        yield (monomial, factor), factor, operation
 
 
 def _pinned(var: Symbol, access: Access) -> bool:
@@ -301,7 +297,11 @@ def _most(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else max(left, right)
 
 
-def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
+_Upper = Callable[[Symbol, Access], int | None]
+"""The highest value of a loop variable at an access; None where it has no bound."""
+
+
+def _limits(*both: Access) -> _Upper:
     """The highest value of a loop variable at an access, given its guards."""
     known: dict[tuple[int, str], int] = {}
     for access in both:
@@ -317,6 +317,15 @@ def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
         return min(limit, var.upper)
 
     return upper
+
+
+def _copies(
+    variables: Iterable[Symbol], access: Access, upper: _Upper, mark: str = ""
+) -> dict[str, Dim]:
+    """Each variable as the access has it: under a name with `mark`, within what its guards leave."""
+    return {
+        v.name: symbolic.symbol(v.name + mark, v.lower, upper(v, access)) for v in variables
+    }
 
 
 def _most_of_each(low: Dim, high: Dim) -> list[tuple[str, int]]:
@@ -381,28 +390,20 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
     upper = _limits(first, second)
     mine = [*(loop.var for loop in first.inner), *shared]
     others = [*(loop.var for loop in second.inner), *shared]
-    plain = {v.name: symbolic.symbol(v.name, v.lower, upper(v, first)) for v in mine}
-    renamed_names = {v.name: v.name + "'" for v in others}
-    renamed = {
-        v.name: symbolic.symbol(renamed_names[v.name], v.lower, upper(v, second))
-        for v in others
-    }
+    plain = _copies(mine, first, upper)
+    renamed = _copies(others, second, upper, "'")
     inner = tuple(
         For(
-            Symbol(renamed_names[loop.var.name], loop.var.lower, loop.var.upper),
+            Symbol(loop.var.name + "'", loop.var.lower, loop.var.upper),
             substitute_dim(loop.extent, renamed),
             (),
         )
         for loop in second.inner
     )
-    first_facts = [
-        (substitute_dim(low, plain), substitute_dim(high, plain))
-        for low, high in first.facts
-    ]
-    second_facts = [
-        (substitute_dim(low, renamed), substitute_dim(high, renamed))
-        for low, high in second.facts
-    ]
+    first_facts, second_facts = (
+        [(substitute_dim(low, own), substitute_dim(high, own)) for low, high in each.facts]
+        for each, own in ((first, plain), (second, renamed))
+    )
     for one, y in zip(first.indices, second.indices, strict=True):
         x = _rebound(one, plain)
         other = substitute_dim(y, renamed)
@@ -460,15 +461,13 @@ def _uppers(value: Dim, loops: Sequence[For], facts: Sequence[Fact]) -> list[Dim
         return found
     total: Dim = value.constant
     quotients = False
-    for monomial, factor in value.terms:
-        atom = monomial[0]
-        term: Dim = symbolic.Expr(((monomial, factor),), 0)
+    for term, factor, operation in _terms(value):
         top = None
-        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
-            top = _quotient_top(atom, loops, facts)
+        if operation is not None and factor > 0:
+            top = _quotient_top(operation, loops, facts)
         if top is not None:
             quotients = True
-        total = total + (term if top is None else top * factor)
+        total = total + (symbolic.Expr((term,), 0) if top is None else top * factor)
     return [*found, total] if quotients else found
 
 
@@ -503,13 +502,10 @@ def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
 def _without_minimum(value: Dim) -> list[Dim]:
     """`value`, and what it is at most when a `min(a, b)` in it is taken for a or for b."""
     found = [value]
-    for monomial, factor in () if isinstance(value, int) else value.terms:
-        atom = monomial[0]
-        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation) or factor < 0:
-            continue
-        if atom.op == "min":
-            rest = value - symbolic.Expr(((monomial, factor),), 0)
-            found += [rest + atom.left * factor, rest + atom.right * factor]
+    for term, factor, operation in _terms(value):
+        if operation is not None and operation.op == "min" and factor >= 0:
+            rest = value - symbolic.Expr((term,), 0)
+            found += [rest + operation.left * factor, rest + operation.right * factor]
     return found
 
 
@@ -561,12 +557,11 @@ def _unrounded(value: Dim) -> Dim:
     if isinstance(value, int):
         return value
     total: Dim = value.constant
-    for monomial, factor in value.terms:
-        atom = monomial[0]
-        term: Dim = symbolic.Expr(((monomial, factor),), 0)
-        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
-            by = atom.right
-            if atom.op == "floordiv" and isinstance(by, int) and factor % by == 0:
-                term = atom.left * (factor // by)
-        total = total + term
+    for term, factor, operation in _terms(value):
+        whole: Dim = symbolic.Expr((term,), 0)
+        if operation is not None and operation.op == "floordiv" and factor > 0:
+            by = operation.right
+            if isinstance(by, int) and factor % by == 0:
+                whole = operation.left * (factor // by)
+        total = total + whole
     return total
