@@ -53,8 +53,12 @@ class Primitive(Generic[P, Made]):
     def rewrite(
         self, kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[Kernel, Made]:
-        """The kernel after the rewrite, and handles of what it made.  Raises: ScheduleError."""
-        result = self._function(kernel, *args, **kwargs)
+        """The kernel after the rewrite, and handles of what it made.  Raises: ScheduleError, which names the kernel."""
+        try:
+            result = self._function(kernel, *args, **kwargs)
+        except ScheduleError as error:
+            error.location = error.location or kernel.name
+            raise
         # Of a function that returns a kernel alone, `primitive` says that it makes nothing.
         return (result, cast("Made", None)) if isinstance(result, Kernel) else result
 

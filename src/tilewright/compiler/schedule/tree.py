@@ -8,7 +8,7 @@ primitives and the rules.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
@@ -32,6 +32,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     buffers_read,
     buffers_written,
+    loads_of,
     loops,
     map_body,
 )
@@ -85,6 +86,18 @@ def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ..
             if inner is not None:
                 return (statement, *inner)
     return None
+
+
+def loads_with_paths(
+    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
+) -> Iterator[tuple[tuple[Statement, ...], Statement, Load]]:
+    """Every load of a buffer, behind its statement and what stands around that, outermost first."""
+    for statement in body:
+        for load in loads_of(statement):
+            if load.buffer is buffer:
+                yield path, statement, load
+        if isinstance(statement, For | If):
+            yield from loads_with_paths(statement.body, buffer, (*path, statement))
 
 
 def enclosing_loops(kernel: Kernel, target: Statement) -> tuple[For, ...]:

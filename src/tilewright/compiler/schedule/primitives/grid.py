@@ -76,8 +76,7 @@ def check_parallel(kernel: Kernel, loop: For) -> None:
     pair = carried(loop, scope=kernel.body, updates_commute=False)
     if pair is not None:
         raise ScheduleError(
-            f"iterations of '{loop.var.name}' meet in '{pair[0].buffer.name}'",
-            location=kernel.name,
+            f"iterations of '{loop.var.name}' meet in '{pair[0].buffer.name}'"
         )
 
 
@@ -109,11 +108,10 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
     pair = overlap(accesses((old,)), [a for part in parts for a in part])
     if pair is not None:
         raise ScheduleError(
-            f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'",
-            location=kernel.name,
+            f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'"
         )
     if names_of(kernel).fresh(into) != into:
-        raise ScheduleError(f"the name '{into}' is taken", location=kernel.name)
+        raise ScheduleError(f"the name '{into}' is taken")
     joined = make_loop(into, old.extent + 1, ())
     index = reference(joined.var)
     narrow = loop_symbol(into, old.extent)

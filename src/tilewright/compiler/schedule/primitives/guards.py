@@ -18,7 +18,6 @@ from tilewright.compiler.analysis.accesses import (
     accesses,
     is_masked,
     known_facts,
-    loads_of,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
@@ -33,6 +32,7 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
     Store,
+    walk,
 )
 from tilewright.compiler.kernel.rewrite import (
     as_symbol,
@@ -51,6 +51,7 @@ from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     enclosing_loops,
     find,
+    loads_with_paths,
     only_statement,
     path_to,
     reference,
@@ -79,25 +80,11 @@ def drop_guards(kernel: Kernel, loop: str) -> Kernel:
         for j in 16: if j < 5: y[j] = t[j]
     """
     outer = find(kernel, loop)
-    for statement in _guards_in(outer):
-        if _droppable(kernel, statement):
+    for statement in walk(outer.body):
+        if isinstance(statement, If) and _droppable(kernel, statement):
             kernel = rewrite(kernel, statement, statement.body)
             return drop_guards(kernel, loop)
     return kernel
-
-
-def _guards_in(outer: For) -> list[If]:
-    found: list[If] = []
-
-    def collect(body: Sequence[Statement]) -> None:
-        for statement in body:
-            if isinstance(statement, If):
-                found.append(statement)
-            if isinstance(statement, For | If):
-                collect(statement.body)
-
-    collect(outer.body)
-    return found
 
 
 def _droppable(kernel: Kernel, guard: If) -> bool:
@@ -182,7 +169,7 @@ class _Known:
     def reads(self, buffer: Buffer) -> list[tuple[tuple[Statement, ...], Statement, Load]]:
         """Every load of a buffer, with its statement and what stands around that."""
         if buffer not in self._reads:
-            self._reads[buffer] = _reads(self.kernel.body, buffer)
+            self._reads[buffer] = [*loads_with_paths(self.kernel.body, buffer)]
         return self._reads[buffer]
 
 
@@ -347,19 +334,6 @@ def _is_indirect(store: Store) -> bool:
     return any(load.mask is not None for load in found) or any(
         not isinstance(index, int) and index.opaques for index in places
     )
-
-
-def _reads(
-    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
-) -> list[tuple[tuple[Statement, ...], Statement, Load]]:
-    """Every load of a buffer, with its statement and what stands around that."""
-    found: list[tuple[tuple[Statement, ...], Statement, Load]] = []
-    for statement in body:
-        here = loads_of(statement)
-        found.extend((path, statement, load) for load in here if load.buffer is buffer)
-        if isinstance(statement, For | If):
-            found.extend(_reads(statement.body, buffer, (*path, statement)))
-    return found
 
 
 @primitive

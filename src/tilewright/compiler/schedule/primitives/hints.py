@@ -51,13 +51,13 @@ def prefetch(
     outer, inner = find(kernel, ahead), find(kernel, loop)
     path = path_to(outer.body, inner)
     if path is None:
-        raise ScheduleError(f"'{loop}' is not inside '{ahead}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
     if step < 1 or line < 1:
         raise ScheduleError(f"cannot fetch {step} elements per iteration of '{loop}'")
     wanted = find_buffer(kernel, buffer)
     found = next((x for x in loads(outer.body) if x.buffer is wanted), None)
     if found is None:
-        raise ScheduleError(f"'{ahead}' does not read '{buffer}'", location=kernel.name)
+        raise ScheduleError(f"'{ahead}' does not read '{buffer}'")
     position: Dim = 0
     for around in (*(s for s in path if isinstance(s, For)), inner):
         position = position * around.extent + reference(around.var)

@@ -122,7 +122,7 @@ def _masked(value: Expression, mask: Expression) -> Expression:
 def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
     """The top-level nest whose only store defines every element of `target` once; of a number, the store itself."""
     if all(target is not b for b in kernel.locals):
-        raise ScheduleError(f"'{target.name}' is not a temporary", location=kernel.name)
+        raise ScheduleError(f"'{target.name}' is not a temporary")
     writers = [s for s in kernel.body if any(w.buffer is target for w in stores([s]))]
     if len(writers) != 1 or not isinstance(writers[0], For | Store):
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")

@@ -68,11 +68,11 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     extents = _extents(old)
     tests = frozenset(_tests(old, extents))
     if not tests:
-        raise ScheduleError(f"'{loop}' tests no place", location=kernel.name)
+        raise ScheduleError(f"'{loop}' tests no place")
     rooms = tests.union(_of_numbers(old, extents))
     asked = [E.compare("ge", E.index(room), E.index(0)) for room in _strictest(rooms)]
     if any(isinstance(c, Const) and not c.value for c in asked):
-        raise ScheduleError(f"no run of '{loop}' is all inside", location=kernel.name)
+        raise ScheduleError(f"no run of '{loop}' is all inside")
     inside: Body = _without_tests(old, extents, tests)
     left = [c for c in asked if not isinstance(c, Const)]
     if not left:

@@ -69,7 +69,7 @@ def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[s
         raise ScheduleError(f"'{loop}' is split into 2 loops, got {len(into)} names")
     for name in into:
         if name != loop and names.fresh(name) != name:
-            raise ScheduleError(f"the name '{name}' is taken", location=kernel.name)
+            raise ScheduleError(f"the name '{name}' is taken")
     return into[0], into[1]
 
 
@@ -105,7 +105,7 @@ def split(
     """
     old = find(kernel, loop)
     if factor < 1:
-        raise ScheduleError(f"cannot split '{loop}' by {factor}", location=kernel.name)
+        raise ScheduleError(f"cannot split '{loop}' by {factor}")
     if tail not in ("guard", "tight"):
         raise ScheduleError(f"tail is 'guard' or 'tight', got '{tail}'")
     check_fixed((old,), old.body)
@@ -165,11 +165,11 @@ def fuse(
     if first.kind is not second.kind or first.reduction != second.reduction:
         raise ScheduleError(f"'{outer}' and '{inner}' are loops of different kinds")
     if second.extent == 0:
-        raise ScheduleError(f"'{inner}' never runs", location=kernel.name)
+        raise ScheduleError(f"'{inner}' never runs")
     check_fixed((first, second), second.body)
     name = into or outer
     if name not in (outer, inner) and names_of(kernel).fresh(name) != name:
-        raise ScheduleError(f"the name '{name}' is taken", location=kernel.name)
+        raise ScheduleError(f"the name '{name}' is taken")
     extent = first.extent * second.extent
     fused = make_loop(name, extent, (), first.kind, reduction=first.reduction)
     index = reference(fused.var)
@@ -201,7 +201,7 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
     """
     first = next((s for s in loops(kernel.body) if s.var.name in order), None)
     if first is None:
-        raise ScheduleError(f"no loop among {list(order)}", location=kernel.name)
+        raise ScheduleError(f"no loop among {list(order)}")
     nest = chain(first)
     positions = [n for n, s in enumerate(nest) if s.var.name in order]
     if len(positions) != len(order) or len(set(order)) != len(order):
@@ -311,10 +311,7 @@ def unroll(kernel: Kernel, loop: str) -> Kernel:
     """
     old = find(kernel, loop)
     if not isinstance(old.extent, int):
-        raise ScheduleError(
-            f"'{loop}' cannot be unrolled: its extent is '{old.extent}'",
-            location=kernel.name,
-        )
+        raise ScheduleError(f"'{loop}' cannot be unrolled: its extent is '{old.extent}'")
     return rewrite(kernel, old, (replace(old, kind=LoopKind.UNROLL),))
 
 
@@ -331,15 +328,11 @@ def vectorize(kernel: Kernel, loop: str) -> Kernel:
     """
     old = find(kernel, loop)
     if not isinstance(old.extent, int):
-        raise ScheduleError(
-            f"'{loop}' cannot be vectorized: its extent is '{old.extent}'",
-            location=kernel.name,
-        )
+        raise ScheduleError(f"'{loop}' cannot be vectorized: its extent is '{old.extent}'")
     found = carried_strictly(old)
     if found is not None:
         raise ScheduleError(
-            f"'{loop}' cannot be vectorized: its iterations meet in '{found}'",
-            location=kernel.name,
+            f"'{loop}' cannot be vectorized: its iterations meet in '{found}'"
         )
     return rewrite(kernel, old, (replace(old, kind=LoopKind.VECTOR),))
 

@@ -75,9 +75,7 @@ def _space(name: str) -> Space:
 def _temporary(kernel: Kernel, name: str) -> Buffer:
     buffer = find_buffer(kernel, name)
     if all(buffer is not b for b in kernel.locals):
-        raise ScheduleError(
-            f"'{name}' is a parameter, not a temporary", location=kernel.name
-        )
+        raise ScheduleError(f"'{name}' is a parameter, not a temporary")
     return buffer
 
 
@@ -117,7 +115,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
     old = _temporary(kernel, buffer)
     outer = find(kernel, loop)
     if live_outside(kernel.body, outer, old):
-        raise ScheduleError(f"'{buffer}' is used outside '{loop}'", location=kernel.name)
+        raise ScheduleError(f"'{buffer}' is used outside '{loop}'")
     own = Buffer(old.name, old.dtype, old.shape, _space(scope))
     body = replace_buffers(outer.body, {old: own})
     if not is_private(body, own):
@@ -195,21 +193,18 @@ def cache_write(
     outer = find(kernel, loop)
     users = [a for a in accesses(outer.body) if a.buffer is old]
     if not any(a.write for a in users):
-        raise ScheduleError(f"'{loop}' does not write '{buffer}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' does not write '{buffer}'")
     inner = {s.var.name for s in loops(outer.body)}
     where = users[0].indices
     changes = any(s.name in inner for index in where for s in dim_symbols(index))
     if changes or any(a.indices != where for a in users):
         raise ScheduleError(
-            f"'{loop}' touches more than one element of '{buffer}' per iteration",
-            location=kernel.name,
+            f"'{loop}' touches more than one element of '{buffer}' per iteration"
         )
     if not any(_is_sure(a, outer) for a in users) and not _exists(
         kernel, outer, old, where
     ):
-        raise ScheduleError(
-            f"a guard decides whether '{loop}' touches '{buffer}'", location=kernel.name
-        )
+        raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
     name = names_of(kernel).fresh(into or f"{buffer}_r")
     new = Buffer(name, old.dtype, (), Space.REGISTER)
     body = map_accesses(outer.body, old, new, lambda _: ())
@@ -258,7 +253,7 @@ def cache_read(
     check_no_grid(kernel, outer)
     users = [a for a in accesses([outer]) if a.buffer is old]
     if not users or any(a.write for a in users):
-        raise ScheduleError(f"'{loop}' does not only read '{buffer}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' does not only read '{buffer}'")
     user = users[0]
     if any(a.indices != user.indices or is_masked(a) for a in users):
         raise ScheduleError(f"'{loop}' reads '{buffer}' at several indices")

@@ -82,9 +82,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     if a is b or all(s is not b for s in level):
         raise ScheduleError(f"'{first}' and '{second}' do not stand side by side")
     if a.extent != b.extent:
-        raise ScheduleError(
-            f"'{first}' runs {a.extent} times, '{second}' {b.extent}", location=kernel.name
-        )
+        raise ScheduleError(f"'{first}' runs {a.extent} times, '{second}' {b.extent}")
     low, high = (next(n for n, s in enumerate(level) if s is x) for x in (a, b))
     if low > high:
         raise ScheduleError(f"'{second}' stands before '{first}'")
@@ -100,8 +98,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     if pair is not None:
         raise ScheduleError(
             f"an iteration of '{second}' needs '{pair[0].buffer.name}' of another iteration "
-            f"of '{first}'",
-            location=kernel.name,
+            f"of '{first}'"
         )
     fused = For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
     kept, gone = (a, b) if up is None else (b, a)

@@ -136,27 +136,21 @@ def begin_with(kernel: Kernel, buffer: str, loop: str) -> Kernel:
         or start.buffer is not target
         or not _is_zero(start.value)
     ):
-        raise ScheduleError(
-            f"no sum in '{buffer}' begins in '{loop}'", location=kernel.name
-        )
+        raise ScheduleError(f"no sum in '{buffer}' begins in '{loop}'")
     if not target.dtype.is_integer or live_outside(kernel.body, outer, target):
-        raise ScheduleError(
-            f"'{buffer}' is no integer of '{loop}' alone", location=kernel.name
-        )
+        raise ScheduleError(f"'{buffer}' is no integer of '{loop}' alone")
     sums = [x for x in others if isinstance(x, For) and x.reduction]
     readers = [x for x in others if isinstance(x, Store) and x.buffer is not target]
     updates = [a.update for a in accesses(sums) if a.buffer is target]
     if len(sums) + len(readers) < len(others) or not updates or {*updates} != {"add"}:
-        raise ScheduleError(
-            f"'{loop}' does not sum up '{buffer}' and then read it", location=kernel.name
-        )
+        raise ScheduleError(f"'{loop}' does not sum up '{buffer}' and then read it")
     total = Load(target, start.indices)
     added = _only_addition(readers, total)
     number = added.right
     if added.op == "sub":
         number = binary("sub", const(0, number.dtype, number.lanes), number)
     if any(x.buffer in buffers_written(outer.body) for x in loads(number)):
-        raise ScheduleError(f"what is added to '{buffer}' changes", location=kernel.name)
+        raise ScheduleError(f"what is added to '{buffer}' changes")
     last = map_body(readers, expression=lambda x: total if x is added else x)
     body = (Store(target, start.indices, number), *sums, *last)
     return rewrite(kernel, outer, (with_inner(outer, body),))
@@ -244,19 +238,17 @@ def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
     outer = find(kernel, loop)
     store = only_statement(outer.body)
     if not isinstance(store, Store):
-        raise ScheduleError(f"'{loop}' holds more than one store", location=kernel.name)
+        raise ScheduleError(f"'{loop}' holds more than one store")
     total, terms = _longest_sum(store.value)
     if len(terms) < _FEW_TERMS:
         raise ScheduleError(
-            f"no {_FEW_TERMS} terms are added one after another in '{loop}'",
-            location=kernel.name,
+            f"no {_FEW_TERMS} terms are added one after another in '{loop}'"
         )
     if any(
         load.buffer is store.buffer for load in loads((Store(store.buffer, (), total),))
     ):
         raise ScheduleError(
-            f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored",
-            location=kernel.name,
+            f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored"
         )
     running = Buffer(names_of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
     so_far = Load(running, ())

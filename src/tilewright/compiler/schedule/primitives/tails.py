@@ -5,7 +5,7 @@ They copy code; values private to an iteration get their own buffers in each cop
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TypeGuard
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -30,12 +30,14 @@ from tilewright.compiler.kernel.ir import (
     If,
     Kernel,
     Statement,
-    Store,
+    walk,
 )
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
+    map_body,
     rename_loops,
     replace_buffers,
+    stores,
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
@@ -45,6 +47,7 @@ from tilewright.compiler.schedule.tree import (
     check_no_grid,
     enclosing_loops,
     find,
+    loop_symbol,
     make_loop,
     path_to,
     reference,
@@ -72,6 +75,13 @@ def copy_of(
     return add_locals(kernel, own.values()), copy
 
 
+def _run_of(old: For, extent: Dim, body: Body, first: Dim = 0) -> For:
+    """A loop that runs `body`, that of `old` or a part of it, for `extent` iterations from `first` on."""
+    var = loop_symbol(old.var.name, extent)
+    body = rebind(body, var.name, first + reference(var))
+    return For(var, extent, body, old.kind, old.reduction)
+
+
 @primitive
 def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[Piece, ...]]:
     """Cut a loop in two at iteration `at`, each part with its own code.
@@ -89,21 +99,17 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
     check_fixed((old,), old.body)
     point = dim_argument(kernel, at, enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
-        raise ScheduleError(f"cannot cut '{loop}' at {point}", location=kernel.name)
+        raise ScheduleError(f"cannot cut '{loop}' at {point}")
     if not within(point, old.extent + 1):
         point = symbolic.minimum(point, old.extent)
-    first = make_loop(loop, point, (), old.kind, reduction=old.reduction)
-    head = rebind(old.body, loop, reference(first.var))
-    rest = old.extent - point
-    second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
-    tail = rebind(old.body, loop, point + reference(second.var))
     code: list[Statement] = []
     parts: list[Piece] = []
-    if first.extent != 0:
-        code.append(with_inner(first, head))
+    if point != 0:
+        code.append(_run_of(old, point, old.body))
         parts.append(WHOLE)
-    if second.extent != 0:
-        kernel, tail = copy_of(kernel, (with_inner(second, tail),), old)
+    rest = old.extent - point
+    if rest != 0:
+        kernel, tail = copy_of(kernel, (_run_of(old, rest, old.body, point),), old)
         code.extend(tail)
         parts.append(copy_piece((old,), tail))
     return rewrite(kernel, old, code), tuple(parts)
@@ -130,16 +136,16 @@ def specialize(
     top = old if at is None else find(kernel, at)
     check_no_grid(kernel, top)
     if not isinstance(old.extent, int):
-        raise ScheduleError(f"'{loop}' has no constant extent", location=kernel.name)
+        raise ScheduleError(f"'{loop}' has no constant extent")
     found = guard_of(old)
     if found is None:
-        raise ScheduleError(f"'{loop}' has no guard to specialize on", location=kernel.name)
+        raise ScheduleError(f"'{loop}' has no guard to specialize on")
     condition, rest, limit = found
     check_guard_fixed(If(condition, old.body), (top,))
     _check_private_outside(old, condition)
     path = path_to((top,), old)
     if path is None:
-        raise ScheduleError(f"'{loop}' is not inside '{at}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' is not inside '{at}'")
     inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
     if not inside.isdisjoint(symbolic.names_in((rest,))):
         raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
@@ -155,9 +161,8 @@ def specialize(
         kernel, last = copy_of(kernel, (top,), top)
         partial = _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
     elif rest_count != 0:
-        part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
-        body = rebind(_without(old.body, condition), loop, reference(part.var))
-        last = swap((top,), old, (with_inner(part, body),))
+        part = _run_of(old, rest_count, _without(old.body, condition))
+        last = swap((top,), old, (part,))
         kernel, last = copy_of(kernel, last, top)
         start = limit - rest_count
         partial = _when(E.compare("eq", E.index(rest), E.index(start)), last)
@@ -180,41 +185,29 @@ def trim(kernel: Kernel, loop: str) -> Kernel:
     old = find(kernel, loop)
     found = guard_of(old)
     if found is None or found[1] != 0:
-        raise ScheduleError(f"'{loop}' has no guard on its own index", location=kernel.name)
+        raise ScheduleError(f"'{loop}' has no guard on its own index")
     condition, _, limit = found
     if not isinstance(limit, int) or limit < 0:
-        raise ScheduleError(f"what guards '{loop}' is no constant", location=kernel.name)
+        raise ScheduleError(f"what guards '{loop}' is no constant")
     _check_private_outside(old, condition)
     if any(live_outside(kernel.body, old, b) for b in private_buffers(old.body)):
-        raise ScheduleError(
-            f"what '{loop}' computes is read elsewhere", location=kernel.name
-        )
+        raise ScheduleError(f"what '{loop}' computes is read elsewhere")
     assert isinstance(old.extent, int), "asked by guard_of"
-    shorter = make_loop(loop, min(limit, old.extent), (), old.kind, reduction=old.reduction)
-    body = rebind(_without(old.body, condition), loop, reference(shorter.var))
-    return rewrite(kernel, old, (with_inner(shorter, body),))
+    shorter = _run_of(old, min(limit, old.extent), _without(old.body, condition))
+    return rewrite(kernel, old, (shorter,))
 
 
 def _check_private_outside(loop: For, condition: Expression) -> None:
     """What a guarded iteration does outside its guard must stay within the iteration."""
     private = private_buffers(loop.body)
-    for statement in _unguarded(loop.body, condition):
+    unguarded = map_body(
+        loop.body, statement=lambda s: () if _is_guard(s, condition) else s
+    )
+    for statement in stores(unguarded):
         if all(statement.buffer is not b for b in private):
             raise ScheduleError(
                 f"'{loop.var.name}' stores to '{statement.buffer.name}' outside the guard"
             )
-
-
-def _unguarded(body: Body, condition: Expression) -> list[Store]:
-    found: list[Store] = []
-    for statement in body:
-        if isinstance(statement, If) and statement.condition is condition:
-            continue
-        if isinstance(statement, Store):
-            found.append(statement)
-        elif isinstance(statement, For | If):
-            found.extend(_unguarded(statement.body, condition))
-    return found
 
 
 def _when(condition: Expression, body: Body) -> Body:
@@ -228,7 +221,7 @@ def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
     if not isinstance(loop.extent, int) or loop.extent < 1:
         return None
-    for condition in _conditions(loop.body):
+    for condition in (s.condition for s in walk(loop.body) if isinstance(s, If)):
         sides = guard_sides(condition)
         if sides is None:
             continue
@@ -247,27 +240,17 @@ def guard_sides(condition: Expression) -> tuple[Dim, Dim] | None:
     return index_sides(condition)
 
 
-def _conditions(body: Sequence[Statement]) -> list[Expression]:
-    found: list[Expression] = []
-    for statement in body:
-        if isinstance(statement, If):
-            found.append(statement.condition)
-        if isinstance(statement, For | If):
-            found.extend(_conditions(statement.body))
-    return found
-
-
 def _without(body: Body, condition: Expression) -> Body:
     """`body` with the guards on `condition` opened."""
-    result: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, If) and statement.condition is condition:
-            result.extend(_without(statement.body, condition))
-        elif isinstance(statement, For | If):
-            result.append(with_inner(statement, _without(statement.body, condition)))
-        else:
-            result.append(statement)
-    return tuple(result)
+
+    def opened(statement: Statement) -> Statement | Body:
+        return statement.body if _is_guard(statement, condition) else statement
+
+    return map_body(body, statement=opened)
+
+
+def _is_guard(statement: Statement, condition: Expression) -> TypeGuard[If]:
+    return isinstance(statement, If) and statement.condition is condition
 
 
 @primitive
@@ -294,8 +277,7 @@ def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     code: list[Statement] = []
     parts: list[Piece] = []
     for count in range(most, 0, -1):
-        inner = make_loop(loop, count, (), old.kind, reduction=old.reduction)
-        body: Body = (with_inner(inner, rebind(old.body, loop, reference(inner.var))),)
+        body: Body = (_run_of(old, count, old.body),)
         made = body
         if count != most:
             kernel, made = copy_of(kernel, body, old, names)
@@ -334,9 +316,7 @@ def split_powers(
         count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
         start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
         block = make_loop(names.fresh(f"{loop}_p"), count, ())
-        inner = make_loop(loop, size, (), old.kind, reduction=old.reduction)
-        body = rebind(old.body, loop, start + reference(inner.var))
-        first: Body = (with_inner(block, (with_inner(inner, body),)),)
+        first: Body = (with_inner(block, (_run_of(old, size, old.body, start),)),)
         made = first
         if size != largest:
             kernel, made = copy_of(kernel, first, old, names)

@@ -83,7 +83,7 @@ def version(
     limit = dim_argument(kernel, size, enclosing_loops(kernel, old))
     check_no_grid(kernel, old)
     if isinstance(limit, int):
-        raise ScheduleError(f"{limit} is known before a call", location=kernel.name)
+        raise ScheduleError(f"{limit} is known before a call")
     kernel, other = copy_of(kernel, (old,), old)
     large = If(E.compare("ge", E.index(limit), E.index(least)), (old,))
     small = If(E.compare("lt", E.index(limit), E.index(least)), other)
@@ -115,7 +115,7 @@ def version_of_sizes(
     check_no_grid(kernel, old)
     symbol = symbolic.only_atom(limit)
     if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
-        raise ScheduleError(f"{limit} is no size of its own", location=kernel.name)
+        raise ScheduleError(f"{limit} is no size of its own")
     names = names_of(kernel)
     code: list[Statement] = []
     parts: list[Piece] = []
@@ -338,6 +338,5 @@ def _check_exists(kernel: Kernel, loop: For, found: CommonFactors) -> None:
             within(index, size, found.loops, facts) for index, size in pairs
         ):
             raise ScheduleError(
-                f"'{loop.var.name}' may run no time, and then that part of '{load.buffer.name}' may not exist",
-                location=kernel.name,
+                f"'{loop.var.name}' may run no time, and then that part of '{load.buffer.name}' may not exist"
             )

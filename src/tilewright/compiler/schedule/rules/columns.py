@@ -54,6 +54,7 @@ from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.rows import keep_short_rows
 from tilewright.compiler.schedule.rules.structure import (
     groups_around,
+    is_from_1_to,
     parallel_chain,
     short_axis,
 )
@@ -399,15 +400,15 @@ def _lane(chain: Sequence[For], machine: MachineModel) -> For | None:
     if not chain or not any(True for _ in loops(chain[-1].body)):
         return None
     body, short = chain[-1].body, short_axis(machine)
-    narrow = all(_is_at_most(x.extent, short) for x in loops(body))
+    narrow = all(is_from_1_to(x.extent, short) for x in loops(body))
     for reach in (1, short):
         for loop in reversed(chain):
             name = loop.var.name
             written, read = (_steps(found, name) for found in (stores(body), loads(body)))
             most = reach if narrow else 1
-            if not (written or read) or not all(_is_at_most(n, most) for n in written):
+            if not (written or read) or not all(is_from_1_to(n, most) for n in written):
                 continue
-            if not all(_is_at_most(n, reach) for n in read):
+            if not all(is_from_1_to(n, reach) for n in read):
                 continue
             if reach == 1 or _picking_pays(chain[-1], loop, machine):
                 return loop
@@ -418,11 +419,6 @@ def _steps(found: Sequence[Load | Store], name: str) -> list[Dim | None]:
     """How far apart in memory neighbouring iterations of a loop meet what moves with it."""
     moving = [a for a in found if a.buffer.space is Space.DEVICE and depends(a, name)]
     return [stride(a, name) for a in moving]
-
-
-def _is_at_most(distance: Dim | None, most: int) -> bool:
-    """Whether a stride or an extent is a known number from 1 to `most`."""
-    return isinstance(distance, int) and 1 <= distance <= most
 
 
 def _picking_pays(inner: For, lane: For, machine: MachineModel) -> bool:
@@ -488,6 +484,6 @@ def _slides(inner: For, row: str) -> bool:
 def _write_out(s: Schedule, lane: str, short: int) -> None:
     """Write out passes over rows of at most `short` elements, which then stay in registers."""
     inner = list(loops(find(s.kernel, lane).body))
-    if all(_is_at_most(loop.extent, short) for loop in inner):
+    if all(is_from_1_to(loop.extent, short) for loop in inner):
         for loop in inner:
             s.apply(unroll, loop.var.name)

@@ -26,7 +26,6 @@ from tilewright.compiler.kernel.ir import (
     Expression,
     Fma,
     For,
-    If,
     Kernel,
     Load,
     Space,
@@ -36,7 +35,6 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import (
     loads,
-    loads_of,
     loops,
     payloads,
     statement_expressions,
@@ -45,7 +43,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.tree import chain as perfect_nest
-from tilewright.compiler.schedule.tree import only_statement
+from tilewright.compiler.schedule.tree import loads_with_paths, only_statement
 
 
 def top_nests(kernel: Kernel) -> list[For]:
@@ -148,14 +146,15 @@ def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
         if far == near == 0:
             continue  # one number for all of them
         if not (near == 1 and far == extent) and not (
-            near == 0 and _is_from_1_to(far, 2 * extent)
+            near == 0 and is_from_1_to(far, 2 * extent)
         ):
             return None
     return around
 
 
-def _is_from_1_to(distance: Dim | None, most: int) -> bool:
-    return isinstance(distance, int) and 1 <= distance <= most
+def is_from_1_to(number: Dim | None, most: int) -> bool:
+    """Whether a stride or an extent is a known number from 1 to `most`."""
+    return isinstance(number, int) and 1 <= number <= most
 
 
 def find_contraction(chain: Sequence[For]) -> Contraction | None:
@@ -353,15 +352,7 @@ def short_axis(machine: MachineModel) -> int:
 
 def sites(body: Sequence[Statement], buffer: Buffer) -> list[tuple[tuple[For, ...], Load]]:
     """Every load of a buffer with the loops around it."""
-    found: list[tuple[tuple[For, ...], Load]] = []
-
-    def visit(statements: Sequence[Statement], around: tuple[For, ...]) -> None:
-        for statement in statements:
-            found.extend((around, x) for x in loads_of(statement) if x.buffer is buffer)
-            if isinstance(statement, For):
-                visit(statement.body, (*around, statement))
-            elif isinstance(statement, If):
-                visit(statement.body, around)
-
-    visit(body, ())
-    return found
+    return [
+        (tuple(s for s in path if isinstance(s, For)), load)
+        for path, _, load in loads_with_paths(body, buffer)
+    ]
