@@ -29,7 +29,6 @@ from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
-from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     fission,
@@ -38,7 +37,6 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     rfactor,
     specialize,
-    split,
     split_powers,
     unroll,
     vectorize,
@@ -63,7 +61,7 @@ from tilewright.compiler.schedule.rules.structure import (
     sums_of_products,
 )
 from tilewright.compiler.schedule.rules.tiles import choose_tile, most_rows
-from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.rules.workgroups import Grid, cut, divided
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import find
@@ -167,15 +165,12 @@ class AttentionSite:
         extent, few = find(s.kernel, rows).extent, few_rows(self.lanes)
         full = symbolic.floordiv(extent + (width - 1 - few), width) * width
         first, last = s.apply(partition, rows, symbolic.minimum(full, extent))
-        tile, lane = s.fresh(f"{rows}_t"), s.fresh("row")
         split_off_last_block(s, first[rows])
-        s.apply(split, first[rows], width, into=(tile, lane))
-        near = s.fresh(f"{tile}_n")
-        s.apply(split, tile, count, "tight", (s.fresh(f"{tile}_g"), near))
+        tile, lane = cut(s, first[rows], width, f"{rows}_t", "row")
+        _, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
         BlockWalk(s, _LaneRows(s, self.machine)).run([near, lane])
-        one = s.fresh("row")
         split_off_last_block(s, last[rows])
-        s.apply(split, last[rows], 1, into=(s.fresh(f"{rows}_t"), one))
+        _, one = cut(s, last[rows], 1, f"{rows}_t", "row")
         stream_rows(s, self.machine, one)
         s.note(f"attention: {width} rows as lanes, {few} and fewer one by one")
         return Outcome.TILED
@@ -191,16 +186,14 @@ def _tile(
 ) -> None:
     """Tiles of `width` rows, `count` of them in a workgroup, of the nest called `names`."""
     *outer, rows = names
-    tile, lane = s.fresh(f"{rows}_t"), s.fresh("row")
-    s.apply(split, rows, width, into=(tile, lane))
+    tile, lane = cut(s, rows, width, f"{rows}_t", "row")
     tiles = symbolic.bounds(find(s.kernel, tile).extent)[1]
     inner = [tile]
     if count == 1 and tiles != 1:
         outer, inner = [*outer, tile], []
     elif tiles is None or tiles > count:
-        names = s.fresh(f"{tile}_g"), s.fresh(f"{tile}_n")
-        s.apply(split, tile, count, "tight", names)
-        outer, inner = [*outer, names[0]], [names[1]]
+        group, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
+        outer, inner = [*outer, group], [near]
     grid.commit(outer)
     BlockWalk(s, _LaneRows(s, machine)).run([*inner, lane])
 
@@ -285,10 +278,7 @@ class _LaneRows:
             s.apply(vectorize, part[inner])
 
     def _lanes(self, lane: str) -> tuple[str, str]:
-        s = self.s
-        names = s.fresh("v"), s.fresh("lane")
-        s.apply(split, lane, self._width(lane), into=names)
-        return names
+        return cut(self.s, lane, self._width(lane), "v", "lane")
 
     def _width(self, lane: str) -> int:
         """Lanes of the widest vectors that a nest stores."""
@@ -312,21 +302,12 @@ class _LaneRows:
     def _steps(self, across: str, lane: str, count: int) -> None:
         """`count` elements of every row at a time."""
         s = self.s
-        for part in self._divided(across, count):
-            steps = s.fresh("s")
-            outer = s.fresh(f"{across}_o")
-            s.apply(split, part[across], count, into=(outer, steps))
+        for part in divided(s, across, count):
+            _, steps = cut(s, part[across], count, f"{across}_o", "s")
             vector, inner = self._lanes(part[lane])
             s.apply(reorder, [vector, steps, inner])
             s.apply(unroll, steps)
             s.apply(vectorize, inner)
-
-    def _divided(self, name: str, factor: int) -> tuple[Piece, ...]:
-        """Cut off what `factor` does not divide."""
-        extent = find(self.s.kernel, name).extent
-        if symbolic.is_multiple(extent, factor):
-            return (WHOLE,)
-        return self.s.apply(partition, name, symbolic.floordiv(extent, factor) * factor)
 
     def _combine(self, lane: str, across: str) -> None:
         """A pass that combines a row's elements: some side by side, in registers."""
@@ -339,9 +320,8 @@ class _LaneRows:
         ]
         if len(totals) != 1:
             raise ScheduleError(f"'{across}' combines {len(totals)} values, expected 1")
-        first = self._divided(across, _WAYS)[0][across]
-        steps = s.fresh("s")
-        s.apply(split, first, _WAYS, into=(s.fresh(f"{across}_o"), steps))
+        first = divided(s, across, _WAYS)[0][across]
+        _, steps = cut(s, first, _WAYS, f"{across}_o", "s")
         s.apply(rfactor, totals[0], [steps])
         for part in s.apply(fission, inner, 1):
             nest = [x.var.name for x in perfect_nest(find(s.kernel, part[inner]))]
@@ -375,8 +355,7 @@ class _LaneRows:
         """Split the loop over what a sum is for; the loops over one tile, full and partial ones."""
         s = self.s
         rows = self._tile_rows(name, lane, left, lanes)
-        tile = s.fresh("tile_row")
-        s.apply(split, name, rows, into=(s.fresh(f"{name}_t"), tile))
+        _, tile = cut(s, name, rows, f"{name}_t", "tile_row")
         found: list[str] = []
         for part in s.parts(specialize, tile, tile):
             one = part[tile]

@@ -29,7 +29,6 @@ from tilewright.compiler.schedule.primitives import (
     fission,
     partition,
     reorder,
-    split,
     unroll,
 )
 from tilewright.compiler.schedule.rules.micro_kernel import (
@@ -47,7 +46,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     sums_of_products,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid, fuse_all
+from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -140,9 +139,8 @@ class StreamSite:
         s, outer = self.s, [*self.outer]
         row = fuse_all(s, self.rows) if self.rows else outer.pop()
         if not chosen.together or not self.rows:
-            each, one = s.fresh(f"{row}_t"), s.fresh("row")
-            s.apply(split, row, 1, into=(each, one))
-            outer, row = [*outer, each], one
+            each, row = cut(s, row, 1, f"{row}_t", "row")
+            outer.append(each)
         split_off_last_block(s, row)
         grid.commit(outer)
         stream_rows(s, self.machine, row, chosen.vectors)
@@ -234,8 +232,7 @@ class _StreamedRows:
         micro = MicroKernel(left=left.buffer.name, right=right.buffer.name, lanes=lanes)
         rows = estimate(find(s.kernel, row).extent)
         for own, part, size in self._cut(row, name, max(1, self.vectors // rows), lanes):
-            tile, lane = s.fresh(f"{name}_t"), s.fresh("column")
-            s.apply(split, part, size, into=(tile, lane))
+            tile, lane = cut(s, part, size, f"{name}_t", "column")
             unguard(s, own)
             s.apply(reorder, [tile, own, lane])
             privatize_all(s, own)

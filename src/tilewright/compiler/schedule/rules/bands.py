@@ -29,14 +29,14 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import fuse, fuse_nests, privatize, split
+from tilewright.compiler.schedule.primitives import fuse, fuse_nests, privatize
 from tilewright.compiler.schedule.rules.algorithms import band_rows
 from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     sums_of_products,
     top_nests,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.rules.workgroups import Grid, cut
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -112,10 +112,9 @@ class BandsSite:
         s, rows = self.s, chosen.rows
         nests = [nest.var.name for nest in top_nests(s.kernel)]
         beside = [name for name in nests if name not in (self.first, self.second)]
-        band, mine = s.fresh("band"), s.fresh("band_row")
-        other, position = s.fresh("other_band"), s.fresh("position")
-        s.apply(split, self.first, rows, into=(band, mine))
-        s.apply(split, self.second, rows * self.positions, into=(other, position))
+        band, mine = cut(s, self.first, rows, "band", "band_row")
+        positions = rows * self.positions
+        other, position = cut(s, self.second, positions, "other_band", "position")
         s.apply(fuse_nests, band, other)
         s.apply(privatize, self.between, band, "workgroup")
         grid.commit([band])

@@ -41,7 +41,6 @@ from tilewright.compiler.schedule.primitives import (
     interior,
     reorder,
     specialize,
-    split,
     subtotal,
     unroll,
     vectorize,
@@ -58,11 +57,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     short_axis,
 )
-from tilewright.compiler.schedule.rules.workgroups import (
-    Grid,
-    blocks_of,
-    parts_of,
-)
+from tilewright.compiler.schedule.rules.workgroups import Grid, blocks_of, cut, parts_of
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -269,21 +264,18 @@ class ColumnsSite:
         outer = [*self.names[:-1]]
         if chosen.rows:
             row = outer[-1]
-            pair = (s.fresh(f"{row}_t"), s.fresh("window"))
-            s.apply(split, row, chosen.rows, into=pair)
-            outer[-1] = pair[0]
-            tile = [pair[1]]
+            outer[-1], window_row = cut(s, row, chosen.rows, f"{row}_t", "window")
+            tile.append(window_row)
         width = self.lanes * chosen.vectors
-        pair = (s.fresh(f"{lane}_t"), s.fresh("channel"))
-        s.apply(split, lane, width, into=pair)
-        tile.append(pair[1])
-        lanes_first = [*outer[:-1], pair[0], *outer[-1:]]
+        vectors, channel = cut(s, lane, width, f"{lane}_t", "channel")
+        tile.append(channel)
+        lanes_first = [*outer[:-1], vectors, *outer[-1:]]
         places = chosen.places or not chosen.rows
-        order = [*outer, pair[0]] if places else lanes_first
+        order = [*outer, vectors] if places else lanes_first
         s.apply(reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
-        parts = s.parts(specialize, pair[1], tile[0], tail)
+        parts = s.parts(specialize, channel, tile[0], tail)
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
         if chosen.interior and WHOLE in parts:
@@ -303,11 +295,10 @@ class ColumnsSite:
         """Whole passes in lanes: every private value becomes a vector."""
         s, lane = self.s, self.names[-1]
         width = self.lanes * chosen.vectors
-        pair = (s.fresh(f"{lane}_t"), s.fresh("channel"))
-        s.apply(split, lane, width, into=pair)
-        grid.commit(blocks_of(s, [*self.names[:-1], pair[0]], chosen.work))
-        for part in s.parts(specialize, pair[1]):
-            name = part[pair[1]]
+        vectors, channel = cut(s, lane, width, f"{lane}_t", "channel")
+        grid.commit(blocks_of(s, [*self.names[:-1], vectors], chosen.work))
+        for part in s.parts(specialize, channel):
+            name = part[channel]
             if find(s.kernel, name).extent == width or chosen.vectors == 1:
                 self._in_lanes(name)
             else:
@@ -327,11 +318,9 @@ class ColumnsSite:
 
     def _rest_in_lanes(self, name: str) -> None:
         """What is left over of several vectors: single ones, and what is left over of these."""
-        s = self.s
-        pair = (s.fresh(f"{name}_t"), s.fresh(f"{name}_n"))
-        s.apply(split, name, self.lanes, into=pair)
-        for part in s.parts(specialize, pair[1]):
-            self._in_lanes(part[pair[1]])
+        _, channel = cut(self.s, name, self.lanes, f"{name}_t", f"{name}_n")
+        for part in self.s.parts(specialize, channel):
+            self._in_lanes(part[channel])
 
 
 def _window(inner: For) -> int:
@@ -366,9 +355,7 @@ def _take_subtotals(s: Schedule, inner: For) -> None:
             continue
         name = loop.var.name
         if estimate(loop.extent) > 2 * _SUBTOTAL:
-            pair = (s.fresh(f"{name}_t"), s.fresh(f"{name}_s"))
-            s.apply(split, name, _SUBTOTAL, into=pair)
-            name = pair[1]
+            _, name = cut(s, name, _SUBTOTAL, f"{name}_t", f"{name}_s")
         s.attempt(subtotal, totals.pop().name, name)
 
 

@@ -37,7 +37,6 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     sink_guards,
     specialize,
-    split,
     split_counts,
     split_powers,
     trim,
@@ -54,7 +53,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
 )
 from tilewright.compiler.schedule.rules.tilings import ContractionShape, Tiling
-from tilewright.compiler.schedule.rules.workgroups import Grid, fuse_all, parts_of
+from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all, parts_of
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
@@ -240,16 +239,14 @@ class ContractionSite:
         if self.shape.grain not in (0, columns):
             self._join_panels()
         width = find(self.s.kernel, self.lane).extent
-        names = (self.s.fresh("panel"), self.s.fresh("tile_lane"))
         if isinstance(width, int) and width <= columns:
             # One name for all micro-kernels: a split by the whole width renames the loop.
-            self.s.apply(split, self.lane, max(1, width), into=names)
-            self.panels.append(names[0])
+            columns = max(1, width)
         else:
-            self.s.apply(split, self.lane, columns, into=names)
             self.batches += self.panels
-            self.panels = [names[0]]
-        self.lane = names[1]
+            self.panels = []
+        panel, self.lane = cut(self.s, self.lane, columns, "panel", "tile_lane")
+        self.panels.append(panel)
 
     def _join_panels(self) -> None:
         """One loop over the columns of all panels, for tiles of several panels or of a part of one."""
@@ -266,10 +263,8 @@ class ContractionSite:
         first = len(self.rows) - len(sizes)
         for position, size in reversed([*enumerate(sizes, first)]):
             name = self.rows[position]
-            names = (self.s.fresh(f"{name}_t"), self.s.fresh("tile_row"))
-            self.s.apply(split, name, size, into=names)
-            self.rows[position] = names[0]
-            inner.insert(0, names[1])
+            self.rows[position], row = cut(self.s, name, size, f"{name}_t", "tile_row")
+            inner.insert(0, row)
         return inner
 
     def _split_panels(self, streams: int) -> list[str]:
@@ -278,10 +273,9 @@ class ContractionSite:
             return []
         longer = [n for n in self.panels if find(self.s.kernel, n).extent != 1]
         name = longer[-1]
-        names = (self.s.fresh("panels"), self.s.fresh("tile_row"))
-        self.s.apply(split, name, streams, into=names)
-        self.panels[self.panels.index(name)] = names[0]
-        return [names[1]]
+        panels, row = cut(self.s, name, streams, "panels", "tile_row")
+        self.panels[self.panels.index(name)] = panels
+        return [row]
 
     # --- order and workgroups ------------------------------------------------------------
 
@@ -316,9 +310,8 @@ class ContractionSite:
         most = symbolic.bounds(find(self.s.kernel, name).extent)[1]
         if most is not None and most <= size:
             return [], name
-        names = (self.s.fresh(f"{name}_b"), self.s.fresh(f"{name}_n"))
-        self.s.apply(split, name, size, "tight", names)
-        return [names[0]], names[1]
+        blocks, inside = cut(self.s, name, size, f"{name}_b", f"{name}_n", "tight")
+        return [blocks], inside
 
     # --- steps of the sum ----------------------------------------------------------------
 
@@ -334,9 +327,8 @@ class ContractionSite:
         try:
             *outer, last = [loop.var.name for loop in self.found.reductions]
             if find(s.kernel, last).extent != tiling.steps:
-                names = (s.fresh(f"{last}_b"), s.fresh(f"{last}_n"))
-                s.apply(split, last, tiling.steps, into=names)
-                outer, last = [*outer, names[0]], names[1]
+                around, last = cut(s, last, tiling.steps, f"{last}_b", f"{last}_n")
+                outer.append(around)
             nests = s.apply(fission, self.inside[0], len(self.inside), "workgroup")
             summed = next(nest for nest in nests if self._sums(nest))
             inside = [summed[name] for name in self.inside]

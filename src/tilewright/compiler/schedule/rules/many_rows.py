@@ -26,7 +26,6 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     precompute_factors,
     reorder,
-    split,
     version,
 )
 from tilewright.compiler.schedule.primitives.versions import common_factors
@@ -36,7 +35,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     top_nests,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid, fuse_all
+from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 
 _ROWS: Final = (8, 16, 32)
@@ -131,8 +130,7 @@ class ManyRowsSite:
         Raises: ScheduleError where it is not proven that a workgroup needs nothing of another.
         """
         s, first = self.s, self.rows[0]
-        part, lane = s.fresh("columns"), s.fresh("column")
-        s.apply(split, self.lane, chosen.columns, into=(part, lane))
+        part, lane = cut(s, self.lane, chosen.columns, "columns", "column")
         s.apply(reorder, [self.panel, part, *self.rows, lane])
         grid.commit([fuse_all(s, [self.panel, part])])
         few: list[str] = []
@@ -146,7 +144,6 @@ class ManyRowsSite:
 
     def _with_narrow_tiles(self, few: Piece, lane: str) -> str:
         """Columns of one vector, where what is made stands beside sums in registers: the loop over these."""
-        s, names = self.s, (self.s.fresh("vectors"), self.s.fresh("column"))
-        s.apply(split, few[lane], self.lanes, into=names)
-        s.apply(reorder, [names[0], *(few[row] for row in self.rows), names[1]])
-        return names[0]
+        vectors, column = cut(self.s, few[lane], self.lanes, "vectors", "column")
+        self.s.apply(reorder, [vectors, *(few[row] for row in self.rows), column])
+        return vectors

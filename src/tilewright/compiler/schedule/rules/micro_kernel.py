@@ -21,15 +21,14 @@ from tilewright.compiler.schedule.primitives import (
     drop_guards,
     fission,
     multiply_tiles,
-    partition,
     reorder,
     rfactor,
     sink_guards,
-    split,
     term_by_term,
     unroll,
     vectorize,
 )
+from tilewright.compiler.schedule.rules.workgroups import cut, divided
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
 
@@ -78,9 +77,7 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     """Turn `depth` tile loops from `top` inward into straight vector code."""
     tile = [loop.var.name for loop in chain(find(s.kernel, top))[:depth]]
     lane = tile[-1]
-    vector, inner = s.fresh("v"), s.fresh("lane")
-    s.apply(split, lane, micro.lanes, into=(vector, inner))
-    names = [*tile[:-1], vector, inner]
+    names = [*tile[:-1], *cut(s, lane, micro.lanes, "v", "lane")]
     _split_sum(s, names[-1], micro.ways)
     for each in s.apply(fission, names[0], depth + 1):
         part = each[names[0]]
@@ -110,12 +107,9 @@ def _split_sum(s: Schedule, lane: str, ways: int) -> None:
     if ways == 1:
         return
     name = last.var.name
-    _divide(s, name, ways)
-    steps = s.fresh("step")
-    s.apply(split, name, ways, into=(s.fresh(f"{name}_o"), steps))
-    total = _total_in(s, lane)
-    if not s.attempt(rfactor, total, [steps]):
-        return
+    divided(s, name, ways)
+    _, steps = cut(s, name, ways, f"{name}_o", "step")
+    s.attempt(rfactor, _total_in(s, lane), [steps])
 
 
 def _total_in(s: Schedule, lane: str) -> str:
@@ -127,15 +121,6 @@ def _total_in(s: Schedule, lane: str) -> str:
                 if isinstance(name, str):
                     return name
     raise AssertionError("a contraction without a sum")
-
-
-def _divide(s: Schedule, name: str, factor: int) -> list[str]:
-    """Cut off what `factor` does not divide; the loops over the sum that remain."""
-    extent = find(s.kernel, name).extent
-    if factor == 1 or (isinstance(extent, int) and extent % factor == 0):
-        return [name]
-    parts = s.apply(partition, name, extent // factor * factor)
-    return [part[name] for part in parts]
 
 
 def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -210,9 +195,7 @@ def _lengthened(s: Schedule, step: str, size: int) -> list[str]:
     extent = find(s.kernel, step).extent
     for times in (8, 4, 2):
         if size * times <= 2 * _SHORT_BLOCK and symbolic.is_multiple(extent, times):
-            inner = s.fresh("u")
-            s.apply(split, step, times, into=(s.fresh(f"{step}_o"), inner))
-            return [inner]
+            return [cut(s, step, times, f"{step}_o", "u")[1]]
     return []
 
 
@@ -239,7 +222,7 @@ def _overlaps(s: Schedule, step: str, tile: Sequence[str], micro: MicroKernel) -
 
 
 def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:
-    for name in _divide(s, step, micro.unroll):
+    for name in (part[step] for part in divided(s, step, micro.unroll)):
         loop = find(s.kernel, name)
         if not loop.reduction:
             continue
@@ -247,8 +230,7 @@ def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> Non
             s.apply(unroll, name)
             _schedule_step(s, name, depth, micro)
         elif micro.unroll > 1 and symbolic.is_multiple(loop.extent, micro.unroll):
-            inner = s.fresh("u")
-            s.apply(split, name, micro.unroll, into=(s.fresh(f"{name}_o"), inner))
+            _, inner = cut(s, name, micro.unroll, f"{name}_o", "u")
             s.apply(unroll, inner)
             _schedule_step(s, inner, depth, micro)
         else:

@@ -44,14 +44,13 @@ from tilewright.compiler.schedule.primitives import (
     partition,
     reorder,
     specialize,
-    split,
     unroll,
     vectorize,
     version,
     version_of_sizes,
 )
 from tilewright.compiler.schedule.rules.structure import parallel_chain
-from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of, cut
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
@@ -214,9 +213,8 @@ class PointwiseSite:
             blocks: list[str] = []
             if self._strided(stores(self.body)):
                 # The lines that one row leaves half written are still near when the next one comes.
-                blocks, piece = [s.fresh(f"{lane}_b")], s.fresh(f"{lane}_n")
-                s.apply(split, lane, _STRIP, "tight", (blocks[0], piece))
-                lane = piece
+                strips, lane = cut(s, lane, _STRIP, f"{lane}_b", f"{lane}_n", "tight")
+                blocks.append(strips)
             order = [*others, *blocks, name, lane]
             s.apply(reorder, order)
             return order, name if extent == lanes else None
@@ -420,8 +418,7 @@ def _rows_side_by_side(
                 continue
             if any(_far(stride(w, name)) <= _far(stride(w, inner)) for w in stores(body)):
                 continue
-            blocks, rows = s.fresh(f"{inner}_b"), s.fresh(f"{inner}_n")
-            s.apply(split, inner, _ROWS, "tight", (blocks, rows))
+            blocks, rows = cut(s, inner, _ROWS, f"{inner}_b", f"{inner}_n", "tight")
             others = [n for n in names[:-2] if n != name]
             order = [*others, blocks, name, rows, names[-1]]
             s.apply(reorder, order)
@@ -434,8 +431,7 @@ def _block(s: Schedule, name: str, lanes: int) -> tuple[list[str], str]:
     size = _block_of(find(s.kernel, name).extent, lanes)
     if not size:
         return [], name
-    blocks, inside = s.fresh(f"{name}_b"), s.fresh(f"{name}_n")
-    s.apply(split, name, size, "tight", (blocks, inside))
+    blocks, inside = cut(s, name, size, f"{name}_b", f"{name}_n", "tight")
     return [blocks], inside
 
 
@@ -465,19 +461,15 @@ def _in_strips(s: Schedule, others: Sequence[str], few: str, long: str) -> list[
     most = symbolic.bounds(find(s.kernel, blocks).extent)[1]
     if most is not None and most * _BLOCK <= _STRIP:
         return [*rest, few, blocks, long]
-    names = (s.fresh(f"{blocks}_s"), s.fresh(f"{blocks}_n"))
-    s.apply(split, blocks, _STRIP // _BLOCK, "tight", names)
-    return [*rest, names[0], few, names[1], long]
+    size = _STRIP // _BLOCK
+    strips, inside = cut(s, blocks, size, f"{blocks}_s", f"{blocks}_n", "tight")
+    return [*rest, strips, few, inside, long]
 
 
 def _tiled(s: Schedule, row: str, lane: str, lanes: int, *, is_far: bool) -> list[str]:
     """Both loops of a block as tiles of `lanes` iterations: the order in which they shall stand."""
-    tiles: list[str] = []
-    inside: list[str] = []
-    for name in (row, lane):
-        tiles.append(s.fresh(f"{name}_t"))
-        inside.append(s.fresh(f"{name}_i"))
-        s.apply(split, name, lanes, into=(tiles[-1], inside[-1]))
+    pairs = [cut(s, name, lanes, f"{name}_t", f"{name}_i") for name in (row, lane)]
+    tiles, inside = zip(*pairs, strict=True)
     # Few lines at a time on the side where they lie further apart, each to its end.
     return [*(tiles if is_far else reversed(tiles)), *inside]
 
@@ -525,12 +517,11 @@ def vectorize_loop(
     width = lanes * factor
     if at is None:
         return _whole_then_rest(s, lane, lanes, width, machine)
-    names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
-    s.apply(split, lane, width, into=names)
-    parts = s.parts(specialize, names[1], at)
+    _, vectors = cut(s, lane, width, f"{lane}_o", f"{lane}_w")
+    parts = s.parts(specialize, vectors, at)
     for part in parts:
         if part is WHOLE or machine.has_partial_vectors:
-            lanes_of(s, part[names[1]], lanes)
+            lanes_of(s, part[vectors], lanes)
     return parts
 
 
@@ -550,9 +541,7 @@ def _whole_then_rest(
         extent = find(s.kernel, name).extent
         for size in (width, lanes):
             if symbolic.is_multiple(extent, size):
-                names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
-                s.apply(split, name, size, into=names)
-                lanes_of(s, names[1], lanes)
+                lanes_of(s, cut(s, name, size, f"{lane}_o", f"{lane}_w")[1], lanes)
                 break
         else:
             if machine.has_partial_vectors:
@@ -570,8 +559,7 @@ def lanes_of(s: Schedule, name: str, lanes: int) -> None:
     if find(s.kernel, name).extent == lanes:
         _vector(s, name)
         return
-    vector, lane = s.fresh("v"), s.fresh("lane")
-    s.apply(split, name, lanes, into=(vector, lane))
+    vector, lane = cut(s, name, lanes, "v", "lane")
     if _vector(s, lane) and isinstance(find(s.kernel, vector).extent, int):
         s.apply(unroll, vector)
 

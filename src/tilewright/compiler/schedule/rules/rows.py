@@ -49,7 +49,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     short_axis,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid, block, fuse_all
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
@@ -250,8 +250,7 @@ def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: in
         return
     before_all = s.kernel
     width = lanes * vectors
-    outer, inner = s.fresh(f"{name}_o"), s.fresh(f"{name}_w")
-    s.apply(split, name, width, into=(outer, inner))
+    outer, inner = cut(s, name, width, f"{name}_o", f"{name}_w")
     if isinstance(extent, int) and extent <= written_out * lanes:
         s.apply(unroll, outer)
     starts: list[str] = []

@@ -12,8 +12,15 @@ from tilewright.base import symbolic
 from tilewright.base.record import record
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
-from tilewright.compiler.schedule.handles import Piece
-from tilewright.compiler.schedule.primitives import bind, fuse, join, specialize, split
+from tilewright.compiler.schedule.handles import WHOLE, Piece
+from tilewright.compiler.schedule.primitives import (
+    bind,
+    fuse,
+    join,
+    partition,
+    specialize,
+    split,
+)
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -29,6 +36,21 @@ def fuse_all(s: Schedule, names: Sequence[str]) -> str:
     return name
 
 
+def cut(
+    s: Schedule, name: str, size: int, outer: str, inner: str, *tail: str
+) -> tuple[str, str]:
+    """Split a loop, as `split` does with this `tail`; both loops get free names, made of `outer` and `inner`."""
+    return s.apply(split, name, size, *tail, into=(s.fresh(outer), s.fresh(inner)))
+
+
+def divided(s: Schedule, name: str, factor: int) -> tuple[Piece, ...]:
+    """Cut off what `factor` does not divide."""
+    extent = find(s.kernel, name).extent
+    if symbolic.is_multiple(extent, factor):
+        return (WHOLE,)
+    return s.apply(partition, name, symbolic.floordiv(extent, factor) * factor)
+
+
 def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
     """Cut a loop into workgroups of `size` iterations: (grid loops, the loop inside)."""
     most = symbolic.bounds(find(s.kernel, name).extent)[1]
@@ -36,9 +58,8 @@ def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
         return [], name
     if size == 1:
         return [name], name
-    names = (s.fresh(f"{name}_b"), s.fresh(f"{name}_n"))
-    s.apply(split, name, size, "tight", names)
-    return [names[0]], names[1]
+    outer, inner = cut(s, name, size, f"{name}_b", f"{name}_n", "tight")
+    return [outer], inner
 
 
 def blocks_of(s: Schedule, names: Sequence[str], size: int) -> list[str]:
