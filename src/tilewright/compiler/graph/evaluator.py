@@ -25,6 +25,7 @@ from tilewright.base.errors import (
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.formats.plan.size_relations import relation_of
 
 REGIONS: Final = "regions"
 RegionFunction = Callable[[Sequence[Array]], list[Array]]
@@ -66,9 +67,8 @@ def _require_equal(graph: Graph, dims: Mapping[str, int]) -> None:
     for pair in graph.equalities:
         is_, other = (symbolic.substitute(dim, dims) for dim in pair)
         if isinstance(is_, int) and isinstance(other, int) and is_ != other:
-            raise InputError(
-                f"sizes do not agree: {pair[0]} is {is_}, expected {pair[1]}, {other}"
-            )
+            said = relation_of(pair).broken_text(lambda x: symbolic.substitute(x, dims))
+            raise InputError(said)
 
 
 def _ordered(graph: Graph, inputs: Inputs) -> list[Array]:

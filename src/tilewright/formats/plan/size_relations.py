@@ -8,6 +8,7 @@ Called by front ends and `compiler.program`, which write pairs, and by whoever w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple, final
 
@@ -49,6 +50,17 @@ class SizeRelation(NamedTuple):
     def other_text(self) -> str:
         """What errors call the other size: nothing where it is a number, which says all."""
         return "" if isinstance(self.other, int) else str(self.other)
+
+    def broken_text(self, number: Callable[[Dim], Dim]) -> str:
+        """What an error says where it does not hold; `number` is what a size is."""
+        is_, other = f"{self.size} is {number(self.size)}", number(self.other)
+        if self.relation is Relation.NOT_NEGATIVE:
+            return f"a size is below zero: {is_}"
+        if self.relation is Relation.EQUAL:
+            shown = f"{self.other} is {other}" if self.other_text else f"expected {other}"
+            return f"sizes do not agree: {is_}, {shown}"
+        shown = f"{other} ({self.other})" if self.other_text else str(other)
+        return f"a size does not fit: {is_}, expected {BOUND_WORDS[self.relation]} {shown}"
 
 
 def at_least_zero(size: Dim) -> Pair:

@@ -19,7 +19,7 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, FLOW_KINDS, Entry, Plan, Step
 from tilewright.formats.plan.findings import IndexReport
 from tilewright.formats.plan.kernel_plan import misfit_of
-from tilewright.formats.plan.size_relations import BOUND_WORDS, Relation, relation_of
+from tilewright.formats.plan.size_relations import Relation, relation_of
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
@@ -97,17 +97,12 @@ class StepRecorder:
         if self.number(left) == self.number(right):
             return
         found = relation_of((left, right))
-        size, other = self.number(found.size), self.number(found.other)
-        is_, hint = f"{found.size} is {size}", None
+        text, hint = found.broken_text(self.number), None
         if found.relation is Relation.NOT_NEGATIVE:
-            text = f"a size is below zero: {is_} for {self.given}"
-        elif found.relation is not Relation.EQUAL:
-            shown = f"{other} ({found.other})" if found.other_text else str(other)
-            text = f"a size does not fit: {is_}, expected {BOUND_WORDS[found.relation]} {shown}"
-        else:
-            shown = f"{found.other} is {other}" if found.other_text else f"expected {other}"
-            text = f"sizes do not agree: {is_}, {shown}"
-            hint = BROADCAST_HINT if 1 in (size, other) else None
+            text = f"{text} for {self.given}"
+        elif found.relation is Relation.EQUAL:
+            sides = self.number(found.size), self.number(found.other)
+            hint = BROADCAST_HINT if 1 in sides else None
         raise InputError(text, location=location, hint=hint)
 
     def _range(self, entry: Entry) -> Range:
