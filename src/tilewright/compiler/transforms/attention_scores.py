@@ -44,6 +44,19 @@ def swapped_last(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
+def without_factor(node: Node, scale: float) -> tuple[Value, float] | None:
+    """What one number multiplies or divides in a node, all elements of it, and `scale` with that number in it."""
+    for here, there in ((0, 1), (1, 0)):
+        factor = splat_of(operand(node, there))
+        if factor is None or operand(node, here).type.shape != node.result.type.shape:
+            continue
+        if node.op == "mul":
+            return operand(node, here), scale * float(factor)
+        if here == 0 and factor:
+            return operand(node, here), scale / float(factor)
+    return None
+
+
 # --- from the softmax to the first product ---------------------------------------------------
 
 
@@ -99,17 +112,11 @@ class Scores:
         return operand(node) if node.op == "cast" or regroups(node) else None
 
     def _scaled(self, node: Node) -> Value | None:
-        for here, there in ((0, 1), (1, 0)):
-            factor = splat_of(operand(node, there))
-            if factor is None or operand(node, here).type.shape != node.result.type.shape:
-                continue
-            if node.op == "mul":
-                self.scale *= float(factor)
-                return operand(node, here)
-            if here == 0 and factor:
-                self.scale /= float(factor)
-                return operand(node, here)
-        return self._row_scaled(node)
+        found = without_factor(node, self.scale)
+        if found is None:
+            return self._row_scaled(node)
+        value, self.scale = found
+        return value
 
     def _row_scaled(self, node: Node) -> Value | None:
         """The product itself, where each row of it has a factor of its own, as heads of cosines have."""
@@ -281,20 +288,11 @@ class WrittenAttention:
     def _factored(self, value: Value) -> Value:
         """`value` without a factor, which goes into the scale."""
         node = maker(value, "mul", "div")
-        if node is None:
+        found = None if node is None else without_factor(node, self.scale)
+        if found is None:
             return value
-        for here, there in ((0, 1), (1, 0)):
-            factor = splat_of(operand(node, there))
-            if factor is None or operand(node, here).type.shape != value.type.shape:
-                continue
-            if node.op == "mul":
-                self.scale *= float(factor)
-            elif here == 0 and factor:
-                self.scale /= float(factor)
-            else:
-                continue
-            return self._factored(operand(node, here))
-        return value
+        inner, self.scale = found
+        return self._factored(inner)
 
     def _swapped(self, value: Value) -> Value | None:
         """`value` with its last two axes swapped and without a factor."""
