@@ -226,10 +226,6 @@ class Arithmetic:
         """Difference of floats."""
         return self.binary("fsub", a, b)
 
-    def div(self, a: Value, b: Value) -> Value:
-        """Quotient of floats."""
-        return self.binary("fdiv", a, b)
-
     def absolute(self, value: Value) -> Value:
         """Magnitude of a float."""
         return self.intrinsic("fabs", value)
