@@ -24,7 +24,7 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import loads_of, subexpressions
+from tilewright.compiler.kernel.rewrite import is_target, loads_of, subexpressions
 
 COMMUTATIVE: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
@@ -63,13 +63,8 @@ def accesses(
     for statement in body:
         update = update_operator(statement) if isinstance(statement, Store) else None
         for load in loads_of(statement):
-            of_update = (
-                update
-                if isinstance(statement, Store)
-                and load.buffer is statement.buffer
-                and load.indices == statement.indices
-                else None
-            )
+            is_updated = isinstance(statement, Store) and is_target(load, statement)
+            of_update = update if is_updated else None
             found.append(
                 Access(
                     load.buffer, load.indices, False, inner, of_update, statement, load.lanes,
@@ -103,12 +98,12 @@ def update_operator(store: Store) -> str | None:
     """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
     value, rest = store.value, ()
     if isinstance(value, Binary) and value.op in COMMUTATIVE:
-        if _is_target(value.left, store):
+        if is_target(value.left, store):
             rest = (value.right,)
-        elif _is_target(value.right, store):
+        elif is_target(value.right, store):
             rest = (value.left,)
         op = value.op
-    elif isinstance(value, Fma) and _is_target(value.c, store):
+    elif isinstance(value, Fma) and is_target(value.c, store):
         rest, op = (value.a, value.b), "add"
     else:
         return None
@@ -118,14 +113,6 @@ def update_operator(store: Store) -> str | None:
         for part in subexpressions(root)
     )
     return op if rest and free else None
-
-
-def _is_target(value: Expression, store: Store) -> bool:
-    return (
-        isinstance(value, Load)
-        and value.buffer is store.buffer
-        and value.indices == store.indices
-    )
 
 
 def known_facts(path: Sequence[Statement]) -> list[Fact]:

@@ -324,6 +324,15 @@ def loads_of(statement: Statement) -> tuple[Load, ...]:
     )
 
 
+def is_target(value: Expression, store: Store) -> bool:
+    """Whether a value is read from where a store writes."""
+    return (
+        isinstance(value, Load)
+        and value.buffer is store.buffer
+        and value.indices == store.indices
+    )
+
+
 def stores(body: Sequence[Statement]) -> list[Store]:
     """Every store in `body`, in order."""
     return [s for s in walk(body) if isinstance(s, Store)]

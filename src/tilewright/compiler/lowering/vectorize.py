@@ -49,6 +49,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     as_index,
     expression_symbols,
+    is_target,
     lane_index,
     loads,
     payloads,
@@ -221,12 +222,7 @@ class _Lanes:
         return Binary(op, total, Horizontal(op, wide, value.dtype), value.dtype)
 
     def _is_target(self, value: Expression, store: Store) -> bool:
-        return (
-            isinstance(value, Load)
-            and value.buffer is store.buffer
-            and value.indices == store.indices
-            and value.mask is None
-        )
+        return isinstance(value, Load) and value.mask is None and is_target(value, store)
 
     def _reads(self, value: Expression, store: Store) -> bool:
         return any(

@@ -34,6 +34,7 @@ from tilewright.compiler.kernel.rewrite import (
     body_if_defined,
     buffers_written,
     expression_symbols,
+    is_target,
     loads,
     loops,
     rename_loops,
@@ -300,14 +301,9 @@ def _products(store: Store) -> tuple[list[Load], tuple[Expression, ...]] | None:
 def _added(store: Store) -> Expression | None:
     """What a store adds to its element."""
     value = store.value
-    if (
-        not isinstance(value, Binary)
-        or value.op != "add"
-        or not isinstance(value.left, Load)
-    ):
+    if not isinstance(value, Binary) or value.op != "add":
         return None
-    same = value.left.buffer is store.buffer and value.left.indices == store.indices
-    return value.right if same else None
+    return value.right if is_target(value.left, store) else None
 
 
 def _evenly_apart(found: Sequence[Load]) -> tuple[int, int] | None:
