@@ -7,6 +7,7 @@ print, fold and evaluate a node.  How the op becomes a kernel is not here: bodie
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
@@ -44,10 +45,7 @@ class TensorType:
     @property
     def element_count(self) -> Dim:
         """The product of the dimensions."""
-        count: Dim = 1
-        for dim in self.shape:
-            count = count * dim
-        return count
+        return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> Dim:

@@ -9,6 +9,7 @@ bounds is an error.  Not a performance tool.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never, final
@@ -176,7 +177,7 @@ class _Run:
 
     def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
-        if array.dtype != buffer.dtype.numpy or array.size != _product(shape):
+        if array.dtype != buffer.dtype.numpy or array.size != math.prod(shape):
             raise InternalError(
                 f"kernel '{self.kernel.name}': parameter {buffer!r} got "
                 f"{array.dtype}{list(array.shape)}, expected {list(shape)}"
@@ -227,7 +228,7 @@ class _Run:
             raise InternalError(f"kernel '{self.kernel.name}': unknown buffer {buffer!r}")
         array, shape = found.array, found.shape
         if len(indices) == 1 and len(shape) != 1:
-            shape = (_product(shape),)
+            shape = (math.prod(shape),)
             array = array.reshape(array.shape[: found.private] + shape)
         if len(indices) != len(shape):
             raise InternalError(
@@ -526,13 +527,6 @@ def _depth(body: Sequence[Statement]) -> int:
         if isinstance(statement, For | If):
             depth = max(depth, isinstance(statement, For) + _depth(statement.body))
     return depth
-
-
-def _product(shape: Sequence[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
 
 
 @functools.cache

@@ -41,17 +41,13 @@ def is_independent(loop: For, *, private: Sequence[Space] = ()) -> bool:
 
 
 def _accesses(loop: For, buffer: Buffer) -> list[_Touched]:
-    found = [
-        _Touched(s.indices, (s.value.lanes - 1) * s.stride)
-        for s in stores(loop.body)
-        if s.buffer is buffer
+    found = [(s, s.value.lanes) for s in stores(loop.body)]
+    found += [(x, x.lanes) for x in loads(loop.body)]
+    return [
+        _Touched(access.indices, (lanes - 1) * access.stride)
+        for access, lanes in found
+        if access.buffer is buffer
     ]
-    found += [
-        _Touched(e.indices, (e.lanes - 1) * e.stride)
-        for e in loads(loop.body)
-        if e.buffer is buffer
-    ]
-    return found
 
 
 def _apart(accesses: Sequence[_Touched], name: str, inner: set[str]) -> bool:

@@ -7,6 +7,7 @@ thing is the evaluator's business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import assert_never, final
 
@@ -91,12 +92,8 @@ class _Verifier:
             raise self.fail(f"register buffer {buffer!r} has a dynamic shape")
         if (buffer.space is Space.CONSTANT) != (buffer.data is not None):
             raise self.fail(f"{buffer!r}: data and space constant go together")
-        if buffer.data is not None:
-            count: Dim = 1
-            for dim in buffer.shape:
-                count = count * dim
-            if count != len(buffer.data):
-                raise self.fail(f"{buffer!r} has {len(buffer.data)} values")
+        if buffer.data is not None and math.prod(buffer.shape) != len(buffer.data):
+            raise self.fail(f"{buffer!r} has {len(buffer.data)} values")
 
     # --- statements ----------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
 
 Bindings: TypeAlias = Mapping["Pattern", Value]
+Ways: TypeAlias = Iterator[tuple[frozenset[Node], Bindings]]
+"""Ways to fit: the nodes that ops of a pattern stand for, and what its parts stand for."""
 Predicate: TypeAlias = Callable[[Value], bool]
 Asked = TypeVar("Asked")
 
@@ -87,9 +89,7 @@ class Pattern(abc.ABC):
         for nodes, bound in self.matches(value, {}):
             yield Match(value, nodes, bound)
 
-    def matches(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def matches(self, value: Value, bound: Bindings) -> Ways:
         """Every way to fit, given what parts stand for already."""
         if self in bound:
             if bound[self] is value:
@@ -98,9 +98,7 @@ class Pattern(abc.ABC):
         yield from self.fit(value, {**bound, self: value})
 
     @abc.abstractmethod
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """Every way in which `value` fits, this pattern being bound to it."""
 
 
@@ -108,9 +106,7 @@ class Pattern(abc.ABC):
 class Anything(Pattern):
     """Any value, which is not part of the match."""
 
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """Always."""
         del value
         yield frozenset(), bound
@@ -120,9 +116,7 @@ class Anything(Pattern):
 class Constant(Pattern):
     """A value that is known when compiling."""
 
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """A constant's."""
         if value.node is not None and Trait.CONSTANT in value.node.schema.traits:
             yield frozenset(), bound
@@ -149,9 +143,7 @@ class Op(Pattern):
                 raise wrong(f"an operand of {' or '.join(self.names)}", operand, expected)
         return Op(self.names, operands)
 
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """The op's result, with operands that fit one after the other."""
         node = value.node
         if node is None or node.op not in self.names:
@@ -173,9 +165,7 @@ class Either(Pattern):
     def __init__(self, options: tuple[Pattern, ...]) -> None:
         self.options: tuple[Pattern, ...] = options
 
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """In the order of the options."""
         for option in self.options:
             yield from option.matches(value, bound)
@@ -195,9 +185,7 @@ class Restricted(Pattern):
             raise TypeError("only an op takes operands")
         return Restricted(self.inner(*operands), self.predicate)
 
-    def fit(
-        self, value: Value, bound: Bindings
-    ) -> Iterator[tuple[frozenset[Node], Bindings]]:
+    def fit(self, value: Value, bound: Bindings) -> Ways:
         """Where the predicate is true."""
         if ask_user("a predicate of a pattern", self.predicate, value):
             yield from self.inner.matches(value, bound)
@@ -242,9 +230,7 @@ def _orders(node: Node) -> tuple[tuple[Value, ...], ...]:
     return (operands,)
 
 
-def _fit_all(
-    patterns: Sequence[Pattern], values: Sequence[Value], bound: Bindings
-) -> Iterator[tuple[frozenset[Node], Bindings]]:
+def _fit_all(patterns: Sequence[Pattern], values: Sequence[Value], bound: Bindings) -> Ways:
     if not patterns:
         yield frozenset(), bound
         return

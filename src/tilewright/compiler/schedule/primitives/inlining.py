@@ -7,6 +7,7 @@ fused kernel down to as few nests as its dependences allow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -269,12 +270,7 @@ def _check_complete(
     makers = [s for s in before if any(w.buffer is target for w in stores([s]))]
     if len(makers) == 1:
         return  # what is read was made: here
-    count: Dim = 1
-    for loop in around:
-        count = count * loop.extent
-    size: Dim = 1
-    for extent in target.shape:
-        size = size * extent
+    count, size = math.prod(loop.extent for loop in around), math.prod(target.shape)
     path = path_to((producer,), around[-1]) or ()
     if count != size or any(isinstance(s, If) for s in (*path, *around[-1].body)):
         raise ScheduleError(f"several nests make the elements of '{target.name}'")
@@ -439,13 +435,8 @@ class _Solution:
             factors.append((part[0], name))
             rest = part[1]
         self._mixed_radix(index, sorted(factors), value - rest)
-        self._guard(value - rest, self._covered(names), size)
-
-    def _covered(self, names: Sequence[str]) -> Dim:
-        count: Dim = 1
-        for name in names:
-            count = count * self.loops[name].extent
-        return count
+        covered = math.prod(self.loops[name].extent for name in names)
+        self._guard(value - rest, covered, size)
 
     def _mixed_radix(
         self, index: Dim, factors: Sequence[tuple[int, str]], value: Dim

@@ -8,6 +8,7 @@ too short to fill a vector (`short_axis`), run side by side in the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
@@ -325,10 +326,8 @@ class ColumnsSite:
 
 def _window(inner: For) -> int:
     """Steps of the loops inside; more than `_WINDOW_LIMIT` where their number is not known."""
-    window = 1
-    for loop in loops(inner.body):
-        window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
-    return window
+    extents = (loop.extent for loop in loops(inner.body))
+    return math.prod(n if isinstance(n, int) else _WINDOW_LIMIT + 1 for n in extents)
 
 
 def _lengthened(s: Schedule, chain: Sequence[For], lane: For) -> tuple[Sequence[For], For]:
@@ -361,11 +360,8 @@ def _take_subtotals(s: Schedule, inner: For) -> None:
 
 def _terms(inner: For, loop: For) -> int:
     """How many terms the sum of `loop` and of the reductions around it has."""
-    count = estimate(loop.extent)
-    for around in loops(inner.body):
-        if around.reduction and any(x is loop for x in loops(around.body)):
-            count *= estimate(around.extent)
-    return count
+    around = (x for x in loops(inner.body) if x.reduction and loop in loops(x.body))
+    return estimate(loop.extent) * math.prod(estimate(x.extent) for x in around)
 
 
 def _moving(inner: For, name: str) -> list[Load | Store]:
@@ -430,13 +426,10 @@ def _picking_pays(inner: For, lane: For, machine: MachineModel) -> bool:
 
 def _work_ns(chain: Sequence[For], machine: MachineModel) -> float:
     """Time of one iteration of the whole chain, in one lane."""
-    inner = 1
-    for loop in loops(chain[-1].body):
-        inner = max(inner, estimate(loop.extent))
-    steps = 1
-    for loop in loops(chain[-1].body):
-        if loop.reduction:
-            steps *= max(1, estimate(loop.extent))
+    inside = loops(chain[-1].body)
+    inner = max((estimate(loop.extent) for loop in inside), default=1)
+    sums = (loop for loop in inside if loop.reduction)
+    steps = math.prod(max(1, estimate(loop.extent)) for loop in sums)
     each = element_ns(machine, machine.elements.column, body_cost(chain[-1].body))
     return max(inner, steps) * each
 

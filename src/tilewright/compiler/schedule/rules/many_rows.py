@@ -14,6 +14,7 @@ which a language model speaks, makes them in registers.  The nests in a workgrou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -67,9 +68,7 @@ def match_many_rows(s: Schedule, machine: MachineModel) -> ManyRowsSite | None:
         return None
     (found,) = sums
     (panel,), lane = found.panels, found.lane
-    count: Dim = 1
-    for row in found.rows:
-        count *= row.extent
+    count: Dim = math.prod(row.extent for row in found.rows)
     if (isinstance(count, int) and count < _ROWS[0]) or not isinstance(lane.extent, int):
         return None
     common = common_factors(found.rows[0], lane.var.name)

@@ -6,6 +6,7 @@ estimated (`analysis.sizes`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -122,10 +123,7 @@ class Contraction:
     @property
     def depth(self) -> int:
         """Steps of the sum, estimated."""
-        count = 1
-        for loop in self.reductions:
-            count *= estimate(loop.extent)
-        return count
+        return math.prod(estimate(loop.extent) for loop in self.reductions)
 
 
 def groups_around(chain: Sequence[For], lane: For, lanes: int) -> For | None:
