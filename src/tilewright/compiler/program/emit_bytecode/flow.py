@@ -98,8 +98,7 @@ class Flow:
 
     def _bit(self, step: Branch) -> Register:
         buffer, offset, _ = self._span(step.condition)
-        function = self.function
-        return function.call("hal.buffer.load", [buffer, offset, function.i32(1)], "i32")
+        return self.function.call("hal.buffer.load", buffer, offset, 1)
 
     def _read(self, step: ReadSizes) -> None:
         function, build = self.function, self.function.build

@@ -6,14 +6,18 @@ Bit patterns of the module's parameters (memory types, usages, stages) have thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, cast, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol, bounds
 from tilewright.base.symbolic import symbol as symbol_of
-from tilewright.compiler.program.emit_bytecode.module import ModuleTables
+from tilewright.compiler.program.emit_bytecode.module import IMPORTS, ModuleTables
 from tilewright.formats.bytecode.assembler import Argument, FunctionBuilder
 from tilewright.formats.bytecode.drafts import Block, Register
+from tilewright.formats.calling_convention import parse_calling_convention
+
+Given = Register | Dim | str | None
+"""What an import may be given: a value, a number or size, a text, or a null reference."""
 
 ANY_QUEUE: Final = -1
 MEMORY_DEVICE_LOCAL: Final = 48  # device visible and local
@@ -28,6 +32,11 @@ READ: Final = 1
 CPU_CATEGORY: Final = "hal.cpu"
 STATUS_INVALID_ARGUMENT: Final = 3
 STATUS_INCOMPATIBLE: Final = 18
+
+
+def _listed(value: object) -> Sequence[object]:
+    assert isinstance(value, list | tuple), "its convention says so"
+    return cast("Sequence[object]", value)
 
 
 @final
@@ -67,15 +76,45 @@ class HalFunction:
     def text(self, text: str) -> Register:
         return self.rodata(self.module.text(text))
 
-    def call(self, name: str, arguments: Sequence[Argument], *results: str) -> Register:
-        """Call an import; returns its only result, or a meaningless register."""
+    def call(
+        self, name: str, *given: Given | Sequence[Given | Sequence[Given]]
+    ) -> Register:
+        """Call an import, with its arguments as its calling convention has them.
+
+        Returns: its only result, or a meaningless register.
+        """
+        convention = parse_calling_convention(IMPORTS[name])
+        plain: list[Register] = []
+        arguments: list[Argument] = []
+        for banks, value in zip(convention.arguments, given, strict=True):
+            if isinstance(banks, tuple):
+                arguments.append([self._entry(banks, each) for each in _listed(value)])
+            else:
+                plain.append(self._register(banks, value))
+                arguments.append(plain[-1])
         ordinal = self.module.import_(name)
-        if all(isinstance(a, Register) for a in arguments):
-            plain = [a for a in arguments if isinstance(a, Register)]
-            written = self.build.call(ordinal, plain, results)
+        if convention.is_variadic:
+            written = self.build.call_variadic(ordinal, arguments, convention.results)
         else:
-            written = self.build.call_variadic(ordinal, arguments, results)
+            written = self.build.call(ordinal, plain, convention.results)
         return written[0] if written else Register(-1, "")
+
+    def _entry(self, banks: Sequence[str], entry: object) -> Register | list[Register]:
+        """An entry of a list: one register, or one for each bank."""
+        if len(banks) == 1:
+            return self._register(banks[0], entry)
+        return [self._register(b, x) for b, x in zip(banks, _listed(entry), strict=True)]
+
+    def _register(self, bank: str, value: object) -> Register:
+        """A number, size, text, null reference or register as a register of a bank."""
+        if isinstance(value, Register):
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None:
+            return self.null()
+        assert isinstance(value, int | Expr), "what may be given"
+        return self.narrow(value) if bank == "i32" else self.size(value)
 
     def assign(self, moves: Sequence[tuple[Register, Register]]) -> None:
         """Give registers the values of others, all at once."""
@@ -86,23 +125,16 @@ class HalFunction:
         self.build.place(block)
 
     def device(self) -> Register:
-        return self.call("hal.devices.get", [self.i32(0)], "ref")
+        return self.call("hal.devices.get", 0)
 
     def allocate(self, allocator: Register, size: Register) -> Register:
         """A device-local buffer."""
-        arguments = [
-            allocator,
-            self.i64(ANY_QUEUE),
-            self.i32(MEMORY_DEVICE_LOCAL),
-            self.i32(USAGE),
-            size,
-        ]
-        return self.call("hal.allocator.allocate", arguments, "ref")
+        kind = (ANY_QUEUE, MEMORY_DEVICE_LOCAL, USAGE)
+        return self.call("hal.allocator.allocate", allocator, *kind, size)
 
     def wait(self, fence: Register, subject: str) -> None:
         """Block until `fence` is reached; fail with its status."""
-        arguments: list[Argument] = [self.i32(-1), self.i64(0), [fence]]
-        status = self.call("hal.fence.await", arguments, "i32")
+        status = self.call("hal.fence.await", -1, 0, [fence])
         failed, reached = self.build.block("i32"), self.build.block()
         self.build.branch_if(status, failed, reached, [status])
         (code,) = self.build.place(failed)
@@ -111,7 +143,7 @@ class HalFunction:
 
     def load(self, buffer: Register, offset: Register) -> Register:
         """The i32 at a byte of a buffer."""
-        return self.call("hal.buffer.load", [buffer, offset, self.i32(4)], "i32")
+        return self.call("hal.buffer.load", buffer, offset, 4)
 
     def refuse(self, condition: Register, message: str) -> None:
         """Fail with `message` when the i32 `condition` is not zero."""

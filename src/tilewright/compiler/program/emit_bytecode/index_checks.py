@@ -84,16 +84,10 @@ class IndexChecks:
                 for c in program.checks
             ],
         }
-        function.call(
-            "tilewright.check_indices",
-            [
-                function.text(json.dumps(described, separators=(",", ":"))),
-                place.buffer,
-                function.size(place.offset),
-                function.size(size_bytes),
-                [function.dims[symbol_of(dim.name)] for dim in program.dims],
-            ],
-        )
+        text = json.dumps(described, separators=(",", ":"))
+        dims = [function.dims[symbol_of(dim.name)] for dim in program.dims]
+        span = (place.buffer, place.offset, size_bytes)
+        function.call("tilewright.check_indices", text, *span, dims)
 
     def _refuse(self, buffer: Register, halves: Sequence[Register], index: int) -> None:
         """Fail unless the record holds the least i64, which is loaded in halves."""

@@ -42,39 +42,19 @@ def emit_load_constant(module: ModuleTables) -> AssembledFunction:
     build = function.build
     data, length = build.arguments
     device = function.device()
-    allocator = function.call("hal.device.allocator", [device], "ref")
-    kind = [function.i32(MEMORY_DEVICE_LOCAL), function.i32(USAGE | IMMUTABLE)]
-    arguments = [
-        allocator,
-        function.i32(1),
-        function.i64(ANY_QUEUE),
-        *kind,
-        data,
-        function.i64(0),
-        length,
-    ]
-    mapped = function.call("hal.allocator.import", arguments, "ref")
+    allocator = function.call("hal.device.allocator", device)
+    kind = (function.i32(MEMORY_DEVICE_LOCAL), function.i32(USAGE | IMMUTABLE))
+    source = (data, 0, length)
+    mapped = function.call("hal.allocator.import", allocator, 1, ANY_QUEUE, *kind, *source)
     in_place, copied = build.block("ref"), build.block()
     build.branch_if(build.emit("cmp.nz.ref", mapped), in_place, copied, [mapped])
     build.place(copied)
     buffer = function.allocate(allocator, length)
-    fence = function.call("hal.fence.create", [device, function.i64(0)], "ref")
-    file = function.call(
-        "hal.ex.file.from_memory",
-        [
-            device,
-            function.i64(ANY_QUEUE),
-            function.i32(READ),
-            data,
-            function.i64(0),
-            length,
-            function.i32(0),
-        ],
-        "ref",
-    )
-    zero = function.i64(0)
-    queue = [device, function.i64(ANY_QUEUE), function.null(), fence]
-    function.call("hal.device.queue.read", [*queue, file, zero, buffer, zero, length, zero])
+    fence = function.call("hal.fence.create", device, 0)
+    queue = (device, ANY_QUEUE)
+    file = function.call("hal.ex.file.from_memory", *queue, READ, *source, 0)
+    target = (buffer, 0, length)
+    function.call("hal.device.queue.read", *queue, None, fence, file, 0, *target, 0)
     function.wait(fence, "loading a constant")
     build.return_(buffer)
     (result,) = build.place(in_place)
@@ -148,17 +128,12 @@ def _load_weights(function: HalFunction, sizes: Mapping[int, int]) -> None:
         spans += struct.pack("<QQQ", 0, 0, size_bytes)
         keys += text
     device = function.device()
-    fence = function.call("hal.fence.create", [device, function.i64(0)], "ref")
-    loaded = function.call(
-        "io_parameters.load",
-        [
-            *(device, function.i64(ANY_QUEUE), function.null(), fence, function.null()),
-            *(function.i64(ANY_QUEUE), function.i32(MEMORY_DEVICE_LOCAL)),
-            function.i32(USAGE | IMMUTABLE),
-            *(function.rodata(module.data(bytes(part))) for part in (table, keys, spans)),
-        ],
-        "ref",
-    )
+    fence = function.call("hal.fence.create", device, 0)
+    kind = (ANY_QUEUE, MEMORY_DEVICE_LOCAL, USAGE | IMMUTABLE)
+    nulls = function.null(), function.null()
+    texts = (function.rodata(module.data(bytes(part))) for part in (table, keys, spans))
+    queue = (device, ANY_QUEUE, nulls[0], fence, nulls[1])
+    loaded = function.call("io_parameters.load", *queue, *kind, *texts)
     function.wait(fence, "loading the weights")
     type_ = module.type_(BUFFER_TYPE)
     for position, index in enumerate(sizes):
@@ -226,16 +201,10 @@ def _ask(function: HalFunction) -> dict[str, Register]:
 
 
 def _load_executable(function: HalFunction, code: VariantCode) -> None:
+    device, format_ = function.device(), function.text(code.format)
+    image = function.rodata(code.executable)
     executable = function.call(
-        "hal.executable.create",
-        [
-            function.device(),
-            function.i64(ANY_QUEUE),
-            function.text(code.format),
-            function.rodata(code.executable),
-            function.null(),
-        ],
-        "ref",
+        "hal.executable.create", device, ANY_QUEUE, format_, image, None
     )
     type_ = function.module.type_(EXECUTABLE_TYPE)
     function.build.emit("global.store.ref", EXECUTABLE_GLOBAL, type_, executable)

@@ -56,7 +56,6 @@ from tilewright.compiler.program.ir import (
     place_of,
 )
 from tilewright.formats.bytecode.assembler import (
-    Argument,
     AssembledFunction,
     FunctionBuilder,
 )
@@ -116,9 +115,7 @@ class _Main:
         zeros = self._read_dims()
         self._check_inputs()
         self.device: Register = self.function.device()
-        self.allocator: Register = self.function.call(
-            "hal.device.allocator", [self.device], "ref"
-        )
+        self.allocator: Register = self.function.call("hal.device.allocator", self.device)
         for size in zeros:
             self._go_on_unless_zero(size, empty)
         known = dict(self.function.dims)  # what comes before both ways
@@ -152,8 +149,7 @@ class _Main:
         zeros: list[Register] = []
         for dim in self.program.dims:
             view = self.build.arguments[dim.input]
-            arguments = [view, function.i32(dim.axis)]
-            size = function.call("hal.buffer_view.dim", arguments, "i64")
+            size = function.call("hal.buffer_view.dim", view, dim.axis)
             function.bind(dim.name, size)
             name = f"dimension '{dim.name}'"
             if dim.leaves_nothing(outputs) and not self._has_late_outputs:
@@ -206,21 +202,12 @@ class _Main:
         for view, (name, entry) in zip(
             self.build.arguments, self.program.inputs, strict=True
         ):
-            function = self.function
-            function.call(
-                "hal.buffer_view.assert",
-                [
-                    view,
-                    function.text(f"input '{name}'"),
-                    function.i32(_signless(entry.type.dtype)),
-                    function.i32(ENCODING_DENSE),
-                    [function.size(d) for d in entry.type.shape],
-                ],
-            )
+            kind = (_signless(entry.type.dtype), ENCODING_DENSE, entry.type.shape)
+            self.function.call("hal.buffer_view.assert", view, f"input '{name}'", *kind)
 
     def _place_storages(self) -> None:
         for view, (_, entry) in zip(self.build.arguments, self.program.inputs, strict=True):
-            buffer = self.function.call("hal.buffer_view.buffer", [view], "ref")
+            buffer = self.function.call("hal.buffer_view.buffer", view)
             self.places[entry.storage] = Place(buffer, 0)
         for storage, index in self.function.module.constants(self.code).items():
             type_ = self.function.module.type_(BUFFER_TYPE)
@@ -327,29 +314,13 @@ class _Main:
                 self.flow.emit(step)
 
     def _begin(self) -> None:
-        function = self.function
-        self.commands = function.call(
-            "hal.command_buffer.create",
-            [
-                self.device,
-                function.i32(ONE_SHOT),
-                function.i32(CATEGORIES),
-                function.i64(ANY_QUEUE),
-                function.i32(0),
-            ],
-            "ref",
-        )
+        kind = (ONE_SHOT, CATEGORIES, ANY_QUEUE, 0)
+        self.commands = self.function.call("hal.command_buffer.create", self.device, *kind)
 
     def _barrier(self) -> None:
-        assert self.commands is not None
-        function = self.function
-        arguments = [
-            self.commands,
-            function.i32(AFTER),
-            function.i32(BEFORE),
-            function.i64(0),
-        ]
-        function.call("hal.command_buffer.execution_barrier", arguments)
+        stages = (AFTER, BEFORE, 0)
+        name = "hal.command_buffer.execution_barrier"
+        self.function.call(name, self.commands, *stages)
 
     def _span(self, entry: Entry) -> tuple[Register, Register, Register]:
         place = self.places[entry.storage]
@@ -357,64 +328,28 @@ class _Main:
         return place.buffer, offset, self.function.size(entry.type.size_bytes)
 
     def _dispatch(self, step: Dispatch) -> None:
-        assert self.commands is not None
-        function = self.function
-        type_ = function.module.type_(EXECUTABLE_TYPE)
+        type_ = self.function.module.type_(EXECUTABLE_TYPE)
         executable = self.build.emit("global.load.ref", EXECUTABLE_GLOBAL, type_)
-        zero = function.i32(0)
         self.checks.note(step)
-        bindings = [(zero, zero, *self._span(entry)) for entry in step.arguments]
-        function.call(
-            "hal.command_buffer.dispatch",
-            [
-                self.commands,
-                executable,
-                function.i64(step.kernel),
-                *(function.narrow(d) for d in step.grid),
-                function.i64(0),
-                [function.narrow(d) for d in step.dims],
-                bindings,
-            ],
-        )
+        bindings = [(0, 0, *self._span(entry)) for entry in step.arguments]
+        work = (executable, step.kernel, *step.grid, 0, step.dims, bindings)
+        self.function.call("hal.command_buffer.dispatch", self.commands, *work)
 
     def _copy(self, step: Copy) -> None:
-        assert self.commands is not None
-        zero = self.function.i32(0)
-        source, source_offset, length = self._span(step.source)
-        target, target_offset, _ = self._span(step.target)
-        self.function.call(
-            "hal.command_buffer.copy_buffer",
-            [
-                self.commands,
-                zero,
-                zero,
-                source,
-                source_offset,
-                target,
-                target_offset,
-                length,
-                self.function.i64(0),
-            ],
-        )
+        *source, length = self._span(step.source)
+        *target, _ = self._span(step.target)
+        name = "hal.command_buffer.copy_buffer"
+        self.function.call(name, self.commands, 0, 0, *source, *target, length, 0)
 
     def _submit(self) -> None:
         """Run what is recorded and wait for it."""
         if self.commands is None:
             return
         function = self.function
-        function.call("hal.command_buffer.finalize", [self.commands])
-        fence = function.call("hal.fence.create", [self.device, function.i64(0)], "ref")
-        function.call(
-            "hal.device.queue.execute",
-            [
-                self.device,
-                function.i64(ANY_QUEUE),
-                function.null(),
-                fence,
-                self.commands,
-                function.i64(0),
-            ],
-        )
+        function.call("hal.command_buffer.finalize", self.commands)
+        fence = function.call("hal.fence.create", self.device, 0)
+        run = (ANY_QUEUE, None, fence, self.commands, 0)
+        function.call("hal.device.queue.execute", self.device, *run)
         self.commands = None
         function.wait(fence, "execution")
         if self.program.has_flow:
@@ -441,26 +376,15 @@ class _Main:
         text = json.dumps(described, separators=(",", ":"), sort_keys=True)
         self.function.call(
             "tilewright.host_call" if isinstance(step, HostCall) else "tilewright.call",
-            [
-                self.function.text(text),
-                [self._span(e) for e in present],
-                [self._span(e) for e in step.results],
-                [self.function.dims[symbol_of(name)] for name in names],
-            ],
+            self.function.text(text),
+            [self._span(e) for e in present],
+            [self._span(e) for e in step.results],
+            [self.function.dims[symbol_of(name)] for name in names],
         )
 
     def _view(self, entry: Entry) -> Register:
-        buffer, offset, length = self._span(entry)
-        function = self.function
-        arguments: list[Argument] = [
-            buffer,
-            offset,
-            length,
-            function.i32(_signless(entry.type.dtype)),
-            function.i32(ENCODING_DENSE),
-            [function.size(d) for d in entry.type.shape],
-        ]
-        return function.call("hal.buffer_view.create", arguments, "ref")
+        kind = (_signless(entry.type.dtype), ENCODING_DENSE, entry.type.shape)
+        return self.function.call("hal.buffer_view.create", *self._span(entry), *kind)
 
 
 def _described_op(step: HostCall) -> dict[str, object]:
