@@ -14,6 +14,7 @@ from tilewright.compiler.schedule.primitives import bind, partition, reorder, sp
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.trace import (
     PRIMITIVES,
+    Primitive,
     Schedule,
     _check_arguments,
     from_json,
@@ -75,6 +76,24 @@ def test_a_failed_step_leaves_the_kernel_as_it_was() -> None:
     assert not s.attempt(split, "nowhere", 2)
     assert s.kernel.trace == ()
     assert s.attempt(split, "i", 2)
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments"),
+    [
+        (split, {"loop": "i", "factor": 0}),
+        (split, {"loop": "i", "factor": 2, "tail": "loose"}),
+        (bind, {"loop": "i", "axis": "w"}),
+        (reorder, {"order": ["i", "nowhere"]}),
+    ],
+)
+def test_every_error_of_a_primitive_names_the_kernel(
+    step: Primitive[..., object], arguments: dict[str, object]
+) -> None:
+    kernel = product()
+    with pytest.raises(ScheduleError) as caught:
+        step(kernel, **arguments)
+    assert caught.value.location == kernel.name
 
 
 def test_replay_names_the_step_that_fails() -> None:
