@@ -11,8 +11,8 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch
-from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch, Store
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     find,
@@ -71,28 +71,35 @@ def prefetch(
 
 @primitive
 def prefetch_lines(
-    kernel: Kernel, buffer: str, loop: str, ahead: str, line: int = 16, level: int = 1
+    kernel: Kernel,
+    buffer: str,
+    loop: str,
+    ahead: str,
+    line: int = 16,
+    level: int = 1,
+    turns: int = 1,
 ) -> Kernel:
-    """Ask in each iteration of `loop` for what it reads of `buffer` in the next iteration of `ahead`, line by line.
+    """Ask in each iteration of `loop` for what it reads of `buffer`, or writes, so many `turns` of `ahead` later, line by line.
 
     rewrite:
         for o in 4: for u in 2: for p in 2: for c in 32: S(b[p, 2 * o + u, c])
         ->
         for o in 4: for u in 2: prefetch b[0, 2 * (o + 1) + u, 0 and 16], b[1, 2 * (o + 1) + u, 0 and 16]; for p in 2: for c in 32: S(b[p, 2 * o + u, c])
 
-    Raises: ScheduleError unless `loop` is inside `ahead`, which reads the buffer where an index without data moves on
-        with every iteration, and reads a known number of elements of it at regular distances.
+    Raises: ScheduleError unless `loop` is `ahead` or inside it, which gets at the buffer where an index without data moves
+        on with every iteration, and `loop` at a known number of elements of it at regular distances.
     """
     outer, inner = find(kernel, ahead), find(kernel, loop)
-    if path_to(outer.body, inner) is None:
+    if inner is not outer and path_to(outer.body, inner) is None:
         raise ScheduleError(f"'{loop}' is not inside '{ahead}'", location=kernel.name)
     wanted = find_buffer(kernel, buffer)
-    found = next((x for x in loads(inner.body) if x.buffer is wanted), None)
+    accesses = (*loads(inner.body), *stores(inner.body))
+    found = next((x for x in accesses if x.buffer is wanted), None)
     if found is None:
         raise ScheduleError(f"'{loop}' does not read '{buffer}'", location=kernel.name)
     if stride(found, ahead) in (0, None):
         raise ScheduleError(f"'{buffer}' is not read further on with '{ahead}'")
-    start = {outer.var.name: reference(outer.var) + 1}
+    start = {outer.var.name: reference(outer.var) + turns}
     start |= {x.var.name: 0 for x in loops(inner.body)}
     *before, last = (symbolic.substitute(index, start) for index in found.indices)
     places = _lines(found, loops(inner.body), line)
@@ -100,8 +107,8 @@ def prefetch_lines(
     return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
 
 
-def _lines(load: Load, inner: Sequence[For], line: int) -> tuple[int, ...]:
-    """Elements from the first one that a load reads in `inner` to the first of each further line of it, in order."""
+def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ...]:
+    """Elements from the first one that `load` gets at in `inner` to the first of each further line of it, in order."""
     places = {0}
     for loop in inner:
         apart, extent = stride(load, loop.var.name), loop.extent

@@ -51,6 +51,7 @@ from tilewright.compiler.schedule.primitives import (
 )
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of, cut
+from tilewright.compiler.schedule.rules.written_lines import ask_for_written_lines
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
@@ -173,9 +174,12 @@ class PointwiseSite:
             return Outcome.POINTWISE
         if row is None:
             lanes = _filled_lanes(lanes, find(s.kernel, lane))
+        known = {loop.var.name for loop in loops(s.kernel.body)}
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
         if row is not None and WHOLE in parts:
             _write_out_blocks(s, row, lanes)
+        elif row is None and body_cost(self.body) <= _CHEAP:
+            ask_for_written_lines(s, self.machine, known)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         return Outcome.POINTWISE
 

@@ -119,3 +119,11 @@ def test_prefetch_of_lines_says_why_not(buffer, loop, ahead, reason) -> None:
 def test_lines_of_rows_of_any_length_are_not_known() -> None:
     with pytest.raises(ScheduleError, match="not read at regular distances"):
         prefetch_lines(split(panels(symbol("n", 1)), "p", 2), "y", "p_i", "p_o")
+
+
+def test_lines_that_are_written_are_asked_for_some_turns_ahead() -> None:
+    changed = prefetch_lines(panels(), "y", "i", "i", 2, turns=3)
+    verify(changed)
+    hints = [x.strip() for x in body_text(changed).splitlines() if "prefetch" in x]
+    assert hints == [f"prefetch y[p, i + 3, {place}]  # level 1" for place in (0, 2)]
+    assert_same(panels(), changed)
