@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -476,6 +477,30 @@ def test_an_example_of_even_sizes_does_not_make_calls_even() -> None:
     same(Halved().eval(), calls, (sides,))
 
 
+def halves(x: Any, n: Any) -> Any:
+    y = x * 2
+    return y[:, : n.shape[0]].contiguous() + 1, y[:, 1:].contiguous()
+
+
+def written_halves(x: Any, n: Any) -> Any:
+    y = x * 2
+    half = y[:, : n.shape[0]].contiguous()
+    y.add_(1)
+    return half, y
+
+
+def test_whether_rows_are_copied_is_asked_where_it_can_be_told() -> None:
+    sides = ({0: Dim("rows"), 1: Dim("columns")}, {0: Dim("n")})
+    calls = [
+        (torch.randn(rows, columns), torch.zeros(n))
+        for rows, columns, n in ((3, 8, 5), (2, 8, 8), (1, 5, 5), (4, 6, 2))
+    ]
+    same(halves, calls, sides)
+    same(written_halves, calls[::3], sides)
+    with pytest.raises(tw.InputError, match="sizes do not agree"):
+        same(written_halves, calls, sides)
+
+
 @pytest.mark.parametrize("is_aligned", [True, False])
 def test_matrices_move_images_of_any_size(is_aligned: bool) -> None:
     def moved(x: Any, matrices: Any) -> Any:
@@ -488,6 +513,42 @@ def test_matrices_move_images_of_any_size(is_aligned: bool) -> None:
         for size in ((9, 11), (4, 7), (1, 1))
     ]
     same(moved, calls, (sides, None))
+
+
+class Asks(nn.Module):
+    """Branches by sizes of its inputs, which the program knows by several names."""
+
+    def forward(self, x: Any, ys: Any, *rest: Any, z: Any, flag: Any = None) -> Any:
+        assert flag is None
+        factor = 3
+        if x.shape[1] != rest[0].shape[0] * 2 and x.shape[0] * 2 <= x.shape[1] // 3:
+            factor = 2
+        return x * (factor if ys["a"][0].shape[0] == z.shape[0] else -1)
+
+
+def test_branches_that_ask_sizes_are_checked_by_calls() -> None:
+    def arguments(rows: int, columns: int, a: int, count: int, z: int) -> Any:
+        given = (torch.randn(rows, columns), {"a": [torch.zeros(a)]}, torch.zeros(count))
+        return given, {"z": torch.zeros(z)}
+
+    sides = {
+        "x": {0: Dim("rows", min=2), 1: Dim("columns", min=12)},
+        "ys": {"a": [{0: Dim("a")}]}, "rest": ({0: Dim("n")},), "z": {0: Dim("z")},
+    }  # fmt: skip
+    args, kwargs = arguments(2, 13, 3, 5, 4)
+    program = torch.export.export(Asks(), args, kwargs, dynamic_shapes=sides)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for each in (program, torch.export.load(file)):
+        model = tw.compile(each)
+        for sizes in ((2, 13, 3, 5, 4), (3, 18, 2, 1, 7)):
+            args, kwargs = arguments(*sizes)
+            torch.testing.assert_close(model(*args, **kwargs), Asks()(*args, **kwargs))
+        for sizes in ((2, 14, 3, 7, 4), (3, 17, 3, 5, 4), (2, 13, 4, 5, 4)):
+            args, kwargs = arguments(*sizes)
+            with pytest.raises(tw.InputError, match="a size does not fit"):
+                model(*args, **kwargs)
 
 
 # --- what torch cannot export -------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.program import Part, Relation
 from tilewright.compiler.frontends.torch.row import Row, row
+from tilewright.formats.plan.size_relations import Pair
 
 
 def _asserted(call: Call) -> Sequence[Tensor | None]:
@@ -35,10 +36,13 @@ def _hold(e: NodeMaker, expected: Relation) -> None:
     if expected.op == "logical_and":
         for part in expected.parts:
             _hold_part(e, part)
-    elif expected.op == "equal" and not any(
-        isinstance(p, Relation) for p in expected.parts
-    ):
-        left, right = (truth_of(part) for part in expected.parts)
+        return
+    sizes = [part for part in expected.parts if isinstance(part, int | Expr)]
+    build = _PAIRS.get(expected.op)
+    if build is not None and len(sizes) == len(expected.parts):
+        _agree(e, *build(*sizes))
+    elif expected.op == "equal":
+        left, right = map(truth_of, expected.parts)
         _agree(e, left, right)
     else:
         _agree(e, truth_of(expected), 1)
@@ -96,5 +100,25 @@ _TRUTHS: Final[dict[str, Callable[..., Dim]]] = {
     "logical_or": _folded(symbolic.maximum),
     "not_equal": _apart,
 }
+
+
+def _at_most(left: Dim, right: Dim) -> Pair:
+    return symbolic.minimum(left, right), left
+
+
+def _unlike(left: Dim, right: Dim) -> Pair:
+    distance = symbolic.maximum(left - right, right - left)
+    return symbolic.maximum(distance, 1), distance
+
+
+_PAIRS: Final[dict[str, Callable[[Dim, Dim], Pair]]] = {
+    "equal": lambda left, right: (left, right),
+    "greater": lambda left, right: _at_most(right + 1, left),
+    "greater_equal": lambda left, right: _at_most(right, left),
+    "less": lambda left, right: _at_most(left + 1, right),
+    "less_equal": _at_most,
+    "not_equal": _unlike,
+}
+"""Sizes that agree where a relation holds, in the form that errors read bounds from."""
 
 ROWS: Final[tuple[Row, ...]] = (row("_assert_scalar", _asserted),)

@@ -19,6 +19,10 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
+from tilewright.compiler.frontends.torch.contiguous_copies import (
+    contiguous_copies,
+    writes_in_place,
+)
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels
 from tilewright.compiler.frontends.torch.failed_exports import hint, reason, unlogged
@@ -238,14 +242,33 @@ def _as_function(captured: Captured) -> Captured:
 def _traced(
     captured: Captured, *, strict: bool, checks: bool = False, oblivious: bool = False
 ) -> Any:
-    """As `torch.export.export` gives it.
+    """As `torch.export.export` gives it, with copies where sizes would decide whether there are, if nobody can tell.
 
     Args:
         captured: the module.
-        strict: by dynamo.
+        strict: by dynamo, which does not look into functions of ours.
         checks: what torch decides by the example's sizes becomes a check of every call.
         oblivious: where torch can do without the example's sizes, it does not ask them.
+
+    Raises: what torch raises; ModelError for a program that must ask them.
     """
+    trace = functools.partial(
+        _as_torch_traces, captured, strict=strict, checks=checks, oblivious=oblivious
+    )
+    if strict or captured.dynamic_shapes is None:
+        return trace()
+    with contiguous_copies() as copies:
+        found = trace()
+    if not (copies.were_made and writes_in_place(found)):
+        return found
+    if oblivious:
+        raise ModelError("sizes decide whether it writes into a copy, which nobody asked")
+    return trace()
+
+
+def _as_torch_traces(
+    captured: Captured, *, strict: bool, checks: bool, oblivious: bool
+) -> Any:
     torch = border.load()
     args = captured.args
     if border.is_instance(args, "Tensor"):

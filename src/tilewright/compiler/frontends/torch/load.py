@@ -23,6 +23,7 @@ from tilewright.compiler.frontends.torch.export import (
     is_program,
     resolve,
 )
+from tilewright.compiler.frontends.torch.guards import guards_of
 from tilewright.compiler.frontends.torch.importer import Importer
 from tilewright.compiler.frontends.torch.program import Program, Role
 from tilewright.compiler.frontends.torch.reader import read_exported
@@ -43,8 +44,8 @@ def load(source: object) -> ModelGraph:
     Raises: ModelError naming everything that is wrong or unsupported, in one go; UserError for arguments
     that are missing.
     """
-    exported, name = _exported(source)
-    program = read_exported(exported, name)
+    exported, program = _read(source)
+    name = program.name
     importer = import_program(program, f"<{name}>")
     if importer.problems:
         raise report(importer.problems, f"<{name}>")
@@ -64,8 +65,8 @@ def coverage(source: object, *, judge: Judge | None = None) -> CoverageReport:
 
     Raises: ModelError only where torch cannot export it at all; UserError for arguments that are missing.
     """
-    exported, name = _exported(source)
-    program = read_exported(exported, name)
+    _, program = _read(source)
+    name = program.name
     importer = import_program(program, f"<{name}>")
     size = sum(
         entry.array.nbytes
@@ -79,11 +80,14 @@ def coverage(source: object, *, judge: Judge | None = None) -> CoverageReport:
     return make_report(found, judge)
 
 
-def _exported(source: object) -> tuple[object, str]:
+def _read(source: object) -> tuple[object, Program]:
+    """The exported program in operators that have rows, and what is read of it."""
     captured = source if isinstance(source, Captured) else Captured(source)
     model = captured.model
     name = "module" if is_program(model) else type(model).__name__
-    return resolve(export(captured)), name
+    traced = export(captured)
+    exported = resolve(traced)
+    return exported, read_exported(exported, name, guards_of(traced))
 
 
 def import_program(program: Program, file: str) -> Importer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final, final
@@ -20,6 +20,7 @@ from tilewright.base.dtypes import i64
 from tilewright.base.errors import TilewrightError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.torch.guards import Guard, condition
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Body,
@@ -82,8 +83,14 @@ def _text(name: Any) -> str:
     return str(name() if callable(name) else name)
 
 
-def read_exported(exported: Any, name: str) -> Program:
-    """An exported program without side effects as data."""
+def read_exported(exported: Any, name: str, guards: Iterable[Guard] = ()) -> Program:
+    """An exported program without side effects as data.
+
+    Args:
+        exported: the program.
+        name: of it.
+        guards: what calls must keep.
+    """
     graph, signature = exported.graph, exported.graph_signature
     sizes = sizes_of(graph.nodes, _held_ranges(exported.range_constraints))
     reader = Reader(graph, sizes)
@@ -94,14 +101,16 @@ def read_exported(exported: Any, name: str) -> Program:
     }
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     arrays: dict[int, Array] = {}
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     inputs = tuple(
-        _input(reader, node, specs[node.name], exported, mutated, arrays)
-        for node in graph.nodes
-        if node.op == "placeholder"
+        _input(reader, node, specs[name], exported, mutated, arrays)
+        for name, node in nodes.items()
     )
     inputs += reader.constants()
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
-    operations = reader.operations()
+    given = [node for name, node in nodes.items() if specs[name].kind.name == "USER_INPUT"]
+    shapes = [reader.sizes(node.meta.get("val")) for node in given]
+    operations = (*reader.operations(), *_checks(guards, shapes))
     values = reader.returned()
     complexes = reader.complex_values()
     outputs: list[Output] = []
@@ -123,6 +132,19 @@ def read_exported(exported: Any, name: str) -> Program:
         rounded=sizes.rounded,
     )  # fmt: skip
     return _counting(found) if _any_draws(found.operations) else found
+
+
+def _checks(
+    guards: Iterable[Guard], shapes: Sequence[Sequence[Dim]]
+) -> Iterator[Operation]:
+    """Guards as assertions, each with the reason where our sizes have no word for it."""
+    for count, guard in enumerate(guards):
+        reason, expected = "", None
+        try:
+            expected = condition(guard, shapes)
+        except UnsupportedError as error:
+            reason = error.message
+        yield _asserting(f"guard_{count}", expected, reason=reason)
 
 
 def _any_draws(operations: Sequence[Operation]) -> bool:
@@ -231,6 +253,12 @@ class Reader:
         if str(value.layout) != "torch.strided":
             raise UnsupportedError(f"the layout {value.layout} is not supported")
         return TensorType(dtype, tuple(self._sizes.size(size) for size in value.shape))
+
+    def sizes(self, value: Any) -> tuple[Dim, ...]:
+        """Of what a call is given: the shape of a tensor, or the one number it is; else nothing."""
+        if border.is_instance(value, "SymInt"):
+            return (self._sizes.size(value),)
+        return tuple(map(self._sizes.size, getattr(value, "shape", ())))
 
     def operations(self) -> tuple[Operation, ...]:
         """What the graph computes, without arithmetic of sizes."""
@@ -352,16 +380,7 @@ class Reader:
             reason = error.message
         if isinstance(expected, bool):
             return None
-        arguments = {"self": expected}
-        return Operation(
-            node.name,
-            ASSERTED,
-            arguments,
-            (),
-            is_list=True,
-            place=place_of(node),
-            reason=reason,
-        )
+        return _asserting(node.name, expected, place=place_of(node), reason=reason)
 
     def _read_number(self, node: Any, value: Any, title: str) -> Operation | None:
         """A whole number of the data that sizes follow from; a real one, which is read where it is used."""
@@ -497,6 +516,13 @@ def target_name(target: Any) -> str:
     if border.is_instance(target, "_ops.HigherOrderOperator"):
         return f"higher_order.{target.name()}"
     return str(getattr(target, "__name__", target))
+
+
+def _asserting(name: str, expected: Argument, *, reason: str, place: str = "") -> Operation:
+    arguments = {"self": expected}
+    return Operation(
+        name, ASSERTED, arguments, (), is_list=True, place=place, reason=reason
+    )
 
 
 def place_of(node: Any) -> str:
