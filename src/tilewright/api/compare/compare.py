@@ -152,7 +152,7 @@ def _compared(
         return Comparison(titles=titles, outputs=outputs, finding=None)
     graph = first.graph
     shapes = [arrays[value.name].shape for value in graph.inputs]
-    sizes = bind_dims(graph.inputs, shapes)
+    sizes = bind_dims(graph.inputs, shapes, outputs=graph.outputs)
     search = Search(graph, ask, sizes, second.inner_names, limit_bytes)
     finding = search.find(worst)
     return Comparison(titles=titles, outputs=outputs, finding=finding, path=search.seen)

@@ -3,13 +3,14 @@
 The reference for every other way to run a model, the engine of constant folding and the fallback
 for ops without a kernel.  Exact in meaning, slow, no parallelism.  Dimension symbols are bound
 from the shapes of the inputs; attributes get numbers for symbols before an oracle sees them.  An
-op with regions finds them as callables under the attribute `regions`.
+op with regions finds them as callables under the attribute `regions`.  A size of 0 that leaves no
+element of any output passes for 1, as in a program (`formats.plan.Dimension`): no oracle runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final, cast, final
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from tilewright.base.errors import (
     TilewrightError,
     size_error,
 )
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.formats.plan import Dimension
 from tilewright.formats.plan.size_relations import relation_of
 
 REGIONS: Final = "regions"
@@ -45,14 +47,46 @@ def evaluate(
     Raises: InputError for arrays that do not fit; ModelError from an op, naming the node.
     """
     arrays = _ordered(graph, inputs)
-    bound = bind_dims(graph.inputs, [a.shape for a in arrays], dims)
+    bound = bind_dims(graph.inputs, [a.shape for a in arrays], dims, graph.outputs)
     for value, array in zip(graph.inputs, arrays, strict=True):
         if dtypes.from_numpy(array.dtype) != value.type.dtype:
             raise InputError(
                 f"has type {dtypes.from_numpy(array.dtype)}, expected {value.type}",
                 location=f"input '{value.name}'",
             )
-    return _run(graph, arrays, bound)
+    return _empty_outputs(graph, bound) or _run(graph, arrays, bound)
+
+
+def _empty_outputs(graph: Graph, dims: Mapping[str, int]) -> list[Array]:
+    """The outputs of sizes of 0 that leave nothing to compute; none where there is something.
+
+    Raises: InputError for sizes that the nodes take to be equal and that are not.
+    """
+    known = {
+        s.name: s for v in graph.inputs for d in v.type.shape for s in symbolic.symbols(d)
+    }
+    if not any(
+        dims.get(name) == 0 and _leaves_nothing(symbol, graph.outputs)
+        for name, symbol in known.items()
+    ):
+        return []
+    _require_equal(graph, dims)
+    types = [value.type for value in graph.outputs]
+    shapes = [[symbolic.substitute(dim, dims) for dim in type_.shape] for type_ in types]
+    if not all(isinstance(size, int) for shape in shapes for size in shape):
+        return []  # what remains is known from the data
+    if any(cast("int", size) < 0 for shape in shapes for size in shape):
+        raise InputError(f"sizes are too small for this model: outputs of {shapes}")
+    return [
+        np.zeros(cast("list[int]", shape), type_.dtype.numpy)
+        for shape, type_ in zip(shapes, types, strict=True)
+    ]
+
+
+def _leaves_nothing(symbol: Symbol, outputs: Sequence[Value]) -> bool:
+    """Whether no output has an element where a symbol, that may be 1, is 0."""
+    dim = Dimension(symbol.name, 0, 0, symbol.lower or 0)
+    return dim.leaves_nothing(value.type.shape for value in outputs)
 
 
 def _require_equal(graph: Graph, dims: Mapping[str, int]) -> None:
@@ -88,13 +122,19 @@ def bind_dims(
     inputs: Sequence[Value],
     shapes: Sequence[Sequence[int]],
     dims: Mapping[str, int] | None = None,
+    outputs: Sequence[Value] | None = None,
 ) -> dict[str, int]:
     """The numbers for the symbols in the types of `inputs`, given actual shapes.
 
+    Args:
+        inputs: the values whose types hold the symbols.
+        shapes: what they are, in the order of `inputs`.
+        dims: numbers of symbols that are known already.
+        outputs: of a whole model: a size of 0 that leaves no element of any passes for 1.
+
     Raises: InputError for a wrong rank or size, or a size outside the symbol's bounds.
     """
-    bound: dict[str, int] = dict(dims or {})
-    pending: list[tuple[Value, int, Dim, int]] = []
+    binding = _Binding(dict(dims or {}), outputs)
     for value, shape in zip(inputs, shapes, strict=True):
         if len(shape) != value.type.rank:
             raise InputError(
@@ -102,49 +142,72 @@ def bind_dims(
                 location=f"input '{value.name}'",
             )
         for axis, (dim, size) in enumerate(zip(value.type.shape, shape, strict=True)):
-            _check_or_keep(value, axis, dim, int(size), bound, pending)
-    while pending:
-        undecided = pending
-        pending = []
-        for value, axis, dim, size in undecided:
-            _check_or_keep(value, axis, dim, size, bound, pending)
-        if len(pending) == len(undecided):
-            value, axis, dim, size = pending[0]
+            binding.check_or_keep(value, axis, dim, int(size))
+    binding.settle()
+    return binding.bound
+
+
+@final
+class _Binding:
+    """Numbers that are found for symbols, and sizes that do not say theirs yet.
+
+    Attributes:
+        bound: the numbers.
+        pending: value, axis, its dimension and the size there.
+        outputs: of a whole model.
+    """
+
+    __slots__ = ("bound", "outputs", "pending")
+
+    def __init__(self, bound: dict[str, int], outputs: Sequence[Value] | None) -> None:
+        self.bound: dict[str, int] = bound
+        self.pending: list[tuple[Value, int, Dim, int]] = []
+        self.outputs: Sequence[Value] | None = outputs
+
+    def settle(self) -> None:
+        """Solve what is pending.  Raises: InputError where that does not decide a symbol."""
+        while self.pending:
+            undecided = self.pending
+            self.pending = []
+            for value, axis, dim, size in undecided:
+                self.check_or_keep(value, axis, dim, size)
+            if len(self.pending) == len(undecided):
+                value, axis, dim, size = self.pending[0]
+                raise InputError(
+                    f"cannot tell the symbols in '{dim}' from size {size}",
+                    location=f"input '{value.name}', axis {axis}",
+                )
+
+    def check_or_keep(self, value: Value, axis: int, dim: Dim, size: int) -> None:
+        """Take a size for the symbol it decides; a pending one if that is open."""
+        known = symbolic.substitute(dim, self.bound)
+        where = f"input '{value.name}', axis {axis}"
+        if isinstance(known, int):
+            if known != size:
+                raise InputError(
+                    f"has size {size}, expected {known} ({dim})", location=where
+                )
+            return
+        free = symbolic.symbols(known)
+        solved = _solve(known, size) if len(free) == 1 else None
+        if solved is None:
+            self.pending.append((value, axis, dim, size))
+            return
+        (symbol,) = free
+        low, high = symbol.lower, symbol.upper
+        is_less = low is not None and solved < low and not self._passes(symbol, solved)
+        if is_less or (high is not None and solved > high):
             raise InputError(
-                f"cannot tell the symbols in '{dim}' from size {size}",
-                location=f"input '{value.name}', axis {axis}",
+                f"has size {size}, which gives {symbol.name} = {solved} outside "
+                f"{'' if low is None else low}..{'' if high is None else high}",
+                location=where,
             )
-    return bound
+        self.bound[symbol.name] = solved
 
-
-def _check_or_keep(
-    value: Value,
-    axis: int,
-    dim: Dim,
-    size: int,
-    bound: dict[str, int],
-    pending: list[tuple[Value, int, Dim, int]],
-) -> None:
-    known = symbolic.substitute(dim, bound)
-    where = f"input '{value.name}', axis {axis}"
-    if isinstance(known, int):
-        if known != size:
-            raise InputError(f"has size {size}, expected {known} ({dim})", location=where)
-        return
-    free = symbolic.symbols(known)
-    solved = _solve(known, size) if len(free) == 1 else None
-    if solved is None:
-        pending.append((value, axis, dim, size))
-        return
-    (free_symbol,) = free
-    low, high = free_symbol.lower, free_symbol.upper
-    if (low is not None and solved < low) or (high is not None and solved > high):
-        raise InputError(
-            f"has size {size}, which gives {free_symbol.name} = {solved} outside "
-            f"{'' if low is None else low}..{'' if high is None else high}",
-            location=where,
-        )
-    bound[free_symbol.name] = solved
+    def _passes(self, symbol: Symbol, number: int) -> bool:
+        """Whether it is 0 and leaves nothing to compute."""
+        outputs = self.outputs
+        return number == 0 and outputs is not None and _leaves_nothing(symbol, outputs)
 
 
 def _solve(dim: Dim, size: int) -> int | None:

@@ -42,7 +42,6 @@ def test_inputs_go_by_order_or_by_name():
             "'y', axis 0: has size 3, expe",
         ),
         ([np.ones((9, 2), np.float32), np.ones(2, np.float32)], "N = 9 outside 1..8"),
-        ([np.ones((0, 2), np.float32), np.ones(2, np.float32)], "N = 0 outside 1..8"),
         (
             [np.ones(3, np.float32), np.ones(2, np.float32)],
             r"has shape \(3,\), expected f32\[N",
@@ -53,6 +52,48 @@ def test_inputs_go_by_order_or_by_name():
 def test_inputs_that_do_not_fit_are_refused(inputs, message):
     with pytest.raises(InputError, match=message):
         evaluate(graph_of(SUM), inputs)
+
+
+def test_a_size_of_zero_that_leaves_nothing_gives_outputs_without_elements():
+    (found,) = evaluate(
+        graph_of(SUM), [np.ones((0, 2), np.float32), np.ones(2, np.float32)]
+    )
+    assert found.shape == (0, 2)
+    assert found.dtype == np.float32
+
+
+def test_no_oracle_runs_where_nothing_is_left():
+    graph = graph_of(SUM)
+    (node,) = graph.nodes
+
+    def fails(operands, attributes):
+        raise AssertionError
+
+    node.schema = dataclasses.replace(node.schema, evaluate=fails)
+    evaluate(graph, [np.ones((0, 2), np.float32), np.ones(2, np.float32)])
+
+
+ONE_LEFT = (
+    "graph @g<N: 1..8, M: 2..>(%x: f32[N, 2], %y: f32[M, 2], %z: f32[2])"
+    " { %t: f32[N, 2] = add(%x, %z) %u: f32[M, 2] = add(%y, %z) return LEFT }"
+)
+
+
+@pytest.mark.parametrize(
+    ("left", "sizes", "message"),
+    [
+        ("%t, %u", (0, 3), "N = 0 outside 1..8"),
+        ("%u", (3, 0), r"M = 0 outside 2\.\."),
+        ("%t", (9, 2), r"N = 9 outside 1\.\.8"),
+    ],
+)
+def test_a_size_of_zero_is_refused_where_something_is_left_or_more_is_asked(
+    left, sizes, message
+):
+    graph = graph_of(ONE_LEFT.replace("LEFT", left))
+    arrays = [np.ones((size, 2), np.float32) for size in sizes]
+    with pytest.raises(InputError, match=message):
+        evaluate(graph, [*arrays, np.ones(2, np.float32)])
 
 
 def test_symbols_are_solved_through_linear_dims_in_any_order():
