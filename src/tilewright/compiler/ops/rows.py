@@ -388,7 +388,8 @@ def _group_norm_oracle(
 ) -> np.ndarray:
     channel = channel_axis(x.ndim, layout)
     moved = np.moveaxis(_widened(x), channel, 1)
-    rows = moved.reshape(x.shape[0], groups, -1)
+    # Of no elements, numpy does not work out the size that is left.
+    rows = moved.reshape(x.shape[0], groups, math.prod(moved.shape[1:]) // groups)
     centred = rows - _mean(rows, (-1,))
     rows = centred / np.sqrt(_mean(centred**2, (-1,)) + epsilon)
     value = np.moveaxis(rows.reshape(moved.shape), 1, channel)
@@ -515,6 +516,8 @@ group_norm: Final = declare(
         "[2,3,5,6] [6] [6]; groups=2 layout=NHWC",
         "[1,4,3]; groups=4",
         "[1,4,3] [4] _; groups=1",
+        "[0,4,3] [4] [4]; groups=2",
+        "[2,4,0]; groups=2",
     ),
     source="ONNX GroupNormalization, opset 21",
 )  # fmt: skip
@@ -533,6 +536,7 @@ instance_norm: Final = declare(
         "[2,5,7,3] [3] [3]; layout=NHWC",
         "[1,2,9]; epsilon=0.1",
         "[1,1,3,3] [1] [1]",
+        "[0,2,3,3] [2] [2]",
     ),
     source="ONNX InstanceNormalization, opset 22",
 )

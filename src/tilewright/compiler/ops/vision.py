@@ -347,15 +347,16 @@ def _deform_oracle(  # noqa: PLR0913 - the operands and attributes of the op
     taps = kernel[0] * kernel[1]
     step, pad = ints_or(tuple(strides), (1, 1)), ints_or(tuple(pads), (0, 0, 0, 0))
     spread = ints_or(tuple(dilations), (1, 1))
-    moved = offset.astype(np.float64).reshape(-1, offset_groups, taps, 2, rows, columns)
-    weight = np.ones((x.shape[0], offset_groups, taps, rows, columns))
+    images = x.shape[0]
+    moved = offset.astype(np.float64).reshape(images, offset_groups, taps, 2, rows, columns)
+    weight = np.ones((images, offset_groups, taps, rows, columns))
     if mask is not None:
         weight = mask.astype(np.float64).reshape(weight.shape)
     base_y = np.arange(rows)[:, None] * step[0] - pad[0]
     base_x = np.arange(columns)[None, :] * step[1] - pad[1]
     depth = x.shape[1] // offset_groups
-    samples = np.zeros((x.shape[0], x.shape[1], taps, rows, columns))
-    for image, part, tap in np.ndindex(x.shape[0], offset_groups, taps):
+    samples = np.zeros((images, x.shape[1], taps, rows, columns))
+    for image, part, tap in np.ndindex(images, offset_groups, taps):
         row, column = divmod(tap, kernel[1])
         y = base_y + row * spread[0] + moved[image, part, tap, 0]
         at = base_x + column * spread[1] + moved[image, part, tap, 1]
@@ -363,8 +364,8 @@ def _deform_oracle(  # noqa: PLR0913 - the operands and attributes of the op
         planes = x[image, channels].astype(np.float64)
         samples[image, channels, tap] = _sampled(planes, y, at) * weight[image, part, tap]
     filters = w.astype(np.float64).reshape(groups, w.shape[0] // groups, -1)
-    grouped = samples.reshape(x.shape[0], groups, -1, rows * columns)
-    value = np.matmul(filters, grouped).reshape(x.shape[0], w.shape[0], rows, columns)
+    grouped = samples.reshape(images, groups, filters.shape[-1], rows * columns)
+    value = np.matmul(filters, grouped).reshape(images, w.shape[0], rows, columns)
     if bias is not None:
         value = value + bias.astype(np.float64).reshape(-1, 1, 1)
     return numerics.cast(value, dtypes.from_numpy(x.dtype))
@@ -383,7 +384,10 @@ deform_conv: Final = declare(
     ),
     infer=_deform_infer,
     evaluate=_deform_oracle,
-    cases=("f32[1,2,4,4] f32[3,2,2,2] f32[1,8,3,3]:unit f32[3]",),
+    cases=(
+        "f32[1,2,4,4] f32[3,2,2,2] f32[1,8,3,3]:unit f32[3]",
+        "f32[0,2,4,4] f32[3,2,2,2] f32[0,8,3,3]",
+    ),
     on_host="the oracle of what models are imported as: gathers of the taps and a product",
     source="ONNX DeformConv, opset 22",
 )  # fmt: skip
