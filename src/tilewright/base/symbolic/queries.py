@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.symbolic.algebra import (
     Atom,
     Dim,
@@ -143,14 +143,18 @@ def _has_opaque(atom: Atom) -> bool:
 def evaluate(value: Dim, env: Mapping[str, int]) -> int:
     """The number `value` stands for.
 
-    Raises: UserError naming the first symbol that `env` lacks.
+    Raises: UserError naming the first symbol that `env` lacks; InputError where sizes divide by zero.
     """
     if isinstance(value, int):
         return value
     try:
         return _number(value, env)
-    except (KeyError, ZeroDivisionError):
+    except KeyError:
         result = substitute(value, env)  # what is missing may not matter, or is named
+    except ZeroDivisionError as error:
+        names = sorted(s.name for s in symbols(value))
+        given = ", ".join(f"{name} = {env[name]}" for name in names if name in env)
+        raise InputError(f"a size divides by zero: {value} for {given}") from error
     if isinstance(result, int):
         return result
     missing = sorted(s.name for s in symbols(result))

@@ -173,6 +173,9 @@ _LONGEST: Final = (1 << 31) - 1
 def _arg_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    kept = reduced_shape(x.shape, (axis,), keepdims=False)
+    if x.shape[axis] == 0 and 0 not in kept:
+        raise ModelError(f"no place among no elements: axis {axis} of {x}")
     shape = reduced_shape(x.shape, (axis,), keepdims=bool(attributes["keepdims"]))
     return (TensorType(i64, shape),)
 
@@ -182,10 +185,19 @@ def _reduced_axis(attributes: Attributes, rank: int) -> frozenset[int]:
     return frozenset(() if attributes["keepdims"] else (normal_axis(axis, rank),))
 
 
+def _places_of_none(x: np.ndarray, axis: int, *, keepdims: bool) -> np.ndarray:
+    shape = np.sum(x, axis=axis, keepdims=keepdims, dtype=bool).shape
+    if 0 not in shape:
+        raise ModelError(f"no place among no elements: axis {axis} of shape {x.shape}")
+    return np.zeros(shape, np.int64)
+
+
 def _arg_oracle(find: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(
         x: np.ndarray, *, axis: int, keepdims: bool, select_last: bool
     ) -> np.ndarray:
+        if not x.size:
+            return _places_of_none(x, axis, keepdims=keepdims)
         wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
         if not select_last:
             return find(wide, axis=axis, keepdims=keepdims)
@@ -246,6 +258,8 @@ def _arg(name: str, summary: str, op: str, find: Callable[..., Any]) -> OpDecl:
             "[2,9]:index(2); axis=1 select_last=True",
             "[2,9]:index(2); axis=-1",
             "[5,1]; axis=1",
+            "[3,0]; axis=0",
+            "[0,0]; axis=1 select_last=True",
         ),
         source=f"ONNX {name}, opset 13",
     )

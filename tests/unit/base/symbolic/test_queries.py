@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.dimension_trees import SYMBOLS, Tree, environments, polynomials, trees
 from tilewright.base import symbolic
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.symbolic import Dim, Opaque, bounds, maximum, minimum, opaque, symbol
 
 n = symbol("n", 1)
@@ -156,6 +156,12 @@ def test_what_is_linear_in_a_symbol_and_what_is_not() -> None:
 def test_evaluating_names_every_symbol_that_has_no_value() -> None:
     with pytest.raises(UserError, match=r"needs a value for \['a', 'b'\]"):
         symbolic.evaluate(symbol("b") * symbol("a") + symbol("c"), {"c": 3})
+
+
+def test_sizes_that_divide_by_zero_are_named_with_their_numbers() -> None:
+    size = symbolic.floordiv(n, symbol("a"))
+    with pytest.raises(InputError, match=r"divides by zero: .* for a = 0, n = 3"):
+        symbolic.evaluate(size, {"n": 3, "a": 0, "c": 1})
 
 
 def test_opaque_values_are_compared_by_key_and_replaced_by_payload() -> None:

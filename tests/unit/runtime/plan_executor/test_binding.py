@@ -68,8 +68,8 @@ def test_a_call_that_makes_a_size_negative_is_refused() -> None:
     bind(chain([N - 5]), 5)  # a size of 0 is one
 
 
-def test_a_division_by_zero_is_an_error_of_the_plan() -> None:
-    with pytest.raises(ArchiveError, match="plan cannot be bound: division of dimension"):
+def test_a_size_that_divides_by_zero_is_an_error_of_the_call() -> None:
+    with pytest.raises(InputError, match=r"divides by zero: .* for N = 3"):
         bind(chain([floordiv(100, N - 3)]), 3)
 
 

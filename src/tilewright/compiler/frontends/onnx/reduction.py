@@ -227,6 +227,8 @@ def _hardmax(call: Call) -> Tensor:
     e, x = call.maker, call.tensor(0)
     axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
     flat = x if call.opset >= 13 else _flattened(e, x, axis)
+    if flat.shape[axis] == 0:
+        return x
     best = e.op("arg_max", flat, axis=axis, keepdims=False)
     choice = e.constant(np.array([0, 1], x.dtype.numpy))
     hot = e.op("one_hot", best, choice, depth=(flat.shape[axis],), axis=axis)

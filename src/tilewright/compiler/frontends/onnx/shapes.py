@@ -122,16 +122,28 @@ def resolve_shape(
             raise ModelError(f"shape {list(wanted)} has dimension {dim}")
         result.append(dim)
     open_places = [i for i, d in enumerate(result) if d == -1]
-    total = element_count(shape)
     if len(open_places) > 1:
         raise ModelError(f"shape {list(wanted)} has -1 more than once")
     if open_places:
-        rest = element_count([d for d in result if d != -1])
-        result[open_places[0]] = 0 if rest == 0 else symbolic.floordiv(total, rest)
-    count = element_count(result)
+        result[open_places[0]] = _open_size(shape, [d for d in result if d != -1])
+    total, count = element_count(shape), element_count(result)
     if isinstance(total - count, int) and total != count:
         raise ModelError(f"cannot reshape {list(shape)} to {list(wanted)}")
     return result
+
+
+def _open_size(shape: Sequence[Dim], given: Sequence[Dim]) -> Dim:
+    """What is left of `shape` beside the sizes that are given.
+
+    A size that only a call knows and that stands on both sides divides nothing: it may be 0.
+    """
+    left, rest = list(shape), list(given)
+    for dim in given:
+        if not isinstance(dim, int) and dim in left:
+            left.remove(dim)
+            rest.remove(dim)
+    divisor = element_count(rest)
+    return 0 if divisor == 0 else symbolic.floordiv(element_count(left), divisor)
 
 
 def _reshape(call: Call) -> Tensor:

@@ -24,7 +24,7 @@ from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.ops import catalogue
 
 RNG = np.random.default_rng(0)
-N = symbolic.symbol("N", 1)
+N, M = symbolic.symbol("N", 1), symbolic.symbol("M", 1)
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -68,6 +68,8 @@ def test_a_row_is_found_by_opset() -> None:
         ((N, 768), (N, 12, -1), (N, 12, 64)),
         ((2, 3), (-1,), (6,)),
         ((0, 3), (-1, 3), (0, 3)),
+        ((N, M), (0, 2, -1), (N, 2, M // 2)),
+        ((N, N, M), (M, 2, -1), (M, 2, N * N // 2)),
         ((), (1, 1), (1, 1)),
     ],
 )
@@ -474,3 +476,72 @@ def test_integers_are_shrunk_as_real_numbers_and_cut(dtype: type) -> None:
         (wanted,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
         (found,) = run_node("Shrink", [x], opset=9, **options)
         np.testing.assert_array_equal(found, wanted)
+
+
+# --- results of nothing
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_positions_among_no_elements_are_refused_with_their_node(op: str) -> None:
+    model = onnx_models.parse(
+        f"graph (float[2,0] x) => (int64[2,1] y) {{ y = {op}<axis=1>(x) }}"
+    )
+    with pytest.raises(ModelError, match=rf"node 'y' \({op}\): no place among no elements"):
+        load(model)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_of_nothing_is_nothing(
+    shape: tuple[int, int], axis: int, opset: int
+) -> None:
+    rows, columns = shape
+    body = f"graph (float[{rows},{columns}] x) => (float[{rows},{columns}] y)"
+    model = onnx_models.parse(f"{body} {{ y = Hardmax<axis={axis}>(x) }}", opset=opset)
+    (found,) = evaluate(load(model), [np.zeros(shape, np.float32)])
+    assert found.shape == shape
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (0, 0)])
+def test_positions_of_which_there_are_none_need_no_element(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    model = onnx_models.parse(
+        f"graph (float[{rows},{columns}] x) => (int64[{rows}] y)"
+        " { y = ArgMax<axis=1, keepdims=0>(x) }"
+    )
+    (found,) = evaluate(load(model), [np.zeros(shape, np.float32)])
+    assert found.shape == (0,)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_without_elements_are_one_unique_row(rows: int) -> None:
+    model = onnx_models.parse(
+        "graph (float[N,M] x) => (float[K,M] y, int64[K] first, int64[N] place, int64[K] count)"
+        " { y, first, place, count = Unique<axis=0>(x) }"
+    )
+    x = np.zeros((rows, 0), np.float32)
+    y, first, place, count = evaluate(load(model), [x])
+    assert y.shape == (1, 0)
+    assert (first, count) == ([0], [rows])
+    np.testing.assert_array_equal(place, np.zeros(rows))
+
+
+def test_a_mean_of_nothing_is_not_a_number() -> None:
+    model = onnx_models.parse(
+        "graph (float[2,0] x) => (float[2] y) { a = Constant<value_ints = [1]>()"
+        " y = ReduceMean<keepdims=0>(x, a) }"
+    )
+    (found,) = evaluate(load(model), [np.zeros((2, 0), np.float32)])
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8"])
+def test_casts_to_integers_of_any_width_drop_the_fraction(kind: str) -> None:
+    to = {"int4": 22, "uint4": 21, "int8": 3}[kind]
+    model = onnx_models.parse(
+        f"graph (float[N] x) => (int32[N] y) {{ q = Cast<to={to}>(x) y = Cast<to=6>(q) }}",
+        opset=23,
+    )
+    (found,) = evaluate(load(model), [np.array([2.7, 2.5, 3.5, 0.5, 6.9], np.float32)])
+    assert found.tolist() == [2, 2, 3, 0, 6]
