@@ -70,6 +70,8 @@ def command(
     fallback     runs its reference implementation on the host
     slow         without lanes or on the host, with what that costs
     unsupported  compilation would fail; exit code 1
+
+    Of an ONNX model with strings or maps it says what `tilewright.onnx_backend` runs of it.
     """  # noqa: D301 - click's mark for lines that stay as they are
     from tilewright.api import model as api
 
@@ -103,6 +105,8 @@ def _print(report: CoverageReport) -> None:
     for problem in report.problems:
         if not problem.op_type:
             out.print(f"unsupported: {problem.reason}", style="red")
+    if report.host_note:
+        out.print(report.host_note, style="yellow")
     columns = [
         ("operator", "left"),
         ("count", "right"),

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+from fakes import onnx_models
 from tilewright.cli import root
 
 
@@ -94,3 +95,18 @@ def test_what_a_code_generator_takes_is_named(
     assert rows["Tanh"]["status"] == "call"
     assert rows["Tanh"]["outcomes"] == ["call"]
     assert rows["Tanh"]["reasons"][0]["text"] == "code generator 'mine' takes it"
+
+
+def test_a_model_with_strings_says_what_runs_it(tmp_path: Path) -> None:
+    model = tmp_path / "upper.onnx"
+    onnx.save(
+        onnx_models.parse(
+            "graph (string[N] x) => (string[N] y)"
+            ' { y = StringNormalizer<case_change_action = "UPPER">(x) }'
+        ),
+        model,
+    )
+    finished = CliRunner().invoke(root, ["coverage", str(model)])
+    assert finished.exit_code == 0
+    assert "tilewright.onnx_backend runs it, compile does not" in finished.output
+    assert "unsupported" not in finished.output

@@ -64,7 +64,18 @@ Judge = Callable[[Graph], Sequence[Judged]]
 @final
 @record
 class Imported:
-    """What a front end found in a model, supported or not."""
+    """What a front end found in a model, supported or not.
+
+    Attributes:
+        file: where the model came from.
+        graph: what is compiled of it.
+        metadata: what it says about itself.
+        records: what became of its nodes.
+        problems: everything that is not supported.
+        weight_bytes: size of its weights.
+        host_nodes: those of which the host computes something, around what is compiled.
+        border: inputs and outputs as text, where the host stands between them and the graph's; else None.
+    """
 
     file: str
     graph: Graph
@@ -72,6 +83,8 @@ class Imported:
     records: Sequence[Record]
     problems: Sequence[Problem]
     weight_bytes: int = 0
+    host_nodes: frozenset[str] = frozenset()
+    border: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @final
@@ -115,6 +128,8 @@ class CoverageReport:
         dynamic_dims: names of the dimensions that a call decides.
         rows: one per op type.
         problems: everything that is not supported; none if the model compiles.
+        needs_host: it does not compile as a whole, for the host computes strings or maps of it, but
+            `tilewright.onnx_backend` runs it.
     """
 
     file: str
@@ -126,11 +141,19 @@ class CoverageReport:
     dynamic_dims: tuple[str, ...]
     rows: tuple[OpCoverage, ...]
     problems: tuple[Problem, ...]
+    needs_host: bool = False
 
     @property
     def supported(self) -> bool:
-        """Whether the model compiles."""
+        """Whether the model runs: compiled, or by `tilewright.onnx_backend` where it needs the host."""
         return not self.problems
+
+    @property
+    def host_note(self) -> str:
+        """What is to be said of a model that needs the host; empty for others."""
+        if not self.needs_host:
+            return ""
+        return "strings or maps are computed on the host: tilewright.onnx_backend runs it, compile does not"
 
     def count(self, status: Status) -> int:
         """How many op types have this status."""
@@ -148,6 +171,8 @@ class CoverageReport:
         if self.dynamic_dims:
             head.append(f"  dynamic dimensions: {' '.join(self.dynamic_dims)}")
         model = [f"  {p.reason}" for p in self.problems if not p.op_type]
+        if self.host_note:
+            model.append(f"  {self.host_note}")
         counts = [(self.count(s), s.value) for s in Status]
         totals = ", ".join(f"{count} {word}" for count, word in counts if count)
         return "\n".join([*head, *model, *self._table(), f"op types: {totals}"])
@@ -180,6 +205,14 @@ def _reason_text(reason: Reason) -> str:
     return f"{reason.text} (at {names}{f' and {more} more' if more > 0 else ''})"
 
 
+def _border(graph: Graph) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    named = zip(graph.output_names, graph.outputs, strict=True)
+    return (
+        tuple(f"{v.name}: {v.type}" for v in graph.inputs),
+        tuple(f"{name}: {value.type}" for name, value in named),
+    )
+
+
 def make_report(imported: Imported, judge: Judge | None = None) -> CoverageReport:
     """Everything about an imported model that is unsupported or slow, in one go.
 
@@ -187,27 +220,31 @@ def make_report(imported: Imported, judge: Judge | None = None) -> CoverageRepor
     """
     graph, records, problems = imported.graph, imported.records, imported.problems
     # The judge rewrites the graph: what is to be said of it as imported comes first.
-    outputs = tuple(
-        f"{name}: {value.type}"
-        for name, value in zip(graph.output_names, graph.outputs, strict=True)
+    inputs, outputs = imported.border or _border(graph)
+    rows = _rows(
+        records, [_on_host(r, imported, _unjudged(r, not problems)) for r in records]
     )
-    rows = _rows(records, [_unjudged(r, not problems) for r in records])
-    if judge is not None and not problems:
+    # A model whose results the host makes of its inputs has no kernels.
+    if judge is not None and not problems and graph.outputs:
         steps: dict[str, list[Judged]] = {}
         for step in judge(graph):
             for name in step.nodes:
                 steps.setdefault(name, []).append(step)
-        rows = _rows(records, [_judged(r, steps.get(r.node, ())) for r in records])
+        rows = _rows(
+            records,
+            [_on_host(r, imported, _judged(r, steps.get(r.node, ()))) for r in records],
+        )
     return CoverageReport(
         file=imported.file,
         metadata=imported.metadata,
         node_count=len(records),
         weight_bytes=imported.weight_bytes,
-        inputs=tuple(f"{v.name}: {v.type}" for v in graph.inputs),
+        inputs=inputs,
         outputs=outputs,
         dynamic_dims=tuple(dict.fromkeys(d for r in records for d in r.dims)),
         rows=rows,
         problems=tuple(problems),
+        needs_host=imported.border is not None,
     )
 
 
@@ -222,6 +259,15 @@ class _Finding:
 
 
 _WORST_FIRST: Final = tuple(reversed(Status))
+
+
+def _on_host(record: Record, imported: Imported, finding: _Finding) -> _Finding:
+    """What is to be said of a node, of which the host may compute something."""
+    if imported.border is None or record.node not in imported.host_nodes:
+        return finding
+    status = min(finding.status, Status.FALLBACK, key=_WORST_FIRST.index)
+    reason = (Status.FALLBACK, "the host computes its strings, maps or labels")
+    return _Finding(status, (*finding.reasons, reason), finding.outcomes)
 
 
 def _rows(

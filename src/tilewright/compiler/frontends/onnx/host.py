@@ -36,11 +36,12 @@ class Known:
 @final
 @record
 class HostStep:
-    """One function; sources and results are keys of the values of a call."""
+    """One function; sources and results are keys of the values of a call, `node` is whose work it is."""
 
     function: HostFunction
     sources: tuple[str | Known, ...]
     results: tuple[str, ...]
+    node: str = ""
 
     def run(self, values: MutableMapping[str, Any]) -> None:
         """Add the results to `values`."""
@@ -78,11 +79,17 @@ class HostProgram:
         if all(isinstance(s, Known) for s in sources):
             return self._compute(maker, function, sources, results)
         names = tuple(self._fresh() for _ in results)
-        (self.after if late else self.before).append(HostStep(function, sources, names))
+        step = HostStep(function, sources, names, maker.location.name)
+        (self.after if late else self.before).append(step)
         return [
             self._result(maker, name, result, late=late)
             for name, result in zip(names, results, strict=True)
         ]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes of the model of which it does something."""
+        return frozenset(s.node for s in (*self.before, *self.after) if s.node)
 
     def _fresh(self) -> str:
         self.count += 1

@@ -1,6 +1,9 @@
+import numpy as np
 import onnx
 import pytest
 
+import tilewright
+import tilewright.onnx_backend as backend
 from fakes import onnx_models
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import CoverageReport, Status, coverage
@@ -121,3 +124,92 @@ def test_an_opset_of_the_future_is_reported_not_raised() -> None:
     assert [p.reason for p in found.problems] == [
         f"uses opset 999, expected 1 to {onnx.defs.onnx_opset_version()}"
     ]
+
+
+def labelled() -> onnx.ModelProto:
+    """Scores of two classes with names, as sequences of maps."""
+    make = onnx.helper.make_node
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make(
+            "LinearClassifier",
+            ["r"],
+            ["label", "p"],
+            domain="ai.onnx.ml",
+            coefficients=[1.0, 0.0, 0.0, 1.0],
+            intercepts=[0.0, 0.0],
+            classlabels_strings=["a", "b"],
+            post_transform="SOFTMAX",
+        ),
+        make(
+            "ZipMap", ["p"], ["scores"], domain="ai.onnx.ml", classlabels_strings=["a", "b"]
+        ),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    maps = onnx.helper.make_sequence_type_proto(
+        onnx.helper.make_map_type_proto(
+            onnx.TensorProto.STRING,
+            onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, []),
+        )
+    )
+    graph = onnx.helper.make_graph(
+        nodes,
+        "labelled",
+        [value("x", onnx.TensorProto.FLOAT, ["N", 2])],
+        [
+            value("label", onnx.TensorProto.STRING, ["N"]),
+            onnx.helper.make_value_info("scores", maps),
+        ],
+    )
+    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def test_a_model_whose_strings_the_host_computes_is_supported_and_says_by_what() -> None:
+    model = labelled()
+    found = coverage(model)
+    assert found.supported
+    assert found.needs_host
+    assert "tilewright.onnx_backend runs it, compile does not" in str(found)
+    assert found.inputs == ("x: f32[N, 2]",)
+    assert [o.partition("[")[0] for o in found.outputs] == [
+        "label: string",
+        "scores: sequence of map",
+    ]
+    rows = {r.op_type: r for r in found.rows}
+    assert rows["ai.onnx.ml::ZipMap"].status is Status.FALLBACK
+    assert "the host computes its strings" in rows["ai.onnx.ml::ZipMap"].reasons[0].text
+    assert rows["Relu"].status is Status.KERNEL
+
+
+def test_what_coverage_says_of_strings_is_what_runs() -> None:
+    x = np.array([[1, 2], [4, 3]], np.float32)
+    label, scores = backend.run_model(labelled(), [x])
+    assert label.tolist() == ["b", "a"]
+    assert scores[1]["a"] > scores[1]["b"]
+    with pytest.raises(ModelError, match="computed on the host"):
+        tilewright.compile(labelled())
+
+
+def test_what_no_host_computes_either_stays_unsupported() -> None:
+    model = labelled()
+    model.graph.node[0].op_type = "Magic"
+    found = coverage(model)
+    assert not found.supported
+    assert not found.needs_host
+    assert found.host_note == ""
+
+
+def test_a_model_of_which_nothing_is_compiled_needs_the_host_alone() -> None:
+    model = onnx_models.parse(
+        'graph (string[N] x) => (string[N] y) { y = StringNormalizer<case_change_action = "UPPER">(x) }'
+    )
+    found = coverage(model, judge=lambda graph: pytest.fail("there are no kernels"))
+    assert found.supported
+    assert found.needs_host
+    assert found.inputs == ("x: string[?]",)
+
+
+def test_a_model_of_tensors_needs_no_host() -> None:
+    model = onnx_models.parse("graph (float[3] x) => (float[3] y) { y = Relu(x) }")
+    assert not coverage(model).needs_host
