@@ -22,9 +22,9 @@ g (float[N, 6] x, float[6] b) => (float[N, 6] v, int64[N] i, float[N, 6] s) {
     i = ArgMax <axis = 1, keepdims = 0> (r)
     c = Cast <to = 17> (r)
     q = Cast <to = 1> (c)
-    t = Transpose (r)
-    square = MatMul (t, r)
-    d = Det (square)
+    counts = TfIdfVectorizer <mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0,
+        ngram_counts = [0], ngram_indexes = [0, 1, 2, 3, 4, 5], pool_int64s = [0, 1, 2, 3, 4, 5]> (i)
+    d = ReduceMax <keepdims = 0> (counts)
     size = Abs (d)
     below = Neg (size)
     v = Max (q, below)

@@ -58,13 +58,15 @@ def mlp(batch: int | str = 5, seed: int = 0) -> onnx.ModelProto:
 
 
 def with_host_op() -> onnx.ModelProto:
-    """Determinants of larger matrices have no kernel: they run on the host between two that have."""
+    """Counts of words have no kernel: they run on the host between two that have."""
     return onnx.parser.parse_model(
         _HEAD
         + """
-        model (float[2,5,5] x) => (float[2] y) {
+        model (float[2,5] x) => (float[2,3] y) {
             r = Relu (x)
-            d = Det (r)
+            i = Cast <to = 7> (r)
+            d = TfIdfVectorizer <mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0,
+                ngram_counts = [0], ngram_indexes = [0, 1, 2], pool_int64s = [1, 2, 3]> (i)
             y = Neg (d)
         }
     """

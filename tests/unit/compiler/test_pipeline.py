@@ -49,7 +49,7 @@ def test_after_optimization_every_node_is_data_a_kernel_or_runs_on_the_host(
 ) -> None:
     for node in graph:
         is_data = bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
-        assert is_data or is_kernel(node) or node.op == "det"
+        assert is_data or is_kernel(node) or node.op == "ngram_counts"
         assert not (is_data and is_kernel(node))
 
 
@@ -328,7 +328,7 @@ def test_a_model_without_kernels_has_no_code() -> None:
 def test_ops_on_the_host_are_warned_of_with_their_bytes() -> None:
     compiled = pipeline.compile_model(with_host_op(), OPTIONS)
     (warning,) = compiled.diagnostics.warnings
-    assert "op 'det' has no kernel" in warning.message
-    # Two matrices in, two numbers out.
-    assert warning.cost == f"moves {2 * (25 + 1) * 4} bytes through numpy on each run"
+    assert "op 'ngram_counts' has no kernel" in warning.message
+    # Two rows of five words in, of three counts out.
+    assert warning.cost == f"moves {2 * (5 * 8 + 3 * 4)} bytes through numpy on each run"
     assert not pipeline.compile_model(mlp(), OPTIONS).diagnostics.warnings

@@ -175,7 +175,7 @@ def test_an_artifact_alone_has_no_bytecode(path: Path) -> None:
 
 def test_an_op_without_a_kernel_needs_its_reference(path: Path) -> None:
     for engine in ENGINES:
-        with pytest.raises((ArchiveError, DeviceError), match=r"det|host_call"):
+        with pytest.raises((ArchiveError, DeviceError), match=r"ngram_counts|host_call"):
             Session.from_file(path, engine=engine)(*inputs(2))
 
 

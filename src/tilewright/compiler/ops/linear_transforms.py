@@ -36,7 +36,7 @@ det: Final = declare(
     infer=_det_infer,
     evaluate=_det_oracle,
     cases=("[3,3]", "[2,4,4]"),
-    on_host="elimination picks its rows by value; up to four rows are imported as products of minors",
+    on_host="the oracle of what models are imported as: products of minors, or of the pivots of `lu`",
     source="ONNX Det, opset 22",
 )
 

@@ -207,7 +207,8 @@ def test_the_level_of_the_process_is_that_of_sessions_without_one(
 ) -> None:
     monkeypatch.setattr("tilewright.api.inference.process._level", 2)
     slow = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
-g (float[N, N] x) => (float y) { y = Det(x) }""")
+g (int64[N] x) => (float[1] y) { y = TfIdfVectorizer<mode = "TF", min_gram_length = 1, max_gram_length = 1,
+    max_skip_count = 0, ngram_counts = [0], ngram_indexes = [0], pool_int64s = [7]>(x) }""")
 
     def warned(level: int) -> bool:
         options = tw.SessionOptions()

@@ -245,18 +245,34 @@ def _einsum(call: Call) -> Tensor:
 
 
 def _determinant(call: Call) -> Tensor:
-    """Expansion along the first row: for the small matrices of geometry."""
+    """Expansion along the first row for the small matrices of geometry, elimination for others."""
     e, x = call.maker, call.tensor(0)
     if x.rank < 2 or not e.may_be(x.shape[-1], x.shape[-2]):
         raise ModelError(f"the determinant of {x.type}")
     size = x.shape[-1]
     if not isinstance(size, int) or not 1 <= size <= MAX_DETERMINANT:
-        return e.op("det", x)
+        return _product_of_pivots(e, x)
     rows = [e.squeeze(e.slice(x, x.rank - 2, i, 1), (-2,)) for i in range(size)]
     columns = [
         [e.squeeze(e.slice(r, r.rank - 1, j, 1), (-1,)) for j in range(size)] for r in rows
     ]
     return _minor(e, columns, tuple(range(size)))
+
+
+def _product_of_pivots(e: NodeMaker, x: Tensor) -> Tensor:
+    """The determinant by elimination: each exchange of rows changes its sign."""
+    wide = x if x.dtype == dtypes.f64 else e.cast(x, dtypes.f32)
+    factors, pivots, _ = e.ops("lu", wide)
+    last = factors.rank - 1
+    is_pivot = e.op("equal", e.iota(factors.shape, last - 1), e.iota(factors.shape, last))
+    diagonal = e.op("where", is_pivot, factors, e.scalar(0, wide.dtype))
+    found = e.op("reduce_sum", diagonal, axes=(last,), keepdims=False)
+    # Rows are counted from 1.
+    own = e.op("add", e.iota(pivots.shape, last - 1), e.scalar(1, dtypes.i64))
+    stays = e.op("equal", e.cast(pivots, dtypes.i64), own)
+    signed = e.op("where", stays, found, e.op("neg", found))
+    product = e.op("reduce_prod", signed, axes=(last - 1,), keepdims=False)
+    return product if x.dtype == wide.dtype else e.cast(product, x.dtype)
 
 
 def _minor(

@@ -8,12 +8,13 @@ from fakes import onnx_models
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import CoverageReport, Status, coverage
 
-BODY = """graph (float[N, 8] x, float[5, 5] s, string[2] words) => (float[N, 8] y) {
+BODY = """graph (float[N, 8] x, int64[5, 5] s, string[2] words) => (float[N, 8] y) {
   a = Relu(x)
   b = Magic(a)
   c = Relu<shiny = 1>(x)
   d = ImageDecoder(x, x)
-  v = Det(s)
+  v = TfIdfVectorizer<mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0,
+    ngram_counts = [0], ngram_indexes = [0], pool_int64s = [7]>(s)
   y = Add(a, x)
 }"""
 
@@ -34,7 +35,7 @@ def test_every_op_type_has_one_row_worst_first() -> None:
         "Relu": 2,
         "Magic": 1,
         "ImageDecoder": 1,
-        "Det": 1,
+        "TfIdfVectorizer": 1,
         "Add": 1,
     }
     order = [Status.UNSUPPORTED, Status.FALLBACK, Status.KERNEL]
@@ -44,13 +45,14 @@ def test_every_op_type_has_one_row_worst_first() -> None:
 
 def test_status_and_reasons_name_the_nodes() -> None:
     rows = by_op()
-    magic, image, det, add = (rows[n] for n in ("Magic", "ImageDecoder", "Det", "Add"))
+    names = ("Magic", "ImageDecoder", "TfIdfVectorizer", "Add")
+    magic, image, counts, add = (rows[n] for n in names)
     assert magic.status is Status.UNSUPPORTED
     assert magic.reasons[0].text == "op 'Magic' is not supported"
     assert magic.reasons[0].nodes == ("b",)
     assert "not supported" in image.reasons[0].text
-    assert det.status is Status.FALLBACK
-    assert det.reasons[0].text.startswith("op 'det' has no kernel")
+    assert counts.status is Status.FALLBACK
+    assert counts.reasons[0].text.startswith("op 'ngram_counts' has no kernel")
     assert (add.status, add.reasons) == (Status.KERNEL, ())
 
 
@@ -59,7 +61,7 @@ def test_types_and_dynamic_dimensions_are_listed() -> None:
     assert found.dynamic_dims == ("N",)
     assert by_op()["Add"].dtypes == ("f32",)
     assert by_op()["Add"].dynamic_dims == ("N",)
-    assert found.inputs == ("x: f32[N, 8]", "s: f32[5, 5]")
+    assert found.inputs == ("x: f32[N, 8]", "s: i64[5, 5]")
 
 
 def test_the_model_itself_can_have_problems() -> None:

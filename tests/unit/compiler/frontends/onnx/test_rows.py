@@ -12,7 +12,6 @@ from fakes import onnx_models
 from fakes.onnx_exclusions import CONTRIBUTED
 from fakes.onnx_models import run_node
 from tilewright.base import symbolic
-from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.frontends.onnx import load, table
 from tilewright.compiler.frontends.onnx.convolution import same_pads
@@ -196,8 +195,7 @@ def test_means_of_halves_of_an_open_size_are_rounded_once() -> None:
 def test_matrices_of_no_rows_have_a_determinant_and_an_inverse() -> None:
     x = np.zeros((2, 0, 0), np.float32)
     body = "graph (float[2, 0, 0] x) => (float[2] d, float[2, 0, 0] y) { d = Det (x) y = com.microsoft.Inverse (x) }"
-    with pytest.warns(TilewrightWarning, match="'det' has no kernel"):
-        model = tw.compile(onnx_models.parse(body))
+    model = tw.compile(onnx_models.parse(body))
     determinants, inverses = model(x)
     assert determinants.tolist() == [1, 1]
     assert inverses.shape == x.shape
@@ -350,11 +348,34 @@ def test_small_determinants_agree_with_numpy(size: int) -> None:
     np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*has no kernel")
-def test_larger_determinants_run_on_the_host() -> None:
-    x = floats(2, 6, 6)
-    (result,) = run_node("Det", [x], opset=22)
-    np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("dtype", ["float", "double", "float16"])
+@pytest.mark.parametrize("sizes", ["N,M,M", "2,5,5"])
+def test_larger_determinants_are_kernels(dtype: str, sizes: str) -> None:
+    batch = sizes[0]
+    model = onnx_models.parse(
+        f"graph ({dtype}[{sizes}] x) => ({dtype}[{batch}] y) {{ y = Det(x) }}", opset=22
+    )
+    graph = load(model)
+    assert "det" not in {node.op for node in graph}
+    compiled = tw.compile(model, threads=1, jobs=1)
+    x = floats(2, 5, 5).astype(graph.inputs[0].type.dtype.numpy)
+    x[1, 2] = x[1, 4] * 2  # without an inverse
+    want = np.linalg.det(x.astype(np.float64))
+    digits = 1e-2 if dtype == "float16" else 1e-5
+    np.testing.assert_allclose(compiled(x), want, rtol=digits, atol=digits)
+    np.testing.assert_allclose(evaluate(graph, [x])[0], want, rtol=digits, atol=digits)
+
+
+def test_each_exchange_of_rows_changes_the_sign_of_a_determinant() -> None:
+    for order in ([1, 0, 2, 3, 4], [1, 2, 3, 4, 0], [4, 3, 2, 1, 0], [1, 0, 2, 4, 3]):
+        x = np.eye(5, dtype=np.float32)[None, order]
+        (result,) = run_node("Det", [x], opset=22)
+        assert result == np.linalg.det(x)
+
+
+def test_a_determinant_of_what_is_no_number_is_none() -> None:
+    (result,) = run_node("Det", [np.full((1, 6, 6), np.nan, np.float32)], opset=22)
+    assert np.isnan(result).all()
 
 
 def test_frames_of_a_real_signal_need_no_last_axis() -> None:
