@@ -278,6 +278,8 @@ def _shift_oracle(op: str) -> Any:
     def evaluate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         dtype = dtypes.from_numpy(x.dtype)
         outside = (y < 0) | (y >= dtype.bits)
+        if not outside.any():
+            return numerics.binary(op, x, y, dtype)
         shifted = numerics.binary(op, x, np.where(outside, 0, y).astype(y.dtype), dtype)
         signed = op == "shr" and dtype.is_signed
         rest = np.where(x < 0, -1, 0) if signed else np.zeros_like(x)

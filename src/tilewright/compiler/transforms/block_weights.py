@@ -6,16 +6,18 @@ What is known is worked out here, once: where all zero points are the middle of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import reduce
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.block_products import (
     MANTISSAS,
+    NIBBLE,
     middle,
     words_together,
 )
@@ -31,16 +33,18 @@ from tilewright.compiler.transforms.matching import (
 )
 
 _STEPS: Final = 127
+_BYTE: Final = 8
+_WORD_BYTES: Final = WORD_BITS // _BYTE
 _REAL: Final = (dtypes.f32, dtypes.f16, dtypes.bf16)
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BlockWeights:
     """[K, N] integers of `bits`, or floats of 8 bits, with [blocks, N] scales and zero points.
 
     Attributes:
-        values: i32, unsigned; of floats, their bits.
+        values: u8; of floats, their bits.
         scale: f32.
         zero: u8, or None for the middle of the range.
         block: elements of K that share a scale.
@@ -62,13 +66,25 @@ class BlockWeights:
     def words(self, places: Sequence[int]) -> Array:
         """[depth * bits / 32, N] words, in which numbers stand at these bits in turn."""
         rows, columns = self.values.shape
-        wide = np.zeros((self.depth, columns), np.uint32)
-        wide[:rows] = self.values.astype(np.uint32) & np.uint32((1 << self.bits) - 1)
-        parts = wide.reshape(-1, len(places), columns)
-        found = np.zeros((parts.shape[0], columns), np.uint32)
-        for at, place in enumerate(places):
-            found |= parts[:, at] << np.uint32(place)
-        return found.view(np.int32)
+        missing = np.zeros((self.depth - rows, columns), np.uint8)
+        numbers = np.concatenate([self.values, missing]) if missing.size else self.values
+        parts = numbers.reshape(-1, len(places), columns)
+        found = _empty_words(parts[:, 0])
+        for byte in range(_WORD_BYTES):
+            own = [at for at, place in enumerate(places) if place // _BYTE == byte]
+            moved = [
+                np.left_shift(parts[:, at], np.uint8(places[at] % _BYTE)) for at in own
+            ]
+            found[..., byte] = reduce(np.bitwise_or, moved)
+        return found.view("<i4")[..., 0]
+
+
+def _empty_words(numbers: Array) -> Array:
+    """Room for the bytes of a word for each of some numbers, which lies in the order that they do."""
+    rows, columns = numbers.shape
+    if numbers.strides[0] < numbers.strides[1]:
+        return np.empty((columns, rows, _WORD_BYTES), np.uint8).transpose(1, 0, 2)
+    return np.empty((rows, columns, _WORD_BYTES), np.uint8)
 
 
 def block_weights(value: Value) -> BlockWeights | None:
@@ -117,25 +133,36 @@ def _settled(
         return None
     if dtypes.from_numpy(values.dtype).is_float:
         return _small_floats(values, scale, zero, block)
-    whole = values.astype(np.int32)
+    values = _in_whole_bytes(values)
     shift = np.zeros(scale.shape, np.int32)
     if zero is not None:
         shift = np.broadcast_to(zero.astype(np.int32), scale.shape)
-    low, high = int(whole.min()), int(whole.max())
-    bits = (
-        4 if high - min(low, 0) < 16 and min(low, 0) >= -8 and (low >= 0 or high < 8) else 8
+    low, high = int(values.min()), int(values.max())
+    has_sign = low < 0 or int(shift.min()) < 0
+    # Integers of a sign are those around the middle; so are unsigned ones whose zero is not there.
+    lowest, highest = (
+        (-middle(NIBBLE), middle(NIBBLE) - 1) if has_sign else (0, 2 * middle(NIBBLE) - 1)
     )
+    bits = NIBBLE if lowest <= low and high <= highest else _BYTE
     block = _whole_words(block, scale, bits)
     if block % (WORD_BITS // bits) or -(-values.shape[0] // block) != scale.shape[0]:
         return None
-    # Integers of a sign are those around the middle; so are unsigned ones whose zero is not there.
-    base = middle(bits) if low < 0 or int(shift.min()) < 0 else 0
-    whole, zeros = whole + base, shift + base
+    base = middle(bits) if has_sign else 0
+    zeros = shift + base
     if zeros.min() < 0 or zeros.max() > 255:
         return None
     is_plain = bool((zeros == middle(bits)).all())
     kept = None if is_plain else zeros.astype(np.uint8)
+    whole = values.view(np.uint8)
+    whole = whole + np.uint8(base) if base else whole
     return BlockWeights(whole, scale.astype(np.float32), kept, bits, block)
+
+
+def _in_whole_bytes(values: Array) -> Array:
+    """Integers of 8 bits, in the order that they lie in; those of fewer fit bytes with a sign."""
+    if dtypes.from_numpy(values.dtype) in (dtypes.i8, dtypes.u8):
+        return values
+    return values.astype(np.int8)
 
 
 def _small_floats(
@@ -150,8 +177,9 @@ def _small_floats(
     block = _whole_words(block, scale, 8)
     if block % (WORD_BITS // 8) or -(-values.shape[0] // block) != scale.shape[0]:
         return None
-    bits = values.view(np.uint8).astype(np.int32)
-    return BlockWeights(bits, scale.astype(np.float32), None, 8, block, mantissa)
+    return BlockWeights(
+        values.view(np.uint8), scale.astype(np.float32), None, 8, block, mantissa
+    )
 
 
 def _whole_words(block: int, scale: Array, bits: int) -> int:
@@ -179,7 +207,7 @@ def packed_operands(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class RoundedRows:
     """[M, K] rows as bytes with a sign, some at a time: [M, K / 4] words, and [M, steps] factors and sums of the bytes."""
 

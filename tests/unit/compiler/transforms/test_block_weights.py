@@ -127,6 +127,34 @@ def test_block_wise_dequantizations_are_read_as_words(
     np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=3e-3)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_numbers_without_a_sign_around_a_negative_zero_keep_their_bits(axis: int) -> None:
+    """They are as many as 4 bits hold, but for the distance of their zero from them."""
+    values = RNG.integers(0, 16, (5, 48) if axis else (48, 5)).astype(np.int8)
+    blocks = list(values.shape)
+    blocks[axis] //= 16
+    scale, zeros = np.abs(floats(*blocks)) + 0.1, np.full(blocks, -3, np.int8)
+    stored = {"q": values, "s": scale, "z": zeros}
+    nodes = [
+        helper.make_node("DequantizeLinear", [*stored], ["w"], axis=axis, block_size=16)
+    ]
+    if axis:
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if axis else "w"], ["y"]))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 48))],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 21)]
+    program = compiled(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    assert any("matmul_blocks" in kernel.name for kernel in program.kernels)
+    weights = (values.astype(np.float64) + 3) * np.repeat(scale, 16, axis)
+    x = floats(2, 48)
+    expected = x @ (weights.T if axis else weights)
+    np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "c"])
 def test_other_machines_read_them_too(target: str) -> None:
