@@ -54,9 +54,9 @@ def short_weights(value: Value, dtypes: Sequence[DType], emit: Emitter) -> Value
 
 def _holds(dtype: DType, array: Array) -> bool:
     """Whether every value of an array is one of `dtype`; NaN has too many forms to be."""
-    flat = array.reshape(-1)
+    # Neither makes a copy of an array that lies in another order.
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in (flat[:_SAMPLE], flat):
+        for part in (array.flat[:_SAMPLE], array):
             if not np.array_equal(part.astype(dtype.numpy).astype(np.float32), part):
                 return False
     return True

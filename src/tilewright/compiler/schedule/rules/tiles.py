@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base.record import record
@@ -146,27 +146,22 @@ def tile_counts(extents: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
     return counts
 
 
-def column_cost(
+def tile_cycles(
     machine: MachineModel,
-    tiles: Mapping[int, int],
-    columns: int,
     depth: int,
-    lanes: int,
+    products: int,
+    rows: int,
+    vectors: int,
+    *,
     bad: bool,
-    products: int = 1,
+    again: bool,
 ) -> float:
-    """Cycles for all row tiles of one panel with `columns` columns in use."""
-    vectors = -(-columns // lanes)
-    penalty = machine.core.crowded if bad else 1.0
-    again = sum(tiles.values()) > 1
-
-    def one(rows: int) -> float:
-        step = step_cycles(machine, rows, vectors, products) * penalty
-        if again:
-            step = panel_cycles(machine, vectors, depth, step)
-        return depth * step + machine.core.tile + 2 * rows * vectors
-
-    return sum(count * one(rows) for rows, count in tiles.items())
+    """Cycles for one tile of so many rows and vectors: rows that crowd a set are `bad`, `again` if other tiles read the panel, too."""
+    step = step_cycles(machine, rows, vectors, products)
+    step *= machine.core.crowded if bad else 1.0
+    if again:
+        step = panel_cycles(machine, vectors, depth, step)
+    return depth * step + machine.core.tile + 2 * rows * vectors
 
 
 @functools.lru_cache(maxsize=1024)
@@ -190,6 +185,8 @@ def choose_tile(
     limit = rows if row_bytes is not None else min(rows, OPEN_ROWS)
     best: Tile | None = None
     usual = (1, 2, 3, 4)
+    # Loops come to the same few tiles again and again, above all as rests.
+    cycles = functools.cache(functools.partial(tile_cycles, machine, depth, products))
     for vectors in usual if panel is None or panel % lanes else (panel // lanes,):
         width = vectors * lanes
         if panel is not None and width != panel:
@@ -197,11 +194,10 @@ def choose_tile(
         if panel is None and width > lanes and width >= columns + lanes:
             continue
         fit = min(most_rows(machine, vectors, products), limit)
-        for most in range(1, fit + 1):
-            sizes = row_sizes(extents, most)
+        for sizes in dict.fromkeys(row_sizes(extents, most) for most in range(1, fit + 1)):
             bad = aliasing(machine, math.prod(sizes), row_bytes or 0)
             tiles = tile_counts(extents, sizes)
-            total = _total(machine, tiles, columns, width, depth, lanes, bad, products)
+            total = _total(cycles, tiles, columns, vectors, lanes, bad=bad)
             if best is None or total < best.cost * 0.999:
                 best = Tile(math.prod(sizes), width, total)
     if best is None:
@@ -213,17 +209,23 @@ def choose_tile(
 
 
 def _total(
-    machine: MachineModel,
+    cycles: Callable[..., float],
     tiles: Mapping[int, int],
     columns: int,
-    width: int,
-    depth: int,
+    vectors: int,
     lanes: int,
+    *,
     bad: bool,
-    products: int,
 ) -> float:
-    panels, rest = divmod(columns, width)
-    total = panels * column_cost(machine, tiles, width, depth, lanes, bad, products)
-    if rest:
-        total += column_cost(machine, tiles, rest, depth, lanes, bad, products)
-    return total
+    """Cycles for all tiles: of each panel of `vectors`, and of the columns that are left."""
+    again = sum(tiles.values()) > 1
+
+    def of_panel(wide: int) -> float:
+        return sum(
+            count * cycles(rows, wide, bad=bad, again=again)
+            for rows, count in tiles.items()
+        )
+
+    panels, rest = divmod(columns, vectors * lanes)
+    total = panels * of_panel(vectors)
+    return total + of_panel(-(-rest // lanes)) if rest else total
