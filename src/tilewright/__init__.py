@@ -233,7 +233,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
     from tilewright.base.rare_collections import rare_collections  # noqa: PLC0415 - at first use
 
-    with rare_collections():
+    with rare_collections(stays=True):
         value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -21,10 +21,14 @@ _BEFORE: Final[list[tuple[int, int, int]]] = []
 
 
 @contextmanager
-def rare_collections() -> Generator[None]:
+def rare_collections(*, stays: bool = False) -> Generator[None]:
     """Let the garbage collector of the process look less often, until the last thread has left.
 
     A program that sets thresholds meanwhile keeps what it set.
+
+    Args:
+        stays: what is made meanwhile, as the modules of an import, is there for good: at the end it is old at once, where
+            the next look, for what is new, would go over all of it.  A program that froze objects keeps them frozen.
     """
     with _LOCK:
         _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
@@ -37,3 +41,6 @@ def rare_collections() -> Generator[None]:
             before = _BEFORE.pop()
             if not _BEFORE and gc.get_threshold() == _THRESHOLDS:
                 gc.set_threshold(*before)
+            if stays and not _BEFORE and gc.isenabled() and not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # to those that are looked at last

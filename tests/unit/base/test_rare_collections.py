@@ -53,3 +53,38 @@ def test_a_collector_that_never_looks_is_left_alone() -> None:
     with rare_collections():
         assert gc.get_threshold()[0] == 0
     assert gc.get_threshold()[0] == 0
+
+
+def is_old(value: object) -> bool:
+    return any(each is value for each in gc.get_objects(generation=2))
+
+
+@pytest.fixture
+def nothing_frozen():
+    """The tests freeze what they imported; a program may not have."""
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_stays_is_old_at_the_end() -> None:
+    with rare_collections(stays=True):
+        made = [object()]
+    assert is_old(made)
+    with rare_collections():
+        young = [object()]
+    assert not is_old(young)
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_a_program_froze_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with rare_collections(stays=True):
+        made = [object()]
+    assert gc.get_freeze_count() == frozen
+    assert not is_old(made)
