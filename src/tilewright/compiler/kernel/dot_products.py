@@ -6,6 +6,7 @@ the instruction that it is taken from.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,10 +16,10 @@ from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
 from tilewright.compiler.kernel.ir import Argument, Expression, Function, Instruction
 
 
-def _without_total(
-    name: str, row: Instruction, words: tuple[DType, ...] | None = None
-) -> Function:
+@functools.cache
+def _without_total(name: str, words: tuple[DType, ...] | None = None) -> Function:
     """What an instruction adds to its first operand, as a function of the others; of longer `words`, for each part."""
+    row = ADDING[name]
     types = words or row.operands[1:]
     arguments = [Argument(place, dtype) for place, dtype in enumerate(types)]
     total: Expression = const(0, row.dtype)
@@ -43,27 +44,22 @@ def _part(word: Expression, part: int, dtype: DType) -> Expression:
     return cast(binary("shr", word, shift) if part else word, dtype)
 
 
-_BYTES: Final = INSTRUCTIONS["vpdpbusd"]
-_DOT: Final = _without_total("dot_u8i8", _BYTES)
-_DOT_OF_LONG: Final = _without_total("dot_u8i8_long", _BYTES, (i64, i64))
-_PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
-_DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
-_EXTENDED: Final = INSTRUCTIONS["vpmaddwd_i8"]
-_DOT_OF_EXTENDED: Final = _without_total("dot_i16i8", _EXTENDED)
-_SMALL: Final = INSTRUCTIONS["vpmaddubsw"]
-_DOT_OF_SMALL: Final = _without_total("dot_u7i8", _SMALL)
-_SHORTS: Final = INSTRUCTIONS["vpmaddwd"]
-_DOT_OF_SHORTS: Final = _without_total("dot_i16", _SHORTS)
+_DOT: Final = "dot_u8i8"
+_DOT_OF_LONG: Final = "dot_u8i8_long"
+_DOT_OF_PAIRS: Final = "dot_bf16"
+_DOT_OF_EXTENDED: Final = "dot_i16i8"
+_DOT_OF_SMALL: Final = "dot_u7i8"
+_DOT_OF_SHORTS: Final = "dot_i16"
 ADDING: Final = {
-    _DOT.name: _BYTES,
-    _DOT_OF_LONG.name: _BYTES,
-    _DOT_OF_PAIRS.name: _PAIRS,
-    _DOT_OF_EXTENDED.name: _EXTENDED,
-    _DOT_OF_SHORTS.name: _SHORTS,
-    _DOT_OF_SMALL.name: _SMALL,
+    _DOT: INSTRUCTIONS["vpdpbusd"],
+    _DOT_OF_LONG: INSTRUCTIONS["vpdpbusd"],
+    _DOT_OF_PAIRS: INSTRUCTIONS["vdpbf16ps"],
+    _DOT_OF_EXTENDED: INSTRUCTIONS["vpmaddwd_i8"],
+    _DOT_OF_SHORTS: INSTRUCTIONS["vpmaddwd"],
+    _DOT_OF_SMALL: INSTRUCTIONS["vpmaddubsw"],
 }
 """By the name of a sum of products, the instruction that adds it to a total, word by word or part by part."""
-TILES: Final = {_DOT_OF_LONG.name: INSTRUCTIONS["usmmla"]}
+TILES: Final = {_DOT_OF_LONG: INSTRUCTIONS["usmmla"]}
 """By the same name, the instruction that adds it to the totals of two rows and two columns at once."""
 
 
@@ -76,29 +72,29 @@ def tile_side(row: Instruction) -> int:
 
 def dot_of_bytes() -> Function:
     """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
-    return _DOT
+    return _without_total(_DOT)
 
 
 def dot_of_small_bytes() -> Function:
     """The same of unsigned bytes of 7 bits: a highest bit is no part of them."""
-    return _DOT_OF_SMALL
+    return _without_total(_DOT_OF_SMALL)
 
 
 def dot_of_long_words() -> Function:
     """The same of eight bytes in words of 64 bits."""
-    return _DOT_OF_LONG
+    return _without_total(_DOT_OF_LONG, (i64, i64))
 
 
 def dot_of_pairs() -> Function:
     """The sum of the products of the two bf16 in each word, in f32; denormal numbers are zeros."""
-    return _DOT_OF_PAIRS
+    return _without_total(_DOT_OF_PAIRS)
 
 
 def dot_of_extended_bytes() -> Function:
     """The sum of the products of the two 16-bit numbers of the first word and the two signed bytes of the second."""
-    return _DOT_OF_EXTENDED
+    return _without_total(_DOT_OF_EXTENDED)
 
 
 def dot_of_shorts() -> Function:
     """The sum of the products of the two 16-bit numbers in each word."""
-    return _DOT_OF_SHORTS
+    return _without_total(_DOT_OF_SHORTS)

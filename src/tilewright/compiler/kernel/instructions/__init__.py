@@ -7,6 +7,7 @@ of a loop that means the same (`schedule.primitives.tensorize`), the evaluator r
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from tilewright.base.target import Target
@@ -23,6 +24,7 @@ INSTRUCTIONS: Final[dict[str, Instruction]] = {
 """Every instruction by name."""
 
 
+@functools.cache
 def _alike() -> dict[str, tuple[Instruction, ...]]:
     """By the name of each instruction, all that mean the same: one may stand for another."""
     found: dict[str, list[Instruction]] = {}
@@ -31,9 +33,6 @@ def _alike() -> dict[str, tuple[Instruction, ...]]:
         letters = [Argument(n, dtype, lanes) for n, dtype in enumerate(row.operands)]
         found.setdefault(expression_text(meaning(row, letters)), []).append(row)
     return {row.name: tuple(rows) for rows in found.values() for row in rows}
-
-
-_ALIKE: Final = _alike()
 
 
 def instructions_of(target: Target) -> tuple[Instruction, ...]:
@@ -49,12 +48,12 @@ def _in_machine(row: Instruction, target: Target) -> list[Form]:
 
 def all_forms(instruction: Instruction) -> tuple[Form, ...]:
     """The forms of an instruction, and of those that mean the same, on any machine."""
-    return tuple(form for row in _ALIKE[instruction.name] for form in row.forms)
+    return tuple(form for row in _alike()[instruction.name] for form in row.forms)
 
 
 def forms_for(instruction: Instruction, target: Target) -> tuple[Form, ...]:
     """Those that a target has, widest first; of one width, those that are applied once and need no addition."""
-    found = [f for row in _ALIKE[instruction.name] for f in _in_machine(row, target)]
+    found = [f for row in _alike()[instruction.name] for f in _in_machine(row, target)]
     return tuple(sorted(found, key=lambda form: (-form.lanes, len(form.rounds), form.adds)))
 
 
