@@ -25,12 +25,12 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.record import record
 
 _MAGIC: Final = b"TWOBJ\x03\x00\x00"
 _DIGEST_BYTES: Final = 32
@@ -52,7 +52,7 @@ class CacheUsage(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CompilationCache:
     """A folder of entries.  Thread-safe.  Units: `limit_bytes` on disk."""
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import enum
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import final
 
 from tilewright.base.html import html_table
+from tilewright.base.record import record
 from tilewright.base.text import plural
 
 
@@ -31,7 +31,7 @@ class Severity(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Diagnostic:
     """One observation.  `str` prints `location: message (cost)` and the hint on its own line.
 

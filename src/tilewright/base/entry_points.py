@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import enum
 import importlib.metadata
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.record import record
 
 _SHOWN: Final = 200
 
@@ -29,7 +29,7 @@ class EntryPointGroup(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class EntryPoint:
     """One row of a package's metadata.
 

@@ -3,23 +3,26 @@
 `@record` reads and behaves like `@dataclass(frozen=True, slots=True)`, which writes and compiles
 Python source for every class: 0.5 to 1 ms each, half of the start of a process that only loads a
 model and runs it.  Here the methods are closures over the fields: a class takes a twentieth of
-that, an instance about half a microsecond more.  `dataclasses.replace`, `fields` and `asdict` take
-records, too.
+that, an instance about half a microsecond more, until there are many: then `__init__` alone is written as
+source, and compiled.  `dataclasses.replace`, `fields` and `asdict` take records, too.
 
-Not here: inheritance, class variables, order.  Called wherever loading a model passes, and where a compilation makes few instances of a
-class; what is made by the million, as the compiler's IRs, are dataclasses.
+Not here: inheritance, class variables, order.  Called wherever loading a model passes, and by the compiler.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from operator import attrgetter
 from typing import Any, Final, NoReturn, TypeVar, cast, dataclass_transform, final, overload
 
 T = TypeVar("T")
 
 _REQUIRED: Final = object()
+_MANY: Final = 200
+"""Instances whose making costs as much more as compiling an `__init__` for their class."""
 
 
 @final
@@ -58,7 +61,7 @@ def record(
         eq: compare and hash by the fields; by identity otherwise.
         kw_only: instances are made with keywords only.
 
-    Raises: TypeError for an annotated class variable.
+    Raises: TypeError for an annotated class variable, and for a field without a default behind one that has it.
     """
     if cls is None:
         return lambda owner: _made(owner, eq=eq, kw_only=kw_only)
@@ -72,6 +75,8 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool) -> type[T]:
             raise TypeError(f"record '{cls.__qualname__}': '{name}' is a class variable")
     given = vars(cls)
     defaults = {name: given.get(name, _REQUIRED) for name in names}
+    if not kw_only:
+        _check_order(cls, defaults)
     left_out = {"__dict__", "__weakref__", *names}
     members = {name: value for name, value in given.items() if name not in left_out}
     members["__slots__"] = names
@@ -90,6 +95,18 @@ def _made(cls: type[T], *, eq: bool, kw_only: bool) -> type[T]:
     return cast("type[T]", made)
 
 
+def _check_order(cls: type, defaults: Mapping[str, object]) -> None:
+    """Raises: TypeError for a field without a default behind one that has it."""
+    has_default = False
+    for name, default in defaults.items():
+        if has_default and default is _REQUIRED:
+            owner = cls.__qualname__
+            raise TypeError(
+                f"'{name}' of record '{owner}' has no default, but follows one that has"
+            )
+        has_default = default is not _REQUIRED
+
+
 def _initializer(
     cls: type, defaults: Mapping[str, object], *, kw_only: bool
 ) -> Callable[..., None]:
@@ -99,8 +116,15 @@ def _initializer(
     limit = 0 if kw_only else len(rows)
     owner = cls.__qualname__
     check: Callable[[object], None] | None = vars(cls).get("__post_init__")
+    count = 0
 
     def __init__(self: object, /, *values: object, **named: object) -> None:  # noqa: N807
+        nonlocal count
+        count += 1
+        if count == _MANY:
+            cast("Any", cls).__init__ = _compiled_initializer(
+                cls, rows, check, kw_only=kw_only
+            )
         if len(values) > limit:
             raise TypeError(
                 f"{owner}() takes {limit} positional arguments but {len(values)} were given"
@@ -118,6 +142,35 @@ def _initializer(
             check(self)
 
     return __init__
+
+
+def _compiled_initializer(
+    cls: type,
+    rows: Sequence[tuple[str, Callable[[object, object], None], object]],
+    check: Callable[[object], None] | None,
+    *,
+    kw_only: bool,
+) -> Callable[..., None]:
+    """The same `__init__` from source: one assignment after the other.  Its complaints are Python's own."""
+    names: dict[str, object] = {"_check": check}
+    parameters, lines = ["*"] if kw_only and rows else list[str](), list[str]()
+    for at, (name, put, default) in enumerate(rows):
+        names[f"_put_{at}"], names[f"_default_{at}"] = put, default
+        is_made = type(default) is _Made
+        if is_made:
+            names[f"_make_{at}"] = default.make
+            value = f"_make_{at}() if {name} is _default_{at} else {name}"
+        else:
+            value = name
+        parameters.append(name if default is _REQUIRED else f"{name}=_default_{at}")
+        lines.append(f"    _put_{at}(_self, {value})")
+    if check is not None:
+        lines.append("    _check(_self)")
+    head = f"def __init__({', '.join(['_self', '/', *parameters])}):"
+    exec("\n".join([head, *lines, "    return"]), names)
+    made = cast("Callable[..., None]", names["__init__"])
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
 
 
 def _comparison(names: tuple[str, ...]) -> dict[str, Callable[..., object]]:
@@ -174,6 +227,15 @@ _METHODS: Final[Mapping[str, Callable[..., object]]] = {
 }
 
 
+@functools.cache
+def _a_field() -> dataclasses.Field[Any]:
+    """What the entries of records are copies of: to make a dataclass for each record would take as long as one."""
+    shadow = type("_OfOneField", (), {"__annotations__": {"only": "int"}})
+    dataclasses.dataclass(init=False, repr=False, eq=False)(shadow)
+    (only,) = dataclasses.fields(cast("Any", shadow))
+    return only
+
+
 @final
 class _Fields:
     """`__dataclass_fields__` of a record, made when `dataclasses` asks for it."""
@@ -186,17 +248,16 @@ class _Fields:
 
     def __get__(self, owner: object, kind: type) -> dict[str, dataclasses.Field[Any]]:
         del owner
-        members: dict[str, object] = {"__annotations__": kind.__annotations__}
+        fields: dict[str, dataclasses.Field[Any]] = {}
         for name, default in self.defaults.items():
+            entry = copy(_a_field())
+            entry.name, entry.type = name, kind.__annotations__[name]
+            entry.kw_only = self.kw_only
             if type(default) is _Made:
-                members[name] = dataclasses.field(default_factory=default.make)
+                entry.default_factory = default.make
             elif default is not _REQUIRED:
-                members[name] = default
-        shadow = type(kind.__name__, (), members)
-        dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=self.kw_only)(
-            shadow
-        )
-        fields: dict[str, dataclasses.Field[Any]] = cast("Any", shadow).__dataclass_fields__
+                entry.default = default
+            fields[name] = entry
         # Instead of this: asked once per class.
         cast("Any", kind).__dataclass_fields__ = fields
         return fields

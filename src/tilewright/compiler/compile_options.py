@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
@@ -15,6 +15,7 @@ from tilewright.base.options import (
     shapes_option,
     values_option,
 )
+from tilewright.base.record import field, record
 from tilewright.base.target import Target
 from tilewright.compiler.backends.tuning_store import DecisionSource
 from tilewright.compiler.graph.schema import Array
@@ -49,7 +50,7 @@ SILENT: Progress = _Silent()
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CompileOptions:
     """How to compile.
 

@@ -198,3 +198,53 @@ def test_class_variables_are_refused() -> None:
 
     with pytest.raises(TypeError, match=r"record '.*Counted': 'count' is a class variable"):
         record(Counted)
+
+
+@record
+class Pair:
+    """With a value that is needed, one that is not, and one that is made."""
+
+    first: int
+    second: str = "2"
+    rest: list[int] = field(default_factory=list[int])
+
+    def __post_init__(self) -> None:
+        if self.first < 0:
+            raise ValueError(f"{self.first} is negative")
+
+
+def test_records_of_which_there_are_many_are_made_from_source_with_the_same_values() -> (
+    None
+):
+    slow = Pair.__init__
+    few = [Pair(1), Pair(first=1), Pair(2, "b", [3]), Pair(2, rest=[3], second="b")]
+    for _ in range(300):
+        Pair(0)
+        Named(height=1)
+    assert Pair.__init__ is not slow
+    assert few == [Pair(1), Pair(first=1), Pair(2, "b", [3]), Pair(2, rest=[3], second="b")]
+    assert Pair(1).rest is not Pair(1).rest
+    assert (Named(height=4).width, Named(height=4, width=2).width) == (1, 2)
+    assert dataclasses.replace(Pair(1), second="c") == Pair(1, "c")
+    with pytest.raises(ValueError, match="is negative"):
+        Pair(-1)
+    for given in ((), (1, "2", [], 4)):
+        with pytest.raises(TypeError, match=r"Pair\.__init__"):
+            cast("Any", Pair)(*given)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        cast("Any", Pair)(1, z=3)
+    with pytest.raises(TypeError):
+        cast("Any", Named)(1, height=2)
+
+
+def test_a_value_that_is_needed_stands_before_those_that_are_not() -> None:
+    class Late:
+        first: int = 1
+        second: str
+
+    with pytest.raises(
+        TypeError,
+        match=r"'second' of record '.*Late' has no default, but follows one that has",
+    ):
+        record(Late)
+    assert record(kw_only=True)(Late)(second="b").first == 1

@@ -7,12 +7,12 @@ up in, the rows it takes.  Called by `bench`, `profile` and reports.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
 from tilewright.base.outcome import Outcome
+from tilewright.base.record import record
 from tilewright.base.symbolic import evaluate
 from tilewright.formats.plan import Plan, Step, operands_of, results_of
 from tilewright.formats.tensor_text import Array
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class KernelRow:
     """All calls of one kernel together; `outcome` None if unknown.  Units: bytes, nanoseconds.
 

@@ -10,10 +10,11 @@ Source: "Trace Event Format", complete events (ph X), times in microseconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.api.profiling.kernels import KernelRow, Sample, bytes_of
+from tilewright.base.record import record
 from tilewright.base.symbolic import evaluate
 from tilewright.formats.plan import Plan
 from tilewright.runtime.native import Timing
@@ -25,7 +26,7 @@ _CALLER: Final = 0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ProfiledCall:
     """The commands of one call, and the sizes that its inputs gave to dynamic dimensions."""
 

@@ -6,9 +6,9 @@ Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -34,7 +34,7 @@ Fact = tuple[Dim, Dim]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Access:
     """One load or store.  `inner`: the loops between the analysed body and the access."""
 

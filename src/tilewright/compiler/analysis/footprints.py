@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from tilewright.base import symbolic
@@ -165,7 +165,7 @@ class _Numbers:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Touched:
     """The positions that an access takes, `times` counted each time."""
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
+
+from tilewright.base.record import record
 
 _COUNTED_OUT: Final = 4096
 """Combinations up to which sums without a pattern are written out to be counted."""
@@ -28,7 +29,7 @@ Walk = tuple[Progression, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Positions:
     """`start` plus the positions of a walk, at most `most` of them."""
 

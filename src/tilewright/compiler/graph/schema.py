@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.contents import Follow
 
@@ -22,7 +22,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class TensorType:
     """Element type and shape of a tensor; dimensions may be symbolic.
 
@@ -122,7 +122,7 @@ class Role(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class OperandSpec:
     """One formal operand; `like` names an earlier operand whose dtype it must share."""
 
@@ -134,7 +134,7 @@ class OperandSpec:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class AttributeSpec:
     """One attribute.  `kind` is one of the ATTRIBUTE_KINDS; `required` if there is no default.
 
@@ -173,7 +173,7 @@ UNKNOWN: Final = Range(None, None)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """A result in whose range somebody is interested, and what a rule may ask.
 
@@ -202,7 +202,7 @@ Moved = Callable[
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """How an op runs where the axes of operands stand in another order: its results' do then, too.
 
@@ -226,7 +226,7 @@ Evaluate = Callable[[Sequence["Array | None"], Attributes], tuple[Array, ...]]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class OpSchema:
     """The signature of one op and what passes ask of it; `name` identifies it.
 

@@ -8,7 +8,6 @@ What a node means is not known here.  Called by whatever looks at kernels as tre
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -67,14 +66,14 @@ _ROLES: Final = {
 def _roles(kind: type[Any]) -> dict[str, Role]:
     """The fields of a class with their roles, in order."""
     found: dict[str, Role] = {}
-    for field in dataclasses.fields(kind):
-        role = _ROLES.get(str(field.type))
+    for name, type_ in kind.__annotations__.items():
+        role = _ROLES.get(str(type_))
         if role is None:
             raise InternalError(
-                f"{kind.__name__}.{field.name} is of type '{field.type}', expected one of "
+                f"{kind.__name__}.{name} is of type '{type_}', expected one of "
                 f"{', '.join(_ROLES)}"
             )
-        found[field.name] = role
+        found[name] = role
     return found
 
 

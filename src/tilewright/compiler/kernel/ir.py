@@ -32,6 +32,7 @@ from typing import Final, assert_never, final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.outcome import Verdict
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
 
 
@@ -45,7 +46,7 @@ class Space(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Buffer:
     """A dense row-major array.  Compared by identity.
 
@@ -79,7 +80,7 @@ COMBINING_OPS: Final = ("add", "mul", "min", "max", "and", "or", "xor")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Const:
     """A number; `value` is a Python int, float or bool."""
 
@@ -93,7 +94,7 @@ class Const:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Index:
     """An integer expression of loop variables and dims used as a value (i64 by default).
 
@@ -111,7 +112,7 @@ class Index:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Load:
     """`buffer[indices]`.  After flattening there is one index.
 
@@ -136,7 +137,7 @@ class Load:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Unary:
     """A function of one operand.
 
@@ -159,7 +160,7 @@ class Unary:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Binary:
     """add sub mul div mod floormod min max pow and or xor shl shr copysign scale.
 
@@ -181,7 +182,7 @@ class Binary:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Fma:
     """`a * b + c` with one rounding."""
 
@@ -197,7 +198,7 @@ class Fma:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Compare:
     """eq ne lt le gt ge; ordered on floats except `ne`, which is true on NaN."""
 
@@ -217,7 +218,7 @@ class Compare:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Select:
     """`if_true` where `condition`, else `if_false`.
 
@@ -240,7 +241,7 @@ class Select:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Cast:
     """Conversion of value; to bool means `!= 0`."""
 
@@ -254,7 +255,7 @@ class Cast:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Bitcast:
     """The same bits as lanes that fill as many bytes, low bits first; neither type is bool."""
 
@@ -272,7 +273,7 @@ class Bitcast:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Splat:
     """A scalar in every lane."""
 
@@ -287,7 +288,7 @@ class Splat:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Horizontal:
     """Combine the lanes of a vector into a scalar with one of `COMBINING_OPS`."""
 
@@ -303,7 +304,7 @@ class Horizontal:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Transposed:
     """Lane `l` is element `column` of `rows[l]`: a column of a square block, read row by row."""
 
@@ -320,7 +321,7 @@ class Transposed:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Permuted:
     """Lane `l` is lane `order[l]` of a vector; some may be taken several times, others never."""
 
@@ -341,7 +342,7 @@ class Permuted:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Argument:
     """What a `Function` was called with at `position`: a scalar, found in its body only."""
 
@@ -369,7 +370,7 @@ class Function:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Call:
     """A function applied to every lane of its operands.
 
@@ -390,7 +391,7 @@ class Call:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Intrinsic:
     """An instruction applied to every lane of its operands, or to every tile of lanes."""
 
@@ -459,7 +460,7 @@ class LoopKind(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Store:
     """`buffer[indices] = value`; lanes and mask as in `Load`."""
 
@@ -471,7 +472,7 @@ class Store:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class For:
     """`for var in 0 .. extent`.  `reduction`: iterations combine into the same elements."""
 
@@ -483,7 +484,7 @@ class For:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class If:
     """Run `body` when the scalar bool `condition` holds."""
 
@@ -492,7 +493,7 @@ class If:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Prefetch:
     """Bring the line of `buffer[indices]` into cache level `level` (1, 2 or 3): a hint.
 
@@ -506,7 +507,7 @@ class Prefetch:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Comment:
     """A remark that survives printing; no effect."""
 
@@ -555,7 +556,7 @@ Shifts = tuple[tuple[str, int], ...]
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Form:
     """An instruction of a machine in one width, and how the printers write it.
 
@@ -586,7 +587,7 @@ class Form:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True)
 class Instruction:
     """What machines compute in one step, in every lane alone or in tiles of lanes.  Compared by identity.
 
@@ -664,7 +665,7 @@ class AccessMode(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Parameter:
     """One binding of a kernel, in binding order."""
 

@@ -8,7 +8,6 @@ them.  It is held against all boxes that were chosen before at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, cast, final
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from tilewright.base import symbolic
 from tilewright.base.dtypes import f32, i32, i64
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
@@ -95,7 +95,7 @@ def _suppress_oracle(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Box:
     """The sides and the area of a box."""
 
@@ -132,7 +132,7 @@ def _clash(b: KernelBuilder, one: _Box, other: _Box, threshold: Expression) -> E
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Candidates:
     """The boxes of one kind in an image that nobody has asked for yet.
 

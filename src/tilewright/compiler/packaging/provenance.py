@@ -14,7 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, final
@@ -22,7 +22,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base import knobs
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.base.version import VERSION
 from tilewright.compiler.graph.ir import Graph
 from tilewright.formats.artifact import (
@@ -74,7 +74,7 @@ class FileStamp:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Origin:
     """What was compiled, and how.
 

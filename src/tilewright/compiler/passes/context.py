@@ -44,7 +44,7 @@ TEXT_TYPES: Final = (*_READERS, str)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PassInfo:
     """What a watcher is told about a pass.
 

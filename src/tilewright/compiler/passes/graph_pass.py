@@ -11,10 +11,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.record import field, record
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.passes.context import (
@@ -29,7 +30,7 @@ from tilewright.compiler.passes.context import (
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class PassResult:
     """Whether the graph changed, and how often what happened (`{"folded": 12}`)."""
 

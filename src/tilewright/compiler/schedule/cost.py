@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.kernel.ir import (
     Binary,
     Expression,
@@ -28,7 +28,7 @@ _KNOWN_VALUES: Final = 2048
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Demand:
     """What one run of some code asks of a core.
 

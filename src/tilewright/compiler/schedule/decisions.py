@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, fields, replace
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, final
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.record import record
 
 Value = int | bool | str | tuple[int, ...]
 
@@ -93,7 +94,7 @@ Made_co = TypeVar("Made_co", covariant=True)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Choice(Generic[C]):
     """One field of a record: which values it may have, and the best one by the cost model.
 
@@ -106,7 +107,7 @@ class Choice(Generic[C]):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ChoiceSpace(Generic[C]):
     """All that may be chosen for one nest: fields in order, each from values that fit those before it."""
 

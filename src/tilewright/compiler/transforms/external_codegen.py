@@ -10,7 +10,6 @@ Source: TVM's BYOC, `python/tvm/relax/backend/pattern_registry.py` and `src/rela
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
 from tilewright.base.entry_points import (
@@ -22,7 +21,7 @@ from tilewright.base.entry_points import (
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import methods_option, names_option, text_option, wrong
-from tilewright.base.record import record
+from tilewright.base.record import field, record
 from tilewright.base.text import did_you_mean, identifier
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph
@@ -84,7 +83,7 @@ class Codegen:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@record(eq=False, kw_only=True)
 class ChosenCodegen:
     """A generator that takes part in a compilation, with the options for it."""
 

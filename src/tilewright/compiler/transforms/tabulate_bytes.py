@@ -15,6 +15,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
+from tilewright.base.record import record
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
@@ -70,7 +71,7 @@ class TabulateBytes(GraphPass):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Chain:
     """Steps from one tensor of bytes to a value, makers before users."""
 

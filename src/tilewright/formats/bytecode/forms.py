@@ -6,8 +6,10 @@ The vocabulary in which the rows of `isa` are written, and nothing else.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+import functools
 from typing import Final, final
+
+from tilewright.base.record import record
 
 
 class FieldKind(enum.Enum):
@@ -42,7 +44,7 @@ class Effect(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     """One encoded field.
 
@@ -184,8 +186,9 @@ FAIL: Final = ("status:i32 message:string", "")
 TRACE: Final = ("event:string operands:*&any", "{event}({operands})")
 
 
+@functools.cache
 def parse_fields(form: str, banks: str) -> tuple[Field, ...]:
-    """The fields of a form with the banks of a row put in."""
+    """The fields of a form with the banks of a row put in; many rows are alike."""
     first, _, second = banks.partition(" ")
     found: list[Field] = []
     for entry in form.split():

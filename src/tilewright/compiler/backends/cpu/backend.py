@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.dtypes import DType
+from tilewright.base.record import field, record
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import (
     Backend,
@@ -31,7 +31,7 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CpuBackend:
     """Machine code for CPUs, made by LLVM without any other tool."""
 

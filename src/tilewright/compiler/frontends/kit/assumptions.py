@@ -13,10 +13,10 @@ from `min` and `max`.  Called by `load`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
@@ -26,7 +26,7 @@ Equality = tuple[Dim, Dim]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Assumptions:
     """Symbols that stand for other dimensions, and bounds of those that remain."""
 

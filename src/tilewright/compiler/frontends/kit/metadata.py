@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import final
+
+from tilewright.base.record import field, record
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ModelMetadata:
     """What a model says about itself.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -27,7 +27,7 @@ from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axe
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Resampling:
     """How an image is resampled; the names and words are those of the op `resize`."""
 
@@ -44,7 +44,7 @@ class Resampling:
     @property
     def attributes(self) -> dict[str, object]:
         """Those of the op."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @property
     def is_cropped(self) -> bool:

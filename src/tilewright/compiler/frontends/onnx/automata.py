@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, assert_never, final
 
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.character_classes import WORD, CharacterClass
 
@@ -51,7 +52,7 @@ def _is_word(letter: str) -> bool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Concatenation:
     """One after the other."""
 
@@ -59,7 +60,7 @@ class Concatenation:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Alternation:
     """One of several."""
 
@@ -67,7 +68,7 @@ class Alternation:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Repetition:
     """So many times; `most` is None where there is no bound."""
 
@@ -80,21 +81,21 @@ Expression = CharacterClass | Place | Concatenation | Alternation | Repetition
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Letter:
     letters: CharacterClass
     then: int
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Where:
     holds: Place
     then: int
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Fork:
     then: tuple[int, ...]
 

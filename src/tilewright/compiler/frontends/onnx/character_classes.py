@@ -11,9 +11,10 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, final
+
+from tilewright.base.record import record
 
 _BEHIND_ALL: Final = sys.maxunicode + 1
 # Unicode gives cases to letters of its first two planes alone.
@@ -25,7 +26,7 @@ Range = tuple[int, int]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CharacterClass:
     """A set of characters.
 

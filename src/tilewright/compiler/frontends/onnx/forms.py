@@ -17,6 +17,7 @@ import tilewright.compiler.frontends.onnx.joined_sequences as joints
 import tilewright.compiler.frontends.onnx.stacked_sequences as lists
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -50,7 +51,7 @@ class Form(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class OneTensor:
     """A tensor."""
 
@@ -68,7 +69,7 @@ class OneTensor:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Absent:
     """An optional without a value."""
 

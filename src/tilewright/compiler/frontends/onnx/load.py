@@ -6,11 +6,11 @@ Called by the pipeline and the API.  Not coverage reports (see `coverage`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 from tilewright.base.errors import TilewrightError
+from tilewright.base.record import field, record
 from tilewright.compiler.frontends.kit.assumptions import Equality
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.problems import MALFORMED, malformed, report
@@ -32,7 +32,7 @@ from tilewright.compiler.graph.ir import Graph
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedModel:
     """A graph and what the model said about itself.
 

@@ -10,12 +10,12 @@ Source: ONNX operator reference (RoiAlign).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
@@ -28,7 +28,7 @@ _OUTSIDE: Final = -2.0
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Side:
     """Regions along one axis: where they begin, and their sizes, both `[regions, 1, 1]`; in how many parts."""
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.automata import (
     Alternation,
@@ -59,7 +60,7 @@ def regular_expression(pattern: str) -> Automaton:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Modes:
     """What flags say from here to the end of the group."""
 

@@ -7,9 +7,10 @@ is for a version with another signature.  Rows live in the family files, `table`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
+from tilewright.base.record import record
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.values import Held
 
@@ -21,7 +22,7 @@ CLASSICAL: Final = "ai.onnx.ml"
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """One foreign op.
 

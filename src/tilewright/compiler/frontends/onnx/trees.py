@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
+from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
@@ -117,7 +118,7 @@ def _table(call: Call) -> Tensor:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Aggregate:
     """How weights become one.
 

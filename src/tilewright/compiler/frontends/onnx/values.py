@@ -38,7 +38,7 @@ class StackedSequence:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class JoinedSequence:
     """An ONNX sequence whose length, and the size of whose items along one axis, a call decides.
 
@@ -62,7 +62,7 @@ class Nothing:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ChosenOptional:
     """An ONNX optional of which data decides whether it has a value.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.record import record
@@ -62,7 +61,7 @@ class Chain:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """Statements in order; `ahead` are those of them whose values can be computed before all of them."""
 

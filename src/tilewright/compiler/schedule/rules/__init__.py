@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar, final
 
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, format_duration
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.kernel.ir import Kernel
@@ -100,7 +101,7 @@ _KINDS: Final = {kind.rule: kind for kind, _ in (*_ARRANGEMENTS, *_RULES)}
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Decisions:
     """What was decided for a kernel: one record per nest, the largest nest first; before them, if it is cut in bands, how.
 
@@ -131,7 +132,7 @@ class Decisions:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class KernelSpace:
     """All that may be chosen for a kernel: the space of each of its nests, the largest nest first."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from tilewright.base.outcome import Outcome, Verdict
@@ -41,7 +41,7 @@ from tilewright.compiler.schedule.tree import enclosing_loops
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Work:
     """Cycles of all elements of some code, one at a time.
 
@@ -62,7 +62,7 @@ class Work:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Place:
     """Where a statement stands: the loops around it, and two of their iterations as values.
 
