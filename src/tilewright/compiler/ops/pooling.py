@@ -56,6 +56,8 @@ _WINDOW: Final[tuple[AttributeSpec, ...]] = (
     attr("ceil_mode", "bool", default=False),
     attr("layout", "string", "NCHW"),
 )
+_FEW_TAPS: Final = 16
+"""Taps along an axis up to which all are taken, though an input of open size may have fewer elements there."""
 _POOL: Final = Trait.PURE | Trait.REDUCTION
 
 
@@ -95,6 +97,23 @@ class _Window:
         for axis, count in zip(self.axes, self.counts, strict=True):
             result[axis] = count
         return tuple(result)
+
+    def met(self, i: int) -> tuple[Dim, Dim]:
+        """The first tap along spatial axis i that may meet the input in some window, and how many taps may.
+
+        A large window may stick out of an input of open size, and hold all of it and much more: it then takes as many
+        steps as the input has elements.  Few taps are all taken, since their number is known.
+        """
+        kernel, step = self.kernel[i], self.dilations[i]
+        if kernel <= _FEW_TAPS or isinstance(self.sizes[i], int) or self.covered(i):
+            return 0, kernel
+        # The first window begins farthest in front of the input, the last one farthest behind.
+        before = self.begin[i] - (self.counts[i] - 1) * self.strides[i]
+        behind = symbolic.ceildiv(self.sizes[i] + self.begin[i], step)
+        low: Dim = 0
+        if self.begin[i] > 0:
+            low = symbolic.maximum(symbolic.ceildiv(before, step), 0)
+        return low, symbolic.maximum(symbolic.minimum(behind, kernel) - low, 0)
 
     def place(self, i: int, index: Dim, tap: Dim) -> Dim:
         """Where tap `tap` of window `index` reads along spatial axis i."""
@@ -201,7 +220,7 @@ def _accumulate(
         source = list(indices)
         mask: Expression | None = None
         for i, axis in enumerate(window.axes):
-            source[axis] = window.place(i, indices[axis], taps[i])
+            source[axis] = window.place(i, indices[axis], window.met(i)[0] + taps[i])
             if not window.covered(i):
                 test = b.within(source[axis], 0, window.sizes[i])
                 mask = test if mask is None else b.and_(mask, test)
@@ -210,8 +229,9 @@ def _accumulate(
         return value if mask is None or neutral == 0 else b.select(mask, value, neutral)
 
     names = tuple(f"k{i}" for i in range(len(window.axes)))
+    extents = tuple(window.met(i)[1] for i in range(len(window.axes)))
     with b.nest(into.shape) as indices:
-        fold(b, op, into, indices, window.kernel, lambda taps: read(indices, taps), names)
+        fold(b, op, into, indices, extents, lambda taps: read(indices, taps), names)
 
 
 def _max_body(
@@ -380,10 +400,12 @@ def _indices_body(
     with b.nest(values.shape) as indices:
         b.store(places, indices, -1)
         b.store(best, indices, 0)
-        with b.nest(window.kernel, tuple(f"k{i}" for i in range(len(window.axes)))) as taps:
+        axes = range(len(window.axes))
+        extents = tuple(window.met(i)[1] for i in axes)
+        with b.nest(extents, tuple(f"k{i}" for i in axes)) as taps:
             source, inside = list(indices), b.const(True, dtypes.bool_)
             for i, axis in enumerate(window.axes):
-                source[axis] = window.place(i, indices[axis], taps[i])
+                source[axis] = window.place(i, indices[axis], window.met(i)[0] + taps[i])
                 inside = b.and_(inside, b.within(source[axis], 0, window.sizes[i]))
             value = b.read(x, source, inside)
             first_ = b.lt(b.load(places, indices), 0)
