@@ -316,7 +316,7 @@ class _LaneRows:
         totals = [
             x.buffer.name
             for x in stores(find(s.kernel, across).body)
-            if not stride(x, across)
+            if stride(x, across) in (0, None)
         ]
         if len(totals) != 1:
             raise ScheduleError(f"'{across}' combines {len(totals)} values, expected 1")

@@ -39,7 +39,9 @@ def _ask_in(s: Schedule, machine: MachineModel, turn: For) -> None:
         return
     ((buffer, store),) = buffers.items()
     size, moves = store.buffer.dtype.itemsize, stride(store, name)
-    side_by_side = trip_count(x for x in loops(turn.body) if stride(store, x.var.name))
+    side_by_side = trip_count(
+        x for x in loops(turn.body) if stride(store, x.var.name) not in (0, None)
+    )
     if not isinstance(moves, int) or moves != side_by_side:
         return
     run = trip_count((turn,)) * moves * size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.loop_nests import assert_same, body_text
+from fakes.loop_nests import assert_same, body_text, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -70,3 +70,11 @@ def test_sizes_that_only_a_call_knows_are_taken_to_be_long() -> None:
     done = schedule(kernel, MESH)
     assert hints(done)
     assert_same(kernel, done, {"n": 3})
+
+
+def test_lanes_an_open_distance_apart_are_not_side_by_side() -> None:
+    """How far apart they are written is a product of sizes, which is no truth value."""
+    n, left, right = symbol("n", 1), symbol("left", 1), symbol("right", 1)
+    shapes = [(16, n, left), (16, n, right), (16, n, 1)]
+    kernel = op_kernel("concat", shapes, (16, n, left + right + 1), {"axis": 2})
+    assert_same(kernel, schedule(kernel, MESH), dims={"n": 3, "left": 5, "right": 2})
