@@ -17,7 +17,7 @@ from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, is_folded, stride
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import Body, Expression, For, Index, Load, Store
@@ -155,7 +155,7 @@ class PointwiseSite:
         if chosen.squares and self._has_rows_of_open_length(lanes):
             return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
-            names, row = self._square(names, lanes)
+            names, row = self._square(names, lanes, chosen.work)
         if row is None and chosen.rows:
             names = _rows_side_by_side(s, names, self.body, self.machine)
         lane = names[-1]
@@ -163,8 +163,11 @@ class PointwiseSite:
             width = lanes * chosen.vectors
             blocks, lane = block(s, lane, max(width, chosen.work // width * width))
         else:
-            extent = estimate(find(s.kernel, lane).extent)
-            blocks = _workgroups(s, names[:-1], chosen.work, extent)
+            # All rows of a square are one workgroup's.
+            outer = names[: -1 if row is None else -2]
+            inside = [find(s.kernel, name) for name in names[len(outer) :]]
+            elements = trip_count(inside, dict.fromkeys(names, 0))
+            blocks = _workgroups(s, outer, chosen.work, elements)
         grid.commit(blocks)
         if row is None and _is_short_fold(find(s.kernel, lane)):
             s.apply(unroll, lane)
@@ -204,7 +207,9 @@ class PointwiseSite:
         is_short = isinstance(across, int) and across < lanes
         return not isinstance(along, int) and not is_short
 
-    def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:
+    def _square(
+        self, names: list[str], lanes: int, work: int
+    ) -> tuple[list[str], str | None]:
         """Put the axis along which the far accesses are contiguous next to the lanes, in blocks.
 
         Returns: the loops in order, and the one over the rows of square blocks, if there are any.
@@ -215,9 +220,9 @@ class PointwiseSite:
         extent = find(s.kernel, name).extent
         if isinstance(extent, int) and extent <= _SQUARE:
             blocks: list[str] = []
-            if self._strided(stores(self.body)):
-                # The lines that one row leaves half written are still near when the next one comes.
-                strips, lane = cut(s, lane, _STRIP, f"{lane}_b", f"{lane}_n", "tight")
+            strip = self._strip(lane, extent, lanes, work)
+            if strip:
+                strips, lane = cut(s, lane, strip, f"{lane}_b", f"{lane}_n", "tight")
                 blocks.append(strips)
             order = [*others, *blocks, name, lane]
             s.apply(reorder, order)
@@ -229,6 +234,15 @@ class PointwiseSite:
         order = [*others, *lane_block, *row_block, *tiled]
         s.apply(reorder, order)
         return order, order[-2]
+
+    def _strip(self, lane: str, rows: int, lanes: int, work: int) -> int:
+        """Elements of each of a few rows that are met before the next row; 0: all of them."""
+        if self._strided(stores(self.body)):
+            # The lines that one row leaves half written are still near when the next one comes.
+            return _STRIP
+        if rows != lanes or rows * estimate(find(self.s.kernel, lane).extent) <= work:
+            return 0
+        return max(1, work // rows // _STRIP) * _STRIP
 
     def _is_written_further_apart(self, row: str) -> bool:
         """Whether lines of the result lie further apart than those that are read."""

@@ -266,3 +266,23 @@ def test_sides_by_which_another_size_is_divided_keep_their_lanes() -> None:
     assert changed.verdict.outcome is Outcome.POINTWISE
     for m, n in ((1, 8), (2, 24), (3, 17), (4, 40), (20, 33)):
         assert_same(kernel, changed, dims={"m": m, "n": n})
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize(("images", "size"), [(1, 93), (2, 70)])
+def test_as_many_channels_as_lanes_are_transposed_in_squares_of_any_image(
+    level: str, images: int, size: int
+) -> None:
+    machine = MachineModel.of(Target.level(level))
+    lanes = machine.lanes(f32)
+    kernel = op_kernel(
+        "transpose",
+        [(images, size, size, lanes)],
+        (images, lanes, size, size),
+        {"perm": (0, 3, 1, 2)},
+    )
+    changed = schedule(kernel, machine)
+    assert_same(kernel, changed)
+    assert changed.verdict.outcome is Outcome.POINTWISE
+    grid = [loop for loop in loops(changed.body) if loop.kind is LoopKind.GRID_X]
+    assert grid, "a large image is more than one workgroup's"
