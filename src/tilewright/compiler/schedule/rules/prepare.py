@@ -109,7 +109,8 @@ def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
         return False
     if effort == 0 or (producer is store and effort <= INVARIANT_COST):
         return True
-    if len(found) != 1:
+    # A value that is multiplied by itself is read twice, and computed once.
+    if len({(around, load.indices, load.mask) for around, load in found}) != 1:
         return False
     around, load = found[0]
     if effort <= INVARIANT_COST and _has_sum_of_products(kernel) and not summed:

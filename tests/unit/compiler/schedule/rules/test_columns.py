@@ -241,3 +241,28 @@ def test_only_lanes_that_may_be_outside_are_one_vector_at_a_time(layout, shape, 
     window = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "layout": layout}
     done = schedule(op_kernel("max_pool", [shape], shape, window), V3)
     assert decided in done.notes[-1]
+
+
+@pytest.mark.parametrize("batch", [1, 2, symbol("n", 1)])
+@pytest.mark.parametrize("machine", [V3, V4], ids=["v3", "v4"])
+def test_squares_of_what_is_computed_are_summed_in_lanes_of_the_channels(batch, machine):
+    """A value that is multiplied by itself stands in no temporary, which a sum over images would be made around."""
+    size = (batch, 9, 7, 8)
+    b = KernelBuilder("variance")
+    x, mean = b.parameter("x", f32, size), b.parameter("mean", f32, (batch, 8))
+    off, out = b.temporary(f32, size, "off"), b.result("y", f32, (batch, 8))
+    square, total = b.temporary(f32, size, "square"), b.temporary(f32, (batch, 8), "total")
+    with b.nest(size) as at:
+        b.store(off, at, b.sub(b.load(x, at), b.load(mean, (at[0], at[3]))))
+    with b.nest(size) as at:
+        b.store(square, at, b.mul(b.load(off, at), b.load(off, at)))
+    with b.nest((batch, 8)) as (n, c):
+        b.store(total, (n, c), 0)
+        with b.reduce((9, 7)) as (i, j):
+            b.accumulate("add", total, (n, c), b.load(square, (n, i, j, c)))
+    with b.nest((batch, 8)) as (n, c):
+        b.write(out, (n, c), b.div(b.load(total, (n, c)), 63))
+    kernel = b.build()
+    changed = schedule(kernel, machine)
+    assert changed.verdict.outcome is Outcome.COLUMNS
+    assert_same(kernel, changed, exact=False, dims={"n": 3})
