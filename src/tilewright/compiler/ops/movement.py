@@ -31,6 +31,7 @@ from tilewright.compiler.ops.shapes import (
     broadcast_indices,
     broadcast_sizes,
     check_at_most,
+    check_not_negative,
     check_same,
     element_count,
     first,
@@ -251,10 +252,14 @@ def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
 
 def _check_slice(x: TensorType, axis: int, start: Dim, size: Dim, step: int) -> None:
     extent = x.shape[axis]
-    if not isinstance(start, int) or not isinstance(size, int) or size == 0:
+    if not isinstance(size, int) or size == 0:
+        return
+    subject = f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
+    if not isinstance(start, int):
+        # Else a size of 0 would have what lies in front of the tensor read.
+        check_not_negative(subject, start + min(0, (size - 1) * step))
         return
     ends = (start, start + (size - 1) * step)
-    subject = f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
     if min(ends) < 0 or step == 0:
         raise ModelError(subject)
     check_at_most(subject, max(ends) + 1, extent)

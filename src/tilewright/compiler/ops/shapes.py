@@ -168,6 +168,15 @@ def check_at_most(subject: str, size: Dim, most: Dim) -> None:
     _take(symbolic.minimum(size, most), size)
 
 
+def check_not_negative(subject: str, size: Dim) -> None:
+    """Raises: ModelError when a number of places is surely below zero."""
+    low, high = symbolic.bounds(size)
+    if high is not None and high < 0:
+        raise ModelError(f"{subject}: {size} is less than 0")
+    if low is None or low < 0:
+        _take(symbolic.maximum(size, 0), size)
+
+
 def check_positive(subject: str, values: Iterable[int]) -> None:
     """Raises: ModelError when one of some steps, counts or sizes is less than 1."""
     given = tuple(values)

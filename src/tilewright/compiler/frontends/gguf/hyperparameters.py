@@ -269,7 +269,7 @@ class Keys:
         keys = Keys(self._file, "xielu")
         names = ("alpha_p", "alpha_n", "beta", "eps")
         rows = [keys.first(layers, name) for name in names]
-        if any(len(row) != layers for row in rows):
+        if any(len(row) != layers or not all(map(math.isfinite, row)) for row in rows):
             raise ModelError(f"metadata 'xielu' has no numbers for {layers} layers")
         return tuple(
             Xielu(_softplus(above), straight + _softplus(below), straight, end)
@@ -385,10 +385,11 @@ def _shared_heads(
     else:
         counts = keys.first(layers, name)
         convolved = tuple(not count for count in counts)
-        several = {int(count) for count in counts if count}
-        if len(counts) != layers or len(several) > 1 or min(several, default=1) < 1:
+        several = {count for count in counts if count}
+        is_whole = all(math.isfinite(x) and x >= 1 and x == int(x) for x in several)
+        if len(counts) != layers or len(several) > 1 or not is_whole:
             raise ModelError(f"the heads of keys are {counts}, expected one number or 0")
-        shared = several.pop() if several else heads
+        shared = int(several.pop()) if several else heads
     if heads % shared:
         raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
     return shared, convolved

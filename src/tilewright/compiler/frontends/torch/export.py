@@ -134,13 +134,21 @@ def _refuse_packed(model: Any, name: str, *, has_open_sizes: bool) -> None:
                 location=name,
                 hint="compile the module that it was scripted or traced from",
             )
-        if type(part).__module__.startswith("torch.ao.nn.quantized"):
+        if _is_packed(part):
             raise ModelError(
                 f"{place} is {type(part).__name__} of torch.ao.quantization, whose weights are packed "
                 "for torch's own kernels",
                 location=name,
                 hint="compile the module before it is quantized, or quantize it with torchao or pt2e",
             )
+
+
+def _is_packed(part: Any) -> bool:
+    """Whether a module holds weights as torch's own kernels want them."""
+    room = "torch.ao.nn.quantized."
+    name = f"{type(part).__module__}."
+    held = ("modules.functional_modules.", "reference.")
+    return name.startswith(room) and not name.removeprefix(room).startswith(held)
 
 
 def _with_numbers(captured: Captured) -> Any:

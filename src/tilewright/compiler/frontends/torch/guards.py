@@ -10,20 +10,38 @@ Source: `torch.export.ExportedProgram.module`, which asserts them.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base import symbolic
+from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.program import Relation
 
-Guard = tuple[ast.expr, dict[str, int]]
-"""A condition, and of each path in it that leads to an input which one it is."""
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """A condition on sizes.
+
+    Attributes:
+        text: as torch has it, cut short.
+        expression: the same, read.
+        paths: of each path in it that leads to an input which one it is.
+    """
+
+    text: str
+    expression: ast.expr
+    paths: Mapping[str, int]
+
 
 _ONE_OF_MANY: Final = re.compile(r"(.+)_(\d+)")
 
@@ -31,48 +49,80 @@ _ONE_OF_MANY: Final = re.compile(r"(.+)_(\d+)")
 def guards_of(exported: Any) -> tuple[Guard, ...]:
     """The conditions that calls of an exported program must keep.
 
-    Not those that an operator asked for to know how its elements lie: our rows infer shapes by themselves.  Of a program
+    Not those by which an operator only learned how its elements lie: our rows infer that by themselves. Of a program
     from a file nobody knows who asked, so its calls keep all, as torch has it.
 
     Raises: UnsupportedError for what is no expression.
     """
-    texts: list[str] = getattr(exported, "_guards_code", [])
+    texts: list[object] = getattr(exported, "_guards_code", [])
     if not texts:
         return ()
-    paths = dict(_paths(exported))
+    paths, writes = _paths(exported), writes_in_place(exported)
     askers = itertools.chain(_askers(exported), itertools.repeat(""))
-    kept = [
-        text for text, asker in zip(texts, askers, strict=False) if not _is_operators(asker)
-    ]
-    try:
-        return tuple((ast.parse(text, mode="eval").body, paths) for text in kept)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UnsupportedError(f"a condition on sizes cannot be read: {error}") from error
+    found: list[Guard] = []
+    for text, asker in zip(texts, askers, strict=False):
+        try:
+            expression = ast.parse(str(text), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise UnsupportedError(
+                f"a condition on sizes cannot be read: {error}"
+            ) from error
+        if not (_is_operators(asker) and _is_of_places(expression, writes=writes)):
+            found.append(Guard(_shortened(str(text)), expression, paths))
+    return tuple(found)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _is_of_places(expression: ast.expr, *, writes: bool) -> bool:
+    """Whether what an operator asked so says nothing but where elements lie, and which sizes its own code takes.
+
+    That a size is one of 0, 1 or more; that it is within another, to which rows keep by themselves; that two sizes differ,
+    on which it depends whether a result is a view: which nobody can tell unless something writes in place.
+    """
+    if not isinstance(expression, ast.Compare) or len(expression.ops) != 1:
+        return isinstance(expression, ast.BoolOp) and all(
+            _is_of_places(part, writes=writes) for part in expression.values
+        )
+    if isinstance(expression.ops[0], ast.NotEq):
+        sides = (expression.left, *expression.comparators)
+        is_divided = any(isinstance(part, ast.Mod) for part in ast.walk(expression))
+        is_few = any(isinstance(s, ast.Constant) and s.value in (0, 1) for s in sides)
+        return not is_divided and (is_few or not writes)
+    return isinstance(expression.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE)
 
 
 def _askers(exported: Any) -> list[str]:
     """Of each condition which file asked for it; nothing for a program from a file."""
+    given = [n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"]
     sizes = [
-        size.node
-        for node in exported.graph.nodes
-        if node.op == "placeholder"
-        for size in getattr(node.meta.get("val"), "shape", ())
-        if not isinstance(size, int)
+        size
+        for value in given
+        for size in (value, *getattr(value, "shape", ()))
+        if border.is_instance(size, "SymInt")
     ]
     if not sizes:
         return []
-    environment = sizes[0].shape_env
+    environment = sizes[0].node.shape_env
     constant = border.load("torch._dynamo.source").ConstantSource
-    given = {
-        symbol
+    known = {
+        symbol: sources
         for symbol, sources in environment.var_to_sources.items()
         if not any(isinstance(source, constant) for source in sources)
     }
     return [
         getattr(guard.sloc.framework_loc, "filename", "")
         for guard in environment.guards
-        if guard.expr.free_symbols <= given
+        if guard.expr.free_symbols <= known.keys()
+        and not any(_is_of_weights(known[s]) for s in guard.expr.free_symbols)
     ]
+
+
+def _is_of_weights(sources: Sequence[Any]) -> bool:
+    """Whether torch names a size by a tensor of the module; it keeps no condition on it."""
+    return "L['self']" in str(sources[0].name if sources else "")
 
 
 def _is_operators(file: str) -> bool:
@@ -82,37 +132,40 @@ def _is_operators(file: str) -> bool:
 
 
 _OPERATORS: Final = (
-    ("_decomp",), ("_dynamo", "utils.py"), ("_export", "non_strict_utils.py"),
-    ("_meta_registrations.py",), ("_ops.py",), ("_prims_common",), ("_refs",), ("_subclasses",),
-    ("fx", "experimental", "proxy_tensor.py"),
+    ("_decomp",), ("_dynamo", "utils.py"), ("_meta_registrations.py",), ("_ops.py",),
+    ("_prims_common",), ("_refs",), ("_subclasses",), ("fx", "experimental", "proxy_tensor.py"),
 )  # fmt: skip
 """Where torch runs operators on tensors that have no elements, within its own folder."""
+_LONGEST: Final = 120
 
 
-def _paths(exported: Any) -> Iterator[tuple[str, int]]:
+def _paths(exported: Any) -> dict[str, int]:
     """Of each input of a call how conditions name it, and its position."""
     pytree: Any = border.load("torch.utils._pytree")
     spec = exported.call_spec.in_spec
     args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
     signature = exported.module_call_graph[0].signature
     names: Sequence[str] = (signature and signature.forward_arg_names) or ()
-    for position in range(spec.num_leaves):
-        yield f"L['flat_args'][{position}]", position
-    for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+    found = {f"L['flat_args'][{position}]": position for position in range(spec.num_leaves)}
+    given = dict(zip(names, args, strict=False)) | kwargs
+    for name, value in given.items():
+        many = _ONE_OF_MANY.fullmatch(name)
         for path, position in pytree.tree_leaves_with_path(value):
-            yield f"L[{name!r}]{pytree.keystr(path)}", position
-            if many := _ONE_OF_MANY.fullmatch(name):
-                yield f"L[{many[1]!r}][{many[2]}]{pytree.keystr(path)}", position
+            found[f"L[{name!r}]{pytree.keystr(path)}"] = position
+            if many and many[1] not in given:
+                found[f"L[{many[1]!r}][{many[2]}]{pytree.keystr(path)}"] = position
+    return found
 
 
 def condition(guard: Guard, shapes: Sequence[Sequence[Dim]]) -> Dim | Relation:
     """What a guard says of the shapes of the inputs.  Raises: UnsupportedError for what our sizes have no word for."""
-    expression, paths = guard
     try:
-        return _read(expression, lambda path: shapes[paths[path]])
-    except (KeyError, IndexError, RecursionError, ZeroDivisionError):
-        text = ast.unparse(expression)
-        raise UnsupportedError(f"the condition '{text}' is not supported") from None
+        return _read(guard.expression, lambda path: shapes[guard.paths[path]])
+    except (KeyError, IndexError, TypeError, RecursionError, UserError):
+        raise UnsupportedError(
+            f"torch decided by '{guard.text}', for which sizes have no words",
+            hint="leave this size out of dynamic_shapes, or decide by torch.cond",
+        ) from None
 
 
 def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
@@ -150,6 +203,14 @@ def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
             raise KeyError(type(node).__name__)
 
 
+def _largest(first: Dim, *rest: Dim) -> Dim:
+    return functools.reduce(symbolic.maximum, rest, first)
+
+
+def _smallest(first: Dim, *rest: Dim) -> Dim:
+    return functools.reduce(symbolic.minimum, rest, first)
+
+
 _WORDS: Final[dict[type[ast.AST], str]] = {
     ast.And: "logical_and", ast.Or: "logical_or", ast.Eq: "equal", ast.NotEq: "not_equal",
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal",
@@ -166,5 +227,5 @@ _ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim]]] = {
     ast.Mod: symbolic.mod,
 }
 _FUNCTIONS: Final[dict[str, Callable[..., Dim]]] = {
-    "max": symbolic.maximum, "Max": symbolic.maximum, "min": symbolic.minimum, "Min": symbolic.minimum,
+    "max": _largest, "Max": _largest, "min": _smallest, "Min": _smallest,
 }  # fmt: skip

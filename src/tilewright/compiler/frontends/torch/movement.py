@@ -161,10 +161,15 @@ def _split(call: Call) -> Sequence[Tensor]:
     axis = axis_of(call, x.rank, default=0)
     found: list[Tensor] = []
     start: Dim = 0
+    size: Dim = 0
     for index in range(len(call.operation.results)):
         size = call.shape(index)[axis]
         found.append(part(call.maker, x, axis, start, size))
         start = start + size
+    if not symbolic.proves_equal(start, x.shape[axis]):
+        e = call.maker
+        e.assume(start, x.shape[axis])
+        keep_within(e, start - size, size, x.shape[axis])
     return found
 
 

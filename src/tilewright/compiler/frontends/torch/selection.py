@@ -12,7 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.axes import axis_of, keep_filled
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.elementwise import to_bool
 from tilewright.compiler.frontends.torch.row import Build, Row, row
@@ -96,6 +96,7 @@ def _median(call: Call) -> Sequence[Tensor]:
     size = x.shape[axis]
     if size == 0:
         raise UnsupportedError("a median of no elements is not supported")
+    keep_filled(e, size)
     values, places = e.ops("top_k", x, k=(size,), axis=axis, largest=False)
     middle = (size - 1) // 2
     picked = [e.slice(part, axis, middle, 1) for part in (values, places)]
@@ -116,6 +117,7 @@ def _median_of_all(call: Call) -> Tensor:
         count = count * size
     if count == 0:
         raise UnsupportedError("a median of no elements is not supported")
+    keep_filled(e, count)
     flat = e.reshape(x, (count,))
     values, _ = e.ops("top_k", flat, k=(count,), axis=0, largest=False)
     picked = e.slice(values, 0, (count - 1) // 2, 1)

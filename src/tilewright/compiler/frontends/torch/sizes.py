@@ -108,7 +108,9 @@ class Sizes:
         """What rounds a real number: an expression of sizes where it is one, else a symbol for it."""
         number, rounding = self._real(expression.args[0]), type(expression).__name__
         if _has_element(number):
-            raise UnsupportedError(f"the size '{expression}', which data decides,")
+            raise UnsupportedError(
+                f"the size '{expression}', which data decides, is not supported"
+            )
         if isinstance(number, int | Expr):
             return number
         exact = _EXACT.get(rounding)

@@ -170,9 +170,16 @@ _REDUCTIONS: Final[dict[str, Callable[[Held], Held]]] = {
 
 def _are_equal(input: Held, other: Held) -> Held:
     """Whether all elements are: a truth value of the data, which results may be and `torch.cond` may ask."""
-    if _differ(input.shape, other.shape):
+    if len(input.shape) != len(other.shape) or _differ(input.shape, other.shape):
         return False
-    return (input == other).all().item()
+    torch = _torch()
+    found = (input == other).all()
+    for pair in zip(input.shape, other.shape, strict=True):
+        if not all(isinstance(size, int) for size in pair):
+            # Else one row would be as good as all rows that are like it.
+            left, right = (torch.scalar_tensor(size, dtype=torch.int64) for size in pair)
+            found = found & (left == right)
+    return found.item()
 
 
 def _are_close(

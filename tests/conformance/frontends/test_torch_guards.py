@@ -1,0 +1,154 @@
+"""What torch decided of sizes while it traced: calls for which it would decide otherwise are refused, the others are right."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from fakes.torch_programs import module_of, same
+from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.torch.guards import condition, guards_of
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+Dim = torch.export.Dim
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+class Asks(nn.Module):
+    """Branches by sizes of its inputs, which the program knows by several names."""
+
+    def forward(self, x: Any, ys: Any, *rest: Any, z: Any, flag: Any = None) -> Any:
+        assert flag is None
+        factor = 3
+        if x.shape[1] != rest[0].shape[0] * 2 and x.shape[0] * 2 <= x.shape[1] // 3:
+            factor = 2
+        return x * (factor if ys["a"][0].shape[0] == z.shape[0] else -1)
+
+
+def test_branches_that_ask_sizes_are_checked_by_calls() -> None:
+    def arguments(rows: int, columns: int, a: int, count: int, z: int) -> Any:
+        given = (torch.randn(rows, columns), {"a": [torch.zeros(a)]}, torch.zeros(count))
+        return given, {"z": torch.zeros(z)}
+
+    sides = {
+        "x": {0: Dim("rows", min=2), 1: Dim("columns", min=12)},
+        "ys": {"a": [{0: Dim("a")}]}, "rest": ({0: Dim("n")},), "z": {0: Dim("z")},
+    }  # fmt: skip
+    args, kwargs = arguments(2, 13, 3, 5, 4)
+    program = torch.export.export(Asks(), args, kwargs, dynamic_shapes=sides)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for each in (program, torch.export.load(file)):
+        model = tw.compile(each)
+        for sizes in ((2, 13, 3, 5, 4), (3, 18, 2, 1, 7)):
+            args, kwargs = arguments(*sizes)
+            torch.testing.assert_close(model(*args, **kwargs), Asks()(*args, **kwargs))
+        for sizes in ((2, 14, 3, 7, 4), (3, 17, 3, 5, 4), (2, 13, 4, 5, 4)):
+            args, kwargs = arguments(*sizes)
+            with pytest.raises(tw.InputError, match="a size does not fit"):
+                model(*args, **kwargs)
+
+
+def cut(x: Any, n: Any) -> Any:
+    y = x * 2
+    part = y[:, : n.shape[0]].reshape(-1)
+    y.add_(1)
+    return part, y
+
+
+def asks_its_layout(x: Any, n: Any) -> Any:
+    return x * (2 if x[:, : n.shape[0]].is_contiguous() else 3)
+
+
+def asks_the_largest(x: Any, y: Any, z: Any) -> Any:
+    largest = torch.sym_max(torch.sym_max(x.shape[0], y.shape[0]), z.shape[0])
+    return x * (2 if largest > 4 else 3)
+
+
+def rows(*counts: int) -> tuple[Any, ...]:
+    return tuple(torch.randn(count, 3) for count in counts)
+
+
+WIDE = ((torch.randn(3, 8), torch.zeros(5)), ({0: Dim.AUTO, 1: Dim.AUTO}, {0: Dim.AUTO}))
+OPEN = ({0: Dim.AUTO},)
+DECIDED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, Any, Any]] = {
+    "split": (lambda x: x.split(2), rows(8), OPEN, rows(7), rows(10)),
+    "chunk": (lambda x: x.chunk(4), rows(8), OPEN, rows(16), rows(6)),
+    "tensor_split": (lambda x: x.tensor_split(3), rows(8), OPEN, rows(11), rows(10)),
+    "view": (lambda x: x.view(-1, 4), rows(8), OPEN, rows(12), rows(5)),
+    "median": (lambda x: x.median(0), rows(5), OPEN, rows(1), rows(0)),
+    "median of all": (lambda x: x.median(), rows(5), OPEN, rows(2), rows(0)),
+    "reshape": (cut, *WIDE, WIDE[0], (torch.randn(3, 8), torch.zeros(8))),
+    "layout": (asks_its_layout, *WIDE, WIDE[0], (torch.randn(3, 8), torch.zeros(8))),
+    "largest": (asks_the_largest, rows(3, 6, 2), OPEN * 3, rows(3, 7, 2), rows(3, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_an_operator_decided_is_checked_by_calls(name: str) -> None:
+    function, example, sides, right, other = DECIDED[name]
+    same(function, [example, right], sides)
+    with pytest.raises(tw.InputError, match=r"a size does not fit|sizes do not agree"):
+        same(function, [example, other], sides)
+
+
+def test_an_argument_with_a_number_in_its_name_is_no_element_of_another() -> None:
+    def second(x: Any, x_1: Any) -> Any:
+        return x_1 * (2 if x[1].shape[0] > 4 else 3)
+
+    call = ([torch.randn(3), torch.randn(6)], torch.randn(2))
+    same(second, [call], ([OPEN[0], OPEN[0]], OPEN[0]))
+
+
+def test_numbers_of_calls_are_within_what_they_cut() -> None:
+    same(
+        lambda x, n: x[:n], [(torch.randn(8, 3), n) for n in (5, 1, 0)], (None, Dim.DYNAMIC)
+    )
+
+
+def test_shapes_are_compared_before_elements() -> None:
+    model = tw.compile(
+        module_of(lambda x, y: torch.equal(x, y[:1])),
+        args=(torch.ones(3, 4), torch.ones(5, 4)),
+        dynamic_shapes=(OPEN[0], OPEN[0]),
+    )
+    assert not model(torch.ones(5, 4), torch.ones(5, 4))
+    assert model(torch.ones(1, 4), torch.ones(5, 4))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "L['x'].size()[0]" + "+1" * 700 + " > 4",
+        "(L['x'].size()[0] > 4) + 1 == 2",
+        "max() > 4",
+        "L['x'].size()[0] % 0 == 0",
+        "L['y'].size()[0] == 2",
+        "L['x'].size()[7] == 2",
+        "__import__('os').abort() == 1",
+        "L['x'].size()[0] == 2 and",
+        5.5,
+    ],
+)
+def test_conditions_of_a_file_are_read_and_never_run(text: object) -> None:
+    x = torch.randn(4, 3)
+    program = torch.export.export(nn.Linear(3, 2), (x,), dynamic_shapes=({0: Dim("rows")},))
+    given = SimpleNamespace(
+        _guards_code=[text],
+        graph=program.graph,
+        graph_module=program.graph_module,
+        call_spec=program.call_spec,
+        module_call_graph=program.module_call_graph,
+    )
+    with pytest.raises(UnsupportedError, match=r"cannot be read|no words"):
+        _ = [condition(guard, [(4, 3)]) for guard in guards_of(given)]
