@@ -2,7 +2,7 @@
 
 Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
 Targets of one artifact have the same panels of f32, whatever their vectors, and the same algorithm of each convolution, and so
-the same weights: that costs nobody 3 % of the time.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
+the same weights: the panels cost nobody 3 % of the time, and an algorithm is what no level loses much by.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
 there they have their own; so have targets that multiply pairs, or bytes themselves, where others cannot.
 """
 

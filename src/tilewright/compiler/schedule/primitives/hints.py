@@ -6,6 +6,7 @@ Called by the rules once the loops are in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -22,6 +23,8 @@ from tilewright.compiler.schedule.tree import (
     rewrite,
     with_inner,
 )
+
+_MOST_LINES: Final = 64
 
 
 @primitive
@@ -87,18 +90,20 @@ def prefetch_lines(
         for o in 4: for u in 2: prefetch b[0, 2 * (o + 1) + u, 0 and 16], b[1, 2 * (o + 1) + u, 0 and 16]; for p in 2: for c in 32: S(b[p, 2 * o + u, c])
 
     Raises: ScheduleError unless `loop` is `ahead` or inside it, which gets at the buffer where an index without data moves
-        on with every iteration, and `loop` at a known number of elements of it at regular distances.
+        on with every iteration, and `loop` at a known number of elements of it at regular distances, in not too many lines.
     """
+    if line < 1:
+        raise ScheduleError(f"a line of {line} elements is none")
     outer, inner = find(kernel, ahead), find(kernel, loop)
     if inner is not outer and path_to(outer.body, inner) is None:
-        raise ScheduleError(f"'{loop}' is not inside '{ahead}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
     wanted = find_buffer(kernel, buffer)
     accesses = (*loads(inner.body), *stores(inner.body))
     found = next((x for x in accesses if x.buffer is wanted), None)
     if found is None:
-        raise ScheduleError(f"'{loop}' does not read '{buffer}'", location=kernel.name)
+        raise ScheduleError(f"'{loop}' does not read or write '{buffer}'")
     if stride(found, ahead) in (0, None):
-        raise ScheduleError(f"'{buffer}' is not read further on with '{ahead}'")
+        raise ScheduleError(f"'{buffer}' is not met further on with '{ahead}'")
     start = {outer.var.name: reference(outer.var) + turns}
     start |= {x.var.name: 0 for x in loops(inner.body)}
     *before, last = (symbolic.substitute(index, start) for index in found.indices)
@@ -115,8 +120,10 @@ def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ..
         if apart == 0:
             continue
         if not isinstance(apart, int) or not isinstance(extent, int):
-            raise ScheduleError(f"'{load.buffer.name}' is not read at regular distances")
+            raise ScheduleError(f"'{load.buffer.name}' is not met at regular distances")
         every = max(1, line // abs(apart))
+        if len(places) * (extent // every) > _MOST_LINES:
+            raise ScheduleError(f"more than {_MOST_LINES} lines of '{load.buffer.name}'")
         places = {p + n * apart for p in places for n in range(0, extent, every)}
     return tuple(
         sorted({place // line: place for place in sorted(places, reverse=True)}.values())

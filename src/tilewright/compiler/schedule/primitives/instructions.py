@@ -71,7 +71,6 @@ def tensorize(
     if row.replaces is not None and not inexact:
         raise ScheduleError(
             f"instruction '{instruction}' is not what the loop says: it {row.caution}",
-            location=kernel.name,
             hint="inexact=True accepts that",
         )
     found = find(kernel, loop)

@@ -372,9 +372,7 @@ def stage(
     users = [a for a in accesses(outer.body) if a.buffer is old]
     places = {_place_on_line(a) for a in users}
     if not users or len(places) != 1 or None in places:
-        raise ScheduleError(
-            f"'{loop}' goes over no line of '{buffer}'", location=kernel.name
-        )
+        raise ScheduleError(f"'{loop}' goes over no line of '{buffer}'")
     (found,) = places
     assert found is not None, "just asked"
     position, extent, where = found

@@ -43,7 +43,7 @@ def winograd_tile(
 ) -> int:
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
-    Where `others` read the same filters, no machine has its own choice: it is the one whose time, in that of a
+    Nothing of few channels or filters, of which times are not known well. Where `others` read the same filters, no machine has its own choice: it is the one whose time, in that of a
     machine's own choice, is the least on the machine that it suits worst.  Of bytes `machine` decides alone, as their
     choice is one of size, too.
 
@@ -51,9 +51,10 @@ def winograd_tile(
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
     """
-    if taps not in _SQUARES:
-        return 0
     readers = () if dtype.is_integer else others
+    lanes = max(each.lanes(f32) for each in (machine, *readers))
+    if taps not in _SQUARES or min(channels, filters) < lanes:
+        return 0
     layer = _Layer(tuple(places), channels, filters, taps, groups, dtype)
     times = [(each, layer.times(each)) for each in (machine, *readers)]
     own = [layer.own_tile(*each) for each in times]
@@ -98,8 +99,6 @@ class _Layer:
 
     def own_tile(self, machine: MachineModel, times: Mapping[int, float]) -> int:
         """What one machine chooses."""
-        if min(self.channels, self.filters) < machine.lanes(f32):
-            return 0
         least = [
             (times[t], t) for t in _TILES if self._is_small_in_domain(machine, times, t)
         ]

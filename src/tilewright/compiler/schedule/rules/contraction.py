@@ -190,8 +190,11 @@ class ContractionSite:
             depth=found.depth,
             sums=tuple(loop.extent for loop in found.reductions),
             left=math.prod(max(1, estimate(n)) for n in found.left.buffer.shape),
-            row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
-            is_open=step is not None and not isinstance(step, int),
+            row_bytes=step * self.dtype.itemsize
+            if isinstance(step, int)
+            else 0
+            if step is None
+            else None,
             fixed=None if grain else self._panel_width(),
             grain=grain,
             used=self._used(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
@@ -57,7 +58,7 @@ from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
 _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
 _SHORT_VECTORS: Final = 2
-"""Vectors up to which a row of open length is short: its passes take as long as those of four."""
+"""Vectors (of f32) up to which a row of open length is short: its passes take as long as those of four."""
 
 
 @final
@@ -119,14 +120,16 @@ class RowsSite:
 
     def apply(self, chosen: Rows, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
-        s = self.s
+        s, are_long = self.s, False
         if self.names:
             blocks, row = block(s, fuse_all(s, self.names), chosen.block)
             grid.commit(blocks)
             if row not in blocks and self._may_be_short(row):
-                self._across_rows(row)
+                are_long = self._across_rows(row)
         for each in self.passes:
             if _contiguous(find(s.kernel, each.var.name)):
+                if not are_long:
+                    self._add_few_in_order(each.var.name)
                 schedule_pass(s, each.var.name, self.machine, chosen.written_out)
         keep_short_rows(s, self.machine)
         length = estimate(self.passes[0].extent)
@@ -134,21 +137,45 @@ class RowsSite:
         return Outcome.ROWS
 
     def _may_be_short(self, row: str) -> bool:
-        """Whether only a call knows how long rows are, and all that an iteration does are passes over one."""
-        extents = {loop.extent for loop in loops(find(self.s.kernel, row).body)}
+        """Whether only a call knows how long rows are, and all that an iteration does are passes over one, which reduce it."""
+        inner = loops(find(self.s.kernel, row).body)
+        extents = {loop.extent for loop in inner}
         known = any(isinstance(extent, int) for extent in extents)
-        return len(extents) == 1 and not known and self.machine.has_masks
+        if len(extents) != 1 or known or not self.machine.has_masks:
+            return False
+        totals = [(x, *total) for x in inner for total in _totals(self.s, x).items()]
+        return bool(totals) and not any(
+            op is None or _runs(loop, name) for loop, name, op in totals
+        )
 
-    def _across_rows(self, row: str) -> None:
-        """Give short rows code of their own, whose lanes are rows side by side.
+    @property
+    def _most(self) -> int:
+        """The longest row that is short where only a call knows how long rows are.
 
-        Their passes go over lines in workgroup memory, where what the lanes meet lies side by side. Sums are taken in order.
+        Its sums are taken in order, be there one row or many, whatever code it has: for a row has the same bits in every batch.
+        """
+        return _SHORT_VECTORS * self.machine.lanes(f32)
+
+    def _add_few_in_order(self, name: str) -> None:
+        """Give short rows code of their own for a sum in a pass, which is left as it is."""
+        s, loop = self.s, find(self.s.kernel, name)
+        adds = any(
+            op in ("add", "mul") and find_buffer(s.kernel, total).dtype.is_float
+            for total, op in _totals(s, loop).items()
+        )
+        if adds and not isinstance(loop.extent, int) and self.machine.has_masks:
+            s.apply(version, name, loop.extent, self._most + 1)
+
+    def _across_rows(self, row: str) -> bool:
+        """Give short rows code of their own, whose lanes are rows side by side, and say whether they have.
+
+        Where passes meet elements again, these lie in lines in workgroup memory, those of the lanes side by side.
         """
         s, body = self.s, find(self.s.kernel, row).body
         lanes = min(
             self.machine.lanes(a.buffer.dtype) for a in (*loads(body), *stores(body))
         )
-        most, length = _SHORT_VECTORS * lanes, self.passes[0].extent
+        most, length = self._most, self.passes[0].extent
         before = s.kernel
         try:
             *_, short = s.apply(version, row, length, most + 1)
@@ -163,14 +190,20 @@ class RowsSite:
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few elements are no lanes: {error.message}")
-            return
+            return False
         s.note(f"rows: {lanes} rows of up to {most} elements side by side")
+        return True
 
 
 def _read_again(body: Body) -> list[str]:
     """What passes of a body in device memory meet more than once."""
     found = [a.buffer for a in accesses(body) if a.buffer.space is Space.DEVICE]
     return [b.name for b in dict.fromkeys(found) if found.count(b) > 1]
+
+
+def _runs(loop: For, total: str) -> bool:
+    """Whether a pass reads a total on its way, as running sums do."""
+    return sum(load.buffer.name == total for load in loads(loop.body)) > 1
 
 
 def keep_short_rows(s: Schedule, machine: MachineModel) -> None:

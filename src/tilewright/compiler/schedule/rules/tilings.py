@@ -102,8 +102,7 @@ class ContractionShape:
         depth: steps of each sum, estimated.
         sums: the extents of the loops over those steps, outermost first; none where that is not known.
         left: elements of the left operand: fewer than rows and steps come to where windows overlap; 0 where that is not known.
-        row_bytes: from a row of the left operand to the next; 0 where that is not known.
-        is_open: whether only a call knows it.
+        row_bytes: from a row of the left operand to the next; 0 where rules cannot tell, None where only a call does.
         fixed: the columns of every tile, where there is no choice.
         grain: the columns of a panel, where the right operand lies in panels side by side already and
             `width` goes over all of them; else 0.
@@ -121,8 +120,7 @@ class ContractionShape:
     depth: int
     sums: tuple[Dim, ...] = ()
     left: int = 0
-    row_bytes: int = 0
-    is_open: bool = False
+    row_bytes: int | None = 0
     fixed: int | None = None
     grain: int = 0
     used: int = 0
@@ -229,7 +227,7 @@ class ContractionShape:
             self.columns,
             self.steps_at_once or self.depth,
             self.lanes,
-            row_bytes=None if self.is_open else self.row_bytes,
+            row_bytes=self.row_bytes,
             panel=columns,
             products=self.products,
         )

@@ -25,7 +25,10 @@ _LEAST: Final = 2
 def ask_for_written_lines(
     s: Schedule, machine: MachineModel, known: Collection[str]
 ) -> None:
-    """Hints in the serial loops that are not `known` where what they write runs on and leaves the first level cache."""
+    """Hints in the serial loops that are not `known` where what they write runs on for long, and leaves the first level cache.
+
+    Where only a call knows how long it runs on, that is for long.
+    """
     ahead = machine.core.written_ahead
     turns = (x for x in loops(s.kernel.body) if x.kind is LoopKind.SERIAL)
     for turn in [x for x in turns if x.var.name not in known] if ahead else ():
@@ -46,7 +49,8 @@ def _ask_in(s: Schedule, machine: MachineModel, turn: For) -> None:
         return
     run = trip_count((turn,)) * moves * size
     written = run * trip_count(enclosing_loops(s.kernel, turn))
-    if run < _LEAST * ahead or written <= machine.l1.size_bytes:
+    is_known = isinstance(turn.extent, int)
+    if is_known and (run < _LEAST * ahead or written <= machine.l1.size_bytes):
         return
     line, count = machine.line_bytes // size, max(1, ahead // (moves * size))
     if s.attempt(prefetch_lines, buffer, name, name, line, 1, count):

@@ -106,7 +106,7 @@ def test_lines_of_the_next_steps_are_those_that_a_step_reads() -> None:
     ("buffer", "loop", "ahead", "reason"),
     [
         ("b", "p", "k", "'p' is not inside 'k'"),
-        ("a", "k", "p", "'a' is not read further on with 'p'"),
+        ("a", "k", "p", "'a' is not met further on with 'p'"),
         ("z", "k", "p", "no buffer 'z'"),
         ("a", "c", "k", "'c' is not inside 'k'"),
     ],
@@ -116,8 +116,16 @@ def test_prefetch_of_lines_says_why_not(buffer, loop, ahead, reason) -> None:
         prefetch_lines(panels(), buffer, loop, ahead)
 
 
+def test_lines_have_elements_and_are_not_too_many() -> None:
+    with pytest.raises(ScheduleError, match="a line of 0 elements is none"):
+        prefetch_lines(panels(), "b", "k", "k", 0)
+    long = split(panels(4096), "i", 2048)
+    with pytest.raises(ScheduleError, match="more than 64 lines of 'a'"):
+        prefetch_lines(long, "a", "i_o", "i_o", 4)
+
+
 def test_lines_of_rows_of_any_length_are_not_known() -> None:
-    with pytest.raises(ScheduleError, match="not read at regular distances"):
+    with pytest.raises(ScheduleError, match="not met at regular distances"):
         prefetch_lines(split(panels(symbol("n", 1)), "p", 2), "y", "p_i", "p_o")
 
 

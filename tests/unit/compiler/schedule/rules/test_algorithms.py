@@ -73,6 +73,15 @@ def test_other_filters_and_few_channels_are_summed_directly(
         assert winograd_tile(machine, (1, 56, 56), channels, filters, taps) == 0
 
 
+@pytest.mark.parametrize(("channels", "filters"), [(64, 4), (12, 12)])
+def test_levels_that_share_filters_sum_few_channels_directly(
+    channels: int, filters: int
+) -> None:
+    first, *others = MACHINES
+    shape = (1, 56, 56)
+    assert winograd_tile(first, shape, channels, filters, 3, others=others) == 0
+
+
 def test_groups_gain_as_convolutions_of_their_own_do() -> None:
     for machine in MACHINES:
         assert winograd_tile(machine, (1, 28, 28), 64, 64, 3, 3) == 4

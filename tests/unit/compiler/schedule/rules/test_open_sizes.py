@@ -67,20 +67,33 @@ def test_short_rows_of_open_length_lie_side_by_side(
         assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
-@pytest.mark.parametrize("length", [1, 7, 32, 33])
-def test_a_short_row_has_the_same_bits_in_every_batch(length: int) -> None:
-    done = schedule(op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}), V4)
-    x = np.random.default_rng(3).standard_normal((19, length)).astype(np.float32)
+@pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33])
+@pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
+def test_a_short_row_has_the_same_bits_in_every_batch(
+    name: str, attributes: dict[str, object], length: int
+) -> None:
+    x = np.random.default_rng(3).standard_normal((8, length)).astype(np.float32)
     x[3, 0], x[4, 0], x[5] = np.nan, np.inf, -np.inf
 
-    def results(rows: np.ndarray) -> np.ndarray:
-        made = np.zeros_like(rows)
+    def results(count: Dim, rows: np.ndarray) -> np.ndarray:
+        shape = (count, 1) if name == "reduce_sum" else (count, N)
+        done = schedule(op_kernel(name, [(count, N)], shape, attributes), V4)
+        made = np.zeros((len(rows), 1 if name == "reduce_sum" else length), np.float32)
         with np.errstate(invalid="ignore"):
             evaluate(done, [rows, made], {"M": len(rows), "N": length})
         return made
 
-    together, alone = results(x), [results(x[n : n + 1]) for n in range(19)]
-    np.testing.assert_array_equal(together, np.concatenate(alone))
+    together = results(M, x)
+    np.testing.assert_array_equal(together, results(8, x))
+    for n in range(8):
+        alone = x[n : n + 1]
+        np.testing.assert_array_equal(together[n : n + 1], results(M, alone))
+        np.testing.assert_array_equal(together[n : n + 1], results(1, alone))
+
+
+def test_running_sums_of_open_length_have_no_lanes_across_rows() -> None:
+    done = schedule(op_kernel("cumsum", [(M, N)], (M, N), {"axis": -1}), V4)
+    assert "side by side" not in str(done.notes)
 
 
 def test_rows_of_open_length_are_shared_out_to_workgroups() -> None:
