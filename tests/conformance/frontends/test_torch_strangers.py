@@ -496,7 +496,7 @@ def test_whether_rows_are_copied_is_asked_where_it_can_be_told() -> None:
     ]
     same(halves, calls, sides)
     same(written_halves, calls[::3], sides)
-    with pytest.raises(tw.InputError, match="sizes do not agree"):
+    with pytest.raises(tw.InputError, match="a size does not fit"):
         same(written_halves, calls, sides)
 
 

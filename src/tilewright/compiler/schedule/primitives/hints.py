@@ -13,7 +13,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.kernel.rewrite import loads, loops, payloads, stores
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     find,
@@ -89,7 +89,7 @@ def prefetch_lines(
         ->
         for o in 4: for u in 2: prefetch b[0, 2 * (o + 1) + u, 0 and 16], b[1, 2 * (o + 1) + u, 0 and 16]; for p in 2: for c in 32: S(b[p, 2 * o + u, c])
 
-    Raises: ScheduleError unless `loop` is `ahead` or inside it, which gets at the buffer where an index without data moves
+    Raises: ScheduleError unless `loop` is `ahead` or inside it, which gets at the buffer at places without data that move
         on with every iteration, and `loop` at a known number of elements of it at regular distances, in not too many lines.
     """
     if line < 1:
@@ -102,6 +102,8 @@ def prefetch_lines(
     found = next((x for x in accesses if x.buffer is wanted), None)
     if found is None:
         raise ScheduleError(f"'{loop}' does not read or write '{buffer}'")
+    if any(True for index in found.indices for _ in payloads(index)):
+        raise ScheduleError(f"places of '{buffer}' are data")
     if stride(found, ahead) in (0, None):
         raise ScheduleError(f"'{buffer}' is not met further on with '{ahead}'")
     start = {outer.var.name: reference(outer.var) + turns}
