@@ -36,11 +36,13 @@ class Guard:
         text: as torch has it, cut short.
         expression: the same, read.
         paths: of each path in it that leads to an input which one it is.
+        is_operators: whether an operator asked for it, not the program.
     """
 
     text: str
     expression: ast.expr
     paths: Mapping[str, int]
+    is_operators: bool
 
 
 _ONE_OF_MANY: Final = re.compile(r"(.+)_(\d+)")
@@ -67,8 +69,9 @@ def guards_of(exported: Any) -> tuple[Guard, ...]:
             raise UnsupportedError(
                 f"a condition on sizes cannot be read: {error}"
             ) from error
-        if not (_is_operators(asker) and _is_of_places(expression, writes=writes)):
-            found.append(Guard(_shortened(str(text)), expression, paths))
+        asked = _is_operators(asker)
+        if not (asked and _is_of_places(expression, writes=writes)):
+            found.append(Guard(_shortened(str(text)), expression, paths, asked))
     return tuple(found)
 
 

@@ -137,12 +137,14 @@ def read_exported(exported: Any, name: str, guards: Iterable[Guard] = ()) -> Pro
 def _checks(
     guards: Iterable[Guard], shapes: Sequence[Sequence[Dim]]
 ) -> Iterator[Operation]:
-    """Guards as assertions, each with the reason where our sizes have no word for it."""
+    """Guards as assertions, those of the program with the reason where our sizes have no word for them."""
     for count, guard in enumerate(guards):
         reason, expected = "", None
         try:
             expected = condition(guard, shapes)
         except UnsupportedError as error:
+            if guard.is_operators:
+                continue
             reason = error.message
         yield _asserting(f"guard_{count}", expected, reason=reason)
 
