@@ -10,11 +10,12 @@ Source: `torch.Tensor.contiguous`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator
 from typing import Any, final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.hoist import all_graphs
+from tilewright.compiler.frontends.torch.substitutes import replaced_functions
 
 
 @final
@@ -46,22 +47,7 @@ class Copies:
 def contiguous_copies() -> Generator[Copies]:
     """While this thread traces in this context, tensors are copied where sizes would decide whether they are."""
     copies = Copies()
-
-    def handle(
-        self: object,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del self, types
-        found = NotImplemented
-        if function is border.load().Tensor.contiguous:
-            found = copies.contiguous(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {})) if found is NotImplemented else found
-
-    base = border.load("torch.overrides").TorchFunctionMode
-    with type("ContiguousCopies", (base,), {"__torch_function__": handle})():
+    with replaced_functions({border.load().Tensor.contiguous: copies.contiguous}):
         yield copies
 
 

@@ -25,6 +25,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.program import Relation
+from tilewright.compiler.frontends.torch.sizes import environment_of
 
 
 @final
@@ -99,16 +100,9 @@ def _is_of_places(expression: ast.expr, *, writes: bool) -> bool:
 
 def _askers(exported: Any) -> list[str]:
     """Of each condition which file asked for it; nothing for a program from a file."""
-    given = [n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"]
-    sizes = [
-        size
-        for value in given
-        for size in (value, *getattr(value, "shape", ()))
-        if border.is_instance(size, "SymInt")
-    ]
-    if not sizes:
+    environment = environment_of(exported.graph.nodes)
+    if environment is None:
         return []
-    environment = sizes[0].node.shape_env
     constant = border.load("torch._dynamo.source").ConstantSource
     known = {
         symbol: sources

@@ -33,7 +33,7 @@ from tilewright.compiler.frontends.torch.program import (
     Role,
 )
 from tilewright.compiler.frontends.torch.random_numbers import draws
-from tilewright.compiler.frontends.torch.sizes import Sizes
+from tilewright.compiler.frontends.torch.sizes import Sizes, environment_of
 from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -45,12 +45,8 @@ _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_sc
 
 def sizes_of(nodes: Iterable[Any], ranges: Mapping[Any, Any]) -> Sizes:
     """The translator of the sizes in a graph, with the names that its user gave them."""
-    for node in nodes:
-        for size in getattr(node.meta.get("val"), "shape", ()):
-            environment = getattr(getattr(size, "node", None), "shape_env", None)
-            if environment is not None:
-                return Sizes(ranges, _names(environment))
-    return Sizes(ranges, {})
+    environment = environment_of(nodes)
+    return Sizes(ranges, {} if environment is None else _names(environment))
 
 
 def _held_ranges(ranges: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -28,6 +28,17 @@ _BELOW: Final = "$below"
 """Of a number of data that may be negative there are two sizes: what it has above zero, and below."""
 
 
+def environment_of(nodes: Iterable[Any]) -> Any:
+    """Where torch keeps what it knows of the sizes in a graph; None where all are numbers."""
+    for node in nodes:
+        value = getattr(node, "meta", {}).get("val")
+        for size in (value, *getattr(value, "shape", ())):
+            environment = getattr(getattr(size, "node", None), "shape_env", None)
+            if environment is not None:
+                return environment
+    return None
+
+
 @final
 class Sizes:
     """Translates sizes of one program.

@@ -1,15 +1,18 @@
-"""Attributes of torch that are others for threads that trace, for as long as any thread does.
+"""Attributes of torch that are others for threads that trace, for as long as any thread does, and functions that are.
 
-Called by what keeps torch from looking into something: `recurrent`, `moved_modules`; `known_numbers` asks whether a
-thread traces.
+Called by what keeps torch from looking into something: `recurrent`, `moved_modules`, `traceable`, `contiguous_copies`;
+`known_numbers` asks whether a thread traces.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, final
+
+import tilewright.compiler.frontends.torch.border as border
 
 
 @final
@@ -72,3 +75,37 @@ class Substitute:
             if not self._contexts:
                 setattr(self._owner(), self._name, self._held)
                 self._held = None
+
+
+@contextlib.contextmanager
+def replaced_functions(functions: Mapping[Any, Callable[..., Any]]) -> Generator[None]:
+    """While this thread is in this context, functions and methods of torch are others.
+
+    Args:
+        functions: what is called in the place of each; it gives NotImplemented where torch's own is to be called.
+    """
+    with _mode()(functions):
+        yield
+
+
+@functools.cache
+def _mode() -> Any:
+    def handle(
+        self: Any,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        named = dict(kwargs or {})
+        build = self.functions.get(function)
+        found = NotImplemented if build is None else build(*args, **named)
+        return function(*args, **named) if found is NotImplemented else found
+
+    def begin(self: Any, functions: Mapping[Any, Callable[..., Any]]) -> None:
+        self.functions = functions
+
+    base = border.load("torch.overrides").TorchFunctionMode
+    members = {"__init__": begin, "__torch_function__": handle}
+    return type("ReplacedFunctions", (base,), members)

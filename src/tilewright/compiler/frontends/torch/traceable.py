@@ -12,17 +12,18 @@ Source: the functions' pages in `torch`'s reference.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
 from tilewright.compiler.frontends.torch.decompositions import distances
 from tilewright.compiler.frontends.torch.packed_sequences import first_size, zeros
+from tilewright.compiler.frontends.torch.substitutes import replaced_functions
 
 # Torch's tensors have no types that we see.
 Held = Any
@@ -225,29 +226,6 @@ def _functions() -> dict[Any, Callable[..., Any]]:
     }
 
 
-@functools.cache
-def _mode() -> Any:
-    functions = _functions()
-
-    def handle(
-        self: object,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del self, types
-        named = dict(kwargs or {})
-        build = functions.get(function)
-        found = NotImplemented if build is None else build(*args, **named)
-        return function(*args, **named) if found is NotImplemented else found
-
-    base = border.load("torch.overrides").TorchFunctionMode
-    return type("TraceableFunctions", (base,), {"__torch_function__": handle})
-
-
-@contextlib.contextmanager
-def traceable_functions() -> Generator[None]:
+def traceable_functions() -> AbstractContextManager[None]:
     """While this thread traces in this context, functions that look at data are those of this file."""
-    with _mode()():
-        yield
+    return replaced_functions(_functions())

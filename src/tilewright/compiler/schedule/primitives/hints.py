@@ -69,7 +69,7 @@ def prefetch(
     if most:
         places = [symbolic.minimum(place, most) for place in places]
     hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
-    return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
+    return _asking(kernel, inner, hints)
 
 
 @primitive
@@ -111,7 +111,12 @@ def prefetch_lines(
     *before, last = (symbolic.substitute(index, start) for index in found.indices)
     places = _lines(found, loops(inner.body), line)
     hints = [Prefetch(wanted, (*before, last + place), level) for place in places]
-    return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
+    return _asking(kernel, inner, hints)
+
+
+def _asking(kernel: Kernel, loop: For, hints: Sequence[Prefetch]) -> Kernel:
+    """The kernel with hints at the start of each iteration of a loop."""
+    return rewrite(kernel, loop, (with_inner(loop, (*hints, *loop.body)),))
 
 
 def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ...]:

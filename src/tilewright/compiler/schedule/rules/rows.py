@@ -159,11 +159,8 @@ class RowsSite:
     def _add_few_in_order(self, name: str) -> None:
         """Give short rows code of their own for a sum in a pass, which is left as it is."""
         s, loop = self.s, find(self.s.kernel, name)
-        adds = any(
-            op in ("add", "mul") and find_buffer(s.kernel, total).dtype.is_float
-            for total, op in _totals(s, loop).items()
-        )
-        if adds and not isinstance(loop.extent, int) and self.machine.has_masks:
+        is_open = not isinstance(loop.extent, int) and self.machine.has_masks
+        if is_open and _depends_on_order(s, _totals(s, loop)):
             s.apply(version, name, loop.extent, self._most + 1)
 
     def _across_rows(self, row: str) -> bool:
@@ -312,7 +309,12 @@ def _adds_few(
         return False
     around = [x.extent for x in enclosing_loops(s.kernel, loop) if x.reduction]
     terms = math.prod((estimate(n) for n in around), start=loop.extent)
-    return terms <= short * short and any(
+    return terms <= short * short and _depends_on_order(s, totals)
+
+
+def _depends_on_order(s: Schedule, totals: Mapping[str, str | None]) -> bool:
+    """Whether the last digits of totals depend on the order of what they add up or multiply."""
+    return any(
         op in ("add", "mul") and find_buffer(s.kernel, name).dtype.is_float
         for name, op in totals.items()
     )
