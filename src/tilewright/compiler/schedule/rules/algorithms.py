@@ -43,9 +43,9 @@ def winograd_tile(
 ) -> int:
     """Results along each side of a tile of a convolution with stride 1; 0: products are summed directly.
 
-    Nothing of few channels or filters, of which times are not known well. Where `others` read the same filters, no machine has its own choice: it is the one whose time, in that of a
-    machine's own choice, is the least on the machine that it suits worst.  Of bytes `machine` decides alone, as their
-    choice is one of size, too.
+    Few channels or filters, of which times are not known well, are summed directly.  Where `others` read the same filters,
+    no machine has its own choice: it is the one whose time, in that of a machine's own choice, is the least on the machine
+    that it suits worst.  Of bytes `machine` decides alone, as their choice is one of size, too.
 
     `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
     `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which

@@ -177,6 +177,7 @@ class ContractionSite:
     def _shape(self, threads: int) -> ContractionShape:
         found = self.found
         step = stride(found.left, self.rows[-1]) if self.rows else 0
+        apart = 0 if step is None else step
         grain = self._grain()
         panels = tuple(loop.extent for loop in found.panels)
         width = found.lane.extent
@@ -190,11 +191,7 @@ class ContractionSite:
             depth=found.depth,
             sums=tuple(loop.extent for loop in found.reductions),
             left=math.prod(max(1, estimate(n)) for n in found.left.buffer.shape),
-            row_bytes=step * self.dtype.itemsize
-            if isinstance(step, int)
-            else 0
-            if step is None
-            else None,
+            row_bytes=apart * self.dtype.itemsize if isinstance(apart, int) else None,
             fixed=None if grain else self._panel_width(),
             grain=grain,
             used=self._used(),

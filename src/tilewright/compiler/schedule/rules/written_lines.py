@@ -47,11 +47,11 @@ def _ask_in(s: Schedule, machine: MachineModel, turn: For) -> None:
     )
     if not isinstance(moves, int) or moves != side_by_side:
         return
-    run = trip_count((turn,)) * moves * size
-    written = run * trip_count(enclosing_loops(s.kernel, turn))
-    is_known = isinstance(turn.extent, int)
-    if is_known and (run < _LEAST * ahead or written <= machine.l1.size_bytes):
-        return
+    if isinstance(turn.extent, int):
+        run = turn.extent * moves * size
+        written = run * trip_count(enclosing_loops(s.kernel, turn))
+        if run < _LEAST * ahead or written <= machine.l1.size_bytes:
+            return
     line, count = machine.line_bytes // size, max(1, ahead // (moves * size))
     if s.attempt(prefetch_lines, buffer, name, name, line, 1, count):
         s.note(f"lines of '{buffer}' are asked for {count} turns of '{name}' ahead")
