@@ -1,4 +1,4 @@
-"""What stands between the two products of a network.  Called by `transformer`.
+"""What stands between the two products of a network.  Called by `networks`.
 
 Source: Shazeer, GLU Variants Improve Transformer, 2020; So et al., Primer, 2021 (squares); OpenAI, gpt-oss model card, 2025
 (ends of gate and values); Huang and Schlag, Deriving Activation Functions Using Integration, 2025 (xIELU).

@@ -26,13 +26,14 @@ Floats = npt.NDArray[np.float32]
 
 
 def latent_heads(
-    parts: Parts, latent: Latent, x: Tensor, block: str
+    parts: Parts, latent: Latent, keys: Floats, x: Tensor, block: str
 ) -> tuple[Tensor, Tensor]:
     """Queries of every head and the row that all of them ask, columns that are turned first.
 
     Args:
         parts: writes the model.
         latent: its sizes.
+        keys: what queries are multiplied by, of `decompression`.
         x: f32[1, n, width].
         block: the name of the layer.
 
@@ -41,12 +42,14 @@ def latent_heads(
     e, form = parts.maker, parts.form
     still = latent.key_size - form.rope_size
     q = _queries(parts, latent, x, block)
-    keys, _ = _decompression(parts, latent, block)
     with parts.part("LatentQueries", f"{block}.attn_q_latent"):
         asked = e.op("matmul", e.slice(q, 3, 0, still), e.constant(keys[None]))
         q = e.concat([e.slice(q, 3, still, form.rope_size), asked], 3)
     order = np.concatenate(
-        [_apart(1, form.rope_size, form.rope_size) + latent.rank, np.arange(latent.rank)]
+        [
+            neighbours_apart(1, form.rope_size, form.rope_size) + latent.rank,
+            np.arange(latent.rank),
+        ]
     )
     row = Projection(f"{block}.attn_kv_a_mqa", form.key_size, order)
     both = parts.product(x, [row])
@@ -57,9 +60,8 @@ def latent_heads(
         return q, e.unsqueeze(rows, (1,))
 
 
-def latent_values(parts: Parts, latent: Latent, mixed: Tensor, block: str) -> Tensor:
-    """Values of every head from mixed rows: `[1, heads, n, rank]` as `[1, heads, n, value size]`."""
-    _, values = _decompression(parts, latent, block)
+def latent_values(parts: Parts, values: Floats, mixed: Tensor, block: str) -> Tensor:
+    """Values of every head from mixed rows and `decompression`: `[1, heads, n, rank]` as `[1, heads, n, value size]`."""
     with parts.part("LatentValues", f"{block}.attn_v_latent"):
         return parts.maker.op("matmul", mixed, parts.maker.constant(values[None]))
 
@@ -87,7 +89,7 @@ def _apart(heads: int, size: int, turned: int) -> npt.NDArray[np.int64]:
     return (np.arange(heads)[:, None] * size + own).reshape(-1)
 
 
-def _decompression(parts: Parts, latent: Latent, block: str) -> tuple[Floats, Floats]:
+def decompression(parts: Parts, latent: Latent, block: str) -> tuple[Floats, Floats]:
     """What queries are multiplied by, `[heads, still columns, rank]`, and mixed rows, `[heads, rank, value size]`.
 
     In older files both stand in one tensor, keys before values in every head.

@@ -1,6 +1,6 @@
 """Which experts of a mixture a token goes through, and what share of the result each of them has.
 
-Called by `transformer`.
+Called by `networks`.
 
 Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.2.2, and DeepSeek-V3 Technical Report, 2024, equations 13 to 16; `llm_graph_context::build_moe_ffn` of
 llama.cpp for the order of the steps; transformers, `Glm4MoeTopkRouter`, for the least sum of shares.

@@ -29,7 +29,11 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.gguf.hyperparameters import Hyperparameters
-from tilewright.compiler.frontends.gguf.latent_attention import latent_heads, latent_values
+from tilewright.compiler.frontends.gguf.latent_attention import (
+    decompression,
+    latent_heads,
+    latent_values,
+)
 from tilewright.compiler.frontends.gguf.networks import feed_forward
 from tilewright.compiler.frontends.gguf.parts import Parts
 from tilewright.compiler.frontends.gguf.rope import (
@@ -281,10 +285,12 @@ class Transformer:
         self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
     ) -> Tensor:
         e, form, block = self.maker, self.form, f"blk.{layer}"
+        values = None
         if form.latent is None:
             q, *new = self._heads(x, block)
         else:
-            q, *new = latent_heads(self.parts, form.latent, x, block)
+            keys, values = decompression(self.parts, form.latent, block)
+            q, *new = latent_heads(self.parts, form.latent, keys, x, block)
         q, new[0] = self._placed_heads(q, new[0], layer, step)
         held: list[Tensor] = []
         with self.parts.part("KeyValueCache", f"{block}.cache"):
@@ -299,8 +305,8 @@ class Transformer:
             # A bound by sizes: what lies behind it is not computed; masks are exact.
             causal = () if step.count == 1 else (step.span - step.count,)
             mixed = self._mixed(q, seen, causal, step, layer)
-        if form.latent is not None:
-            mixed = latent_values(self.parts, form.latent, mixed, block)
+        if values is not None:
+            mixed = latent_values(self.parts, values, mixed, block)
         with self.parts.part("Heads", f"{block}.heads"):
             columns = mixed.shape[3]
             assert isinstance(columns, int)

@@ -1,7 +1,7 @@
 """Tensors of a file as operands: what is stored as integers in blocks stays that.
 
 A product with blocks is one with the integers, which passes put into words (`block_weights`); minima of blocks
-are a second, short product: with the sums of the blocks of the other operand.  Called by `transformer`.
+are a second, short product: with the sums of the blocks of the other operand.  Called by what writes parts of a model.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ class Weights:
 
     def numbers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
         """A tensor as numbers, whatever the file stores it as."""
-        return dequantize(self.file, self.tensor(name, shape)).astype(
-            np.float32, copy=False
-        )
+        return dequantize(self.file, self.tensor(name, shape))
 
     def matrix(
         self, name: str, shape: tuple[int | None, int | None]

@@ -21,6 +21,10 @@ class Complex:
     real: Tensor
     imaginary: Tensor
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> Complex:
+        """Both parts as `function`, which moves or rounds elements, makes them."""
+        return Complex(function(self.real), function(self.imaginary))
+
 
 def product(
     e: NodeMaker, x: Complex, y: Complex, times: Callable[[Tensor, Tensor], Tensor]

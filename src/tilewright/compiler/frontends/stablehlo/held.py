@@ -49,7 +49,7 @@ Held = Tensor | Complex | Tuple | Token
 def on_parts(function: Callable[[Tensor], Tensor], held: Held) -> Held:
     """What `function`, which moves elements, makes of a tensor, or of both parts of a complex one."""
     if isinstance(held, Complex):
-        return Complex(function(held.real), function(held.imaginary))
+        return held.map(function)
     if not isinstance(held, Tensor):
         raise UnsupportedError("tuples and tokens are not supported here")
     return function(held)

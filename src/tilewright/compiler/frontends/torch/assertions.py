@@ -20,6 +20,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.program import Part, Relation
 from tilewright.compiler.frontends.torch.row import Row, row
+from tilewright.compiler.frontends.torch.sizes import folded
 from tilewright.formats.plan.size_relations import Pair
 
 
@@ -79,25 +80,15 @@ def _apart(left: Dim, right: Dim) -> Dim:
     return symbolic.minimum(1, symbolic.maximum(left - right, right - left))
 
 
-def _folded(combine: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
-    def build(first: Dim, *rest: Dim) -> Dim:
-        found = first
-        for part in rest:
-            found = combine(found, part)
-        return found
-
-    return build
-
-
 _TRUTHS: Final[dict[str, Callable[..., Dim]]] = {
     "equal": lambda left, right: 1 - _apart(left, right),
     "greater": lambda left, right: _below(right, left),
     "greater_equal": lambda left, right: _below(right, left + 1),
     "less": _below,
     "less_equal": lambda left, right: _below(left, right + 1),
-    "logical_and": _folded(symbolic.minimum),
+    "logical_and": folded(symbolic.minimum),
     "logical_not": lambda part: 1 - part,
-    "logical_or": _folded(symbolic.maximum),
+    "logical_or": folded(symbolic.maximum),
     "not_equal": _apart,
 }
 

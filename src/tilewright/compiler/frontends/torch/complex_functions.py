@@ -1,4 +1,4 @@
-"""Rows for functions of complex numbers, comparisons, and products of what is no matrix.
+"""Rows for functions of complex numbers, comparisons, and what sums products.
 
 Looked up with the other rows of complex numbers.
 
@@ -97,9 +97,7 @@ def _each_part(op: str, join: str) -> Build:
 
 def _linear(call: Call) -> Complex:
     e, weight = call.maker, operand_of(call, "weight")
-    turned = Complex(
-        *(e.transpose(part, (1, 0)) for part in (weight.real, weight.imaginary))
-    )
+    turned = weight.map(lambda part: e.transpose(part, (1, 0)))
     x = operand_of(call, "input")
     if x.real.rank < 2:
         raise UnsupportedError("products of complex vectors are not supported")
@@ -129,24 +127,17 @@ def _vectors(*, conjugated: bool) -> Build:
         y = operand_of(call, "other" if conjugated else "tensor")
         if conjugated:
             x = Complex(x.real, e.op("neg", x.imaginary))
-        found = _times(e, x, y)
-        parts = (found.real, found.imaginary)
-        return Complex(*(e.op("reduce_sum", p, axes=(0,), keepdims=False) for p in parts))
+        return _times(e, x, y).map(
+            lambda part: e.op("reduce_sum", part, axes=(0,), keepdims=False)
+        )
 
     return build
 
 
 def _outer(call: Call) -> Complex:
     e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "vec2")
-    column = Complex(*(e.unsqueeze(part, (1,)) for part in (x.real, x.imaginary)))
+    column = x.map(lambda part: e.unsqueeze(part, (1,)))
     return _times(e, column, y)
-
-
-def _matrix_and_vector(call: Call) -> Complex:
-    e, x, y = call.maker, operand_of(call, "self"), operand_of(call, "vec")
-    column = Complex(*(e.unsqueeze(part, (1,)) for part in (y.real, y.imaginary)))
-    found = product(e, x, column, lambda a, b: matrix_product(e, a, b))
-    return Complex(*(e.squeeze(part, (1,)) for part in (found.real, found.imaginary)))
 
 
 def _added_multiple(call: Call) -> Complex:
@@ -172,7 +163,7 @@ def _product_of_all(call: Call) -> Complex:
         axis = axis_of(call, z.real.rank)
     else:
         count = math.prod(size if isinstance(size, int) else 0 for size in z.real.shape)
-        z = Complex(*(e.reshape(part, (count,)) for part in (z.real, z.imaginary)))
+        z = z.map(lambda part: e.reshape(part, (count,)))
         axis = 0
     size = z.real.shape[axis]
     if not isinstance(size, int) or size == 0:
@@ -185,11 +176,11 @@ def _product_of_all(call: Call) -> Complex:
         size = half + size % 2
     if keep:
         return z
-    return Complex(*(e.squeeze(part, (axis,)) for part in (z.real, z.imaginary)))
+    return z.map(lambda part: e.squeeze(part, (axis,)))
 
 
 def _piece(e: NodeMaker, z: Complex, axis: int, start: int, size: int) -> Complex:
-    return Complex(*(e.slice(part, axis, start, size) for part in (z.real, z.imaginary)))
+    return z.map(lambda part: e.slice(part, axis, start, size))
 
 
 def _side_by_side(e: NodeMaker, pieces: Sequence[Complex], axis: int) -> Complex:
@@ -199,7 +190,7 @@ def _side_by_side(e: NodeMaker, pieces: Sequence[Complex], axis: int) -> Complex
 
 _UNARY: Final = {
     "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh",
-    "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid",
+    "exp": "exp", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid",
     "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
 }  # fmt: skip
 """Operators of ATen by the function that each is."""
@@ -212,7 +203,7 @@ ROWS: Final[dict[str, Build]] = {
     **dict.fromkeys(("ne.Tensor", "ne.Scalar"), _alike(negated=True)),
     "isnan": _each_part("is_nan", "logical_or"), "isinf": _each_part("is_inf", "logical_or"),
     "linear": _linear, "addmm": _added_product("mat1", "mat2"), "baddbmm": _added_product("batch1", "batch2"),
-    "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer, "mv": _matrix_and_vector,
+    "dot": _vectors(conjugated=False), "vdot": _vectors(conjugated=True), "outer": _outer,
     "addcmul": _added_multiple, **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _between),
     **dict.fromkeys(("prod", "prod.dim_int"), _product_of_all),
 }  # fmt: skip

@@ -17,7 +17,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import fourier
-from tilewright.compiler.frontends.kit.complex_pairs import Pair, exponential, quotient
+from tilewright.compiler.frontends.kit.complex_pairs import Pair, quotient
 from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -200,23 +200,19 @@ def _reciprocal(call: Call) -> Complex:
     return _over(call.maker, one, operand_of(call, "self"))
 
 
-def _exponential(call: Call) -> Complex:
-    return exponential(Pair.of(call.maker, operand_of(call, "self"))).rounded(call.dtype())
-
-
 def _matrix_product(other: str) -> Build:
     def build(call: Call) -> Complex:
         x, y = operand_of(call, "self"), operand_of(call, other)
         e = call.maker
         is_row, is_column = x.real.rank == 1, y.real.rank == 1
         if is_row:
-            x = Complex(*(e.unsqueeze(part, (0,)) for part in (x.real, x.imaginary)))
+            x = x.map(lambda part: e.unsqueeze(part, (0,)))
         if is_column:
-            y = Complex(*(e.unsqueeze(part, (1,)) for part in (y.real, y.imaginary)))
+            y = y.map(lambda part: e.unsqueeze(part, (1,)))
         found = product(e, x, y, lambda a, b: matrix_product(e, a, b))
         rank = found.real.rank
         gone = (rank - 2,) * is_row + (rank - 1,) * is_column
-        return Complex(*(e.squeeze(part, gone) for part in (found.real, found.imaginary)))
+        return found.map(lambda part: e.squeeze(part, gone))
 
     return build
 
@@ -336,7 +332,7 @@ _ROWS: Final[dict[str, Build]] = {
     "div.Tensor": _quotient, "div.Scalar": _quotient, "reciprocal": _reciprocal,
     **dict.fromkeys(("where.ScalarOther", "where.ScalarSelf"), _chosen),
     **dict.fromkeys(("fill.Tensor", "fill.Scalar"), _filled_with),
-    "exp": _exponential, "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"),
+    "matmul": _matrix_product("other"), "mm": _matrix_product("mat2"), "mv": _matrix_product("vec"),
     "bmm": _matrix_product("mat2"), **dict.fromkeys(("cat", "concat", "concatenate"), _joined("dim")), "stack": _joined("dim", stacked=True),
     "_fft_c2c": _transform, "_fft_r2c": _of_real, "_fft_c2r": _to_real,
     "linalg_eig": _eigenvalues, "angle": _angle, "copy": _copied, "where.self": _chosen,

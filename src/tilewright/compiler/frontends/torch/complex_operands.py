@@ -29,7 +29,7 @@ def as_complex(e: NodeMaker, held: Held) -> Complex:
 
 def on_parts(call: Call, pair: Complex) -> Complex:
     """Both parts in the type of the result."""
-    return Complex(call.finish(pair.real), call.finish(pair.imaginary))
+    return pair.map(call.finish)
 
 
 def operand_of(call: Call, name: str) -> Complex:

@@ -52,6 +52,14 @@ class Captured:
     kwargs: Mapping[str, object] | None = None
     dynamic_shapes: object = None
 
+    @property
+    def positional(self) -> tuple[object, ...]:
+        """The arguments without names; a lone tensor may stand for itself."""
+        args = (
+            self.args or () if not border.is_instance(self.args, "Tensor") else (self.args,)
+        )
+        return tuple(args)
+
 
 def is_program(model: object) -> bool:
     """Whether it is an exported program."""
@@ -81,9 +89,9 @@ def export(captured: Captured) -> Any:
             location=name,
             hint="call module.eval() first, or export it yourself and compile the program",
         )
-    _refuse_packed(model, name, has_open_sizes=captured.dynamic_shapes is not None)
     buffers = frozenset(name for name, _ in model.named_buffers())
     try:
+        _refuse_packed(model, has_open_sizes=captured.dynamic_shapes is not None)
         with kept_attributes(model), unlogged():
             if _is_scripted(model) and captured.dynamic_shapes is None:
                 return _converted(captured)
@@ -115,30 +123,28 @@ def _is_scripted(model: Any) -> bool:
 
 def _converted(captured: Captured) -> Any:
     """The program of a module of TorchScript, for arguments of these sizes."""
-    args = captured.args or ()
-    given = (args,) if border.is_instance(args, "Tensor") else tuple(args)
     converter = border.load("torch._export.converter").TS2EPConverter
     with border.load().no_grad():
-        return converter(captured.model, given, dict(captured.kwargs or {})).convert()
+        return converter(
+            captured.model, captured.positional, dict(captured.kwargs or {})
+        ).convert()
 
 
-def _refuse_packed(model: Any, name: str, *, has_open_sizes: bool) -> None:
+def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
     """Raise ModelError for what torch has compiled or packed already, which no export reads."""
     if _is_scripted(model) and not has_open_sizes:
         return
     for path, part in model.named_modules():
         place = f"the part '{path}' of it" if path else "it"
-        if _is_scripted(part) and (path or has_open_sizes):
+        if _is_scripted(part):
             raise ModelError(
                 f"{place} is a module of TorchScript, which torch reads only whole and with the sizes of its arguments",
-                location=name,
                 hint="compile the module that it was scripted or traced from",
             )
         if _is_packed(part):
             raise ModelError(
                 f"{place} is {type(part).__name__} of torch.ao.quantization, whose weights are packed "
                 "for torch's own kernels",
-                location=name,
                 hint="compile the module before it is quantized, or quantize it with torchao or pt2e",
             )
 
@@ -241,9 +247,7 @@ def _is_strided(tensor: Any) -> bool:
 
 
 def _as_function(captured: Captured) -> Captured:
-    args = captured.args or ()
-    given = (args,) if border.is_instance(args, "Tensor") else args
-    model = differentiated(captured.model, given, captured.kwargs or {})
+    model = differentiated(captured.model, captured.positional, captured.kwargs or {})
     return replace(captured, model=model)
 
 
@@ -278,9 +282,6 @@ def _as_torch_traces(
     captured: Captured, *, strict: bool, checks: bool, oblivious: bool
 ) -> Any:
     torch = border.load()
-    args = captured.args
-    if border.is_instance(args, "Tensor"):
-        args = (args,)
     # Dynamo looks into functions by itself.
     functions = contextlib.nullcontext() if strict else traceable_functions()
     untouched = (
@@ -293,7 +294,7 @@ def _as_torch_traces(
             kept.enter_context(_obliviously())
         return torch.export.export(
             captured.model,
-            tuple(args or ()),
+            captured.positional,
             dict(captured.kwargs or {}),
             dynamic_shapes=captured.dynamic_shapes,
             strict=strict,

@@ -10,7 +10,6 @@ Source: `torch.export.ExportedProgram.module`, which asserts them.
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.program import Relation
-from tilewright.compiler.frontends.torch.sizes import environment_of
+from tilewright.compiler.frontends.torch.sizes import environment_of, folded
 
 
 @final
@@ -200,14 +199,6 @@ def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
             raise KeyError(type(node).__name__)
 
 
-def _largest(first: Dim, *rest: Dim) -> Dim:
-    return functools.reduce(symbolic.maximum, rest, first)
-
-
-def _smallest(first: Dim, *rest: Dim) -> Dim:
-    return functools.reduce(symbolic.minimum, rest, first)
-
-
 _WORDS: Final[dict[type[ast.AST], str]] = {
     ast.And: "logical_and", ast.Or: "logical_or", ast.Eq: "equal", ast.NotEq: "not_equal",
     ast.Lt: "less", ast.LtE: "less_equal", ast.Gt: "greater", ast.GtE: "greater_equal",
@@ -224,5 +215,5 @@ _ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim]]] = {
     ast.Mod: symbolic.mod,
 }
 _FUNCTIONS: Final[dict[str, Callable[..., Dim]]] = {
-    "max": _largest, "Max": _largest, "min": _smallest, "Min": _smallest,
+    "max": folded(symbolic.maximum), "Max": folded(symbolic.maximum), "min": folded(symbolic.minimum), "Min": folded(symbolic.minimum),
 }  # fmt: skip

@@ -6,6 +6,7 @@ Symbols get the names that the user gave them (`Dim("batch")`) and the ranges th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final, final
@@ -255,14 +256,17 @@ def _limits(bounds: Any) -> tuple[int | None, int | None]:
     return limit(bounds.lower), limit(bounds.upper)
 
 
-def _fold(combine: Callable[[Dim, Dim], Dim]) -> Callable[[list[Dim]], Dim]:
-    def build(parts: list[Dim]) -> Dim:
-        found, *rest = parts
-        for part in rest:
-            found = combine(found, part)
-        return found
+def folded(combine: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
+    """Of any number of sizes, but one at the least, what `combine` makes of two, from the first on."""
+
+    def build(first: Dim, *rest: Dim) -> Dim:
+        return functools.reduce(combine, rest, first)
 
     return build
+
+
+def _fold(combine: Callable[[Dim, Dim], Dim]) -> Callable[[list[Dim]], Dim]:
+    return lambda parts: folded(combine)(*parts)
 
 
 def _power(parts: list[Dim]) -> Dim:

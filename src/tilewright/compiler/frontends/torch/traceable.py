@@ -171,7 +171,7 @@ _REDUCTIONS: Final[dict[str, Callable[[Held], Held]]] = {
 
 def _are_equal(input: Held, other: Held) -> Held:
     """Whether all elements are: a truth value of the data, which results may be and `torch.cond` may ask."""
-    if len(input.shape) != len(other.shape) or _differ(input.shape, other.shape):
+    if _differ(input.shape, other.shape):
         return False
     torch = _torch()
     found = (input == other).all()
