@@ -2,7 +2,7 @@
 
 The only module that reads environment variables.  A knob has a name, a variable
 `TILEWRIGHT_<NAME>`, a type, a default and one sentence; reading it parses the variable afresh, so
-a change shows at the next read.  Not for compile options (those are dataclasses passed along);
+a change shows at the next read.  Not for compile options (those are records passed along);
 knobs give their defaults.  Read by every room, listed by the CLI.
 """
 

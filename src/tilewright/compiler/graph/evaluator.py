@@ -62,12 +62,11 @@ def _empty_outputs(graph: Graph, dims: Mapping[str, int]) -> list[Array]:
 
     Raises: InputError for sizes that the nodes take to be equal and that are not.
     """
-    known = {
-        s.name: s for v in graph.inputs for d in v.type.shape for s in symbolic.symbols(d)
-    }
+    sizes = (dim for value in graph.inputs for dim in value.type.shape)
     if not any(
-        dims.get(name) == 0 and _leaves_nothing(symbol, graph.outputs)
-        for name, symbol in known.items()
+        dims.get(symbol.name) == 0 and _leaves_nothing(symbol, graph.outputs)
+        for dim in sizes
+        for symbol in symbolic.symbols(dim)
     ):
         return []
     _require_equal(graph, dims)

@@ -27,11 +27,15 @@ from tilewright.compiler.kernel.ir import (
     If,
     Intrinsic,
     Kernel,
-    Load,
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import Rewriter, subexpressions, with_body
+from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
+    is_target,
+    subexpressions,
+    with_body,
+)
 
 
 def fuse_multiply_add(kernel: Kernel, *, floats: bool = True) -> Kernel:
@@ -65,9 +69,7 @@ def _fuse(store: Store, floats: bool) -> Expression:
             continue
         if not isinstance(product, Binary) or product.op != "mul":
             continue
-        if not isinstance(total, Load) or total.buffer is not store.buffer:
-            continue
-        if total.indices == store.indices:
+        if is_target(total, store):
             left, right = _summed(product.left), _summed(product.right)
             return Fma(left, right, total, value.dtype, value.lanes)
     return value

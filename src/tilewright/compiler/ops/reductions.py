@@ -173,10 +173,9 @@ _LONGEST: Final = (1 << 31) - 1
 def _arg_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
-    kept = reduced_shape(x.shape, (axis,), keepdims=False)
-    if x.shape[axis] == 0 and 0 not in kept:
-        raise ModelError(f"no place among no elements: axis {axis} of {x}")
     shape = reduced_shape(x.shape, (axis,), keepdims=bool(attributes["keepdims"]))
+    if x.shape[axis] == 0 and 0 not in shape:
+        raise ModelError(f"no place among no elements: axis {axis} of {x}")
     return (TensorType(i64, shape),)
 
 

@@ -174,11 +174,11 @@ def _small_floats(
         return None
     if zero is not None and zero.astype(np.float32).any():
         return None
-    block = _whole_words(block, scale, 8)
-    if block % (WORD_BITS // 8) or -(-values.shape[0] // block) != scale.shape[0]:
+    block = _whole_words(block, scale, _BYTE)
+    if block % _WORD_BYTES or -(-values.shape[0] // block) != scale.shape[0]:
         return None
     return BlockWeights(
-        values.view(np.uint8), scale.astype(np.float32), None, 8, block, mantissa
+        values.view(np.uint8), scale.astype(np.float32), None, _BYTE, block, mantissa
     )
 
 

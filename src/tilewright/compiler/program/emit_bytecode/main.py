@@ -317,10 +317,16 @@ class _Main:
         kind = (ONE_SHOT, CATEGORIES, ANY_QUEUE, 0)
         self.commands = self.function.call("hal.command_buffer.create", self.device, *kind)
 
+    @property
+    def _recording(self) -> Register:
+        """The command buffer that steps are recorded into; a call would take none for a null reference."""
+        assert self.commands is not None, "recorded before a command buffer begins"
+        return self.commands
+
     def _barrier(self) -> None:
         stages = (AFTER, BEFORE, 0)
         name = "hal.command_buffer.execution_barrier"
-        self.function.call(name, self.commands, *stages)
+        self.function.call(name, self._recording, *stages)
 
     def _span(self, entry: Entry) -> tuple[Register, Register, Register]:
         place = self.places[entry.storage]
@@ -333,13 +339,13 @@ class _Main:
         self.checks.note(step)
         bindings = [(0, 0, *self._span(entry)) for entry in step.arguments]
         work = (executable, step.kernel, *step.grid, 0, step.dims, bindings)
-        self.function.call("hal.command_buffer.dispatch", self.commands, *work)
+        self.function.call("hal.command_buffer.dispatch", self._recording, *work)
 
     def _copy(self, step: Copy) -> None:
         *source, length = self._span(step.source)
         *target, _ = self._span(step.target)
         name = "hal.command_buffer.copy_buffer"
-        self.function.call(name, self.commands, 0, 0, *source, *target, length, 0)
+        self.function.call(name, self._recording, 0, 0, *source, *target, length, 0)
 
     def _submit(self) -> None:
         """Run what is recorded and wait for it."""

@@ -95,7 +95,7 @@ def prefetch_lines(
     if line < 1:
         raise ScheduleError(f"a line of {line} elements is none")
     outer, inner = find(kernel, ahead), find(kernel, loop)
-    if inner is not outer and path_to(outer.body, inner) is None:
+    if path_to((outer,), inner) is None:
         raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
     wanted = find_buffer(kernel, buffer)
     accesses = (*loads(inner.body), *stores(inner.body))

@@ -371,10 +371,9 @@ def stage(
     check_no_grid(kernel, outer)
     users = [a for a in accesses(outer.body) if a.buffer is old]
     places = {_place_on_line(a) for a in users}
-    if not users or len(places) != 1 or None in places:
+    found = places.pop() if len(places) == 1 else None
+    if found is None:
         raise ScheduleError(f"'{loop}' goes over no line of '{buffer}'")
-    (found,) = places
-    assert found is not None, "just asked"
     position, extent, where = found
     facts = [(extent, extent), *known_facts(path_to(kernel.body, outer) or ())]
     if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):

@@ -36,7 +36,6 @@ from tilewright.compiler.schedule.primitives import (
     rfactor,
     set_scope,
     specialize,
-    split,
     stage,
     unroll,
     vectorize,
@@ -179,11 +178,10 @@ class RowsSite:
             near = short[row]
             for buffer in _read_again(find(s.kernel, near).body):
                 s.attempt(stage, buffer, near, most)
-            names = (s.fresh(f"{row}_t"), s.fresh("side"))
-            s.apply(split, near, lanes, into=names)
-            for part in s.parts(specialize, names[1], tail="guarded"):
-                s.apply(expand, part[names[1]])
-                s.apply(vectorize, part[names[1]])
+            _, side = cut(s, near, lanes, f"{row}_t", "side")
+            for part in s.parts(specialize, side, tail="guarded"):
+                s.apply(expand, part[side])
+                s.apply(vectorize, part[side])
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few elements are no lanes: {error.message}")

@@ -29,10 +29,12 @@ def ask_for_written_lines(
 
     Where only a call knows how long it runs on, that is for long.
     """
-    ahead = machine.core.written_ahead
-    turns = (x for x in loops(s.kernel.body) if x.kind is LoopKind.SERIAL)
-    for turn in [x for x in turns if x.var.name not in known] if ahead else ():
-        _ask_in(s, machine, turn)
+    if not machine.core.written_ahead:
+        return
+    turns = [x for x in loops(s.kernel.body) if x.kind is LoopKind.SERIAL]
+    for turn in turns:
+        if turn.var.name not in known:
+            _ask_in(s, machine, turn)
 
 
 def _ask_in(s: Schedule, machine: MachineModel, turn: For) -> None:
