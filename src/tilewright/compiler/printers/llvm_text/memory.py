@@ -6,7 +6,7 @@ Called by expressions and statements of this room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
@@ -40,19 +40,23 @@ MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
 
 
-def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
+def _places(dim: Dim, lanes: int, stride: int) -> Iterator[Dim]:
+    """Where each lane reads or writes."""
+    for lane in range(lanes):
+        here = symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
+        yield here + lane * stride
+
+
+def _places_near(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
     """The lowest place that lanes read and how far above each reads, where one vector holds it all.
 
     That is where places differ by numbers known now, as in `x[i + lane // 2]`.
     """
-    if isinstance(dim, int):
-        return None
     places: list[Dim] = []
     known: list[int] = []
-    for lane in range(lanes):
-        here = symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
-        places.append(here + lane * stride)
-        apart = places[-1] - places[0]
+    for place in _places(dim, lanes, stride):
+        places.append(place)
+        apart = place - places[0]
         if not isinstance(apart, int):
             return None
         known.append(apart)
@@ -64,13 +68,7 @@ def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
 
 def _places_far_apart(dim: Dim, lanes: int, stride: int) -> list[Dim] | None:
     """Where each lane reads, where lanes are a distance apart that only a call knows, the same from each to the next."""
-    if isinstance(dim, int):
-        return None
-    places = [
-        symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
-        + lane * stride
-        for lane in range(lanes)
-    ]
+    places = list(_places(dim, lanes, stride))
     apart = places[1] - places[0]
     if isinstance(apart, int) or has_lanes(places[0]):
         return None
@@ -304,7 +302,7 @@ class Memory:
 
     def _gather(self, node: Load, dim: Dim, mask: Value | None) -> Value:
         """Elements at places of each lane's own."""
-        near = _places(dim, node.lanes, node.stride)
+        near = _places_near(dim, node.lanes, node.stride)
         if near is not None:
             return self._load_near(node.buffer, *near, mask)
         apart = _places_far_apart(dim, node.lanes, node.stride) if mask is None else None
