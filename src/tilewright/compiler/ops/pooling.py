@@ -115,6 +115,18 @@ class _Window:
             low = symbolic.maximum(symbolic.ceildiv(before, step), 0)
         return low, symbolic.maximum(symbolic.minimum(behind, kernel) - low, 0)
 
+    @property
+    def extents(self) -> tuple[Dim, ...]:
+        """How many taps are taken along each spatial axis."""
+        return tuple(self.met(i)[1] for i in range(len(self.axes)))
+
+    def source(self, indices: Sequence[Dim], taps: Sequence[Dim]) -> list[Dim]:
+        """Where the window at `indices` reads with a tap, one of `extents`."""
+        source = list(indices)
+        for i, axis in enumerate(self.axes):
+            source[axis] = self.place(i, indices[axis], self.met(i)[0] + taps[i])
+        return source
+
     def place(self, i: int, index: Dim, tap: Dim) -> Dim:
         """Where tap `tap` of window `index` reads along spatial axis i."""
         return index * self.strides[i] + tap * self.dilations[i] - self.begin[i]
@@ -217,10 +229,9 @@ def _accumulate(
     neutral = numerics.identity(op, into.dtype)
 
     def read(indices: Sequence[Dim], taps: Sequence[Dim]) -> Expression:
-        source = list(indices)
+        source = window.source(indices, taps)
         mask: Expression | None = None
         for i, axis in enumerate(window.axes):
-            source[axis] = window.place(i, indices[axis], window.met(i)[0] + taps[i])
             if not window.covered(i):
                 test = b.within(source[axis], 0, window.sizes[i])
                 mask = test if mask is None else b.and_(mask, test)
@@ -229,9 +240,8 @@ def _accumulate(
         return value if mask is None or neutral == 0 else b.select(mask, value, neutral)
 
     names = tuple(f"k{i}" for i in range(len(window.axes)))
-    extents = tuple(window.met(i)[1] for i in range(len(window.axes)))
     with b.nest(into.shape) as indices:
-        fold(b, op, into, indices, extents, lambda taps: read(indices, taps), names)
+        fold(b, op, into, indices, window.extents, lambda taps: read(indices, taps), names)
 
 
 def _max_body(
@@ -400,12 +410,10 @@ def _indices_body(
     with b.nest(values.shape) as indices:
         b.store(places, indices, -1)
         b.store(best, indices, 0)
-        axes = range(len(window.axes))
-        extents = tuple(window.met(i)[1] for i in axes)
-        with b.nest(extents, tuple(f"k{i}" for i in axes)) as taps:
-            source, inside = list(indices), b.const(True, dtypes.bool_)
+        names = tuple(f"k{i}" for i in range(len(window.axes)))
+        with b.nest(window.extents, names) as taps:
+            source, inside = window.source(indices, taps), b.const(True, dtypes.bool_)
             for i, axis in enumerate(window.axes):
-                source[axis] = window.place(i, indices[axis], window.met(i)[0] + taps[i])
                 inside = b.and_(inside, b.within(source[axis], 0, window.sizes[i]))
             value = b.read(x, source, inside)
             first_ = b.lt(b.load(places, indices), 0)
