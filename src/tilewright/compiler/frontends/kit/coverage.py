@@ -221,19 +221,15 @@ def make_report(imported: Imported, judge: Judge | None = None) -> CoverageRepor
     graph, records, problems = imported.graph, imported.records, imported.problems
     # The judge rewrites the graph: what is to be said of it as imported comes first.
     inputs, outputs = imported.border or _border(graph)
-    rows = _rows(
-        records, [_on_host(r, imported, _unjudged(r, not problems)) for r in records]
-    )
     # A model whose results the host makes of its inputs has no kernels.
-    if judge is not None and not problems and graph.outputs:
+    if judge is None or problems or not graph.outputs:
+        findings = [_unjudged(r, not problems) for r in records]
+    else:
         steps: dict[str, list[Judged]] = {}
         for step in judge(graph):
             for name in step.nodes:
                 steps.setdefault(name, []).append(step)
-        rows = _rows(
-            records,
-            [_on_host(r, imported, _judged(r, steps.get(r.node, ()))) for r in records],
-        )
+        findings = [_judged(r, steps.get(r.node, ())) for r in records]
     return CoverageReport(
         file=imported.file,
         metadata=imported.metadata,
@@ -242,7 +238,7 @@ def make_report(imported: Imported, judge: Judge | None = None) -> CoverageRepor
         inputs=inputs,
         outputs=outputs,
         dynamic_dims=tuple(dict.fromkeys(d for r in records for d in r.dims)),
-        rows=rows,
+        rows=_rows(imported, findings),
         problems=tuple(problems),
         needs_host=imported.border is not None,
     )
@@ -270,15 +266,14 @@ def _on_host(record: Record, imported: Imported, finding: _Finding) -> _Finding:
     return _Finding(status, (*finding.reasons, reason), finding.outcomes)
 
 
-def _rows(
-    records: Sequence[Record], findings: Sequence[_Finding]
-) -> tuple[OpCoverage, ...]:
+def _rows(imported: Imported, findings: Sequence[_Finding]) -> tuple[OpCoverage, ...]:
     groups: dict[str, list[tuple[Record, _Finding]]] = {}
-    for entry, finding in zip(records, findings, strict=True):
-        groups.setdefault(entry.title, []).append((entry, finding))
-    found = [_row(title, members) for title, members in groups.items()]
+    for entry, finding in zip(imported.records, findings, strict=True):
+        found = _on_host(entry, imported, finding)
+        groups.setdefault(entry.title, []).append((entry, found))
+    rows = [_row(title, members) for title, members in groups.items()]
     order = _WORST_FIRST.index
-    return tuple(sorted(found, key=lambda r: (order(r.status), -r.count, r.op_type)))
+    return tuple(sorted(rows, key=lambda r: (order(r.status), -r.count, r.op_type)))
 
 
 def _row(title: str, members: Sequence[tuple[Record, _Finding]]) -> OpCoverage:
