@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from tilewright.base.symbolic import Dim, bounds, names_in
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.formats.plan.size_relations import Pair, at_least_zero
+from tilewright.formats.plan.size_relations import Pair, at_least
 
 
 def known_names(graph: Graph) -> frozenset[str]:
@@ -44,7 +44,7 @@ def _not_negative(
         for dim in value.type.shape
     )
     return tuple(
-        at_least_zero(dim)
+        at_least(dim, 0)
         for dim in dict.fromkeys(inside)
         if dim not in seen and _may_be_negative(dim) and names_in((dim,)) <= known
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple, final
 
-from tilewright.base.symbolic import Dim, Operation, maximum, only_atom
+from tilewright.base.symbolic import Dim, Operation, maximum, minimum, only_atom
 
 Pair = tuple[Dim, Dim]
 
@@ -63,9 +63,19 @@ class SizeRelation(NamedTuple):
         return f"a size does not fit: {is_}, expected {BOUND_WORDS[self.relation]} {shown}"
 
 
-def at_least_zero(size: Dim) -> Pair:
-    """The pair that agrees where `size` is not negative."""
-    return size, maximum(size, 0)
+def at_least(size: Dim, least: Dim) -> Pair:
+    """The pair that agrees where `size` is at least `least`."""
+    return size, maximum(size, least)
+
+
+def at_most(size: Dim, most: Dim) -> Pair:
+    """The pair that agrees where `size` is at most `most`."""
+    return minimum(size, most), size
+
+
+def unlike(left: Dim, right: Dim) -> Pair:
+    """The pair that agrees where two sizes are not the same."""
+    return at_least(maximum(left - right, right - left), 1)
 
 
 def relation_of(pair: Pair) -> SizeRelation:

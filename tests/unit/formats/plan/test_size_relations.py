@@ -7,8 +7,10 @@ from tilewright.formats.plan.size_relations import (
     Pair,
     Relation,
     SizeRelation,
-    at_least_zero,
+    at_least,
+    at_most,
     relation_of,
+    unlike,
 )
 
 N, M = symbol("N", 0), symbol("M", 0)
@@ -22,13 +24,15 @@ HOLDS = {
 }
 
 PAIRS: list[tuple[Pair, Relation, Dim, Dim]] = [
-    (at_least_zero(5 - N), Relation.NOT_NEGATIVE, 5 - N, 0),
-    (at_least_zero(-N), Relation.NOT_NEGATIVE, -N, 0),
+    (at_least(5 - N, 0), Relation.NOT_NEGATIVE, 5 - N, 0),
+    (at_least(-N, 0), Relation.NOT_NEGATIVE, -N, 0),
     ((maximum(5 - N, 0), 5 - N), Relation.NOT_NEGATIVE, 5 - N, 0),
-    ((minimum(N, 4), N), Relation.AT_MOST, N, 4),
+    (at_most(N, 4), Relation.AT_MOST, N, 4),
     ((4, minimum(N, 4)), Relation.AT_MOST, 4, N),
     ((N, minimum(N, M)), Relation.AT_MOST, N, M),
     ((minimum(N + 1, M), M), Relation.AT_MOST, M, N + 1),
+    (at_least(N, M), Relation.AT_LEAST, N, M),
+    (unlike(N, M), Relation.AT_LEAST, maximum(N - M, M - N), 1),
     ((maximum(N, 3), N), Relation.AT_LEAST, N, 3),
     ((mod(N + 1, 4), 0), Relation.MULTIPLE, N + 1, 4),
     ((0, mod(N, 4)), Relation.MULTIPLE, N, 4),

@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
 from tilewright.compiler.ops.shapes import element_count, normal_axis
+from tilewright.formats.plan.size_relations import at_least
 
 _HUGE: Final = (1 << 31) - 1
 
@@ -320,7 +321,7 @@ def _require_sources(
     by_data = [(size, least) for size, least in unsure if control.mentions((size,), read)]
     for size, least in unsure:
         if (size, least) not in by_data:
-            e.assume(size, symbolic.maximum(size, least))
+            e.assume(*at_least(size, least))
     if by_data:
         counts, low = zip(*by_data, strict=True)
         spare = [control.fresh_symbol(e, "padded_from", least) for least in low]

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
@@ -22,6 +22,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import element_count, normal_axes, normal_axis
+from tilewright.formats.plan.size_relations import at_least
 
 Reduce = Callable[[NodeMaker, Tensor, tuple[int, ...], bool], Tensor]
 
@@ -141,7 +142,7 @@ def _arg(op: str) -> Build:
         x = call.tensor(0)
         axis = call.axis(x.rank, 0)
         # There is no place among no elements.
-        call.maker.assume(x.shape[axis], symbolic.maximum(x.shape[axis], 1))
+        call.maker.assume(*at_least(x.shape[axis], 1))
         return call.maker.op(
             op,
             x,

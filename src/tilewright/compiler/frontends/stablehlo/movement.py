@@ -16,6 +16,7 @@ from tilewright.compiler.frontends.stablehlo.call import Call
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
 from tilewright.compiler.frontends.stablehlo.row import Row, row
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, TensorType
+from tilewright.formats.plan.size_relations import at_least
 
 
 def sizes_of(x: Tensor) -> tuple[int, ...]:
@@ -73,7 +74,7 @@ def assumed_inside(e: NodeMaker, limit: Dim, size: Dim) -> bool:
         return True
     if room[1] is not None and room[1] < 0:
         return False
-    e.assume(maximum(size, limit), size)
+    e.assume(*at_least(size, limit))
     return True
 
 

@@ -21,7 +21,7 @@ from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.program import Part, Relation
 from tilewright.compiler.frontends.torch.row import Row, row
 from tilewright.compiler.frontends.torch.sizes import folded
-from tilewright.formats.plan.size_relations import Pair
+from tilewright.formats.plan.size_relations import Pair, at_most, unlike
 
 
 def _asserted(call: Call) -> Sequence[Tensor | None]:
@@ -93,22 +93,13 @@ _TRUTHS: Final[dict[str, Callable[..., Dim]]] = {
 }
 
 
-def _at_most(left: Dim, right: Dim) -> Pair:
-    return symbolic.minimum(left, right), left
-
-
-def _unlike(left: Dim, right: Dim) -> Pair:
-    distance = symbolic.maximum(left - right, right - left)
-    return symbolic.maximum(distance, 1), distance
-
-
 _PAIRS: Final[dict[str, Callable[[Dim, Dim], Pair]]] = {
     "equal": lambda left, right: (left, right),
-    "greater": lambda left, right: _at_most(right + 1, left),
-    "greater_equal": lambda left, right: _at_most(right, left),
-    "less": lambda left, right: _at_most(left + 1, right),
-    "less_equal": _at_most,
-    "not_equal": _unlike,
+    "greater": lambda left, right: at_most(right + 1, left),
+    "greater_equal": lambda left, right: at_most(right, left),
+    "less": lambda left, right: at_most(left + 1, right),
+    "less_equal": at_most,
+    "not_equal": unlike,
 }
 """Sizes that agree where a relation holds, in the form that errors read bounds from."""
 

@@ -10,6 +10,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.formats.plan.size_relations import at_least, at_most, unlike
 
 
 def normal(axis: int, rank: int) -> int:
@@ -54,24 +55,22 @@ def keep_within(e: NodeMaker, start: Dim, count: Dim, size: Dim) -> None:
     """Have a call fail where `count` places from `start` on are not all places of an axis."""
     if is_within(start, count, size):
         return
-    e.assume(symbolic.maximum(start, 0), start)
-    e.assume(symbolic.minimum(start + count, size), start + count)
+    e.assume(*at_least(start, 0))
+    e.assume(*at_most(start + count, size))
 
 
 def keep_filled(e: NodeMaker, size: Dim) -> None:
     """Have a call fail where an axis has no element."""
     low = symbolic.bounds(size)[0]
     if low is None or low < 1:
-        e.assume(symbolic.maximum(size, 1), size)
+        e.assume(*at_least(size, 1))
 
 
 def keep_unlike_one(e: NodeMaker, size: Dim) -> None:
     """Have a call fail where a size is 1 that torch has taken for another."""
     low = symbolic.bounds(size)[0]
-    if isinstance(size, int) or (low is not None and low > 1):
-        return
-    distance = symbolic.maximum(size - 1, 1 - size)
-    e.assume(symbolic.maximum(distance, 1), distance)
+    if low is None or low < 2:
+        e.assume(*unlike(size, 1))
 
 
 def slice_start(start: Dim, size: Dim) -> Dim:
