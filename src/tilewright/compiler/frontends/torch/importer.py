@@ -310,10 +310,7 @@ class Importer:
             raise UnsupportedError(operation.reason)
         call = Call(operation, self.maker, self._find, self._draws)
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
-        made = found.build(call)
-        self._check_sizes(operation)
-        _check_arguments(operation, call, found.ignores)
-        return self._agreed(operation, made)
+        return self._finished(call, found.build(call), found.ignores)
 
     def _refuse_unknown(self, operation: Operation) -> None:
         """Raise SkipNodeError for an operand whose problem is reported; UnsupportedError for one that nobody made."""
@@ -332,10 +329,7 @@ class Importer:
             return self._inline(operation, body, given)
 
         call = Call(operation, self.maker, self._find, self._draws, self._hold)
-        made = build(control.Flow(call, inline))
-        self._check_sizes(operation)
-        _check_arguments(operation, call, ())
-        return self._agreed(operation, made)
+        return self._finished(call, build(control.Flow(call, inline)))
 
     def _inline(
         self, operation: Operation, body: Body, given: Sequence[control.Given]
@@ -394,9 +388,7 @@ class Importer:
             raise UnsupportedError(operation.reason)
         if build is not None:
             call = Call(operation, self.maker, self._find, self._draws, self._hold)
-            made = build(call)
-            _check_arguments(operation, call, ())
-            return self._agreed(operation, made)
+            return self._finished(call, build(call))
         form = complex_numbers.REAL_FORMS.get(operation.target)
         if entry is not None and form is not None:
             return self._import_real_form(operation, entry, form)
@@ -426,10 +418,7 @@ class Importer:
             return held if isinstance(held, Tensor) else form(self.maker, held)
 
         call = Call(operation, self.maker, find, self._draws)
-        made = entry.build(call)
-        self._check_sizes(operation)
-        _check_arguments(operation, call, entry.ignores)
-        return self._agreed(operation, made)
+        return self._finished(call, entry.build(call), entry.ignores)
 
     def _part(
         self, operation: Operation, entry: Row, part: str
@@ -450,6 +439,13 @@ class Importer:
         made = entry.build(call)
         _check_arguments(operation, call, entry.ignores)
         return made
+
+    def _finished(self, call: Call, made: Held, ignores: Sequence[str] = ()) -> Held:
+        """What a row made, once its sizes, its arguments and its types are as the operation says."""
+        operation = call.operation
+        self._check_sizes(operation)
+        _check_arguments(operation, call, ignores)
+        return self._agreed(operation, made)
 
     def _check_sizes(self, operation: Operation) -> None:
         """Raise UnsupportedError for a size of data that no node binds."""
