@@ -8,8 +8,9 @@ happen here; cost-driven simplification belongs to lowering.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Concatenate, Final, ParamSpec
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
@@ -38,6 +39,7 @@ from tilewright.compiler.kernel.text import expression_text
 
 Scalar = float | int  # or bool
 Operand = Expression | Scalar
+Operands = ParamSpec("Operands")
 
 _COMMUTATIVE: Final = ("add", "mul", "and", "or", "xor")
 _BITWISE: Final = ("and", "or", "xor", "shl", "shr")
@@ -246,16 +248,11 @@ def horizontal(op: str, x: Expression) -> Expression:
     return x if x.lanes == 1 else Horizontal(op, x, x.dtype)
 
 
-def _named_unary(op: str) -> staticmethod[[Expression], Expression]:
-    return staticmethod(partial(unary, op))
-
-
-def _named_binary(op: str) -> staticmethod[[Operand, Operand], Expression]:
-    return staticmethod(partial(binary, op))
-
-
-def _named_compare(op: str) -> staticmethod[[Operand, Operand], Expression]:
-    return staticmethod(partial(compare, op))
+def _named(
+    function: Callable[Concatenate[str, Operands], Expression], op: str
+) -> staticmethod[Operands, Expression]:
+    """`function` of one operator."""
+    return staticmethod(partial(function, op))
 
 
 class Expressions:
@@ -278,42 +275,42 @@ class Expressions:
         """The value of an index as an expression."""
         return from_index(dim, dtype)
 
-    add = _named_binary("add")
-    sub = _named_binary("sub")
-    mul = _named_binary("mul")
-    div = _named_binary("div")
-    mod = _named_binary("mod")
-    floormod = _named_binary("floormod")
-    min = _named_binary("min")
-    max = _named_binary("max")
-    pow = _named_binary("pow")
-    and_ = _named_binary("and")
-    or_ = _named_binary("or")
-    xor = _named_binary("xor")
-    shl = _named_binary("shl")
-    shr = _named_binary("shr")
-    eq = _named_compare("eq")
-    ne = _named_compare("ne")
-    lt = _named_compare("lt")
-    le = _named_compare("le")
-    gt = _named_compare("gt")
-    ge = _named_compare("ge")
-    neg = _named_unary("neg")
-    abs = _named_unary("abs")
-    exp = _named_unary("exp")
-    log = _named_unary("log")
-    sqrt = _named_unary("sqrt")
-    rsqrt = _named_unary("rsqrt")
-    floor = _named_unary("floor")
-    ceil = _named_unary("ceil")
-    round = _named_unary("round")
-    trunc = _named_unary("trunc")
-    sin = _named_unary("sin")
-    cos = _named_unary("cos")
-    exp_nonpositive = _named_unary("exp_nonpositive")
-    tanh = _named_unary("tanh")
-    erf = _named_unary("erf")
-    normal_cdf = _named_unary("normal_cdf")
-    sigmoid = _named_unary("sigmoid")
-    not_ = _named_unary("not")
-    is_nan = _named_unary("is_nan")
+    add = _named(binary, "add")
+    sub = _named(binary, "sub")
+    mul = _named(binary, "mul")
+    div = _named(binary, "div")
+    mod = _named(binary, "mod")
+    floormod = _named(binary, "floormod")
+    min = _named(binary, "min")
+    max = _named(binary, "max")
+    pow = _named(binary, "pow")
+    and_ = _named(binary, "and")
+    or_ = _named(binary, "or")
+    xor = _named(binary, "xor")
+    shl = _named(binary, "shl")
+    shr = _named(binary, "shr")
+    eq = _named(compare, "eq")
+    ne = _named(compare, "ne")
+    lt = _named(compare, "lt")
+    le = _named(compare, "le")
+    gt = _named(compare, "gt")
+    ge = _named(compare, "ge")
+    neg = _named(unary, "neg")
+    abs = _named(unary, "abs")
+    exp = _named(unary, "exp")
+    log = _named(unary, "log")
+    sqrt = _named(unary, "sqrt")
+    rsqrt = _named(unary, "rsqrt")
+    floor = _named(unary, "floor")
+    ceil = _named(unary, "ceil")
+    round = _named(unary, "round")
+    trunc = _named(unary, "trunc")
+    sin = _named(unary, "sin")
+    cos = _named(unary, "cos")
+    exp_nonpositive = _named(unary, "exp_nonpositive")
+    tanh = _named(unary, "tanh")
+    erf = _named(unary, "erf")
+    normal_cdf = _named(unary, "normal_cdf")
+    sigmoid = _named(unary, "sigmoid")
+    not_ = _named(unary, "not")
+    is_nan = _named(unary, "is_nan")
