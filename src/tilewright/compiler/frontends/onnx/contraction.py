@@ -12,6 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.diagonal import diagonal
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.activations import fused_activation
@@ -161,17 +162,7 @@ def _diagonal(e: NodeMaker, x: Tensor, term: str) -> tuple[Tensor, str]:
             second = term.index(letter, first + 1)
             size = x.shape[first]
             order = [i for i in range(x.rank) if i not in (first, second)] + [first, second]
-            moved = e.transpose(x, order)
-            rows = e.iota((size, size), 0)
-            hit = e.op("equal", rows, e.iota((size, size), 1))
-            zero = e.scalar(0, x.dtype)
-            x = reduce(
-                e,
-                "reduce_sum",
-                e.op("where", hit, moved, zero),
-                (x.rank - 1,),
-                keepdims=False,
-            )
+            x = diagonal(e, e.transpose(x, order), size)
             term = "".join(term[i] for i in order[:-1])
     return x, term
 
@@ -264,9 +255,7 @@ def _product_of_pivots(e: NodeMaker, x: Tensor) -> Tensor:
     wide = x if x.dtype == dtypes.f64 else e.cast(x, dtypes.f32)
     factors, pivots, _ = e.ops("lu", wide)
     last = factors.rank - 1
-    is_pivot = e.op("equal", e.iota(factors.shape, last - 1), e.iota(factors.shape, last))
-    diagonal = e.op("where", is_pivot, factors, e.scalar(0, wide.dtype))
-    found = e.op("reduce_sum", diagonal, axes=(last,), keepdims=False)
+    found = diagonal(e, factors, factors.shape[last])
     # Rows are counted from 1.
     own = e.op("add", e.iota(pivots.shape, last - 1), e.scalar(1, dtypes.i64))
     stays = e.op("equal", e.cast(pivots, dtypes.i64), own)

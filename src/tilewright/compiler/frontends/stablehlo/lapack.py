@@ -14,6 +14,7 @@ from typing import Final
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.diagonal import diagonal
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -59,12 +60,9 @@ def _lost_minor(e: NodeMaker, factor: Held) -> Tensor:
     x = factor.real if isinstance(factor, Complex) else real(factor)
     if 0 in x.shape:
         return _no_problem(e, factor)
-    rows, columns = _places(e, x.shape)
-    zero = e.scalar(0, x.dtype)
-    # Beside the diagonal nothing is lost; on it, what is not a number is.
-    beside = e.op("not_equal", rows, columns)
-    kept = e.op("logical_or", beside, e.op("greater", x, zero))
-    kept = e.op("reduce_min", e.cast(kept, dtypes.i32), axes=(x.rank - 1,), keepdims=False)
+    # What is not a number is lost, too.
+    kept = e.op("greater", diagonal(e, x, x.shape[-1]), e.scalar(0, x.dtype))
+    kept = e.cast(kept, dtypes.i32)
     first = e.op("arg_min", kept, axis=kept.rank - 1, keepdims=False)
     least = e.op("reduce_min", kept, axes=(kept.rank - 1,), keepdims=False)
     is_lost = e.op("equal", least, e.scalar(0, dtypes.i32))
@@ -174,14 +172,8 @@ def _gees(call: Call) -> list[Held]:
         return [*real_parts, _no_problem(e, real_parts[0]), info]
     *parts, info = e.ops("schur", *_pair(call))
     form, vectors = _in_pairs(call, parts)
-    values = Complex(*(_diagonal(e, x) for x in parts[:2]))
+    values = Complex(*(diagonal(e, x, x.shape[-1]) for x in parts[:2]))
     return [form, vectors, values, _no_problem(e, form), info]
-
-
-def _diagonal(e: NodeMaker, x: Tensor) -> Tensor:
-    rows, columns = _places(e, x.shape)
-    kept = e.op("where", e.op("equal", rows, columns), x, e.scalar(0, x.dtype))
-    return e.op("reduce_sum", kept, axes=(x.rank - 1,), keepdims=False)
 
 
 def _syevd(call: Call) -> list[Held]:
@@ -250,9 +242,9 @@ def _banded(e: NodeMaker, below: Tensor, on: Tensor, above: Tensor) -> Tensor:
     rows, columns = _places(e, shape)
     matrix = e.full(0, on.dtype, shape)
     offset = e.op("sub", columns, rows)
-    for diagonal, place in ((below, -1), (on, 0), (above, 1)):
+    for line, place in ((below, -1), (on, 0), (above, 1)):
         here = e.op("equal", offset, e.scalar(place, dtypes.i64))
-        spread = e.broadcast_to(e.unsqueeze(diagonal, (diagonal.rank,)), shape)
+        spread = e.broadcast_to(e.unsqueeze(line, (line.rank,)), shape)
         matrix = e.op("where", here, spread, matrix)
     return matrix
 

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed
+from tilewright.compiler.frontends.kit.diagonal import diagonal
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -33,6 +34,7 @@ from tilewright.compiler.frontends.torch.elementwise import convert
 from tilewright.compiler.frontends.torch.promotion import result_type
 from tilewright.compiler.frontends.torch.row import Build, Row, row
 from tilewright.compiler.frontends.torch.sizes import of_data
+from tilewright.formats.plan.size_relations import at_most
 
 
 def _to_shape(*ignored: str) -> Build:
@@ -290,7 +292,7 @@ def _check_reach(
                 continue
             most, spare = symbolic.bounds(amount)[1], symbolic.bounds(room - amount)[0]
             if (most is None or most > 0) and (spare is None or spare < 0):
-                e.assume(symbolic.minimum(amount, room), amount)
+                e.assume(*at_most(amount, room))
 
 
 def _cropped(e: NodeMaker, x: Tensor, begin: list[Dim], end: list[Dim]) -> Tensor:
@@ -343,19 +345,7 @@ def _diagonal(call: Call) -> Tensor:
     a, b = (axis_of(call, x.rank, n, d) for n, d in (("dim1", 0), ("dim2", 1)))
     rest = [axis for axis in range(x.rank) if axis not in (a, b)]
     x = e.transpose(x, [*rest, a, b])
-    rows, columns, count = x.shape[-2], x.shape[-1], call.shape()[-1]
-    if count == 0:
-        return e.full(0, x.dtype, call.shape())
-    start = offset if offset >= 0 else -offset * columns
-    flat = e.reshape(x, (*x.shape[:-2], rows * columns))
-    if not isinstance(columns, int) or not isinstance(count, int):
-        steps = e.op("mul", e.iota((count,), 0), e.dim(columns + 1))
-        places = e.op("add", steps, e.dim(start))
-        return e.op("gather", flat, places, axis=flat.rank - 1, from_end=False)
-    return e.op(
-        "slice", flat, axes=(flat.rank - 1,), starts=(start,), sizes=(count,),
-        steps=(columns + 1,),
-    )  # fmt: skip
+    return diagonal(e, x, call.shape()[-1], offset)
 
 
 def _unfold(call: Call) -> Tensor:

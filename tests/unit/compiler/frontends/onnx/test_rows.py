@@ -323,6 +323,17 @@ def test_einsum_agrees_with_numpy(equation: str, shapes: list[tuple[int, ...]]) 
     np.testing.assert_allclose(result, np.einsum(equation, *arrays), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_diagonal_is_what_stands_there(size: int) -> None:
+    matrix = np.full((2, size, size), np.nan, np.float32)
+    for i in range(size):
+        matrix[:, i, i] = -0.0 if i % 2 == 0 else np.inf
+    (result,) = run_node("Einsum", [matrix], equation="bii->ib")
+    expected = np.einsum("bii->ib", matrix)
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+
+
 @pytest.mark.parametrize("equation", ["ij,jk->iq", "ij->ij,jk", "ijk,jk->ik", "i1,jk->ik"])
 def test_einsum_equations_that_do_not_fit_are_refused(equation: str) -> None:
     with pytest.raises(ModelError):
