@@ -6,6 +6,7 @@ kernels differ in them alone, there is one that reads them (`lift_numbers`).  Ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
@@ -19,7 +20,12 @@ from tilewright.compiler.graph.text import ArrayHashes
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build, symbols_of
-from tilewright.compiler.lowering.lift_numbers import Candidates, candidates, lift
+from tilewright.compiler.lowering.lift_numbers import (
+    NO_CANDIDATES,
+    Candidates,
+    candidates,
+    lift,
+)
 
 # Kernels are compared by their text under this name, then get names of their own.
 KEY_NAME: Final = "kernel"
@@ -77,14 +83,24 @@ def _distinct(graph: Graph) -> list[KernelUse]:
 
 
 def _alike(uses: Sequence[KernelUse]) -> list[list[tuple[KernelUse, Candidates]]]:
-    """Kernels that differ in numbers that can be lifted, together."""
+    """Kernels that differ in numbers that can be lifted, together.
+
+    Only where others have the same parameters is there something to look for.
+    """
     together: dict[str, list[tuple[KernelUse, Candidates]]] = {}
+    signatures = Counter(_signature(use) for use in uses)
     for use in uses:
         bounds = [(symbol.name, *symbol.bounds()) for symbol in use.naive.dims]
-        found = candidates(use.naive)
+        is_alone = signatures[_signature(use)] == 1
+        found = NO_CANDIDATES if is_alone else candidates(use.naive)
         structure = found.structure or use.text
         together.setdefault(f"{structure} {bounds}", []).append((use, found))
     return list(together.values())
+
+
+def _signature(use: KernelUse) -> str:
+    """The parameters and sizes of a kernel, which are the first line of its text."""
+    return use.text.partition("\n")[0]
 
 
 def _joined(alike: Sequence[tuple[KernelUse, Candidates]]) -> KernelUse:

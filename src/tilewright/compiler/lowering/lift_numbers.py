@@ -58,11 +58,14 @@ Place = Callable[[DType, float], Expression | None]
 class Candidates:
     """The numbers of a kernel that may be lifted, in the order of the text.
 
-    `structure` is equal for kernels that differ in these alone.
+    `structure` is equal for kernels that differ in these alone, and empty where there are none.
     """
 
     structure: str
     numbers: tuple[tuple[DType, float], ...]
+
+
+NO_CANDIDATES: Final = Candidates("", ())
 
 
 def candidates(kernel: Kernel) -> Candidates:
@@ -75,7 +78,7 @@ def candidates(kernel: Kernel) -> Candidates:
         return Load(marks[dtype], (len(found),))
 
     masked = _placed(kernel, mark)
-    return Candidates(kernel_text(masked) if found else "", tuple(found))
+    return Candidates(kernel_text(masked), tuple(found)) if found else NO_CANDIDATES
 
 
 def lift(
