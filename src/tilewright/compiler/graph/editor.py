@@ -229,8 +229,16 @@ class Editor:
     # --- uses
 
     def _count(self, node: Node) -> None:
-        for value in node.present_operands:
-            self._add_use(value, node)
+        # Each of the passes counts the uses of the whole graph.
+        everywhere = self._uses
+        for value in node.operands:
+            if value is None:
+                continue
+            uses = everywhere.get(value)
+            if uses is None:
+                everywhere[value] = {node: 1}
+            else:
+                uses[node] = uses.get(node, 0) + 1
 
     def _add_use(self, value: Value, node: Node) -> None:
         uses = self._uses.setdefault(value, {})
