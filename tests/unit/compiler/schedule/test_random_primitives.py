@@ -147,6 +147,7 @@ def attempts(
         ("sink_guards", (loop,), {}),
         ("privatize", (buffer, loop), {}),
         ("stage", (buffer, loop, 8), {}),
+        ("separate", (chooser.choice(tops),), {}),
     ]
 
 

@@ -25,6 +25,7 @@ from tilewright.compiler.schedule.primitives.memory import (
     compute_at,
     expand,
     privatize,
+    separate,
     set_scope,
     stage,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "reorder",
     "reverse_inline",
     "rfactor",
+    "separate",
     "set_scope",
     "sink_guards",
     "specialize",

@@ -1,4 +1,4 @@
-"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at, stage, expand.
+"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at, stage, expand, separate.
 
 They decide where values live while code runs: registers, workgroup memory, device memory.  Loops
 stay as they are, except for the copies that caches need.
@@ -60,6 +60,7 @@ from tilewright.compiler.schedule.tree import (
     path_to,
     reference,
     rewrite,
+    used_buffers,
     with_inner,
 )
 
@@ -357,7 +358,8 @@ def stage(
 ) -> tuple[Kernel, BufferName]:
     """Keep the line of a buffer that passes inside an iteration go over in workgroup memory, where it has at most so many elements.
 
-    It is read first unless the first pass writes it, and written at the end if any pass does.
+    It is read first unless the first pass writes it, and written at the end if any pass does and anything but this
+    iteration may read it.
 
     rewrite:
         for i: for j in n: y[i, j] = x[i, j]; for k in n: y[i, k] *= 2        (n <= most)
@@ -394,9 +396,20 @@ def stage(
 
     body = map_accesses(outer.body, old, new, lambda indices: (indices[position],))
     first = () if users[0].write else copy(outwards=False)
-    last = copy(outwards=True) if any(a.write for a in users) else ()
+    is_seen = any(a.write for a in users) and not _is_own(kernel, outer, old)
+    last = copy(outwards=True) if is_seen else ()
     kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
     return add_locals(kernel, (new,)), BufferName(new.name)
+
+
+def _is_own(kernel: Kernel, outer: For, buffer: Buffer) -> bool:
+    """Whether nobody misses what an iteration leaves in a temporary: it, and what is around it, read what they wrote themselves."""
+    if all(buffer is not b for b in kernel.locals):
+        return False
+    rest = rewrite(kernel, outer, ()).body
+    return _reads_its_own(outer.body, buffer) and (
+        buffer not in used_buffers(rest) or _reads_its_own(rest, buffer)
+    )
 
 
 def _place_on_line(access: Access) -> tuple[int, Dim, tuple[Dim, ...]] | None:
@@ -440,3 +453,56 @@ def expand(kernel: Kernel, loop: str) -> Kernel:
         body = map_accesses(body, old, made, lambda indices: (*indices, index))
     kernel = rewrite(kernel, outer, (with_inner(outer, body),))
     return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
+
+
+@primitive
+def separate(kernel: Kernel, loop: str) -> Kernel:
+    """Give every iteration of an outermost loop a part of its own of the temporaries in device memory that it alone needs.
+
+    Iterations that met nowhere else share nothing afterwards, so that they can be workgroups.
+
+    rewrite:
+        t: f32[m]@device
+        for i in n: for k in m: t[k] = a[i, k]; for k in m: y[i, k] = t[k]
+        ->
+        t: f32[n, m]@device
+        for i in n: for k in m: t[i, k] = a[i, k]; for k in m: y[i, k] = t[i, k]
+
+    Raises: ScheduleError if the loop is inside another one, or if no temporary in device memory is written by an iteration
+    before that reads it, and read nowhere else.
+    """
+    outer = find(kernel, loop)
+    if all(statement is not outer for statement in kernel.body):
+        raise ScheduleError(f"'{loop}' is not outermost")
+    index, body = reference(outer.var), outer.body
+    new: dict[Buffer, Buffer] = {}
+    for old in lines_of_an_iteration(kernel, outer):
+        new[old] = Buffer(old.name, old.dtype, (outer.extent, *old.shape), old.space)
+        body = map_accesses(body, old, new[old], lambda indices: (index, *indices))
+    if not new:
+        raise ScheduleError(f"'{loop}' has no temporary in device memory for itself")
+    kernel = rewrite(kernel, outer, (with_inner(outer, body),))
+    return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
+
+
+def lines_of_an_iteration(kernel: Kernel, outer: For) -> list[Buffer]:
+    """Temporaries in device memory that an iteration of a loop writes before it reads them, and that nothing else reads."""
+    return [
+        buffer
+        for buffer in kernel.locals
+        if buffer.space is Space.DEVICE
+        and buffer.data is None
+        and _needs_alone(kernel, outer, buffer)
+    ]
+
+
+def _needs_alone(kernel: Kernel, outer: For, buffer: Buffer) -> bool:
+    """Whether an iteration of a loop reads of a temporary only what it wrote, and nothing else reads it."""
+    outside = live_outside(kernel.body, outer, buffer)
+    return not outside and _reads_its_own(outer.body, buffer)
+
+
+def _reads_its_own(body: Body, buffer: Buffer) -> bool:
+    """Whether code reads of a buffer only what it wrote before, wherever the buffer lies."""
+    own = Buffer(buffer.name, buffer.dtype, buffer.shape, Space.WORKGROUP)
+    return is_private(replace_buffers(body, {buffer: own}), own)

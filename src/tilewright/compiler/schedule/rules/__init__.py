@@ -208,7 +208,8 @@ class _Run:
         if main is not None:
             names = [nest.var.name for nest in top_nests(s.kernel)]
             order = [main, *(name for name in names if name != main)]
-        found = [self._nest(n, Grid(s, main=n == main)) for n in order if self._is_there(n)]
+        grids = {n: Grid(s, main=n == main, threads=self.threads) for n in order}
+        found = [self._nest(n, grids[n]) for n in order if self._is_there(n)]
         if self.decisions is not None and len(self.decisions.nests) != len(self.chosen):
             raise ScheduleError(
                 f"decisions for {len(self.decisions.nests)} nests, the kernel has {len(self.chosen)}",
@@ -224,7 +225,7 @@ class _Run:
             for kind, match in _ARRANGEMENTS
             if self.decisions is None or kind is type(decided)
         ]
-        return self._carried_out(rules, decided, Grid(self.s)) or []
+        return self._carried_out(rules, decided, Grid(self.s, threads=self.threads)) or []
 
     def _is_there(self, nest: str) -> bool:
         return any(loop.var.name == nest for loop in loops(self.s.kernel.body))

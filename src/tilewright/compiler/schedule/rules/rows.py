@@ -41,6 +41,7 @@ from tilewright.compiler.schedule.primitives import (
     vectorize,
     version,
 )
+from tilewright.compiler.schedule.primitives.memory import lines_of_an_iteration
 from tilewright.compiler.schedule.rules.pointwise import (
     fuse_contiguous,
     lanes_of,
@@ -56,6 +57,10 @@ from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
 
 _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
+_ROWS_OF_A_LINE: Final = 4
+"""Rows that keep a temporary in the same line of memory, at least: the first of them brings it near."""
+_MAY_BE_LONGER: Final = 8
+"""How much longer rows of an open length may well be than is guessed: they shall be work for several threads then."""
 _SHORT_VECTORS: Final = 2
 """Vectors (of f32) up to which a row of open length is short: its passes take as long as those of four."""
 
@@ -82,14 +87,15 @@ def match_rows(
     s: Schedule, nest: str, machine: MachineModel, threads: int
 ) -> RowsSite | None:
     """Passes over rows, if one is contiguous."""
-    del threads
     chain = parallel_chain(find(s.kernel, nest))
     body = _with_joined_axes(s, chain[-1].body if chain else (find(s.kernel, nest),))
     chain = parallel_chain(find(s.kernel, nest)) if chain else ()
     passes = tuple(_passes(body))
     if not passes or not any(_contiguous(p) for p in passes):
         return None
-    return RowsSite(s, machine, tuple(x.var.name for x in chain), passes)
+    has_line = bool(chain) and bool(lines_of_an_iteration(s.kernel, chain[0]))
+    names = tuple(loop.var.name for loop in chain)
+    return RowsSite(s, machine, threads, names, passes, has_line)
 
 
 @final
@@ -99,13 +105,15 @@ class RowsSite:
 
     s: Schedule
     machine: MachineModel
+    threads: int
     names: tuple[str, ...]
     passes: tuple[For, ...]
+    has_line: bool
+    """Whether rows have temporaries in memory, of which workgroups on several threads have their own."""
 
     def space(self) -> ChoiceSpace[Rows]:
         """Rows per workgroup, and how much is written out."""
-        work = sum(_pass_ns(p, self.machine) for p in self.passes)
-        size = max(1, int(self.machine.workgroup_ns / max(1.0, work))) if self.names else 1
+        size = self._rows_of_a_workgroup() if self.names else 1
         sizes = powers_around(size) if self.names else (1,)
         return ChoiceSpace(
             Rows(),
@@ -116,6 +124,20 @@ class RowsSite:
                 ),
             ),
         )
+
+    def _rows_of_a_workgroup(self) -> int:
+        """Rows that are worth the start of a workgroup; of an open length, as many as lanes go across, or several times that."""
+        work = max(1.0, sum(_pass_ns(p, self.machine) for p in self.passes))
+        is_open = not all(isinstance(p.extent, int) for p in self.passes)
+        if is_open and self.threads > 1:
+            work *= _MAY_BE_LONGER
+        size = max(1, int(self.machine.workgroup_ns / work))
+        if self.threads > 1 and self.has_line:
+            size = max(size, _ROWS_OF_A_LINE)
+        if is_open and self.machine.has_masks:
+            lanes = self.machine.lanes(f32)
+            size = -(-size // lanes) * lanes
+        return size
 
     def apply(self, chosen: Rows, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""

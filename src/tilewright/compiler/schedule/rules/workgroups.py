@@ -5,6 +5,7 @@ Called by every rule, and by `schedule` when a kernel has several nests.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -18,9 +19,11 @@ from tilewright.compiler.schedule.primitives import (
     fuse,
     join,
     partition,
+    separate,
     specialize,
     split,
 )
+from tilewright.compiler.schedule.primitives.memory import lines_of_an_iteration
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -86,6 +89,7 @@ class Grid:
 
     s: Schedule
     main: bool = True
+    threads: int = 1
 
     def commit(self, names: Sequence[str]) -> None:
         """Bind `names` (outermost first), with the other nests of the kernel beside them."""
@@ -101,8 +105,25 @@ class Grid:
         if len(names) > 2:
             names = [fuse_all(s, names[:-1]), names[-1]]
         for name, axis in zip(names, "yx" if len(names) == 2 else "x", strict=True):
-            if not s.attempt(bind, name, axis):
+            if not s.attempt(bind, name, axis) and not self._bind_apart(name, axis):
                 s.note(f"iterations of '{name}' depend on each other: not shared out")
+
+    def _bind_apart(self, name: str, axis: str) -> bool:
+        """Bind a loop whose iterations meet in what each needs alone, where more than one thread gains by it.
+
+        One thread has a line in its cache that all iterations share, and would have to fetch theirs.
+        """
+        s, before = self.s, self.s.kernel
+        if (
+            self.threads > 1
+            and needs_little(s.kernel, name)
+            and s.attempt(separate, name)
+            and s.attempt(bind, name, axis)
+        ):
+            s.note(f"each iteration of '{name}' has temporaries of its own")
+            return True
+        s.kernel = before
+        return False
 
     def _join(self, names: Sequence[str]) -> None:
         s = self.s
@@ -114,6 +135,17 @@ class Grid:
             return
         s.kernel = before
         s.note(f"{count} parts depend on each other: one workgroup runs them in order")
+
+
+def needs_little(kernel: Kernel, name: str) -> bool:
+    """Whether what iterations of a loop need alone takes, for all of them, no more than what the kernel reads and writes."""
+    loop = find(kernel, name)
+    own = sum(
+        estimate(math.prod(buffer.shape, start=loop.extent)) * buffer.dtype.itemsize
+        for buffer in lines_of_an_iteration(kernel, loop)
+    )
+    tensors = [parameter.buffer for parameter in kernel.parameters]
+    return own <= sum(estimate(math.prod(b.shape)) * b.dtype.itemsize for b in tensors)
 
 
 def largest_nest(kernel: Kernel) -> str | None:

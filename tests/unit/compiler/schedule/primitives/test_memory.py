@@ -8,6 +8,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Space
+from tilewright.compiler.kernel.parser import parse_kernel
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.primitives import (
     bind,
     cache_read,
@@ -17,6 +19,7 @@ from tilewright.compiler.schedule.primitives import (
     fuse_nests,
     privatize,
     reorder,
+    separate,
     set_scope,
     split,
     stage,
@@ -302,3 +305,52 @@ def test_cache_read_refuses_what_a_guard_reads_only_sometimes() -> None:
             b.store(y, (i,), 1.0)
     with pytest.raises(ScheduleError, match="at several indices"):
         cache_read(b.build(), "x", "j")
+
+
+def rows_in_a_line(length: Dim, count: Dim = 3, *, again: bool = False):
+    """Rows through a line of memory that all share; `again`: what the last one left there is read behind them."""
+    b = KernelBuilder("rows_in_a_line", [*symbols(length), *symbols(count)])
+    x, y = b.parameter("x", f32, (count, length)), b.result("y", f32, (count, length))
+    t = b.temporary(f32, (length,), "t")
+    with b.nest((count,), ("i",)) as (i,):
+        with b.nest((length,), ("j",)) as (j,):
+            b.store(t, (j,), b.mul(b.load(x, (i, j)), 2))
+        with b.nest((length,), ("k",)) as (k,):
+            b.store(y, (i, k), b.add(b.load(t, (k,)), 1))
+    if again:
+        z = b.result("z", f32, (length,))
+        with b.nest((length,), ("l",)) as (at,):
+            b.store(z, (at,), b.load(t, (at,)))
+    return b.build()
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (1, 1), (5, 0), (7, 4)])
+def test_separate_gives_workgroups_lines_of_their_own(sizes: tuple[int, int]) -> None:
+    kernel = rows_in_a_line(symbol("n", 0), symbol("m", 0))
+    with pytest.raises(ScheduleError, match="meet in 't'"):
+        bind(kernel, "i", "x")
+    changed = bind(separate(kernel, "i"), "i", "x")
+    assert changed.locals[0].shape == (symbol("m", 0), symbol("n", 0))
+    assert kernel_text(parse_kernel(kernel_text(changed))) == kernel_text(changed)
+    assert_same(kernel, changed, dict(zip("nm", sizes, strict=True)))
+
+
+def test_separate_refuses_what_others_need_and_loops_inside() -> None:
+    with pytest.raises(ScheduleError, match="'i' has no temporary in device memory"):
+        separate(rows_in_a_line(5, again=True), "i")
+    with pytest.raises(ScheduleError, match="'j' is not outermost"):
+        separate(rows_in_a_line(5), "j")
+    with pytest.raises(ScheduleError, match="'i' has no temporary in device memory"):
+        separate(set_scope(rows_in_a_line(5), "t", "workgroup"), "i")
+    with pytest.raises(ScheduleError, match="'i' has no temporary in device memory"):
+        separate(passes(5), "i")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_stage_writes_a_temporary_out_only_where_somebody_reads_it(*, again: bool) -> None:
+    naive = rows_in_a_line(symbol("n", 0), again=again)
+    kernel = version(naive, "i", symbol("n", 0), 6)
+    changed = stage(kernel, "t", "i_2", 5)
+    assert body_text(changed).count("for line") == int(again)
+    for length in (0, 1, 5, 9):
+        assert_same(naive, changed, {"n": length})

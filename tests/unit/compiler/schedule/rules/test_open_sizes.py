@@ -9,11 +9,12 @@ import pytest
 
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, op_kernel
+from tilewright.base.dtypes import DType, f16, f32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.ir import Kernel, Space
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
@@ -65,6 +66,37 @@ def test_short_rows_of_open_length_lie_side_by_side(
     assert ("side by side" in str(done.notes)) == machine.has_masks
     for rows, length in ((1, 1), (17, 3), (16, 32), (5, 33), (2, 100)):
         assert_same(naive, done, {"M": rows, "N": length}, exact=False)
+
+
+LINES = [("open", M, N, f16), ("long", 6, 20001, f32)]
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "length", "dtype"), [x[1:] for x in LINES], ids=[x[0] for x in LINES]
+)
+def test_workgroups_of_several_threads_have_lines_of_their_own(
+    rows: Dim, length: Dim, dtype: DType, machine: MachineModel
+) -> None:
+    naive = op_kernel("softmax", [(rows, length)], (rows, length), {"axis": -1}, dtype)
+    alone, shared = schedule(naive, machine), schedule(naive, machine, threads=2)
+    assert not grid_loops(alone)
+    (grid,) = grid_loops(shared)
+    assert grid.extent != 1
+    (own,) = (b for b in shared.locals if b.space is Space.DEVICE)
+    assert own.shape == (grid.extent, length)
+    if rows is M:  # elements of long rows take the evaluator seconds
+        for m, n in ((1, 1), (70, 3), (35, 40)):
+            assert_same(naive, shared, {"M": m, "N": n}, exact=False)
+
+
+def test_short_rows_of_16_bits_lie_side_by_side() -> None:
+    naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, f16)
+    for threads in (1, 2):
+        done = schedule(naive, V4, threads=threads)
+        assert "16 rows of up to 32 elements side by side" in str(done.notes)
+        for rows, length in ((1, 1), (17, 3), (16, 32), (5, 33), (2, 100)):
+            assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
 @pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33])
