@@ -1,4 +1,4 @@
-"""Many chats at once, over HTTP: few are read at the same time, the others wait or are told to come back."""
+"""Chats over HTTP: many at once, of which few are read at the same time, and answers that have a form."""
 
 from __future__ import annotations
 
@@ -68,3 +68,34 @@ def test_few_requests_are_read_at_the_same_time(
         monkeypatch.setattr("tilewright.api.language.server._READ_SECONDS", 0.05)
         assert sorted(clients.map(ask, range(7))) == [200] * 4 + [503] * 3
     assert _ask(server, "/v1/completions", {"prompt": "the", "max_tokens": 1})[0] == 200
+
+
+def _events(server: Server, request: dict[str, Any]) -> list[Any]:
+    text = _ask(server, "/v1/chat/completions", {**request, "stream": True})[1]
+    *lines, last, _ = text.split("\n\n")
+    assert last == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+def test_answers_have_the_form_that_is_asked_for(server: Server) -> None:
+    pytest.importorskip("jinja2")
+    schema = {
+        "type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"],
+    }  # fmt: skip
+    form = {"type": "json_schema", "json_schema": {"name": "number", "schema": schema}}
+    request = {
+        "messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "seed": 1, "n": 2, "response_format": form,
+    }  # fmt: skip
+    status, text = _ask(server, "/v1/chat/completions", request)
+    assert status == 200, text
+    for choice in json.loads(text)["choices"]:
+        assert json.loads(choice["message"]["content"])["n"] in range(1, 10)
+        assert choice["finish_reason"] == "stop"
+    *events, last = _events(server, {**request, "n": 1})
+    said = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+    assert json.loads(said)["n"] in range(1, 10)
+    assert last["choices"][0]["finish_reason"] == "stop"
+    form["json_schema"] = {"schema": {"pattern": "a"}}
+    status, text = _ask(server, "/v1/chat/completions", request)
+    assert status == 400
+    assert "'pattern' at #" in json.loads(text)["error"]["message"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
@@ -41,6 +42,7 @@ class _Request:
     tokens: int
     system: str | None
     stop: tuple[str, ...]
+    schema: Mapping[str, object] | None
     sampling: Sampling
 
 
@@ -53,6 +55,8 @@ class _Request:
         'tilewright generate model.gguf --chat "Why is the sky blue?" --temperature 0',
         "tilewright generate model.gguf --chat   # a conversation, line by line",
         "cat notes.txt | tilewright generate model.gguf - --tokens 40",
+        'tilewright generate model.gguf --chat "Name three rivers." --json-schema '
+        '\'{"type": "array", "items": {"type": "string"}}\'',
     ),
 )
 @MODEL
@@ -63,6 +67,9 @@ class _Request:
         help="The prompt is a question to the assistant, or (default) a text to go on with.")  # fmt: skip
 @option("--system", metavar="TEXT", help="What the assistant is told before (with --chat).")
 @option("--stop", multiple=True, metavar="TEXT", help="End before this text.")
+@option("--json", "is_json", is_flag=True, help="What is made is a JSON object.")
+@option("--json-schema", metavar="FILE",
+        help="What is made is JSON that this JSON schema allows; or the schema itself, which begins with {.")  # fmt: skip
 @option("--prompt-cache", type=click.Path(path_type=Path), metavar="FILE",
         help="Take what was read from here, and leave it here (.safetensors).")  # fmt: skip
 @CONTEXT
@@ -87,6 +94,9 @@ def command(
         tokens=cast("int", options["tokens"]),
         system=cast("str | None", options["system"]),
         stop=cast("tuple[str, ...]", options["stop"]),
+        schema=_schema_of(
+            cast("bool", options["is_json"]), cast("str | None", options["json_schema"])
+        ),
         sampling=sampling_of(options),
     )
     if request.system is not None and not chat:
@@ -116,10 +126,39 @@ def command(
         raise click.exceptions.Exit(130)
 
 
+def _schema_of(is_json: bool, given: str | None) -> Mapping[str, object] | None:
+    """What `--json` and `--json-schema` ask for.  Raises: UserError for no schema."""
+    from tilewright.api.language.json_schemas import ANY_OBJECT, grammar_of
+
+    if given is None:
+        return ANY_OBJECT if is_json else None
+    if is_json:
+        raise UserError("--json and --json-schema are two forms of one text")
+    text, place = given, "--json-schema"
+    if not given.lstrip().startswith("{"):
+        problem = why_no_file(given)
+        if problem is not None:
+            raise UserError(problem, location=given)
+        text, place = Path(given).read_text("utf-8", "replace"), given
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"is no JSON: {error}", location=place) from error
+    if not isinstance(schema, dict):
+        raise UserError("is no JSON object", location=place)
+    found = cast("Mapping[str, object]", schema)
+    grammar_of(found)  # what it says wrong is said before anything is compiled
+    return found
+
+
 def _go_on(model: LanguageModel, prompt: str, request: _Request) -> bool:
     """The prompt and what follows it."""
     text = model.stream(
-        prompt, tokens=request.tokens, sampling=request.sampling, stop=request.stop
+        prompt,
+        tokens=request.tokens,
+        sampling=request.sampling,
+        stop=request.stop,
+        schema=request.schema,
     )
     click.echo(_shown(prompt), nl=False)
     return _show(text)
@@ -134,7 +173,11 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
     for question in [first] if first is not None else _lines():
         turns.append({"role": "user", "content": question})
         text = model.chat(
-            turns, tokens=request.tokens, sampling=request.sampling, stop=request.stop
+            turns,
+            tokens=request.tokens,
+            sampling=request.sampling,
+            stop=request.stop,
+            schema=request.schema,
         )
         if not _show(text):
             return False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,10 @@ def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path)
         ("generate", path, "a", "--top-p", 2): "top-p",
         ("generate", path, "a", "--repetition-penalty", 0): "repetition_penalty is 0.0",
         ("generate", "none.gguf", "a"): "no such file",
+        ("generate", path, "a", "--json", "--json-schema", "{}"): "two forms of one text",
+        ("generate", path, "a", "--json-schema", "none.json"): "none.json: no such file",
+        ("generate", path, "a", "--json-schema", "{"): "is no JSON: ",
+        ("generate", path, "a", "--json-schema", '{"type": "a"}'): "'type' at # is 'a'",
         ("generate", path, "a", "--prompt-cache", "no/such/place"): "no such folder",
         ("generate", path, "a", "--prompt-cache", path): "is an input, which writing there",
         (
@@ -64,3 +69,17 @@ def test_what_makes_no_sense_is_an_error_before_anything_is_compiled(path: Path)
         found = run(*words)
         assert found.code, words
         assert message in found.err, found.err
+
+
+@pytest.mark.slow
+def test_what_is_made_is_json_where_that_is_asked_for(path: Path, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"]}
+    kept = tmp_path / "schema.json"
+    kept.write_text(json.dumps(schema))
+    for given in (kept, json.dumps(schema)):
+        found = run("generate", path, "--chat", "hi", "--json-schema", given, "--seed", 1)
+        assert found.code == 0, found.err
+        assert json.loads(found.out)["x"] in (1, 2)
+    found = run("generate", path, "the end", "--json", "--tokens", 2)
+    assert found.code == 0, found.err
+    assert found.out.removeprefix("the end").lstrip().startswith("{")

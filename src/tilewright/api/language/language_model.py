@@ -23,6 +23,8 @@ import numpy.typing as npt
 
 from tilewright.api.language.cache import Cache
 from tilewright.api.language.chat import Message, render
+from tilewright.api.language.constraints import Constraint
+from tilewright.api.language.form_store import FormStore
 from tilewright.api.language.programs import Programs, digest_of, make_programs
 from tilewright.api.language.sampling import Sampler, Sampling
 from tilewright.api.language.stops import until
@@ -181,6 +183,7 @@ class LanguageModel(BoundToProcess):
         self._lock: threading.Lock = threading.Lock()
         self._owner: Text | None = None
         self._steps: dict[int, _Step] = {}
+        self._forms: FormStore = FormStore(self.tokenizer)
         self._piece: int = _piece_of(self.file)
 
     @property
@@ -204,9 +207,12 @@ class LanguageModel(BoundToProcess):
         tokens: int = 128,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
+        schema: Mapping[str, object] | None = None,
     ) -> str:
         """The text that follows a prompt (see `stream`)."""
-        return str(self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop))
+        return str(
+            self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop, schema=schema)
+        )
 
     def stream(
         self,
@@ -216,6 +222,7 @@ class LanguageModel(BoundToProcess):
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         likely: int | None = None,
+        schema: Mapping[str, object] | None = None,
     ) -> Text:
         """The text that follows a prompt, part by part.
 
@@ -225,8 +232,11 @@ class LanguageModel(BoundToProcess):
             sampling: how they are drawn; default: `Sampling()`.
             stop: texts that end it; they are not part of it.
             likely: keep how likely each token was (`Text.scores`), with so many most likely ones; None: do not.
+            schema: the text is JSON that this JSON schema allows, as far as it comes: `{}` is any JSON, and where there are
+                too few tokens the text ends in the middle of it.
 
-        Raises: UserError for a prompt that there is no room for; InputError for tokens that there are not.
+        Raises: UserError for a prompt that there is no room for, and for a schema that cannot be kept to; InputError for
+            tokens that there are not.
         """
         given = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not given:
@@ -239,8 +249,10 @@ class LanguageModel(BoundToProcess):
         self._check_tokens(sampling.logit_bias)
         most = min(count_option("tokens", tokens, least=0), self.context - len(given))
         kept = None if likely is None else count_option("likely", likely, least=0)
+        constraint = None if schema is None else Constraint(self._forms.of_schema(schema))
         text = Text(())
-        made = self._made(given, most, Sampler(sampling, given), text, kept)
+        sampler = Sampler(sampling, given, constraint)
+        made = self._made(given, most, sampler, text, kept)
         text.parts = until(made, tuple(stop), text.cut) if stop else made
         return text
 
@@ -298,6 +310,9 @@ class LanguageModel(BoundToProcess):
             part = stream.add(token)
             length += len(part)
             yield part
+            if sampler.is_complete:
+                timing.reason = "stop"
+                break
         timing.reason = timing.reason or "length"
         yield stream.finish()
 
@@ -360,6 +375,7 @@ class LanguageModel(BoundToProcess):
         tokens: int = 512,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
+        schema: Mapping[str, object] | None = None,
     ) -> Text:
         """The assistant's answer to a conversation, part by part (see `stream`).
 
@@ -368,11 +384,14 @@ class LanguageModel(BoundToProcess):
             tokens: how many are made at most.
             sampling: how they are drawn; default: `Sampling()`.
             stop: texts that end it.
+            schema: the answer is JSON that this JSON schema allows.
 
         Raises: UserError for a model without a chat template, and as `stream`.
         """
         prompt = self.encode(self.conversation(messages), bos=False)
-        return self.stream(prompt, tokens=tokens, sampling=sampling, stop=stop)
+        return self.stream(
+            prompt, tokens=tokens, sampling=sampling, stop=stop, schema=schema
+        )
 
     def conversation(
         self,

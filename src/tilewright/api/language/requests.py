@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
 from tilewright.api.language.chat import Message
+from tilewright.api.language.json_schemas import ANY_OBJECT, Schema
 from tilewright.api.language.sampling import Sampling
 from tilewright.base.errors import UserError
 
@@ -28,7 +29,7 @@ _ALL: Final = -1
 """As clients of other servers say `top_k` of all tokens."""
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "echo": (None, False), "suffix": (None, ""), "functions": (None, []), "function_call": (None, "none", "auto"),
-    "response_format": (None, {"type": "text"}), "modalities": (None, ["text"]),
+    "modalities": (None, ["text"]),
     "tool_choice": (None, "none", "auto"), "audio": (None,), "web_search_options": (None,), "store": (None, False),
 }  # fmt: skip
 """Fields that ask for what there is not, with the values that ask for nothing."""
@@ -50,6 +51,7 @@ class Request:
         count: texts that are wanted for each prompt.
         tokens: of each text, at most.
         likely: most likely tokens that are wanted with each token; None: not even its own probability.
+        schema: of JSON, that texts have the form of; None: any text.
     """
 
     is_chat: bool
@@ -64,6 +66,7 @@ class Request:
     sampling: Sampling
     stop: tuple[str, ...]
     likely: int | None
+    schema: Schema | None
     stream: bool
     wants_usage: bool
 
@@ -101,6 +104,7 @@ def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
         sampling=_sampling(fields),
         stop=_stop(fields.get("stop")),
         likely=_likely(fields, is_chat),
+        schema=_schema(fields, has_tools=bool(tools)),
         stream=_flag(fields, "stream"),
         wants_usage=_flag(wanted, "include_usage"),
     )
@@ -166,6 +170,26 @@ def _likely(fields: Mapping[str, object], is_chat: bool) -> int | None:
     if value is None or value is False:
         return None
     return _whole(fields, "logprobs", 0, 0, _MOST_LIKELY)
+
+
+def _schema(fields: Mapping[str, object], *, has_tools: bool) -> Schema | None:
+    """The form of texts, as `response_format` says it."""
+    own = _object(fields, "response_format")
+    kind = own.get("type", "text")
+    if kind == "text":
+        return None
+    if has_tools:
+        raise UserError("'response_format' is not supported beside 'tools'")
+    if kind == "json_object":
+        return ANY_OBJECT
+    if kind != "json_schema":
+        words = "text json_object json_schema"
+        raise UserError(f"'response_format.type' is {kind!r:.80}, expected {words}")
+    told = _object(own, "json_schema")
+    schema = told.get("schema")
+    if not isinstance(schema, dict):
+        raise UserError("'response_format.json_schema.schema' is no object")
+    return cast("Schema", schema)
 
 
 def _tools(fields: Mapping[str, object], is_chat: bool) -> Sequence[Mapping[str, object]]:

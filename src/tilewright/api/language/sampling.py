@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.api.language.constraints import Constraint
 from tilewright.base.errors import UserError
 
 Floats = npt.NDArray[np.float32]
@@ -85,10 +86,17 @@ class Sampler:
     Args:
         sampling: how.
         prompt: the tokens that stand before the first one, which only `repetition_penalty` looks at.
+        constraint: the form that the text has; None: any.
     """
 
-    def __init__(self, sampling: Sampling, prompt: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        sampling: Sampling,
+        prompt: Sequence[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
         self._sampling: Sampling = sampling
+        self._constraint: Constraint | None = constraint
         self._random: np.random.Generator = np.random.default_rng(sampling.seed)
         self._seen: set[int] = set(prompt) if sampling.repetition_penalty != 1 else set()
         self._drawn: Counter[int] = Counter()
@@ -98,11 +106,29 @@ class Sampler:
         with np.errstate(
             all="ignore"
         ):  # of penalties and biases that leave no finite numbers
-            token = self._draw(_as_numbers(self._adjusted(scores)))
+            token = self._draw(self._permitted(_as_numbers(self._adjusted(scores))))
         self._drawn[token] += 1
         if self._sampling.repetition_penalty != 1:
             self._seen.add(token)
+        if self._constraint is not None:
+            self._constraint.add(token)
         return token
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no token can follow in the form that the text has."""
+        return self._constraint is not None and self._constraint.is_complete
+
+    def _permitted(self, scores: Floats) -> Floats:
+        """Scores, those of tokens that the form does not allow at -inf."""
+        if self._constraint is None:
+            return scores
+        allowed = self._constraint.allowed()
+        found = np.full(scores.shape, -np.inf, scores.dtype)
+        found[allowed] = scores[allowed]
+        if not np.isfinite(found.max()):  # of tokens whose scores are no numbers
+            found[allowed] = 0
+        return found
 
     def _draw(self, scores: Floats) -> int:
         if self._sampling.temperature == 0:
@@ -157,6 +183,6 @@ def likely(
     powers[0] = 1.0
     shares = powers / powers.sum()
     before = np.cumsum(shares) - shares
-    fine = (before < sampling.top_p) & (shares >= sampling.min_p * shares[0])
+    fine = (before < sampling.top_p) & (shares >= sampling.min_p * shares[0]) & (shares > 0)
     fine[0] = True
     return tokens[fine], shares[fine] / shares[fine].sum()

@@ -256,6 +256,7 @@ class _Handler(HttpHandler):
                 sampling=replace(sampling, seed=seed),
                 stop=request.stop,
                 likely=request.likely,
+                schema=request.schema,
             )
             for prompt in prompts
             for seed in seeds

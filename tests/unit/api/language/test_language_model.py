@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -446,3 +447,24 @@ def test_what_is_kept_instead_of_keys_and_values_is_kept_by_place(
         expected = evaluate(graph, given)[0][0]
         found = model.scores(prompt)
         assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max(), prompt
+
+
+def test_a_text_has_the_form_of_a_schema(model: LanguageModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "array", "items": {"type": "integer"}, "maxItems": 2}},
+        "required": ["a", "b"],
+    }  # fmt: skip
+    for seed in range(3):
+        text = model.stream(
+            "the end", tokens=60, sampling=Sampling(seed=seed, temperature=3), schema=schema
+        )
+        found = json.loads(str(text))
+        assert found["a"] in ("x", "y")
+        assert all(type(each) is int for each in found["b"])
+        assert text.timing.reason == "stop"
+    text = model.stream("the end", tokens=3, sampling=GREEDY, schema=schema)
+    assert str(text).lstrip().startswith("{")
+    assert text.timing.reason == "length"
+    with pytest.raises(UserError, match="'pattern' at #"):
+        model.stream("the end", schema={"pattern": "a"})

@@ -243,3 +243,31 @@ def test_calls_of_an_assistant_are_a_list() -> None:
     assert _read(is_chat=True, messages=[turn]).messages == [
         {"role": "assistant", "content": "a"}
     ]
+
+
+def test_a_form_of_answers_is_a_schema() -> None:
+    schema = {"type": "array"}
+    for form, expected in {
+        "text": None, "json_object": {"type": "object"}, "json_schema": schema,
+    }.items():  # fmt: skip
+        own = {"type": form, "json_schema": {"name": "x", "strict": True, "schema": schema}}
+        assert _read(prompt="a", response_format=own).schema == expected
+        assert _read(is_chat=True, messages=TURNS, response_format=own).schema == expected
+    assert _read(prompt="a", response_format=None).schema is None
+    for form, message in (
+        (
+            {"type": "xml"},
+            "'response_format.type' is 'xml', expected text json_object json_schema",
+        ),
+        ({"type": "json_schema"}, "'response_format.json_schema.schema' is no object"),
+        ("json", "'response_format' is no object"),
+    ):
+        with pytest.raises(UserError, match=message):
+            _read(prompt="a", response_format=form)
+    with pytest.raises(UserError, match="not supported beside 'tools'"):
+        _read(
+            is_chat=True,
+            messages=TURNS,
+            tools=[TOOL],
+            response_format={"type": "json_object"},
+        )

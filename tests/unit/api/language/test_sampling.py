@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.api.language.constraints import Constraint, TextForm, TokenTree
+from tilewright.api.language.json_schemas import grammar_of
 from tilewright.api.language.sampling import GREEDY, Sampler, Sampling, likely
 from tilewright.base.errors import UserError
 
@@ -152,3 +154,34 @@ def test_scores_that_are_no_numbers_are_not_drawn() -> None:
         assert 0 <= Sampler(Sampling(seed=1)).choose(flat) < 4
     scores = np.array([1.0, np.inf, -np.inf, 3.0], np.float32)
     assert Sampler(Sampling(seed=1)).choose(scores) == 1
+
+
+def test_only_what_a_form_allows_is_drawn() -> None:
+    tree = TokenTree([b"x", b"1", b"true", b"2", b""], [4])
+    form = TextForm(tree, *grammar_of({"enum": [12, True]}))
+    scores = np.array([9, 1, 0.5, 5, 3], np.float32)
+    for sampling, bias in (
+        (GREEDY, 0),
+        (Sampling(temperature=5, top_k=0, top_p=1, min_p=0), 1),
+    ):
+        for _ in range(20 if bias else 1):
+            sampler = Sampler(sampling, constraint=Constraint(form))
+            first = sampler.choose(scores)
+            assert first in (1, 2)
+            if first == 1:
+                assert not sampler.is_complete
+                assert sampler.choose(scores) == 3
+            assert sampler.is_complete
+            assert sampler.choose(scores) == 4
+
+
+@pytest.mark.parametrize(
+    "scores", [np.full(3, np.nan), np.full(3, -np.inf), np.array([1, np.nan, -np.inf])]
+)
+def test_a_form_is_kept_to_whatever_scores_are(scores: np.ndarray) -> None:
+    tree = TokenTree([b"x", b"1", b""], [2])
+    for sampling in (GREEDY, Sampling(seed=1)):
+        sampler = Sampler(
+            sampling, constraint=Constraint(TextForm(tree, *grammar_of({"const": 1})))
+        )
+        assert sampler.choose(scores.astype(np.float32)) == 1

@@ -1,0 +1,50 @@
+"""Forms of texts that were asked for last, with what was worked out of them: clients ask for the same one again and again.
+
+Called by `language_model`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Final, final
+
+from tilewright.api.language.constraints import TextForm, TokenTree
+from tilewright.api.language.json_schemas import grammar_of
+from tilewright.api.language.tokenizer import Tokenizer
+from tilewright.base.errors import UserError
+
+_MOST: Final = 8
+
+
+@final
+class FormStore:
+    """The forms over one vocabulary.  Thread-safe; the forms are not."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer: Final[Tokenizer] = tokenizer
+        self._tree: TokenTree | None = None
+        self._forms: Final[dict[str, TextForm]] = {}
+        self._lock: Final[threading.Lock] = threading.Lock()
+
+    def of_schema(self, schema: Mapping[str, object]) -> TextForm:
+        """The texts that a JSON schema allows.  Raises: UserError for one that cannot be kept to."""
+        try:
+            key = json.dumps(schema)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"the schema is no JSON: {error}") from error
+        with self._lock:
+            found = self._forms.pop(key, None)
+            if found is None:
+                found = TextForm(self._tree_of_tokens(), *grammar_of(schema))
+            self._forms[key] = found  # the last one is that of now
+            if len(self._forms) > _MOST:
+                del self._forms[next(iter(self._forms))]
+            return found
+
+    def _tree_of_tokens(self) -> TokenTree:
+        if self._tree is None:
+            pieces = map(self._tokenizer.piece, range(len(self._tokenizer)))
+            self._tree = TokenTree(pieces, self._tokenizer.vocabulary.ends)
+        return self._tree

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import datetime
+import json
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from tilewright.api.language.grammars import DEAD, Automaton, Rule
+from tilewright.api.language.json_schemas import ANY_OBJECT, grammar_of
+from tilewright.base.errors import UserError
+
+
+def _is_of(schema: Any, text: str) -> bool:
+    automaton = Automaton(*grammar_of(schema))
+    state = automaton.follow_all(automaton.start, text.encode())
+    return state != DEAD and automaton.may_end(state)
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 3},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", 1, None]}, "maxItems": 2},
+        "boss": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+TEXTS: list[tuple[Any, list[str], list[str]]] = [
+    (
+        PERSON,
+        ['{"name": "Ö", "age": 0}', '{"name":"abc","age":150,"tags":[]}', ' {\n  "name": "a",\n  "age": 7\n}',
+         '{"name":"a","age":1,"tags":["a",null],"boss":{"name":"b","age":2,"boss":null}}'],
+        ['{"name": "", "age": 0}', '{"name":"abcd","age":1}', '{"age":1,"name":"a"}', '{"name":"a"}',
+         '{"name":"a","age":151}', '{"name":"a","age":1,"tags":["c"]}', '{"name":"a","age":1,"tags":[1,1,1]}',
+         '{"name":"a","age":1,"more":1}', '{"name":"a","age":1,"boss":{"name":"b"}}', '{"name":"a","age":1,}'],
+    ),
+    (
+        {"properties": {"aa": {}, "ab": {"type": "boolean"}}, "additionalProperties": {"type": "null"}, "required": ["x"]},
+        ['{"x":null}', '{"aa":[1,{}],"ab":true,"x":null,"y":null}', '{"ab":false, "x": null, "aab":null, "":null}'],
+        ["{}", '{"aa":1}', '{"x":1}', '{"x":null,"aa":null}', '{"x":null,"\\u0061a":null}'],
+    ),
+    (
+        {"type": ["string", "null"], "minLength": 2},
+        ['"ab"', "null", '"\\n\\u00e9"', '"😀a"'],
+        ['"a"', '""', "1", '"\\ud83d"', '"a\nb"'],
+    ),
+    ({"const": {"a": [1, "ü"]}}, ['{"a": [1, "ü"]}'], ['{"a": [1, "u"]}', "{}"]),
+    (
+        {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 1},
+        ["[1]", '[1, "a"]'], ["[]", '["a"]', '[1, "a", 2]'],
+    ),
+    (
+        {"prefixItems": [{"type": "integer"}], "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+        ["[1, true]", "[1,true,false]"], ["[1]", "[1,2]", "[1,true,false,true]"],
+    ),
+    ({"type": "array", "maxItems": 0}, ["[]", "[ ]"], ["[1]"]),
+    ({"type": "array", "items": False}, ["[]"], ["[1]"]),
+    ({"type": "number", "exclusiveMinimum": 0}, ["0.5", "17"], ["0", "0.0", "-1"]),
+    ({"type": "integer", "exclusiveMaximum": 2.5, "minimum": 0.5}, ["1", "2"], ["0", "3", "1.0"]),
+    ({"minimum": 3, "maximum": 4}, ["3", "3.5", "4"], ["2.9", "4.1"]),
+    ({"oneOf": [{"type": "string"}, {"type": "integer"}], "title": "either"}, ['"a"', "1"], ["1.5", "{}"]),
+    ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"enum": ["x"]}}}, ['"x"'], ['"y"']),
+    ({"enum": ["a", 1], "type": "integer"}, ["1"], ['"a"']),
+    (ANY_OBJECT, ["{}", '{"a":{"b":[1,-2.5e3,"x",true,null]}}'], ["[]", '{"a":}', '{"a":1,}', "1"]),
+    ({}, ["[]", "1", '"a"', "null"], ["", "nul", "[1,]"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(TEXTS)))
+def test_a_grammar_has_what_its_schema_allows(case: int) -> None:
+    schema, fine, wrong = TEXTS[case]
+    assert [text for text in fine if not _is_of(schema, text)] == []
+    assert [text for text in wrong if _is_of(schema, text)] == []
+    for text in fine:
+        json.loads(text)
+
+
+def _random_text(automaton: Automaton, rng: random.Random, most: int) -> bytes | None:
+    """A text of the grammar, byte by byte; None where it has no end within so many."""
+    state, text = automaton.start, bytearray()
+    while len(text) < most:
+        ways = [b for b in range(256) if automaton.follow(state, b) != DEAD]
+        if automaton.may_end(state) and (not ways or rng.random() < 0.3):
+            return bytes(text)
+        # Ends are likelier than the middle of strings.
+        likely = [b for b in ways if b in b'"}],:0123456789truefalsnu']
+        byte = rng.choice(likely if likely and rng.random() < 0.8 else ways)
+        text.append(byte)
+        state = automaton.follow(state, byte)
+    return None
+
+
+@pytest.mark.parametrize("case", range(len(TEXTS)))
+def test_whatever_a_grammar_has_is_json(case: int) -> None:
+    automaton, rng = Automaton(*grammar_of(TEXTS[case][0])), random.Random(case)
+    found = [_random_text(automaton, rng, 400) for _ in range(40)]
+    whole = [text for text in found if text is not None]
+    assert len(whole) > 3
+    for text in whole:
+        json.loads(text.decode("utf-8", "replace"))
+
+
+def test_formats_are_those_of_their_standards() -> None:
+    rng = random.Random(1)
+    for name, read in {
+        "date": datetime.date.fromisoformat, "date-time": datetime.datetime.fromisoformat,
+        "uuid": uuid.UUID, "time": datetime.time.fromisoformat,
+    }.items():  # fmt: skip
+        automaton = Automaton(*grammar_of({"type": "string", "format": name}))
+        count = 0
+        while count < 30:
+            text = _random_text(automaton, rng, 200)
+            if text is None or text.startswith((b'"0000', b' "0000', b"\n")):
+                continue
+            count += 1
+            read(json.loads(text))
+    assert _is_of({"format": "date"}, '"2024-12-31"')
+    assert not _is_of({"format": "date"}, '"2023-02-29"')
+    assert not _is_of({"format": "time"}, '"24:00:00Z"')
+    assert _is_of({"type": "string", "format": "email"}, '"anything"')
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ({"type": "strin"}, "'type' at # is 'strin', expected null boolean"),
+    ({"type": []}, "'type' at # is"),
+    ({"properties": {"a": {"pattern": "x"}}}, "'pattern' at #/properties/a, which is not supported"),
+    ({"not": {}}, "'not' at #"),
+    ({"properties": {"a": 3}}, "the schema is 3 at #/properties/a, expected an object"),
+    ({"properties": []}, "at #/properties, expected an object"),
+    ({"required": ["a"], "additionalProperties": False}, "names 'a', which is no property"),
+    ({"$ref": "#/$defs/a"}, "names '#/$defs/a', which is not there"),
+    ({"$ref": "other.json"}, "'$ref' at # is 'other.json', expected '#/...'"),
+    ({"$ref": "#"}, "'$ref' names '#', which is itself"),
+    ({"anyOf": []}, "'anyOf' at # allows nothing"),
+    ({"enum": []}, "'enum' at # allows nothing"),
+    ({"enum": "a"}, "'enum' at # is no list"),
+    ({"enum": ["a"], "type": "integer"}, "'enum' at # allows nothing"),
+    ({"const": float("nan")}, "which is no JSON"),
+    ({"allOf": [{}, {}]}, "'allOf' at # has 2 parts, expected one"),
+    ({"anyOf": [{}], "properties": {}}, "'properties' beside 'anyOf' at #"),
+    ({"type": "integer", "minimum": 5, "maximum": 4}, "allows no number at #"),
+    ({"type": "number", "minimum": 0.5}, "a bound with a fraction at #"),
+    ({"type": "number", "minimum": "1"}, "'minimum' at # is '1', expected a number"),
+    ({"type": "string", "minLength": 3, "maxLength": 2}, "'minLength' at # is 3, for at most 2"),
+    ({"type": "string", "maxLength": 5000}, "'maxLength' at # is 5000, expected at most 4096"),
+    ({"type": "string", "maxLength": 1.5}, "'maxLength' at # is 1.5, expected a number of them"),
+    ({"type": "string", "format": "date", "maxLength": 5}, "a format and a length at #"),
+    ({"prefixItems": [{}], "minItems": 2}, "'minItems' at # is 2, for 1 items"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_what_cannot_be_kept_to_is_refused_by_name(case: int) -> None:
+    schema, message = REFUSED[case]
+    with pytest.raises(UserError) as raised:
+        grammar_of(schema)
+    assert message in str(raised.value)
+
+
+def test_deep_schemas_are_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(2000):
+        schema = {"items": schema}
+    with pytest.raises(UserError, match="too deep"):
+        grammar_of(schema)
+
+
+def test_a_grammar_and_its_root_are_made() -> None:
+    grammar, root = grammar_of({})
+    assert isinstance(root, Rule)
+    assert grammar.alternatives(root)
