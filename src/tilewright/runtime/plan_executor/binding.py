@@ -42,6 +42,7 @@ class BoundPlan:
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
     places: tuple[tuple[int, int], ...]  # slot and byte offset of each storage
+    input_bits: bool  # whether some input travels as bits, which say nothing of its type
     output_bits: bool  # whether some output arrives as a bit pattern of its type
     over: Callable[..., native.RecordedCall]  # see `ReplayedCall`
 
@@ -84,6 +85,11 @@ def _bind(binder: _Binder) -> BoundPlan:
         raise ArchiveError(f"plan cannot be bound: {error}", location="plan") from error
 
 
+def _have_bits(types: Sequence[TensorType]) -> bool:
+    """Whether some tensor travels as the bit pattern of its elements."""
+    return any(wire_type(dtype) != dtype.numpy for dtype, _ in types)
+
+
 @final
 class _Binder:
     """Evaluates every symbolic size of a plan and records its commands."""
@@ -121,7 +127,8 @@ class _Binder:
             input_types,
             output_types,
             tuple(self.steps.places),
-            any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
+            _have_bits(input_types),
+            _have_bits(output_types),
             built.over,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from struct import calcsize
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,12 @@ from tilewright.base.dtypes import DType
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 TensorType = tuple[DType, tuple[int, ...]]
 
+
+def _letters(candidates: str, size_bytes: int) -> str:
+    """Those letters of the buffer protocol whose elements have this size here: `l` has 4 bytes or 8."""
+    return "|".join(c for c in candidates if calcsize(c) == size_bytes)
+
+
 # What the buffer protocol calls each type; types it has no letter for travel as their bits.
 _FORMATS: Final[Mapping[str, str]] = {
     "bool": "?",
@@ -20,10 +27,10 @@ _FORMATS: Final[Mapping[str, str]] = {
     "u8": "B",
     "i16": "h",
     "u16": "H",
-    "i32": "i|l",
-    "u32": "I|L",
-    "i64": "l|q",
-    "u64": "L|Q",
+    "i32": _letters("ilq", 4),
+    "u32": _letters("ILQ", 4),
+    "i64": _letters("ilq", 8),
+    "u64": _letters("ILQ", 8),
     "f16": "e",
     "f32": "f",
     "f64": "d",

@@ -100,6 +100,20 @@ def test_every_type_goes_in_and_comes_out(dtype: DType) -> None:
     assert y.tobytes() == host_function("double", {}, [x])[0].tobytes()
 
 
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(3,), (N,)], ids=["static", "open"])
+def test_elements_of_another_type_are_never_taken_for_it(
+    dtype: DType, shape: tuple[Dim, ...]
+) -> None:
+    """Not those of another size with the same letter, nor bits of the same size without one."""
+    dims = () if shape == (3,) else (Dimension("N", 0, 0),)
+    executor = executor_of(plan_of(dtype, shape, dims=dims))
+    for other in dtypes.ALL:
+        if other != dtype:
+            with pytest.raises(InputError, match=rf"got {other}\[3\], expected {dtype}\["):
+                executor(np.ones(3).astype(other.numpy))
+
+
 def layouts(x: np.ndarray) -> dict[str, np.ndarray]:
     wide = np.zeros((4, 10), x.dtype)
     wide[::2, 1:9:3] = x

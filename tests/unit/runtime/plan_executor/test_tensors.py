@@ -28,6 +28,14 @@ def test_what_travels_has_one_of_the_accepted_formats(dtype: DType) -> None:
     assert bits.view(dtype.numpy).dtype == array.dtype
 
 
+@EVERY
+@pytest.mark.parametrize("letter", "bBhHiIlLqQefd?")
+def test_no_letter_of_another_size_is_accepted(dtype: DType, letter: str) -> None:
+    """What `l` stands for depends on the system."""
+    if letter in buffer_formats(dtype).split("|"):
+        assert np.dtype(letter).itemsize == dtype.itemsize
+
+
 def test_types_and_shapes_as_text() -> None:
     assert describe(dtypes.f32, (2, "N")) == "f32[2, N]"
     assert describe_array(np.zeros((2, 0), np.float16)) == "f16[2, 0]"
