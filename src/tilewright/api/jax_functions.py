@@ -99,28 +99,50 @@ class JaxFunction:
     def __init__(self, exported: Exported, model: Model) -> None:
         self.exported: Exported = exported
         self.model: Model = model
+        self._structure: Any = exported.in_tree
+        types: Sequence[Any] = cast("Any", exported).in_avals
+        # Which leaves the module takes, and of what types; those of keys are their words.
+        self._kept: tuple[tuple[int, Any], ...] = tuple(
+            (index, _type_of_words(types[index].dtype))
+            for index in exported.module_kept_var_idx
+        )
         self._flatten: Callable[..., Any] = _jax("jax").tree_util.tree_flatten
         self._of_dlpack: Callable[..., Any] = _jax("jax.dlpack").from_dlpack
         self._copied: Callable[..., Any] = _jax("jax.numpy").asarray
+        self._own: type = type(self._copied(0))
         # One call of JAX copies all arrays of a small result into their structure.
         self._finish: Callable[..., Any] = _jax("jax").jit(self._finished)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives, in its own structure.  Raises: InputError for other arguments."""
         leaves, structure = self._flatten((args, kwargs))
-        if structure != self.exported.in_tree:
+        if structure != self._structure:
             raise InputError(
-                f"arguments have the structure {structure}, expected {self.exported.in_tree}",
+                f"arguments have the structure {structure}, expected {self._structure}",
                 location=self.exported.fun_name,
             )
-        given: list[Array] = []
-        for index in self.exported.module_kept_var_idx:
-            given += _parts(leaves[index])
-        results = self.model(*given)
+        results = self.model(*self._given(leaves))
         listed = results if isinstance(results, tuple) else (results,)
         if max((array.nbytes for array in listed), default=0) < _LENT_BYTES:
             return self._finish(*listed)
         return self._finished(*map(self._lent, listed))
+
+    def _given(self, leaves: Sequence[Any]) -> list[Array]:
+        """What the model takes of the arguments: complex numbers are two arrays."""
+        given: list[Array] = []
+        for index, dtype in self._kept:
+            leaf = leaves[index]
+            kind = type(leaf)
+            is_plain = kind is np.ndarray or kind is self._own
+            array: Any = np.asarray(leaf) if is_plain else _array(leaf)
+            if array.dtype is not dtype and array.dtype != dtype:
+                array = _as_jax_takes(array, leaf, dtype)
+            if array.dtype.kind == "c":
+                # Not `ascontiguousarray`, which gives a number an axis.
+                given += (np.array(array.real, order="C"), np.array(array.imag, order="C"))
+            else:
+                given.append(array)
+        return given
 
     def _lent(self, array: Array) -> Any:
         """An array of JAX in the same memory where both sides agree, else a copy."""
@@ -138,14 +160,28 @@ class JaxFunction:
         return f"<function of JAX '{self.exported.fun_name}': {self.model!r}>"
 
 
-def _parts(leaf: Any) -> list[Array]:
-    """An argument as the model takes it: complex numbers are two arrays, keys are their words."""
+def _array(leaf: Any) -> Any:
+    """An argument that is none of numpy's or JAX's own arrays: keys are their words."""
     if _is_key(getattr(leaf, "dtype", None)):
         leaf = _jax("jax.random").key_data(leaf)
-    array = cast("Any", unmasked(leaf))
-    if array.dtype.kind != "c":
-        return [array]
-    return [np.ascontiguousarray(array.real), np.ascontiguousarray(array.imag)]
+    return unmasked(leaf)
+
+
+def _as_jax_takes(array: Any, leaf: Any, dtype: Any) -> Any:
+    """An array of 64 bits as the one of 32 that JAX makes of it, where that is asked for; else as it is.
+
+    Numbers of Python that have no such form stay as they are, which the model refuses.
+    """
+    taken = _jax("jax.dtypes").canonicalize_dtype(array.dtype)
+    if taken != dtype:
+        return array
+    narrow = array.astype(taken)
+    return array if type(leaf) is int and narrow != leaf else narrow
+
+
+def _type_of_words(dtype: Any) -> Any:
+    """The type of numpy that an argument of the module has."""
+    return np.dtype(np.uint32) if _is_key(dtype) else dtype
 
 
 def _is_key(dtype: Any) -> bool:

@@ -104,6 +104,42 @@ def test_results_of_every_kind_are_arrays_of_jax(rows: int) -> None:
         np.testing.assert_allclose(*close, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "given",
+    [
+        2.5, 3, True, 1 + 2j, np.complex64(3j), np.float64(2.5), np.ones(3), np.arange(3),
+        np.arange(3, dtype=np.uint64), np.full((2, 1), 1j), np.ones((2, 3), np.complex64).T,
+    ],
+    ids=lambda given: f"{type(given).__name__}-{np.asarray(given).dtype}{np.shape(given)}",
+)  # fmt: skip
+def test_arguments_are_what_jax_makes_of_them(given: Any) -> None:
+    """Numbers of Python, arrays of 64 bits where JAX computes with 32, complex numbers without an axis."""
+    jax = pytest.importorskip("jax")
+
+    def function(pair: tuple[Any, Any]) -> Any:
+        return pair[0] * 2, pair[1] + pair[0]
+
+    pair = (given, given)
+    compiled = tw.from_jax(function, pair)
+    for _ in range(2):
+        for one, other in zip(compiled(pair), jax.jit(function)(pair), strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.nightly
+def test_arguments_that_jax_would_trace_for_again_are_refused() -> None:
+    jax = pytest.importorskip("jax")
+    compiled = tw.from_jax(lambda x, n: (x * 2, n + 1), np.arange(3, dtype=np.int32), 3)
+    x = jax.numpy.arange(3)
+    assert compiled(x, 4)[1] == 5
+    refused = (x.astype("uint32"), 3), (x * 1.0, 3), (x, 2.0), (x, 2**40), (x[:2], 3)
+    for pair in refused:
+        with pytest.raises(tw.InputError, match="expected i32"):
+            compiled(*pair)
+
+
 CASES = {
     "softmax": lambda jax: lambda x: jax.nn.softmax(x, axis=-1),
     "gelu": lambda jax: jax.nn.gelu,
