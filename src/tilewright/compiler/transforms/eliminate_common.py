@@ -51,8 +51,10 @@ class EliminateCommon(GraphPass):
     def _key(self, node: Node, hashes: ArrayHashes) -> Key:
         if has(node, Trait.CONSTANT):
             array = constant_of(node.result)
-            if array is not None and array.nbytes > self.compare_bytes:
-                return (node.op, node.result.type, id(array))
+            assert array is not None, "a constant has a value"
+            is_large = array.nbytes > self.compare_bytes
+            content = id(array) if is_large else array.tobytes()
+            return (node.op, node.result.type, content)
         operands = [0 if v is None else id(v) for v in node.operands]
         if has(node, Trait.COMMUTATIVE):
             operands[:2] = sorted(operands[:2])
