@@ -351,7 +351,7 @@ class _Product:
         array = constant_of(weights)
         keepdims = self.is_matmul and weights.type.rank > 2
         if array is not None:
-            whole = array.astype(np.int32).sum(axes, dtype=np.int32, keepdims=keepdims)
+            whole = array.sum(axes, dtype=np.int32, keepdims=keepdims)
             columns = emit.constant(whole)
         else:
             wide = emit.cast(weights, dtypes.i32)

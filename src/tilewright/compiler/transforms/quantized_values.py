@@ -16,8 +16,8 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.record import record
-from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axis
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
@@ -65,13 +65,10 @@ def known(
     attributes: Mapping[str, object] | None = None,
 ) -> Value:
     """A new node's result; a constant where all operands are constants."""
-    value = emit.op(op, operands, attributes)
     arrays = [constant_of(v) for v in operands]
-    node = value.node
-    if node is None or any(a is None for a in arrays):
-        return value
-    (result,) = evaluate_node(node, arrays)
-    emit.edit.erase(node)
+    if any(a is None for a in arrays):
+        return emit.op(op, operands, attributes)
+    (result,) = catalogue.schema(op).evaluate(arrays, attributes or {})
     return emit.constant(result)
 
 
