@@ -139,7 +139,9 @@ def undo_itself(node: Node, emit: Emitter) -> Value | None:
 def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
     """f(f(x)) is f(x) for idempotent f."""
     del emit
-    if not has(node, Trait.IDEMPOTENT | Trait.ELEMENTWISE) or len(node.operands) != 1:
+    if not has(node, Trait.IDEMPOTENT) or not has(node, Trait.ELEMENTWISE):
+        return None
+    if len(node.operands) != 1:
         return None
     inner = maker(operand(node), node.op)
     same = inner is not None and repr(inner.attributes) == repr(node.attributes)
