@@ -42,12 +42,21 @@ def _same(call: Call) -> list[Held]:
     return list(call.operands)
 
 
+def _nothing(_: Call) -> Sequence[Held]:
+    """A note about operands, without a result."""
+    return ()
+
+
 _CALLS: Final[dict[str, Callable[[Call], Results]]] = {
     "LayoutConstraint": _same,
     "SPMDFullToShardShape": _same,
     "SPMDShardToFullShape": _same,
     "Sharding": _same,
     "annotate_device_placement": _same,
+    "xla.sdy.FuncResultSharding": _same,
+    "xla.sdy.GlobalToLocalShape": _same,
+    "xla.sdy.LocalToGlobalShape": _same,
+    "xla.sdy.ShardingGroup": _nothing,
     **DYNAMIC_CALLS,
     **LAPACK,
     **SPARSE,

@@ -17,6 +17,7 @@ from tilewright.compiler.frontends.stablehlo.operation_parser import (
     OperationParser,
     Parts,
 )
+from tilewright.compiler.frontends.stablehlo.scope import Scope
 from tilewright.compiler.frontends.stablehlo.tree import (
     Attribute,
     Block,
@@ -300,6 +301,22 @@ def _group(parser: OperationParser, parts: Parts) -> None:
     parts.types = ()
 
 
+def _on_parts(parser: OperationParser, parts: Parts) -> None:
+    """`sdy.manual_computation(%a) in_shardings=[…] … manual_axes={…} (%b: type) {…} : (type) -> type`."""
+    cursor = parser.cursor
+    parts.operands = parser.values()
+    while cursor.kind == "word":
+        cursor.advance()
+        cursor.expect("=")
+        cursor.skip_balanced()
+    scope = parser.scope
+    parser.scope = Scope(scope)
+    arguments = parser.arguments()
+    parts.regions.append(parser.region(arguments))
+    parser.scope = scope
+    parser.signature(parts)
+
+
 _CHECKS: Final = (
     "expect_eq", "expect_eq_const", "expect_almost_eq", "expect_almost_eq_const",
     "expect_close", "expect_serialized_eq",
@@ -313,8 +330,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "func.return": _terminator,
     "interpreter.print": _check,
     "return": _terminator,
+    "sdy.manual_computation": _on_parts,
     "sdy.propagation_barrier": _noted,
     "sdy.reshard": _sharded,
+    "sdy.return": _terminator,
     "sdy.sharding_constraint": _sharded,
     "sdy.sharding_group": _group,
     "stablehlo.constant": _constant,

@@ -98,6 +98,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "rng_v1": "rng_distribution",
     "scatter_v1": _SCATTER,
     "scatter_v2": _SCATTER + " input_batching_dims scatter_indices_batching_dims",
+    "sdy.manual_computation": "in_shardings manual_axes out_shardings",
     "sdy.mesh": "mesh sym_name",
     "sdy.propagation_barrier": "allowed_direction",
     "sdy.reshard": "sharding",

@@ -25,6 +25,22 @@ def test_notes_about_placement_change_nothing() -> None:
     np.testing.assert_array_equal(call("Sharding", text), X)
 
 
+def test_notes_of_shardy_that_exports_of_2025_hold_change_nothing() -> None:
+    kept = 'has_side_effect = true, mhlo.frontend_attributes = {xla.sdy.sharding = "[]"}'
+    text = f"""
+    stablehlo.custom_call @xla.sdy.ShardingGroup(%x) {{{kept}}} : (tensor<2x3xf32>) -> ()
+    %0 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    %1:2 = stablehlo.custom_call @xla.sdy.LocalToGlobalShape(%x, %0) : (tensor<2x3xf32>, tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)
+    %r = stablehlo.custom_call @xla.sdy.FuncResultSharding(%1#1) {{{kept}}} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    return %r : tensor<2x3xf32>"""
+    np.testing.assert_array_equal(run(text, "%x: tensor<2x3xf32>", X)[0], X)
+
+
+def test_the_part_of_one_machine_of_several_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"gives f32\[2, 3\], its type says f32\[1, 3\]"):
+        call("xla.sdy.GlobalToLocalShape", result="tensor<1x3xf32>")
+
+
 def test_old_names_are_what_they_mean() -> None:
     text = "mhlo.attributes = {}, mhlo.version = 1 : i64"
     np.testing.assert_allclose(call("mhlo.sinh", text), np.sinh(X), rtol=1e-6)

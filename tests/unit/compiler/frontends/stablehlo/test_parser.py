@@ -309,6 +309,22 @@ def test_notes_about_machines_change_nothing() -> None:
     np.testing.assert_array_equal(found, given)
 
 
+def test_a_body_for_several_machines_is_refused_by_its_name() -> None:
+    text = """module {
+      sdy.mesh @mesh = <["a"=2]>
+      func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {
+        %1 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"a"}, {}]>] out_shardings=[<@mesh, [{"a"}, {}]>] manual_axes={"a"} (%b: tensor<1x4xf32>) {
+          %2 = stablehlo.add %b, %b : tensor<1x4xf32>
+          sdy.return %2 : tensor<1x4xf32>
+        } : (tensor<2x4xf32>) -> tensor<2x4xf32>
+        %3 = stablehlo.add %1, %a : tensor<2x4xf32>
+        return %3 : tensor<2x4xf32>
+      }
+    }"""
+    with pytest.raises(ModelError, match=r"\(sdy.manual_computation\)"):
+        load(text.encode())
+
+
 def test_tuples_and_tokens_of_a_call_are_their_items_and_nothing() -> None:
     text = """func.func @main(%t: tuple<tensor<2xf32>, tuple<tensor<complex<f32>>>>, %o: !stablehlo.token) -> (tuple<tuple<tensor<complex<f32>>>, tensor<2xf32>>, !stablehlo.token) {
     %a = stablehlo.get_tuple_element %t[0] : (tuple<tensor<2xf32>, tuple<tensor<complex<f32>>>>) -> tensor<2xf32>
