@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import DTYPES
+from tilewright.compiler.ops.shapes import normal_axes
 
 
 def _per_channel(e: NodeMaker, vector: Tensor, rank: int) -> Tensor:
@@ -194,12 +195,27 @@ def _lp_normalization(call: Call) -> Tensor:
 
 
 def _mean_variance(call: Call) -> Tensor:
-    e, x = call.maker, call.tensor(0)
-    axes = call.integers("axes", (0, 2, 3))
-    mean, variance = moments(e, x, [a % x.rank for a in axes])
+    """Computed in f32 at least: the constant below is 0 in narrower types."""
+    e, given = call.maker, call.tensor(0)
+    x = e.cast(given, given.dtype if given.dtype.bits >= 32 else dtypes.f32)
+    mean, variance = moments(e, x, _axes_of_moments(call, x.rank))
+    centred = e.op("sub", x, mean)
+    if call.opset < 9 and not call.flag("normalize_variance", default=True):
+        return e.cast(centred, given.dtype)
     # The constant of ONNX's own definition, which keeps a constant operand finite.
     root = e.op("add", e.op("sqrt", variance), e.scalar(1e-9, x.dtype))
-    return e.op("div", e.op("sub", x, mean), root)
+    return e.cast(e.op("div", centred, root), given.dtype)
+
+
+def _axes_of_moments(call: Call, rank: int) -> Sequence[int]:
+    """All axes but the channels' where nothing is said, of those that the operand has."""
+    if call.opset < 9:  # an experimental operator there
+        every = call.flag("across_channels")
+        return [axis for axis in range(rank) if every or axis != 1]
+    given = call.attributes.integers("axes")
+    if given is None:
+        return [axis for axis in (0, 2, 3) if axis < rank]
+    return normal_axes(given, rank)
 
 
 # --- com.microsoft

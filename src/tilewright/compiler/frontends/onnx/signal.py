@@ -193,6 +193,8 @@ def _along(call: Call, axis: int) -> Tensor:
     e, x = call.maker, call.tensor(0)
     inverse, onesided = call.flag("inverse"), call.flag("onesided")
     length = _length(call, x.shape[axis])
+    if length == x.shape[axis] == 0 and not onesided:  # of nothing: nothing
+        return e.full(0, x.dtype, (*x.shape[:-1], 2))
     if isinstance(length, int) and length < 1:
         raise ModelError(f"the length is {length}")
     return transform(e, x, axis, length, inverse=inverse, onesided=onesided)

@@ -559,6 +559,27 @@ def test_rows_without_elements_are_one_unique_row(rows: int) -> None:
     np.testing.assert_array_equal(place, np.zeros(rows))
 
 
+@pytest.mark.parametrize("shape", [(4,), (5, 3), (2, 3, 4), (2, 3, 4, 2), (2, 3, 2, 2, 2)])
+def test_moments_are_taken_along_all_axes_but_the_channels(shape: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    axes = tuple(i for i in (0, 2, 3) if i < x.ndim)
+    wanted = (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
+    (found,) = run_node("MeanVarianceNormalization", [x])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_moments_along_axes_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ModelError, match="axis 5 is out of range for rank 2"):
+        run_node("MeanVarianceNormalization", [floats(2, 3)], axes=[0, 5])
+
+
+def test_what_is_constant_has_a_normal_form_in_half_precision() -> None:
+    (found,) = run_node(
+        "MeanVarianceNormalization", [np.full((4, 3), 2, np.float16)], axes=[0]
+    )
+    np.testing.assert_array_equal(found, np.zeros((4, 3), np.float16))
+
+
 def test_a_mean_of_nothing_is_not_a_number() -> None:
     model = onnx_models.parse(
         "graph (float[2,0] x) => (float[2] y) { a = Constant<value_ints = [1]>()"

@@ -29,6 +29,15 @@ def test_a_computed_length_crops_or_pads(length: int) -> None:
             both("DFT", [x, np.array(length)], [1], inverse=inverse, onesided=onesided)
 
 
+@pytest.mark.parametrize("inverse", [0, 1])
+@pytest.mark.parametrize("last", [1, 2])
+def test_the_transform_of_nothing_is_nothing(last: int, inverse: int) -> None:
+    (found,) = run_node("DFT", [np.zeros((2, 0, last), np.float32)], inverse=inverse)
+    assert found.shape == (2, 0, 2)
+    with pytest.raises(ModelError, match="the length is 0"):
+        run_node("DFT", [np.zeros((2, 0, 1), np.float32)], onesided=1)
+
+
 def test_length_and_axis_may_both_be_data() -> None:
     for axis in (0, 1, -2):
         both("DFT", [floats(3, 4, 1), np.array(5), np.array(axis)], [1, 2])
