@@ -30,6 +30,7 @@ from tilewright.compiler.frontends.onnx.hyper_connections import ROWS as HYPER_C
 from tilewright.compiler.frontends.onnx.linear_attention import ROWS as LINEAR_ATTENTION
 from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.masked_pooling import ROWS as MASKED_POOLING
+from tilewright.compiler.frontends.onnx.moved_strings import ROWS as MOVED_TEXT
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.packed_sequences import ROWS as PACKED_SEQUENCES
@@ -125,7 +126,7 @@ _ROWS: Final = index(_FAMILIES)
 
 
 # What an op means where an operand is text or a map.
-_TEXT_ROWS: Final = index((TEXT_ROWS, CLASSICAL_TEXT, TOKENIZER))
+_TEXT_ROWS: Final = index((TEXT_ROWS, MOVED_TEXT, CLASSICAL_TEXT, TOKENIZER))
 
 
 def find(domain: str, name: str, opset: int, *, of_text: bool = False) -> Row | None:

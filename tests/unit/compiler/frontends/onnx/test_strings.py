@@ -146,3 +146,49 @@ def test_strings_are_reshaped_to_a_shape_that_is_known() -> None:
     )
     (found,) = backend.prepare(model).run([words])
     assert found.tolist() == [["a", "b"], ["c", "d"]]
+
+
+def test_strings_are_measured_cut_turned_and_repeated() -> None:
+    words = text("a", "b", "c", "d", "e", "f").reshape(2, 3)
+    found = {
+        "Shape": run("Shape", [words])[0],
+        "Size": run("Size", [words])[0],
+        "Transpose": run("Transpose", [words], perm=[1, 0])[0],
+        "Squeeze": run("Squeeze", [words.reshape(2, 1, 3)])[0],
+        "Tile": run("Tile", [words[:, :1], np.array([1, 2])])[0],
+        "Expand": run("Expand", [words[:1], np.array([2, 1])])[0],
+        "Slice": run(
+            "Slice", [words, np.array([-1]), np.array([-9]), np.array([1]), np.array([-2])]
+        )[0],
+        "Where": run("Where", [np.array([[True], [False]]), words, words[:1]])[0],
+    }
+    assert {op: np.asarray(value).tolist() for op, value in found.items()} == {
+        "Shape": [2, 3],
+        "Size": 6,
+        "Transpose": [["a", "d"], ["b", "e"], ["c", "f"]],
+        "Squeeze": words.tolist(),
+        "Tile": [["a", "a"], ["d", "d"]],
+        "Expand": [["a", "b", "c"], ["a", "b", "c"]],
+        "Slice": [["c", "a"], ["f", "d"]],
+        "Where": [["a", "b", "c"], ["a", "b", "c"]],
+    }
+
+
+def test_strings_of_open_sizes_are_moved_and_their_sizes_read() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+           g (string[N,M] x) => (string[P,Q,1] y, int64[2] s, float[M,N] z) {
+             last = Constant<value_ints = [2]> ()
+             first = Constant<value_ints = [0]> ()
+             one = Constant<value_ints = [1]> ()
+             part = Slice (x, first, one, first)
+             y = Unsqueeze (part, last)
+             s = Shape (x)
+             turned = Transpose (x)
+             z = Cast<to = 1> (turned)
+           }"""
+    )
+    y, s, z = backend.prepare(model).run([text("1", "2", "3", "4", "5", "6").reshape(2, 3)])
+    assert y.tolist() == [[["1"], ["2"], ["3"]]]
+    assert s.tolist() == [2, 3]
+    np.testing.assert_array_equal(z, [[1, 4], [2, 5], [3, 6]])
