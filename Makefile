@@ -77,7 +77,7 @@ wheel: $(STAMPS)/base ## Build the wheel into dist/
 	$(call install,build)
 	$(PY) -m build --wheel
 
-models: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB)
+models: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB, 1 GB more while it runs)
 	$(PY) benchmarks/models/export.py $(MODELS)
 	$(PY) benchmarks/models/quantize.py $(MODELS)
 

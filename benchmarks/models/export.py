@@ -33,6 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import families
 import zoo
+from place_files import check_space, files_of_model
 
 OPSET: Final = 18
 BYTES_PER_EXPORT: Final = 6 << 30
@@ -116,15 +117,36 @@ def export(name: str, folder: Path) -> str:
     return export_example(name, zoo.build(name), folder)
 
 
+def needed_bytes(example: zoo.Example, outputs: tuple[torch.Tensor, ...]) -> int:
+    """Return how many bytes the files of a model take: weights, inputs and outputs."""
+    tensors = [*example.module.parameters(), *example.module.buffers()]
+    return sum(x.nbytes for x in (*tensors, *example.inputs.values(), *outputs))
+
+
 def export_example(name: str, example: zoo.Example, folder: Path) -> str:
-    """Write the four files of a model and return a line about it."""
+    """Write the four files of a model, all or none, and return a line about it."""
     start = time.perf_counter()
-    path = folder / f"{name}.onnx"
     with torch.no_grad():
         outputs = example.module(*example.inputs.values())
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    check_space(name, {folder: needed_bytes(example, outputs)})
+    with files_of_model(folder) as unfinished:
+        facts = _write_files(name, example, outputs, unfinished)
+    seconds = time.perf_counter() - start
+    return (
+        f"{name:24} {facts['flops'] / 1e9:8.3f} GFLOP {facts['parameters'] / 1e6:7.1f} M parameters"
+        f" {facts['nodes']:5d} nodes {seconds:6.1f} s"
+    )
+
+
+def _write_files(
+    name: str, example: zoo.Example, outputs: tuple[torch.Tensor, ...], folder: Path
+) -> dict[str, object]:
+    """Write the model, its arrays and its facts; return the facts."""
+    path = folder / f"{name}.onnx"
+    with torch.no_grad():
         export_onnx(example, path)
         facts = fact_sheet(name, example, path)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     np.savez(
         folder / f"{name}.inputs.npz",
         **{key: value.numpy() for key, value in example.inputs.items()},
@@ -134,11 +156,7 @@ def export_example(name: str, example: zoo.Example, folder: Path) -> str:
         **{f"o{index}": value.numpy() for index, value in enumerate(outputs)},
     )
     (folder / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
-    seconds = time.perf_counter() - start
-    return (
-        f"{name:24} {facts['flops'] / 1e9:8.3f} GFLOP {facts['parameters'] / 1e6:7.1f} M parameters"
-        f" {facts['nodes']:5d} nodes {seconds:6.1f} s"
-    )
+    return facts
 
 
 def try_export(name: str, folder: Path) -> tuple[bool, str]:

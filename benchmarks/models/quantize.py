@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,8 +34,13 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import tilewright
 from exact_products import with_unsigned_weights
+from place_files import check_space, files_of_model
 
 SAMPLES: Final = 2
+COPIES_OF_SOURCE: Final = 2
+"""Of the whole model, which onnxruntime holds in temporary files at once: the prepared one, and that of a step."""
+BYTES_TO_ONE: Final = 2
+"""A form takes less than one byte in so many of its source: weights become 8 or 4 bits, tables may stay f32."""
 MODELS: Final = ("resnet50", "mobilenetv2", "bert_base", "minilm_l6")
 DECODERS: Final = ("gpt2_decode", "llama_decode")
 DECODER_FORMS: Final = {"int4": False, "int4_int8": True}
@@ -95,43 +101,67 @@ def _varied(inputs: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def quantize(model: str, form: Form, folder: Path) -> str:
-    """Write one quantized model with its inputs and outputs; a line about it."""
+def quantize(model: str, forms: list[Form], folder: Path) -> Iterator[str]:
+    """Write one model in several forms with its inputs and outputs; a line about each.
+
+    Raises: NoSpaceError before the first where there is no room for all.
+    """
     source = folder / f"{model}.onnx"
-    target = folder / f"{model}_{form.suffix}.onnx"
-    with np.load(folder / f"{model}.inputs.npz") as archive:
-        inputs = {name: archive[name] for name in archive.files}
+    inputs = _arrays(folder / f"{model}.inputs.npz")
+    size = source.stat().st_size
+    scratch_folder = Path(tempfile.gettempdir())
+    needed = {scratch_folder: COPIES_OF_SOURCE * size}
+    needed[folder] = needed.get(folder, 0) + len(forms) * size // BYTES_TO_ONE
+    check_space(f"{model} in {len(forms)} forms", needed)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = Path(scratch) / "prepared.onnx"
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        if form.dynamic:
-            quantize_dynamic(
-                prepared, target, weight_type=form.weights, per_channel=form.per_channel
-            )
-        else:
-            quantize_static(
-                prepared,
-                target,
-                _Samples(inputs),
-                quant_format=form.style,
-                activation_type=form.activations,
-                weight_type=form.weights,
-                per_channel=form.per_channel,
-                extra_options={"WeightSymmetric": form.symmetric_weights},
-            )
-    _write_companions(folder, model, target, inputs, rounds_activations=True)
-    return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
+        # Types and shapes are inferred by the quantizers again, which saves a copy of the model here.
+        quant_pre_process(source, prepared, skip_symbolic_shape=True, skip_onnx_shape=True)
+        for form in forms:
+            with files_of_model(folder) as unfinished:
+                target = unfinished / f"{model}_{form.suffix}.onnx"
+                _write_quantized(prepared, target, form, inputs)
+                _write_companions(folder, model, target, inputs, rounds_activations=True)
+                line = f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
+            yield line
+
+
+def _write_quantized(
+    prepared: Path, target: Path, form: Form, inputs: dict[str, np.ndarray]
+) -> None:
+    if form.dynamic:
+        quantize_dynamic(
+            prepared, target, weight_type=form.weights, per_channel=form.per_channel
+        )
+        return
+    quantize_static(
+        prepared,
+        target,
+        _Samples(inputs),
+        quant_format=form.style,
+        activation_type=form.activations,
+        weight_type=form.weights,
+        per_channel=form.per_channel,
+        extra_options={"WeightSymmetric": form.symmetric_weights},
+    )
 
 
 def quantize_decoder(model: str, suffix: str, folder: Path) -> str:
     """Write one decoder with weights of 4 bits, with its inputs and outputs; a line about it."""
-    target = folder / f"{model}_{suffix}.onnx"
+    source = folder / f"{model}.onnx"
     rounds = DECODER_FORMS[suffix]
-    with np.load(folder / f"{model}.inputs.npz") as archive:
-        inputs = {name: archive[name] for name in archive.files}
-    tilewright.quantize(folder / f"{model}.onnx", target, int8_activations=rounds)
-    _write_companions(folder, model, target, inputs, rounds_activations=rounds)
-    return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
+    check_space(f"{model}_{suffix}", {folder: source.stat().st_size // BYTES_TO_ONE})
+    inputs = _arrays(folder / f"{model}.inputs.npz")
+    with files_of_model(folder) as unfinished:
+        target = unfinished / f"{model}_{suffix}.onnx"
+        tilewright.quantize(source, target, int8_activations=rounds)
+        _write_companions(folder, model, target, inputs, rounds_activations=rounds)
+        return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _write_companions(
@@ -162,8 +192,7 @@ def _write_companions(
         "quantized_from": model,
     }
     if rounds_activations:
-        with np.load(folder / f"{model}.ref.npz") as archive:
-            exact = [archive[name] for name in archive.files]
+        exact = _arrays(folder / f"{model}.ref.npz").values()
         facts["rounding_error"] = max(map(_relative_error, outputs, exact))
     target.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
     np.savez(target.with_suffix(".inputs.npz"), allow_pickle=False, **inputs)
@@ -177,6 +206,22 @@ def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
     return float(difference / (np.linalg.norm(want.ravel()) + 1e-30))
 
 
+def _lines(folder: Path, names: list[str]) -> Iterator[str]:
+    """Make what is named, or what is missing."""
+
+    def is_wanted(name: str) -> bool:
+        return name in names if names else not (folder / f"{name}.ref.npz").exists()
+
+    for model in MODELS:
+        forms = [form for form in FORMS if is_wanted(f"{model}_{form.suffix}")]
+        if forms:
+            yield from quantize(model, forms, folder)
+    for model in DECODERS:
+        for suffix in DECODER_FORMS:
+            if is_wanted(f"{model}_{suffix}"):
+                yield quantize_decoder(model, suffix, folder)
+
+
 def main() -> int:
     """Quantize what is named, or everything that is not there yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -184,18 +229,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
-    for model in MODELS:
-        for form in FORMS:
-            name = f"{model}_{form.suffix}"
-            is_made = (options.folder / f"{name}.ref.npz").exists()
-            if name in options.names or (not options.names and not is_made):
-                print(quantize(model, form, options.folder), flush=True)
-    for model in DECODERS:
-        for suffix in DECODER_FORMS:
-            name = f"{model}_{suffix}"
-            is_made = (options.folder / f"{name}.ref.npz").exists()
-            if name in options.names or (not options.names and not is_made):
-                print(quantize_decoder(model, suffix, options.folder), flush=True)
+    try:
+        for line in _lines(options.folder, options.names):
+            print(line, flush=True)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
