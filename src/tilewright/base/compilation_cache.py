@@ -115,15 +115,19 @@ class CompilationCache:
             if self.claim():
                 _write(path, _head(key, payload) + payload)
         except OSError as error:
-            self._say(f"cannot be written: {error.strerror or error}")
+            self.warn_unwritable(error)
 
     def claim(self) -> bool:
         """Make the folder where it is not there; whether it can be used, which is said where it cannot."""
         try:
             self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            return self._say(f"cannot be written: {error.strerror or error}")
+            return self.warn_unwritable(error)
         return self.is_ours()
+
+    def warn_unwritable(self, error: OSError) -> bool:
+        """Say that nothing can be kept, as on a full disk; False."""
+        return self._say(f"cannot be written: {error.strerror or error}")
 
     def is_ours(self) -> bool:
         """Whether the folder is there, is this user's, and nobody else can write to it."""

@@ -53,6 +53,10 @@ class ProgramStore:
         """Make the folder where it is not there; whether it can be used, which is said where it cannot."""
         return self._guard().claim()
 
+    def warn_unwritable(self, error: OSError) -> bool:
+        """Say that no program can be kept, as on a full disk; False."""
+        return self._guard().warn_unwritable(error)
+
     def place_of(self, *parts: str) -> Path:
         """Where the programs lie that `parts` produce."""
         return self.folder / CompilationCache.key(*parts)

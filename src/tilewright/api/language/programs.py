@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from tilewright.api.language.program_store import ProgramStore, place, remove
 from tilewright.api.load import load
@@ -78,30 +78,53 @@ def make_programs(
 
     Raises: as `compile`.
     """
+    compiling = _Compiling(path, threads, precision, progress)
+    if cache and knobs.CACHE.get():
+        found = _kept(key, compiling)
+        if found is not None:
+            return found
+    return Programs(*(_compile(compiling, name).session for name in _SHAPES))
+
+
+class _Compiling(NamedTuple):
+    """What programs are made from, but the shapes of their inputs."""
+
+    path: Path
+    threads: int | None
+    precision: str
+    progress: Progress | bool | None
+
+
+def _kept(key: str, compiling: _Compiling) -> Programs | None:
+    """Programs that lie on disk, compiled where they do not yet; None where the disk takes none, which is said."""
     store = ProgramStore.of_user()
-    if not (cache and knobs.CACHE.get() and store.claim()):
-        models = (_compile(path, name, threads, precision, progress) for name in _SHAPES)
-        return Programs(*(model.session for model in models))
+    if not store.claim():
+        return None
+    threads = compiling.threads
     words = (
         VERSION,
         str(_REVISION),
         key,
         str(Target.parse(knobs.TARGET.get())),
         str(threads or 0),
-        precision,
+        compiling.precision,
     )
     folder = store.place_of(*words)
     found = _load(folder, threads)
     if found is not None:
         return found
-    with store.unfinished() as made:
-        for own in _SHAPES:
-            model = _compile(path, own, threads, precision, progress)
-            model.save(made / own, sources=False, weights=made / _WEIGHTS)
-            # What a compilation takes is several times its weights, and the next one takes as much.
-            del model
-            native.give_back_freed_memory()
-        place(made, folder)
+    try:
+        with store.unfinished() as made:
+            for own in _SHAPES:
+                model = _compile(compiling, own)
+                _save(model, made, own)
+                # What a compilation takes is several times its weights, and the next one takes as much.
+                del model
+                native.give_back_freed_memory()
+            place(made, folder)
+    except OSError as error:
+        store.warn_unwritable(error)
+        return None
     store.trim()
     found = _load(folder, threads)
     if found is None:
@@ -111,24 +134,27 @@ def make_programs(
     return found
 
 
-def _compile(
-    path: Path,
-    name: str,
-    threads: int | None,
-    precision: str,
-    progress: Progress | bool | None,
-) -> Model:
+def _save(model: Model, folder: Path, name: str) -> None:
+    """Write a program and the weights.  Raises: OSError where the disk takes them not, as one that is full."""
+    try:
+        model.save(folder / name, sources=False, weights=folder / _WEIGHTS)
+    except UserError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from error
+        raise
+
+
+def _compile(compiling: _Compiling, name: str) -> Model:
     # Imported here: what is found compiled starts in half the time without the compiler.
     with LATE_IMPORTS:
         from tilewright.api.model import compile as compile_model  # noqa: PLC0415
 
-    shapes = _SHAPES[name]
     return compile_model(
-        path,
-        input_shapes=shapes,
-        threads=threads,
-        precision=precision,
-        progress=progress,
+        compiling.path,
+        input_shapes=_SHAPES[name],
+        threads=compiling.threads,
+        precision=compiling.precision,
+        progress=compiling.progress,
     )
 
 

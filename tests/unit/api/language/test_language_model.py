@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 import json
 import os
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from fakes.small_models import mlp
 from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.sampling import GREEDY, Sampling
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ArchiveError, InputError, ModelError, UserError
 from tilewright.compiler.frontends.gguf import load
 from tilewright.compiler.graph.evaluator import evaluate
@@ -276,6 +278,23 @@ def test_compiled_programs_are_found_again(
         lambda *a, **k: pytest.fail("compiled again"),
     )
     assert tw.generate(path, "the", tokens=5, sampling=GREEDY) == first
+
+
+def test_a_disk_that_takes_no_programs_does_not_keep_a_model_from_speaking(
+    model: LanguageModel, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.warns(TilewrightWarning, match="the cache cannot be written") as said:
+            unkept = LanguageModel(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert any("/models" in str(each.message) for each in said)
+    options: Any = {"tokens": 5, "sampling": GREEDY}
+    assert unkept.generate("the", **options) == model.generate("the", **options)
+    assert not [f for store in tmp_path.glob("models*") for f in store.iterdir()]
 
 
 @pytest.mark.parametrize("damage", ["file", "link to nowhere", "pipe", "cut", "foreign"])
