@@ -234,6 +234,10 @@ broadcast_to: Final = declare(
 )
 
 
+LONGEST_STEP: Final = 1 << 32
+"""Of a slice: an axis of more elements is in no kernel, and indices are products of 64 bits."""
+
+
 def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
     axes = [normal_axis(a, x.rank) for a in cast("tuple[int, ...]", attributes["axes"])]
@@ -250,8 +254,19 @@ def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     return (x.with_shape(shape),)
 
 
+def nearest_step(step: int, extent: Dim) -> int:
+    """A step over an axis of `extent` that picks the same elements: not longer than the axis, which no index holds."""
+    longest = max(extent, 1) if isinstance(extent, int) else LONGEST_STEP
+    longest = min(longest, LONGEST_STEP)
+    return max(-longest, min(longest, step))
+
+
 def _check_slice(x: TensorType, axis: int, start: Dim, size: Dim, step: int) -> None:
     extent = x.shape[axis]
+    if abs(step) > LONGEST_STEP:
+        raise ModelError(
+            f"slice of {x}: the step on axis {axis} is {step}, expected at most {LONGEST_STEP}"
+        )
     if not isinstance(size, int) or size == 0:
         return
     subject = f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"

@@ -11,6 +11,7 @@ from typing import Final, cast
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
@@ -157,7 +158,8 @@ def slice_of_slice(node: Node, emit: Emitter) -> Value | None:
     cuts = cuts_of(inner)
     for axis, (start, size, step) in cuts_of(node).items():
         base, _, stride = cuts.get(axis, (0, 0, 1))
-        cuts[axis] = (base + start * stride, size, step * stride)
+        extent = operand(inner).type.shape[axis]
+        cuts[axis] = (base + start * stride, size, nearest_step(step * stride, extent))
     return emit_slice(emit, operand(inner), cuts)
 
 

@@ -186,6 +186,21 @@ def test_slices_compose_with_steps_and_directions():
     )
 
 
+def test_steps_of_slices_stay_numbers_that_an_index_may_be_multiplied_by():
+    x, far = "%x: f32[N]", 2**32
+    count = f"((N + {far - 1}) // {far})"
+    assert_becomes(
+        S,
+        body(
+            x,
+            slice_("a", "x", f"f32[{count}]", [0], [0], f"[{count}]", [far]),
+            slice_("b", "a", "f32[1]", [0], [0], [1], [-far]),
+            result="%b",
+        ),
+        body(x, slice_("b", "x", "f32[1]", [0], [0], [1], [-far]), result="%b"),
+    )
+
+
 def test_a_slice_within_one_part_of_a_concat_is_of_that_part():
     xy = "%x: f32[N, 4], %y: f32[N, 5]"
     joined = "%c: f32[N, 9] = concat(%x, %y) {axis = -1}"

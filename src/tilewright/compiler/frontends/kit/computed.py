@@ -89,6 +89,9 @@ def cuts(
     """
     size = e.dims(sizes)
     zero, one = whole(e, 0), whole(e, 1)
+    # A step longer than the axis picks what one as long does, and no sum with it goes beyond 64 bits.
+    farthest = e.op("max", size, one)
+    step = e.op("max", e.op("min", step, farthest), e.op("neg", farthest))
     forward = e.op("greater", step, zero)
 
     def limited(position: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -103,7 +106,10 @@ def cuts(
     span = e.op("where", forward, e.op("sub", stop, first), e.op("sub", first, stop))
     stride = e.op("max", e.op("abs", step), one)
     rounded = e.op("add", e.op("max", span, zero), e.op("sub", stride, one))
-    count = e.op("div", rounded, stride)
+    # A step of 0 leads nowhere, which is refused as a size.
+    count = e.op(
+        "where", e.op("equal", step, zero), whole(e, -1), e.op("div", rounded, stride)
+    )
     most = _most_between(start, end) if len(sizes) == 1 else None
     return Cuts(first, step, control.read_sizes(e, count, "length", most))
 

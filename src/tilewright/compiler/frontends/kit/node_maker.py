@@ -29,6 +29,7 @@ from tilewright.compiler.graph.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.ops.shapes import normal_axis, taken_to_hold
 
@@ -445,6 +446,7 @@ class NodeMaker:
         """`size` elements of one axis from `start`."""
         if start == 0 and step == 1 and size == x.shape[axis]:
             return x
+        step = nearest_step(step, x.shape[axis])
         return self.op(
             "slice", x, axes=(axis,), starts=(start,), sizes=(size,), steps=(step,)
         )

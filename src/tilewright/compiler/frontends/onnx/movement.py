@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
+from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.shapes import element_count, normal_axis
 from tilewright.formats.plan.size_relations import at_least
 
@@ -201,9 +202,10 @@ def _slice(call: Call) -> Tensor:
     if len(set(axes)) != len(axes):
         raise ModelError(f"axes {axes} name one axis twice")
     kept: list[tuple[int, Dim, Dim, int]] = []
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        if step == 0:
+    for axis, start, end, given in zip(axes, starts, ends, steps, strict=True):
+        if given == 0:
             raise ModelError("step is zero")
+        step = nearest_step(given, x.shape[axis])
         first, count = slice_range(start, end, step, x.shape[axis])
         if first != 0 or step != 1 or count != x.shape[axis]:
             kept.append((axis, first, count, step))

@@ -33,7 +33,7 @@ from tilewright.compiler.frontends.onnx.tensors import (
     to_text,
 )
 from tilewright.compiler.frontends.onnx.values import Held, HostValue
-from tilewright.compiler.graph.contents import Contents, Ratio
+from tilewright.compiler.graph.contents import MAX_NUMBER, Contents, Ratio
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
@@ -291,11 +291,19 @@ def _range_by_data(call: Call) -> Tensor:
         zero, one = e.scalar(0, dtypes.i64), e.scalar(1, dtypes.i64)
         forward = e.op("greater", step, zero)
         ahead, back = e.op("sub", last, first), e.op("sub", first, last)
-        span = e.op("max", e.op("where", forward, ahead, back), zero)
-        stride = e.op("max", e.op("abs", step), one)
-        count = e.op("div", e.op("add", span, e.op("sub", stride, one)), stride)
-        none = e.scalar(-1, dtypes.i64)
-        count = e.op("where", e.op("equal", step, zero), none, count)
+        span = e.op("where", forward, ahead, back)
+        # Of the lowest number there is no absolute value.
+        stride = e.op("abs", e.op("max", step, e.scalar(-MAX_NUMBER, dtypes.i64)))
+        stride = e.op("max", stride, one)
+        steps = e.op("div", e.op("sub", e.op("max", span, one), one), stride)
+        reaches = e.op(
+            "where", forward, e.op("less", first, last), e.op("less", last, first)
+        )
+        count = e.op("where", reaches, e.op("add", steps, one), zero)
+        # What is no number of elements is refused as a size: behind a step of 0, or a span of more than 64 bits.
+        wraps = e.op("logical_and", reaches, e.op("less", span, one))
+        is_none = e.op("logical_or", wraps, e.op("equal", step, zero))
+        count = e.op("where", is_none, e.scalar(-1, dtypes.i64), count)
     (length,) = control.read_sizes(e, count, "length")
     index = e.cast(e.iota((length,), 0), dtype)
     return e.op("add", e.op("mul", index, delta), start)
@@ -312,7 +320,9 @@ def _range(call: Call) -> Tensor:
         first, last, step = (a.reshape(-1).tolist()[0] for a in arrays if a is not None)
         if step == 0:
             raise ModelError("step is zero")
-        count = max(math.ceil((last - first) / step), 0)
+        whole = all(isinstance(number, int) for number in (first, last, step))
+        count = -((first - last) // step) if whole else math.ceil((last - first) / step)
+        count = max(count, 0)
         if count <= 1 << 16:
             return e.constant((first + step * np.arange(count)).astype(dtype.numpy))
     length = _range_length(start, limit, delta)

@@ -179,3 +179,37 @@ def test_rows_are_cut_at_positions_that_are_cut_from_others(place: int) -> None:
     start, end = places[place], places[place + 1]
     np.testing.assert_array_equal(found[0], x[start:end])
     np.testing.assert_array_equal(found[1], x[start:end] + np.float32(start))
+
+
+FARTHEST = 2**63 - 1
+STEPS = [2**31, 2**62, FARTHEST, -(2**62), -FARTHEST, -FARTHEST - 1]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_steps_beyond_the_axis_pick_its_first_element(step: int, is_known: bool) -> None:
+    """A step of 2^62 of a model whose sizes are open ended the process."""
+    ends = (0, FARTHEST) if step > 0 else (FARTHEST, -FARTHEST - 1)
+    order = {"b": ends[0], "e": ends[1], "a": 0, "t": step}
+    given = "" if is_known else ", int64[1] t"
+    known = order if is_known else {name: order[name] for name in "bea"}
+    constants = ", ".join(f"int64[1] {name} = {{{value}}}" for name, value in known.items())
+    text = f"graph (float[N] x{given}) => (float[M] y) <{constants}> {{ y = Slice(x, b, e, a, t) }}"
+    graph = load(parse(text))
+    session = tw.compile(parse(text)).session
+    for size in (0, 1, 5):
+        x = np.arange(size, dtype=np.float32) + 7
+        inputs = [x] if is_known else [x, np.array([step])]
+        wanted = x[::step]
+        np.testing.assert_array_equal(evaluate(graph, inputs)[0], wanted)
+        np.testing.assert_array_equal(session(*inputs), wanted)
+
+
+def test_a_step_of_zero_is_refused_where_data_gives_it() -> None:
+    graph = load(
+        parse("""graph (float[N] x, int64[1] b, int64[1] e, int64[1] a, int64[1] t) => (float[M] y) {
+            y = Slice(x, b, e, a, t) }""")
+    )
+    x, zero = np.ones(4, np.float32), np.array([0])
+    with pytest.raises(InputError, match="the data gives size -1"):
+        evaluate(graph, [x, zero, np.array([4]), zero, zero])

@@ -69,6 +69,31 @@ def test_a_range_of_whole_numbers_needs_a_step() -> None:
         run(RANGE.format("int64"), 3, 9, 0)
 
 
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize(
+    "given",
+    [(5, 0, LEAST), (0, MOST, MOST), (0, 2**60, 2**60 // 5), (0, MOST, MOST // 3), (MOST, 0, LEAST)],
+)  # fmt: skip
+def test_ranges_of_64_bits_are_counted_exactly(
+    given: tuple[int, int, int], is_known: bool
+) -> None:
+    """Those of a model were divided as floats, and counted beyond 64 bits by a call."""
+    names = zip("abc", given, strict=True)
+    constants = ", ".join(f"int64 {name} = {{{value}}}" for name, value in names)
+    text = f"graph (int64 z) => (int64[N] y) <{constants}> {{ r = Range(a, b, c) y = Add(r, z) }}"
+    wanted = list(range(*given))
+    found = run(text, 0) if is_known else run(RANGE.format("int64"), *given)
+    assert found.tolist() == wanted
+
+
+def test_a_range_of_more_than_64_bits_is_refused() -> None:
+    with pytest.raises(InputError, match="the data gives size -1"):
+        run(RANGE.format("int64"), LEAST, MOST, 1)
+
+
 @pytest.mark.parametrize("rows", [1, 4])
 @pytest.mark.parametrize("shape", [[1, 1, 6], [3, 4, 1], [2, 4, 6], [1, 1, 1]])
 def test_a_size_that_may_be_one_is_repeated(rows: int, shape: list[int]) -> None:
