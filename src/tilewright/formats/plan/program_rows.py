@@ -127,7 +127,9 @@ class ProgramRows:
     def _equality(pair: Pair, location: str, group: int) -> Row:
         found = relation_of(pair)
         relation, size, other = found
-        return (relation, size, other, str(size), found.other_text, location, group)
+        return (
+            relation, size, other, found.size_text, found.other_text, location, group,
+        )  # fmt: skip
 
     def guards(self) -> list[Row]:
         """A size that must not be negative, its text, group."""

@@ -12,7 +12,15 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple, final
 
-from tilewright.base.symbolic import Dim, Operation, maximum, minimum, only_atom
+from tilewright.base.symbolic import (
+    Dim,
+    Expr,
+    Operation,
+    floordiv,
+    maximum,
+    minimum,
+    only_atom,
+)
 
 Pair = tuple[Dim, Dim]
 
@@ -51,9 +59,17 @@ class SizeRelation(NamedTuple):
         """What errors call the other size: nothing where it is a number, which says all."""
         return "" if isinstance(self.other, int) else str(self.other)
 
+    @property
+    def size_text(self) -> str:
+        """What errors call the size: of what is unlike another the two of which the distance is asked."""
+        sides = _sides_of_distance(self.size)
+        if sides is None:
+            return str(self.size)
+        return f"the distance of {sides[0]} and {sides[1]}"
+
     def broken_text(self, number: Callable[[Dim], Dim]) -> str:
         """What an error says where it does not hold; `number` is what a size is."""
-        is_, other = f"{self.size} is {number(self.size)}", number(self.other)
+        is_, other = f"{self.size_text} is {number(self.size)}", number(self.other)
         if self.relation is Relation.NOT_NEGATIVE:
             return f"a size is below zero: {is_}"
         if self.relation is Relation.EQUAL:
@@ -81,7 +97,7 @@ def unlike(left: Dim, right: Dim) -> Pair:
 def relation_of(pair: Pair) -> SizeRelation:
     """What a pair says, as directly as can be read off it."""
     for left, right in (pair, pair[::-1]):
-        found = _one_sided(left, right)
+        found = _one_sided(left, right) or _multiple(left, right)
         if found is not None:
             return found
     left, right = pair
@@ -105,4 +121,39 @@ def _one_sided(left: Dim, right: Dim) -> SizeRelation | None:
     other = parts[1] if right == parts[0] else parts[0]
     if relation is Relation.AT_LEAST and other == 0:
         return SizeRelation(Relation.NOT_NEGATIVE, right, 0)
+    if isinstance(right, int) and not isinstance(other, int):
+        # A number is not what does not fit.
+        return SizeRelation(_TURNED[relation], other, right)
     return SizeRelation(relation, right, other)
+
+
+_TURNED: Final = {
+    Relation.AT_MOST: Relation.AT_LEAST, Relation.AT_LEAST: Relation.AT_MOST,
+}  # fmt: skip
+
+
+def _multiple(left: Dim, right: Dim) -> SizeRelation | None:
+    """What `left = right` says where the right has the whole parts of the left: `3 * n = 12 * (n // 4)`."""
+    difference = left - right
+    for atom in difference.atoms if isinstance(difference, Expr) else ():
+        if isinstance(atom, Operation) and atom.op == "floordiv":
+            size, divisor = atom.left, atom.right
+            remainder = size - divisor * Expr.of_atom(atom)
+            factor = floordiv(difference, remainder)
+            is_number = isinstance(divisor, int) and isinstance(factor, int)
+            if is_number and factor * remainder == difference:
+                return SizeRelation(Relation.MULTIPLE, size, divisor)
+    return None
+
+
+def _sides_of_distance(size: Dim) -> tuple[Dim, Dim] | None:
+    """The sizes of which one is the larger of the differences; None for what is no distance."""
+    operation = only_atom(size)
+    if not isinstance(operation, Operation) or operation.op != "max":
+        return None
+    gap = operation.left
+    if not isinstance(gap, Expr) or operation.right != -gap:
+        return None
+    one = [(monomial, factor) for monomial, factor in gap.terms if factor > 0]
+    positive = Expr(tuple(one), max(gap.constant, 0)) if one else max(gap.constant, 0)
+    return positive, positive - gap

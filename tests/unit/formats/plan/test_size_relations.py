@@ -2,7 +2,15 @@
 
 import pytest
 
-from tilewright.base.symbolic import Dim, evaluate, maximum, minimum, mod, symbol
+from tilewright.base.symbolic import (
+    Dim,
+    evaluate,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    symbol,
+)
 from tilewright.formats.plan.size_relations import (
     Pair,
     Relation,
@@ -28,7 +36,12 @@ PAIRS: list[tuple[Pair, Relation, Dim, Dim]] = [
     (at_least(-N, 0), Relation.NOT_NEGATIVE, -N, 0),
     ((maximum(5 - N, 0), 5 - N), Relation.NOT_NEGATIVE, 5 - N, 0),
     (at_most(N, 4), Relation.AT_MOST, N, 4),
-    ((4, minimum(N, 4)), Relation.AT_MOST, 4, N),
+    ((4, minimum(N, 4)), Relation.AT_LEAST, N, 4),
+    ((3, maximum(N, 3)), Relation.AT_MOST, N, 3),
+    ((6 * N, 24 * floordiv(N, 4)), Relation.MULTIPLE, N, 4),
+    ((4 * floordiv(N + 1, 4), N + 1), Relation.MULTIPLE, N + 1, 4),
+    ((6 * N, 12 * floordiv(N, 4)), Relation.EQUAL, 6 * N, 12 * floordiv(N, 4)),
+    ((M * N, 4 * M * floordiv(N, 4)), Relation.EQUAL, M * N, 4 * M * floordiv(N, 4)),
     ((N, minimum(N, M)), Relation.AT_MOST, N, M),
     ((minimum(N + 1, M), M), Relation.AT_MOST, M, N + 1),
     (at_least(N, M), Relation.AT_LEAST, N, M),
@@ -60,3 +73,13 @@ def test_what_is_read_holds_exactly_where_the_pair_agrees(pair: Pair) -> None:
             env = {"N": n, "M": m}
             left, right, size_, other_ = (evaluate(d, env) for d in (*pair, size, other))
             assert HOLDS[relation](size_, other_) is (left == right)
+
+
+def test_sizes_that_must_differ_are_told_by_their_distance() -> None:
+    distance = maximum(floordiv(N, 2) - M, M - floordiv(N, 2))
+    found = relation_of((maximum(distance, 1), distance))
+    told = found.broken_text(lambda size: evaluate(size, {"N": 4, "M": 2}))
+    assert (
+        told
+        == "a size does not fit: the distance of (N // 2) and M is 0, expected at least 1"
+    )

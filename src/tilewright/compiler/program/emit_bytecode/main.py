@@ -183,12 +183,13 @@ class _Main:
                 self.function.refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_other(self, left: Dim, right: Dim, where: str = "") -> None:
-        relation, size, other = relation_of((left, right))
+        found = relation_of((left, right))
+        relation, size, other = found
         if relation is Relation.NOT_NEGATIVE:
             wanted = "at least 0: a size is below zero"
         else:
             wanted = f"{BOUND_WORDS.get(relation, '')} {other}".lstrip()
-        message, sized = f"{where}{size} must be {wanted}", self.function.size
+        message, sized = f"{where}{found.size_text} must be {wanted}", self.function.size
         match relation:
             case Relation.NOT_NEGATIVE | Relation.AT_LEAST:
                 self.function.refuse_less(sized(size), sized(other), message)
