@@ -1,21 +1,23 @@
 """What torch says of a module that it cannot export, in the words of the module.
 
-Torch's message names variables that only some of its own settings act on, and its log has the traces of attempts that
-others succeed after.  Called by `export`.
+Torch's message names variables that only some of its own settings act on, and its log and its stream of errors have the
+traces of attempts that others succeed after.  Called by `export`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 _LINES: Final = 12
 _HOUSE: Final = Path(__file__).resolve().parents[3]
@@ -62,15 +64,42 @@ def place_of(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def unlogged() -> Generator[None]:
-    """While in this context, torch does not log guards that this thread's attempts fail at: others may succeed."""
+    """While in this context, torch tells nobody why this thread's attempts fail: others may succeed."""
     thread = threading.get_ident()
 
     def is_kept(record: logging.LogRecord) -> bool:
         return record.thread != thread
 
-    logger = logging.getLogger("torch._guards")
-    logger.addFilter(is_kept)
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.addFilter(is_kept)
     try:
-        yield
+        with _STREAMS.used():
+            yield
     finally:
-        logger.removeFilter(is_kept)
+        for logger in loggers:
+            logger.removeFilter(is_kept)
+
+
+_LOGGERS: Final = ("torch._guards", "torch.fx.experimental.symbolic_shapes")
+
+
+@final
+class _Streams:
+    """The module `sys` for torch's exporter, which prints the graph of every attempt that asks data.
+
+    Args:
+        held: the module itself.
+        tracing: whether a thread is to print nothing.
+    """
+
+    def __init__(self, held: Any, tracing: Tracing) -> None:
+        self._held: Any = held
+        self._tracing: Tracing = tracing
+
+    def __getattr__(self, name: str) -> Any:
+        is_unheard = name == "stderr" and self._tracing.depth
+        return io.StringIO() if is_unheard else getattr(self._held, name)
+
+
+_STREAMS: Final = Substitute(lambda: border.load("torch.export._trace"), "sys", _Streams)

@@ -1,11 +1,14 @@
-"""Where a failed export was raised: in the module, not in torch or here."""
+"""Where a failed export was raised: in the module, not in torch or here; what is told of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tilewright as tw
+from fakes.torch_programs import module_of
 from tilewright.compiler.frontends.torch import failed_exports
 
 torch = pytest.importorskip("torch")
@@ -25,3 +28,32 @@ def test_packages_whose_names_begin_like_torch_are_the_modules_own(
     # This test's own line is the module's, too.
     found = failed_exports.place_of(caught.value)
     assert found == place or (not place and found.startswith(Path(__file__).name))
+
+
+class Bounded(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.low = torch.nn.Parameter(torch.tensor(-1.0))
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.hardtanh(x, self.low.item(), 1.0)
+
+
+def repeated(x: Any, n: Any) -> Any:
+    for _ in range(n.item()):
+        x = x + 1
+    return x
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own about its internals
+def test_attempts_that_ask_data_print_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for model, args in (
+        (Bounded().eval(), (torch.ones(3),)),
+        (module_of(repeated), (torch.ones(3), torch.tensor(2))),
+    ):
+        with pytest.raises(tw.ModelError, match="data-dependent"):
+            tw.compile(model, args=args)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
