@@ -52,6 +52,12 @@ def _attribute(name: str) -> Any:
     return () if found is None else found
 
 
+def is_known_empty(*tensors: Any) -> bool:
+    """Whether one of them has no elements whatever a call gives: nothing is asked of sizes that calls decide."""
+    sizes = (size for tensor in tensors for size in tensor.shape)
+    return any(isinstance(size, int) and size == 0 for size in sizes)
+
+
 @functools.cache
 def dtype_of(torch_dtype: object) -> DType | None:
     """Our element type; None if we have none."""

@@ -27,7 +27,7 @@ def _torch() -> Any:
 
 def _running_logsumexp(x: Held, dim: int) -> Held:
     torch = _torch()
-    if x.dim() == 0 or x.numel() == 0:
+    if x.dim() == 0 or border.is_known_empty(x):
         return x.clone()
     last = x.movedim(dim, -1)
     count = last.shape[-1]
@@ -65,6 +65,24 @@ def _padded_sequences(
         border_ = (*[0] * (2 * (part.dim() - 1)), *ends)
         rows.append(torch.nn.functional.pad(part, border_, value=padding_value))
     return torch.stack(rows, 0 if batch_first else 1)
+
+
+def _is_among(
+    elements: Held, test_elements: Held, *, assume_unique: bool = False, invert: bool = False
+) -> Held:  # fmt: skip
+    """Whether each is one of some others, by their order; torch compares all where there are few, as the example has it."""
+    torch = _torch()
+    sizes = (*elements.shape, *test_elements.shape)
+    if all(isinstance(size, int) for size in sizes):
+        own = border.load("torch._decomp.decompositions").isin
+        return own(elements, test_elements, assume_unique=assume_unique, invert=invert)
+    dtype = torch.result_type(elements, test_elements)
+    wanted, given = elements.to(dtype), test_elements.reshape(-1).to(dtype).sort()[0]
+    place = torch.searchsorted(given, wanted)
+    # Behind the last there is one more, which is none of them.
+    found = torch.cat((given, given.new_zeros((1,))))[place] == wanted
+    found = found & (place < given.shape[0])
+    return ~found if invert else found
 
 
 def _mode(x: Held, dim: int = -1, keepdim: bool = False) -> tuple[Held, Held]:
@@ -303,6 +321,7 @@ OWN: Final[dict[str, Callable[..., Any]]] = {
     "_jagged_to_padded_dense_forward": _padded_rows,
     "_padded_dense_to_jagged_forward": _rows_of_padded,
     "hash_tensor": _hash,
+    "isin.Tensor_Tensor": _is_among,
     "logcumsumexp": _running_logsumexp,
     "pad_sequence": _padded_sequences,
     "mode": _mode,

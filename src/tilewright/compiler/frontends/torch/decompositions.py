@@ -43,7 +43,7 @@ def _norms(gap: Held, p: float) -> Held:
 def distances(x: Held, y: Held, p: float, compute_mode: int | None = None) -> Held:
     """Of each row from each; nothing is asked of sizes that calls or data decide."""
     del compute_mode
-    if any(isinstance(size, int) and size == 0 for size in (*x.shape, *y.shape)):
+    if border.is_known_empty(x, y):
         batches = _torch().broadcast_shapes(x.shape[:-2], y.shape[:-2])
         return x.new_zeros((*batches, x.shape[-2], y.shape[-2]))
     return _norms(x.unsqueeze(-2) - y.unsqueeze(-3), p)
@@ -101,7 +101,7 @@ def _masked_scatter(x: Held, mask: Held, source: Held) -> Held:
     torch = _torch()
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     x, mask = x.expand(shape), mask.expand(shape)
-    if source.numel() == 0 or x.numel() == 0:
+    if border.is_known_empty(source, x):
         return x.clone()
     order = mask.reshape(-1).to(torch.int64).cumsum(0) - 1
     order = order.clamp(0, source.numel() - 1)
@@ -131,7 +131,7 @@ def _put(x: Held, index: Held, source: Held, accumulate: bool = False) -> Held:
 
 def _nonzero_static(x: Held, *, size: int, fill_value: int = -1) -> Held:
     torch = _torch()
-    if x.dim() == 0 or x.numel() == 0 or size == 0:
+    if x.dim() == 0 or size == 0 or border.is_known_empty(x):
         return x.new_full((size, x.dim()), fill_value, dtype=torch.int64)
     hit = (x != 0).reshape(-1)
     order = hit.to(torch.int64).cumsum(0) - 1
@@ -177,7 +177,7 @@ def _embedding_bags(  # noqa: PLR0913 - the schema has that many
     del scale_grad_by_freq, sparse
     torch = _torch()
     bags = offsets.shape[0] - int(include_last_offset)
-    if not indices.shape[0] or not bags:
+    if border.is_known_empty(indices) or (isinstance(bags, int) and not bags):
         bag = torch.zeros_like(indices)
         sizes = offsets.new_zeros((bags,))
         return weight.new_zeros((bags, weight.shape[1])), bag, sizes, sizes
@@ -283,7 +283,7 @@ def _max_unpool(
     axes = len(output_size)
     planes, size = x.shape[:-axes], math.prod(output_size)
     flat = x.new_zeros((*planes, size))
-    if x.numel() != 0:
+    if not border.is_known_empty(x):
         flat = flat.scatter(-1, indices.flatten(-axes), x.flatten(-axes))
     return flat.reshape((*planes, *output_size))
 

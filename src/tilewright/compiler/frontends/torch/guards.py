@@ -10,6 +10,7 @@ Source: `torch.export.ExportedProgram.module`, which asserts them.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,7 @@ def guards_of(exported: Any) -> tuple[Guard, ...]:
             raise UnsupportedError(
                 f"a condition on sizes cannot be read: {error}"
             ) from error
-        asked = _is_operators(asker)
+        asked = is_within_torch(asker, *COMPOSITES, *LAYOUTS)
         if not (asked and _is_of_places(expression, writes=writes)):
             found.append(Guard(_shortened(str(text)), expression, paths, asked))
     return tuple(found)
@@ -121,17 +122,21 @@ def _is_of_weights(sources: Sequence[Any]) -> bool:
     return "L['self']" in str(sources[0].name if sources else "")
 
 
-def _is_operators(file: str) -> bool:
+@functools.cache
+def is_within_torch(file: str, *rooms: tuple[str, ...]) -> bool:
+    """Whether a file lies in one of these rooms of torch's folder."""
     parts = PurePath(file).parts
     within = parts[len(parts) - parts[::-1].index("torch") :] if "torch" in parts else ()
-    return any(within[: len(room)] == room for room in _OPERATORS)
+    return any(within[: len(room)] == room for room in rooms)
 
 
-_OPERATORS: Final = (
-    ("_decomp",), ("_dynamo", "utils.py"), ("_meta_registrations.py",), ("_ops.py",),
-    ("_prims_common",), ("_refs",), ("_subclasses",), ("fx", "experimental", "proxy_tensor.py"),
+COMPOSITES: Final = (("_decomp",), ("_ops.py",), ("_refs",))
+"""Where torch writes operators in others, which it runs to tell types, too."""
+LAYOUTS: Final = (
+    ("_dynamo", "guards.py"), ("_dynamo", "utils.py"), ("_export", "non_strict_utils.py"), ("_meta_registrations.py",),
+    ("_prims_common",), ("_subclasses",), ("fx", "experimental", "proxy_tensor.py"),
 )  # fmt: skip
-"""Where torch runs operators on tensors that have no elements, within its own folder."""
+"""Where torch runs operators on tensors that have no elements."""
 _LONGEST: Final = 120
 
 

@@ -492,10 +492,15 @@ class Importer:
             return tensor
         if tensor.dtype != stated.dtype or tensor.rank != stated.rank:
             raise UnsupportedError(f"gives {tensor.type}, torch {stated}")
+        shape: list[Dim] = []
         for ours, theirs in zip(tensor.shape, stated.shape, strict=True):
+            if _may_divide_by_nothing(theirs) and not _may_divide_by_nothing(ours):
+                shape.append(ours)  # what torch concluded has no value in some calls
+                continue
             self._agree(ours, theirs, tensor, stated)
+            shape.append(theirs)
         # Both are right, and torch's sizes are those that follow operators were told.
-        return self.maker.reshape(tensor, stated.shape) if tensor.value else tensor
+        return self.maker.reshape(tensor, shape) if tensor.value else tensor
 
     def _agree(self, ours: Dim, theirs: Dim, tensor: Tensor, stated: TensorType) -> None:
         if symbolic.proves_equal(ours, theirs):
@@ -503,6 +508,17 @@ class Importer:
         if isinstance(ours, int) and isinstance(theirs, int):
             raise UnsupportedError(f"gives {tensor.type}, torch {stated}")
         self.maker.assume(ours, theirs)
+
+
+def _may_divide_by_nothing(size: Dim) -> bool:
+    """Whether a size is a quotient by another that may be 0."""
+    atoms = size.atoms if isinstance(size, Expr) else ()
+    divisors = [
+        atom.right
+        for atom in atoms
+        if isinstance(atom, symbolic.Operation) and atom.op in ("floordiv", "mod")
+    ]
+    return any((symbolic.bounds(divisor)[0] or 0) <= 0 for divisor in divisors)
 
 
 def _parts(name: str, held: Complex) -> dict[str, Tensor]:

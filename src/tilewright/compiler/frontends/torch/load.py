@@ -26,6 +26,7 @@ from tilewright.compiler.frontends.torch.export import (
 from tilewright.compiler.frontends.torch.guards import guards_of
 from tilewright.compiler.frontends.torch.importer import Importer
 from tilewright.compiler.frontends.torch.program import Program, Role
+from tilewright.compiler.frontends.torch.questions import asked
 from tilewright.compiler.frontends.torch.reader import read_exported
 
 
@@ -85,9 +86,13 @@ def _read(source: object) -> tuple[object, Program]:
     captured = source if isinstance(source, Captured) else Captured(source)
     model = captured.model
     name = "module" if is_program(model) else type(model).__name__
-    traced = export(captured)
-    exported = resolve(traced)
-    return exported, read_exported(exported, name, guards_of(traced))
+    with asked() as questions:
+        traced = export(captured)
+        questions.are_of_operators = True
+        exported = resolve(traced)
+    # A program that is given was traced before: nobody heard what was asked.
+    guards = guards_of(traced) if traced is model else ()
+    return exported, read_exported(exported, name, guards, questions)
 
 
 def import_program(program: Program, file: str) -> Importer:

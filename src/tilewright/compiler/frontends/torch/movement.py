@@ -7,6 +7,7 @@ Source: the operators of ATen by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -37,6 +38,14 @@ from tilewright.compiler.frontends.torch.sizes import of_data
 from tilewright.formats.plan.size_relations import at_most
 
 
+def _viewed(call: Call) -> Tensor:
+    """Of the sizes that are given, not of those that torch concluded for the example from their product."""
+    sizes = call.sizes("size") or call.sizes("shape")
+    given = zip(sizes, call.shape(), strict=True)
+    shape = [known if wanted == -1 else wanted for wanted, known in given]
+    return call.maker.reshape(call.tensor(), shape)
+
+
 def _to_shape(*ignored: str) -> Build:
     """The same elements in the shape of the result."""
 
@@ -46,6 +55,16 @@ def _to_shape(*ignored: str) -> Build:
         return call.maker.reshape(call.tensor(), call.shape())
 
     return build
+
+
+def _unflattened(call: Call) -> Tensor:
+    """An axis as several, of which at most one has the size that is left."""
+    x, sizes = call.tensor(), call.sizes("sizes")
+    axis = normal(call.integer("dim"), x.rank)
+    rest: Dim = math.prod(size for size in sizes if size != -1)
+    left = symbolic.floordiv(x.shape[axis], rest) if -1 in sizes and rest != 0 else 0
+    parts = [left if size == -1 else size for size in sizes]
+    return call.maker.reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
 
 
 def _expand(call: Call) -> Tensor:
@@ -153,33 +172,6 @@ def _select(call: Call) -> Tensor:
         return e.op("gather", x, e.dim(index), axis=axis)  # it may count from the end
     index = place
     return e.squeeze(e.slice(x, axis, index, 1), (axis,))
-
-
-def _split(call: Call) -> Sequence[Tensor]:
-    """The parts that torch names, one after the other."""
-    for name in ("split_size", "split_sizes", "chunks", "sections", "indices"):
-        call.argument(name)
-    x = call.tensor()
-    axis = axis_of(call, x.rank, default=0)
-    found: list[Tensor] = []
-    start: Dim = 0
-    size: Dim = 0
-    for index in range(len(call.operation.results)):
-        size = call.shape(index)[axis]
-        found.append(part(call.maker, x, axis, start, size))
-        start = start + size
-    if not symbolic.proves_equal(start, x.shape[axis]):
-        e = call.maker
-        e.assume(start, x.shape[axis])
-        keep_within(e, start - size, size, x.shape[axis])
-    return found
-
-
-def part(e: NodeMaker, x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
-    """Some neighbours along an axis, also none."""
-    if size == 0:
-        return e.full(0, x.dtype, (*x.shape[:axis], 0, *x.shape[axis + 1 :]))
-    return e.slice(x, axis, start, size)
 
 
 def _unbind(call: Call) -> Sequence[Tensor]:
@@ -425,10 +417,10 @@ def _pixel_unshuffle(call: Call) -> Tensor:
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("view reshape _unsafe_view view_copy _reshape_copy", _to_shape("size", "shape")),
+    row("view reshape _unsafe_view view_copy _reshape_copy", _viewed),
     row("reshape_as view_as", _to_shape("other")),
     row("flatten.using_ints", _to_shape("start_dim", "end_dim")),
-    row("unflatten.int", _to_shape("dim", "sizes")),
+    row("unflatten.int", _unflattened),
     row("ravel", _to_shape()),
     row("unsqueeze unsqueeze_copy", _to_shape("dim")),
     row("squeeze squeeze.dim squeeze.dims squeeze_copy squeeze_copy.dim", _squeezed),
@@ -443,12 +435,6 @@ ROWS: Final[tuple[Row, ...]] = (
     row("slice.Tensor slice_copy.Tensor", _slice),
     row("narrow", _narrow),
     row("select.int select_copy.int", _select),
-    row(
-        "split.Tensor split_with_sizes split.sizes chunk tensor_split.sections "
-        "tensor_split.indices unsafe_split.Tensor unsafe_chunk unsafe_split_with_sizes "
-        "split_copy.Tensor split_with_sizes_copy",
-        _split,
-    ),
     row("unbind.int unbind_copy.int", _unbind),
     row("flip", _flip),
     row("roll", _roll),

@@ -7,8 +7,9 @@ arithmetic of sizes vanishes.  Called by `load` and by who compiles graphs of to
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final, final
@@ -32,6 +33,7 @@ from tilewright.compiler.frontends.torch.program import (
     Ref,
     Role,
 )
+from tilewright.compiler.frontends.torch.questions import Questions
 from tilewright.compiler.frontends.torch.random_numbers import draws
 from tilewright.compiler.frontends.torch.sizes import Sizes, environment_of
 from tilewright.compiler.graph.schema import Array, TensorType
@@ -47,19 +49,6 @@ def sizes_of(nodes: Iterable[Any], ranges: Mapping[Any, Any]) -> Sizes:
     """The translator of the sizes in a graph, with the names that its user gave them."""
     environment = environment_of(nodes)
     return Sizes(ranges, {} if environment is None else _names(environment))
-
-
-def _held_ranges(ranges: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The ranges that calls of an exported program are held to.
-
-    Torch traces a size of an input that nothing limits as at least 2, and lets calls have 0 and 1.
-    """
-    return {
-        symbol: type(bounds)(0, bounds.upper)
-        if bounds.lower == 2 and not str(symbol).startswith("u")
-        else bounds
-        for symbol, bounds in ranges.items()
-    }
 
 
 def _names(environment: Any) -> dict[str, str]:
@@ -79,16 +68,23 @@ def _text(name: Any) -> str:
     return str(name() if callable(name) else name)
 
 
-def read_exported(exported: Any, name: str, guards: Iterable[Guard] = ()) -> Program:
+def read_exported(
+    exported: Any,
+    name: str,
+    guards: Iterable[Guard] = (),
+    questions: Questions | None = None,
+) -> Program:
     """An exported program without side effects as data.
 
     Args:
         exported: the program.
         name: of it.
         guards: what calls must keep.
+        questions: of its traces, whose answers calls must keep, too.
     """
     graph, signature = exported.graph, exported.graph_signature
-    sizes = sizes_of(graph.nodes, _held_ranges(exported.range_constraints))
+    noted = questions or Questions()
+    sizes = sizes_of(graph.nodes, noted.ranges(exported))
     reader = Reader(graph, sizes)
     mutated = {
         spec.target
@@ -106,7 +102,11 @@ def read_exported(exported: Any, name: str, guards: Iterable[Guard] = ()) -> Pro
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
     given = [node for name, node in nodes.items() if specs[name].kind.name == "USER_INPUT"]
     shapes = [reader.sizes(node.meta.get("val")) for node in given]
-    operations = (*reader.operations(), *_checks(guards, shapes))
+    checks = (
+        _checks("guard", guards, lambda guard: condition(guard, shapes)),
+        _checks("answer", noted.conditions(exported), sizes.relation),
+    )
+    operations = (*reader.operations(), *itertools.chain(*checks))
     values = reader.returned()
     complexes = reader.complex_values()
     outputs: list[Output] = []
@@ -131,18 +131,19 @@ def read_exported(exported: Any, name: str, guards: Iterable[Guard] = ()) -> Pro
 
 
 def _checks(
-    guards: Iterable[Guard], shapes: Sequence[Sequence[Dim]]
+    name: str, given: Iterable[Any], read: Callable[[Any], Argument]
 ) -> Iterator[Operation]:
-    """Guards as assertions, those of the program with the reason where our sizes have no word for them."""
-    for count, guard in enumerate(guards):
+    """Conditions as assertions, those of the program with the reason where our sizes have no word for them."""
+    for count, each in enumerate(given):
         reason, expected = "", None
         try:
-            expected = condition(guard, shapes)
-        except UnsupportedError as error:
-            if guard.is_operators:
+            expected = read(each)
+        except TilewrightError as error:
+            if isinstance(each, Guard) and each.is_operators:
                 continue
             reason = error.message
-        yield _asserting(f"guard_{count}", expected, reason=reason)
+        if not isinstance(expected, bool):
+            yield _asserting(f"{name}_{count}", expected, reason=reason)
 
 
 def _any_draws(operations: Sequence[Operation]) -> bool:

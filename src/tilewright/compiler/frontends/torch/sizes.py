@@ -144,9 +144,10 @@ class Sizes:
     def truth(self, value: Any) -> bool | Relation:
         """Whether something holds of sizes (`SymBool`).  Raises: UnsupportedError as `expression`."""
         known = value.node.maybe_as_bool()
-        return bool(known) if known is not None else self._relation(value.node.expr)
+        return bool(known) if known is not None else self.relation(value.node.expr)
 
-    def _relation(self, expression: Any) -> bool | Relation:
+    def relation(self, expression: Any) -> bool | Relation:
+        """Whether something of SymPy holds.  Raises: UnsupportedError as `expression`."""
         name = type(expression).__name__
         if name in ("BooleanTrue", "BooleanFalse"):
             return bool(expression)
@@ -154,7 +155,7 @@ class Sizes:
             sides = tuple(map(self._side, expression.args))
             return Relation(_RELATIONS[name], sides)
         if name in _CONNECTIVES:
-            parts = tuple(self._relation(part) for part in expression.args)
+            parts = tuple(self.relation(part) for part in expression.args)
             return Relation(_CONNECTIVES[name], parts)
         raise UnsupportedError(f"the condition '{expression}' is not supported")
 

@@ -32,6 +32,7 @@ from tilewright.compiler.frontends.torch.reduction import ROWS as REDUCTION
 from tilewright.compiler.frontends.torch.row import Row
 from tilewright.compiler.frontends.torch.selection import ROWS as SELECTION
 from tilewright.compiler.frontends.torch.special import ROWS as SPECIAL
+from tilewright.compiler.frontends.torch.splits import ROWS as SPLITS
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ACTIVATIONS,
@@ -54,6 +55,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     REDUCTION,
     SELECTION,
     SPECIAL,
+    SPLITS,
 )
 
 

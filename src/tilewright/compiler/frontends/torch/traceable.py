@@ -96,6 +96,14 @@ def _narrowed(input: Held, dim: int, start: Held, length: int) -> Held:
     return input.index_select(dim, places)
 
 
+def _evenly_split(input: Held, indices_or_sections: Held, dim: int = 0) -> Held:
+    """Into parts of which the first are longer by one: torch fixes which, as the example has it."""
+    count, extent = indices_or_sections, input.shape[dim]
+    if not isinstance(count, int) or count < 1 or isinstance(extent, int):
+        return NotImplemented
+    return input.split([(extent + count - 1 - i) // count for i in range(count)], dim)
+
+
 def _distances(x1: Held, x2: Held, p: float = 2.0, compute_mode: str | None = None) -> Held:
     """Torch computes many rows in another way, and so wants to know how many there are."""
     del compute_mode
@@ -213,6 +221,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.nn.functional.affine_grid: _affine_grid,
         torch.nn.functional.ctc_loss: connectionist_loss,
         torch.nn.functional.gaussian_nll_loss: _gaussian_loss,
+        torch.tensor_split: _evenly_split,
         torch.zeros: zeros,
         torch.unique_consecutive: _unlike_neighbours,
         torch.Tensor.unique_consecutive: _unlike_neighbours,
@@ -223,6 +232,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.Tensor.cov: _covariance,
         torch.Tensor.equal: _are_equal,
         torch.Tensor.narrow: _narrowed,
+        torch.Tensor.tensor_split: _evenly_split,
     }
 
 
