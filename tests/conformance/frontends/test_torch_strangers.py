@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -496,7 +497,7 @@ def test_whether_rows_are_copied_is_asked_where_it_can_be_told() -> None:
     ]
     same(halves, calls, sides)
     same(written_halves, calls[::3], sides)
-    with pytest.raises(tw.InputError, match="a size does not fit"):
+    with pytest.raises(tw.InputError, match="distance of n and columns is 0"):
         same(written_halves, calls, sides)
 
 
@@ -512,6 +513,42 @@ def test_matrices_move_images_of_any_size(is_aligned: bool) -> None:
         for size in ((9, 11), (4, 7), (1, 1))
     ]
     same(moved, calls, (sides, None))
+
+
+class Asks(nn.Module):
+    """Branches by sizes of its inputs, which the program knows by several names."""
+
+    def forward(self, x: Any, ys: Any, *rest: Any, z: Any, flag: Any = None) -> Any:
+        assert flag is None
+        factor = 3
+        if x.shape[1] != rest[0].shape[0] * 2 and x.shape[0] * 2 <= x.shape[1] // 3:
+            factor = 2
+        return x * (factor if ys["a"][0].shape[0] == z.shape[0] else -1)
+
+
+def test_branches_that_ask_sizes_are_checked_by_calls() -> None:
+    def arguments(rows: int, columns: int, a: int, count: int, z: int) -> Any:
+        given = (torch.randn(rows, columns), {"a": [torch.zeros(a)]}, torch.zeros(count))
+        return given, {"z": torch.zeros(z)}
+
+    sides = {
+        "x": {0: Dim("rows", min=2), 1: Dim("columns", min=12)},
+        "ys": {"a": [{0: Dim("a")}]}, "rest": ({0: Dim("n")},), "z": {0: Dim("z")},
+    }  # fmt: skip
+    args, kwargs = arguments(2, 13, 3, 5, 4)
+    program = torch.export.export(Asks(), args, kwargs, dynamic_shapes=sides)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    for each in (program, torch.export.load(file)):
+        model = tw.compile(each)
+        for sizes in ((2, 13, 3, 5, 4), (3, 18, 2, 1, 7)):
+            args, kwargs = arguments(*sizes)
+            torch.testing.assert_close(model(*args, **kwargs), Asks()(*args, **kwargs))
+        for sizes in ((2, 14, 3, 7, 4), (3, 17, 3, 5, 4), (2, 13, 4, 5, 4)):
+            args, kwargs = arguments(*sizes)
+            with pytest.raises(tw.InputError, match="a size does not fit"):
+                model(*args, **kwargs)
 
 
 # --- what torch cannot export -------------------------------------------------------------------
