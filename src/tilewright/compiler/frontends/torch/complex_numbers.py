@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 import tilewright.compiler.frontends.torch.movement as movement
+import tilewright.compiler.frontends.torch.splits as splits
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -355,7 +356,8 @@ ROWS: Final = {_full(name): build for name, build in _ROWS.items()}
 """By the names of overloads."""
 # What moves elements moves both parts; where several tensors become one, some of them may be real.
 _ALIKE: Final = (
-    frozenset(map(_full, _BY_PARTS)) | {name for row in movement.ROWS for name in row.names}
+    frozenset(map(_full, _BY_PARTS))
+    | {name for row in (*movement.ROWS, *splits.ROWS) for name in row.names}
 ) - frozenset(ROWS)
 
 

@@ -190,7 +190,8 @@ def _chooses(asked: Condition, frame: FrameType | None, are_of_operators: bool) 
             return False  # it runs to tell types
         if not asker:
             is_python = is_python or _is_python(file, name)
-            asker = "" if is_within_torch(file, *_ON_THE_WAY) else file
+            is_passed = file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
+            asker = "" if is_passed else file
         if not operator and is_within_torch(file, _CALLS):
             held = frame.f_locals.get("self")
             operator = str(held) if border.is_instance(held, "_ops.OpOverload") else ""
