@@ -84,7 +84,6 @@ OPEN = ({0: Dim.AUTO},)
 DECIDED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, Any, Any]] = {
     "split": (lambda x: x.split(2), rows(8), OPEN, rows(7), rows(10)),
     "chunk": (lambda x: x.chunk(4), rows(8), OPEN, rows(16), rows(6)),
-    "tensor_split": (lambda x: x.tensor_split(3), rows(8), OPEN, rows(11), rows(10)),
     "view": (lambda x: x.view(-1, 4), rows(8), OPEN, rows(12), rows(5)),
     "median": (lambda x: x.median(0), rows(5), OPEN, rows(1), rows(0)),
     "median of all": (lambda x: x.median(), rows(5), OPEN, rows(2), rows(0)),

@@ -17,6 +17,7 @@ from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import report
 from tilewright.compiler.frontends.torch.calling import Calling
+from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.export import (
     Captured,
     export,
@@ -88,7 +89,7 @@ def _read(source: object) -> tuple[object, Program]:
     name = "module" if is_program(model) else type(model).__name__
     with asked() as questions:
         traced = export(captured)
-        questions.are_of_operators = True
+        questions.are_of_operators, questions.writes = True, writes_in_place(traced)
         exported = resolve(traced)
     # A program that is given was traced before: nobody heard what was asked.
     guards = guards_of(traced) if traced is model else ()

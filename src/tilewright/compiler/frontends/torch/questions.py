@@ -38,16 +38,25 @@ class Questions:
 
     Attributes:
         are_of_operators: whether only operators ask: a program that is taken apart asks its own guards once more.
+        writes: whether the program writes in place, so that it matters what is a view of what.
     """
 
     def __init__(self) -> None:
         self.are_of_operators: bool = False
-        self._asked: list[tuple[Any, Condition]] = []  # with the environment of the trace
+        self.writes: bool = False
+        self._asked: list[tuple[Any, Condition, bool]] = []
         self._ranges: dict[tuple[Any, Any], Any] = {}
 
-    def add(self, environment: Any, holds: Condition) -> None:
-        """Note an answer that decided what was traced."""
-        self._asked.append((environment, holds))
+    def add(self, environment: Any, holds: Condition, *, chooses: bool) -> None:
+        """Note an answer.
+
+        Args:
+            environment: of the trace.
+            holds: what was answered.
+            chooses: whether it decided what was traced, not only which results are views.
+        """
+        if chooses or _is_of_views(holds):
+            self._asked.append((environment, holds, chooses))
 
     def begin(self, environment: Any, symbol: Any) -> None:
         """Note the range of a new size."""
@@ -67,8 +76,8 @@ class Questions:
             for symbol in environment.replace(size.node.expr).free_symbols
         }
         found: dict[Condition, None] = {}
-        for asked_of, asked in self._asked:
-            if asked_of is environment:
+        for asked_of, asked, chooses in self._asked:
+            if asked_of is environment and (chooses or self.writes):
                 holds = environment.replace(asked)
                 if holds.free_symbols and holds.free_symbols <= given:
                     found[holds] = None
@@ -133,8 +142,8 @@ def _noting_answers(original: Callable[..., Any], tracing: Tracing) -> Callable[
         if noted is None or is_safe or not node.expr.free_symbols:
             return found
         holds = _what_holds(node.expr, found)
-        if _chooses(holds, _caller(), noted.are_of_operators):
-            noted.add(self, holds)
+        chooses = _chooses(holds, _caller(), noted.are_of_operators)
+        noted.add(self, holds, chooses=chooses)
         return found
 
     return answer
@@ -211,7 +220,14 @@ def _is_python(file: str, name: str) -> bool:
 
 def _is_of_layout(asked: Condition) -> bool:
     """Whether it says that a size is not 0 or 1, which C++ asks to know how elements lie."""
-    return type(asked).__name__ == "Unequality" and asked.args[1] in (0, 1)
+    return type(asked).__name__ == "Unequality" and not {0, 1}.isdisjoint(asked.args)
+
+
+def _is_of_views(asked: Condition) -> bool:
+    """Whether it says that two sizes differ, on which it may depend whether a result is a view."""
+    sympy: Any = border.load("sympy")
+    is_divided = asked.has(border.load("torch.utils._sympy.functions").Mod, sympy.Mod)
+    return isinstance(asked, sympy.Ne) and not is_divided and not _is_of_layout(asked)
 
 
 _ABSTRACT: Final = ("_subclasses", "fake_tensor.py")
