@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.torch import Captured, load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -185,6 +186,15 @@ class Counted(nn.Module):
         self.last = x.mean(0)
         slope = func.grad(lambda w: (x @ w.t().contiguous().t()).tanh().sum())(self.weight)
         return slope * self.calls, self.last * 1
+
+
+def test_a_program_that_torch_exported_without_its_tensors_is_refused() -> None:
+    """`torch.export` keeps the tensors of a transform as constants that have no elements."""
+    module = Gradient(lambda x, y: (y @ x).tanh()).eval()
+    exported = torch.export.export(module, (torch.randn(4, 2), torch.randn(3, 4)))
+    with pytest.raises(ModelError, match="without elements") as raised:
+        load(exported)
+    assert "compile the module" in str(raised.value)
 
 
 def test_buffers_of_a_module_that_differentiates_are_states() -> None:

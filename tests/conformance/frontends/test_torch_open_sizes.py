@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import tilewright as tw
-from fakes.torch_programs import same
+from fakes.torch_programs import module_of, same
+from tilewright.compiler.frontends.torch import load
+from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -84,6 +87,30 @@ def test_a_branch_is_checked_that_an_earlier_question_answered() -> None:
     for function in (halves, late):
         same(function, [numbers(5, 32), numbers(1, 7), numbers(2, 4)], (BOTH,))
         refused(function, numbers(5, 32), (BOTH,), numbers(5, 3), "distance of")
+
+
+RATIOS: dict[str, tuple[Callable[..., Any], tuple[int, int], tuple[int, int]]] = {
+    "a ratio": (lambda x: x * (2 if x.shape[1] / x.shape[0] > 1.5 else 3), (4, 7), (4, 6)),
+    "a tenth": (lambda x: x * (2 if x.shape[1] / x.shape[0] >= 0.1 else 3), (10, 1), (20, 1)),
+    "a product": (lambda x: x * (2 if 0.07 * x.shape[0] > 7 else 3), (100, 2), (99, 2)),
+    "the longer side": (lambda x: x * (2 if max(x.shape) / min(x.shape) > 2 else 3), (7, 3), (4, 6)),
+    "a ratio, rounded": (lambda x: x * (2 if math.ceil(x.shape[1] / x.shape[0]) > 2 else 3), (4, 9), (4, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_a_branch_on_real_numbers_of_sizes_is_checked(name: str) -> None:
+    """They are rounded as Python rounds them: 0.07 times 100 is more than 7."""
+    function, right, other = RATIOS[name]
+    example = numbers(101, 300) if name == "a product" else numbers(3, 9)
+    same(function, [example, numbers(*right)], (BOTH,))
+    refused(function, example, (BOTH,), numbers(*other), "expected at least")
+    given = torch.export.export(module_of(function), example, dynamic_shapes=(BOTH,))
+    made = load(given)
+    assert made.calling is not None
+    evaluate(made.graph, [numbers(*right)[0].numpy()])
+    with pytest.raises(tw.InputError, match="expected at least"):
+        evaluate(made.graph, [numbers(*other)[0].numpy()])
 
 
 def pseudo_inverse(x: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -28,8 +29,18 @@ def _asserted(call: Call) -> Sequence[Tensor | None]:
     expected = call.argument("self")
     if not isinstance(expected, Relation):
         raise ModelError("expects something that is no condition")
-    _hold(call.maker, expected)
+    if _is_of_reals(expected):
+        control.require(call.maker, call.condition(expected), 1, "condition")
+    else:
+        _hold(call.maker, expected)
     return []
+
+
+def _is_of_reals(part: Part) -> bool:
+    """Whether real numbers are compared, which are computed as Python computes them: sizes have no word for them."""
+    if isinstance(part, Relation):
+        return any(map(_is_of_reals, part.parts))
+    return not isinstance(part, int | Expr)
 
 
 def _hold(e: NodeMaker, expected: Relation) -> None:

@@ -331,6 +331,11 @@ def resolve(exported: Any) -> Any:
 
     Raises: ModelError for what torch cannot take apart.
     """
+    if _differentiates(exported):
+        raise ModelError(
+            "torch exported its tensors of a transform of torch.func as constants without elements",
+            hint="compile the module: tilewright.compile(module, args)",
+        )
     if all(_stands(node) for node in exported.graph.nodes):
         return exported
     try:

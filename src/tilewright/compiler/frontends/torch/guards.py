@@ -21,10 +21,10 @@ from typing import Any, Final, final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base import symbolic
 from tilewright.base.errors import UserError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
-from tilewright.compiler.frontends.torch.program import Relation
+from tilewright.compiler.frontends.torch.program import Formula, Relation
 from tilewright.compiler.frontends.torch.sizes import environment_of, folded
 
 
@@ -44,6 +44,9 @@ class Guard:
     expression: ast.expr
     paths: Mapping[str, int]
     is_operators: bool
+
+    def __str__(self) -> str:
+        return self.text
 
 
 _ONE_OF_MANY: Final = re.compile(r"(.+)_(\d+)")
@@ -176,7 +179,7 @@ def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
         return [_read(part, shape_of) for part in parts]
 
     match node:
-        case ast.Constant(value=int(value)):
+        case ast.Constant(value=int(value) | float(value)):
             return value
         case ast.Subscript(
             value=ast.Call(func=ast.Attribute(value=path, attr="size"), args=[]),
@@ -198,7 +201,9 @@ def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
             return _UNARY[type(op)](*read(part))
         case ast.BinOp(left=left, op=op, right=right):
             return _ARITHMETIC[type(op)](*read(left, right))
-        case ast.Call(func=ast.Name(id=name), args=parts):
+        case ast.Call(
+            func=ast.Name(id=name) | ast.Attribute(attr=name), args=parts, keywords=[]
+        ):
             return _FUNCTIONS[name](*read(*parts))
         case _:
             raise KeyError(type(node).__name__)
@@ -212,13 +217,52 @@ _UNARY: Final[dict[type[ast.AST], Callable[..., Any]]] = {
     ast.Not: lambda part: Relation("logical_not", (part,)),
     ast.USub: lambda part: -part,
 }
-_ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim]]] = {
-    ast.Add: lambda left, right: left + right,
-    ast.Sub: lambda left, right: left - right,
-    ast.Mult: lambda left, right: left * right,
+
+
+def _either(
+    op: str, of_sizes: Callable[..., Dim] | None = None
+) -> Callable[..., Dim | Formula]:
+    """What sizes have a word for, or else an operator of real numbers."""
+
+    def build(*parts: Any) -> Dim | Formula:
+        if of_sizes is not None and all(isinstance(part, int | Expr) for part in parts):
+            return of_sizes(*parts)
+        return Formula(op, parts)
+
+    return build
+
+
+def _rounded(
+    op: str, of_ratio: Callable[[Dim, Dim], Dim]
+) -> Callable[[Any], Dim | Formula]:
+    """A number rounded to a whole one: a ratio of sizes as a size."""
+
+    def build(number: Any) -> Dim | Formula:
+        match number:
+            case int() | Expr():
+                return number
+            case Formula(op="div", parts=(int() | Expr() as left, int() | Expr() as right)):
+                return of_ratio(left, right)
+            case _:
+                return Formula(op, (number,))
+
+    return build
+
+
+_ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim | Formula]]] = {
+    ast.Add: _either("add", lambda left, right: left + right),
+    ast.Sub: _either("sub", lambda left, right: left - right),
+    ast.Mult: _either("mul", lambda left, right: left * right),
+    ast.Div: _either("div"),
+    ast.Pow: _either("pow"),
     ast.FloorDiv: symbolic.floordiv,
     ast.Mod: symbolic.mod,
 }
-_FUNCTIONS: Final[dict[str, Callable[..., Dim]]] = {
-    "max": folded(symbolic.maximum), "Max": folded(symbolic.maximum), "min": folded(symbolic.minimum), "Min": folded(symbolic.minimum),
+_FUNCTIONS: Final[dict[str, Callable[..., Dim | Formula]]] = {
+    **dict.fromkeys(("max", "Max"), _either("max", folded(symbolic.maximum))),
+    **dict.fromkeys(("min", "Min"), _either("min", folded(symbolic.minimum))),
+    **dict.fromkeys(("sym_float", "float"), lambda number: number),
+    "ceil": _rounded("ceil", symbolic.ceildiv),
+    "floor": _rounded("floor", symbolic.floordiv),
+    "sqrt": _either("sqrt"), "exp": _either("exp"), "log": _either("log"), "log2": _either("log2"),
 }  # fmt: skip

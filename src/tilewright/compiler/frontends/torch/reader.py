@@ -143,7 +143,7 @@ def _checks(
                 continue
             reason = error.message
         if not isinstance(expected, bool):
-            yield _asserting(f"{name}_{count}", expected, reason=reason)
+            yield _asserting(f"{name}_{count} ({each})", expected, reason=reason)
 
 
 def _any_draws(operations: Sequence[Operation]) -> bool:
