@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import axis_of
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.row import Build, Row, row
+from tilewright.formats.plan.size_relations import at_least, at_most
 
 Sizes = Callable[[Call, Dim, Sequence[Dim]], Sequence[Dim]]
 """Of a call, the size of an axis, and what torch takes the parts to be."""
@@ -66,10 +67,10 @@ def _fill(call: Call, size: Dim, extent: Dim, count: int, *, rest: Dim) -> None:
     """Assume that there are so many parts of one size, of which the last has at least so much."""
     if isinstance(extent, int):
         return
-    call.maker.assume(symbolic.minimum(extent, size * count), extent)
+    call.maker.assume(*at_most(extent, size * count))
     if count > 1:
         least = size * (count - 1) + rest
-        call.maker.assume(symbolic.maximum(extent, least), extent)
+        call.maker.assume(*at_least(extent, least))
 
 
 def _as_listed(call: Call, extent: Dim, known: Sequence[Dim]) -> Sequence[Dim]:
