@@ -164,12 +164,15 @@ def _paths(exported: Any) -> dict[str, int]:
 def condition(guard: Guard, shapes: Sequence[Sequence[Dim]]) -> Dim | Relation:
     """What a guard says of the shapes of the inputs.  Raises: UnsupportedError for what our sizes have no word for."""
     try:
-        return _read(guard.expression, lambda path: shapes[guard.paths[path]])
+        found = _read(guard.expression, lambda path: shapes[guard.paths[path]])
+        if isinstance(found, float | Formula):
+            raise TypeError("a real number is no condition")
     except (KeyError, IndexError, TypeError, RecursionError, UserError):
         raise UnsupportedError(
             f"torch decided by '{guard.text}', for which sizes have no words",
             hint="leave this size out of dynamic_shapes, or decide by torch.cond",
         ) from None
+    return found
 
 
 def _read(node: ast.expr, shape_of: Callable[[str], Sequence[Dim]]) -> Any:
@@ -227,7 +230,7 @@ def _either(
     def build(*parts: Any) -> Dim | Formula:
         if of_sizes is not None and all(isinstance(part, int | Expr) for part in parts):
             return of_sizes(*parts)
-        return Formula(op, parts)
+        return Formula(op, tuple(map(_number, parts)))
 
     return build
 
@@ -244,9 +247,16 @@ def _rounded(
             case Formula(op="div", parts=(int() | Expr() as left, int() | Expr() as right)):
                 return of_ratio(left, right)
             case _:
-                return Formula(op, (number,))
+                return Formula(op, (_number(number),))
 
     return build
+
+
+def _number(part: Any) -> Dim | float | Formula:
+    """What it is given.  Raises: TypeError for a truth value."""
+    if not isinstance(part, int | float | Expr | Formula):
+        raise TypeError("a condition is no number")
+    return part
 
 
 _ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim | Formula]]] = {
@@ -258,10 +268,10 @@ _ARITHMETIC: Final[dict[type[ast.AST], Callable[..., Dim | Formula]]] = {
     ast.FloorDiv: symbolic.floordiv,
     ast.Mod: symbolic.mod,
 }
-_FUNCTIONS: Final[dict[str, Callable[..., Dim | Formula]]] = {
+_FUNCTIONS: Final[dict[str, Callable[..., Dim | float | Formula]]] = {
     **dict.fromkeys(("max", "Max"), _either("max", folded(symbolic.maximum))),
     **dict.fromkeys(("min", "Min"), _either("min", folded(symbolic.minimum))),
-    **dict.fromkeys(("sym_float", "float"), lambda number: number),
+    **dict.fromkeys(("sym_float", "float"), _number),
     "ceil": _rounded("ceil", symbolic.ceildiv),
     "floor": _rounded("floor", symbolic.floordiv),
     "sqrt": _either("sqrt"), "exp": _either("exp"), "log": _either("log"), "log2": _either("log2"),
