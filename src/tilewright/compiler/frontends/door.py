@@ -160,8 +160,10 @@ _STABLEHLO: Final = FrontEnd(
     "StableHLO",
     (".mlir", ".mlirbc", ".stablehlo"),
     # Of text a comment or the name of an attribute or type is enough: what follows may be far behind.
+    # A flatbuffer of JAX begins with the place of its table (`stablehlo.saved_export`).
     re.compile(
-        rb'ML\xefR|\s*(?://|[#!][\w.$-]+\s*=|"?(?:(?:builtin\.)?module|func\.func)\b)'
+        rb"ML\xefR|[\x08-\xff]\0\0\0(?:\0\0)*[\x20-\x7f]\0[\x10-\xff]\0|"
+        rb'\s*(?://|[#!][\w.$-]+\s*=|"?(?:(?:builtin\.)?module|func\.func)\b)'
     ),
     _enter_stablehlo,
     _SIZES_OF_MODULES,

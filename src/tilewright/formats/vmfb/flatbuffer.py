@@ -69,9 +69,9 @@ class TableView:
 
     @classmethod
     def root(cls, buffer: Buffer, identifier: bytes, location: str) -> TableView:
-        """The root table of a buffer that begins with the root offset."""
+        """The root table of a buffer that begins with the root offset; `identifier` is empty where it has none."""
         view = ByteView(buffer, location)
-        found = bytes(view.sub(4, 4, "file identifier"))
+        found = bytes(view.sub(4, len(identifier), "file identifier"))
         if found != identifier:
             raise ArchiveError(
                 f"file identifier is {found!r}, expected {identifier!r}", location=location

@@ -30,6 +30,10 @@ from tilewright.compiler.frontends.stablehlo.exported import (
 )
 from tilewright.compiler.frontends.stablehlo.importer import Importer, Names
 from tilewright.compiler.frontends.stablehlo.parser import parse
+from tilewright.compiler.frontends.stablehlo.saved_export import (
+    artifact_of_saved,
+    is_saved_export,
+)
 from tilewright.compiler.frontends.stablehlo.tree import Module
 
 Bytes = bytes | bytearray | memoryview
@@ -40,7 +44,8 @@ def load(source: Source) -> ModelGraph:
     """The graph of every module in a file, one after the other: arguments, results and checks in order.
 
     Args:
-        source: the path of a text or of a portable artifact, its bytes, or what `jax.export` gave.
+        source: the path of a text, of a portable artifact or of what `Exported.serialize` gave, its bytes, or what
+            `jax.export` gave.
 
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
@@ -76,6 +81,8 @@ def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
         path = None if isinstance(source, bytes | bytearray | memoryview) else Path(source)
         file = "<bytes>" if path is None else path.name
         data = _data(source, path)
+    if is_saved_export(data):
+        data = artifact_of_saved(data, file)
     if is_artifact(data):
         return read_artifact(data, file), file, path
     try:

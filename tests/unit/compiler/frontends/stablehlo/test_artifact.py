@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.compiler.frontends.door import front_end_of
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
 from tilewright.compiler.frontends.stablehlo.load import load
 from tilewright.compiler.frontends.stablehlo.tree import Fields, Labels, Symbol
@@ -15,6 +16,7 @@ from tilewright.compiler.graph.evaluator import evaluate
 
 GOLDEN = Path(__file__).resolve().parents[4] / "golden" / "stablehlo"
 FILES = sorted(GOLDEN.glob("*.mlirbc"))
+SAVED = GOLDEN / "saved-jax-0.10.2.bin"
 DAMAGED = 60
 
 
@@ -29,6 +31,26 @@ def test_an_artifact_computes_what_jax_did(path: Path) -> None:
         np.testing.assert_allclose(
             x.astype(y.dtype), y, rtol=1e-2 if x.dtype.itemsize == 2 else 1e-5
         )
+
+
+def test_what_jax_saved_is_read_as_the_artifact_inside() -> None:
+    """`tanh(x @ k + b)`; of other flatbuffers (TensorFlow Lite, IREE) each has its own first bytes."""
+    rng = np.random.default_rng(0)
+    b, k, x = (rng.normal(size=s).astype(np.float32) for s in ((4,), (3, 4), (5, 3)))
+    for source in (SAVED, SAVED.read_bytes(), bytearray(SAVED.read_bytes())):
+        assert front_end_of(source).name == "StableHLO"
+        (found,) = evaluate(load(source).graph, [b, k, x])
+        np.testing.assert_allclose(found, np.tanh(x @ k + b), rtol=1e-5)
+    for other in (b"\x1c\0\0\0TFL3\0\0\0\0", b"\x18\0\0\0IREE\0\0\0\0"):
+        assert front_end_of(other).name == "ONNX"
+
+
+@pytest.mark.parametrize("length", [*range(12, 220, 13), 1000, 2000])
+def test_a_damaged_file_of_jax_is_refused(length: int) -> None:
+    data = SAVED.read_bytes()
+    assert length < len(data)
+    with pytest.raises(ModelError, match=r"is no function that jax.export saved|ends|end"):
+        load(data[:length])
 
 
 def test_every_version_of_stablehlo_is_there() -> None:
