@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, cast, final
 
 import numpy as np
@@ -47,8 +48,8 @@ _BLOCK: Final = 64
 """Elements that are passed over together when none of them is taken."""
 _FEW_OF: Final = 4
 """Blocks to each element that is taken, from which on blocks without one are left out."""
-_FEW: Final = 32
-"""Up to so many elements are few among those of a line of unknown size."""
+_FEW: Final = 1024
+"""More elements than these are not few among those of a line of unknown size, for which there is no code of its own."""
 _RUN: Final = 32
 """Entries (or twice as many) that are put in order by counting before runs are merged."""
 _LONGEST: Final = 1 << 31
@@ -147,11 +148,8 @@ def _shift(
     here: Dim,
     beaten: Sequence[Expression],
 ) -> None:
-    """Put an entry behind those it does not beat.
-
-    From the last one on, so that each is read before it is overwritten (the key, which decides, after
-    its place).
-    """
+    """Put an entry behind those it does not beat; from the last one on, so that each is read before it is overwritten."""
+    # The key, which decides, is overwritten after its place.
     b, outer = line.b, line.outer
     for t in range(len(keys) - 1, -1, -1):
         for entries, new in ((places, b.index(here, i32)), (keys, key)):
@@ -222,7 +220,18 @@ def _take(line: _Line, taken: _Entries) -> None:
         b.store(keys, (*outer, i), line.key(i))
     with b.loop(padded - line.size, "i") as i:
         b.store(keys, (*outer, line.size + i), _lowest(keys.dtype))
-    near = _near(line, keys, taken.size) if _are_few(taken.size, line.size) else None
+    count = taken.size
+    few, many = (partial(_take_among, line, taken, keys, few=few) for few in (True, False))
+    if not isinstance(count, int) or (count > _FEW and not isinstance(line.size, int)):
+        many()
+    else:
+        _by_length(line, (_FEW_OF * count - 1) * _BLOCK, few, many)
+
+
+def _take_among(line: _Line, taken: _Entries, keys: Buffer, *, few: bool) -> None:
+    """Take what reaches the bound; where these are `few`, most blocks have none of them."""
+    b, outer, shape = line.b, line.outer, _outer_shape(line)
+    near = _near(line, keys, taken.size) if few else None
     if near is None:
         ends = [_extreme(line, keys, op, line.size) for op in ("min", "max")]
         bound = _bound(line, taken.size, line.size, (ends[0], ends[1]), _Row(line, keys))
@@ -303,15 +312,6 @@ class _Near:
         b, outer = self.line.b, self.line.outer
         with self.blocks() as block, b.reduce((_BLOCK,), ("n",)) as (n,):
             use(b.load(self.keys, (*outer, block * _BLOCK + n)))
-
-
-def _are_few(count: Dim, size: Dim) -> bool:
-    """Whether most blocks have none of the elements that are taken."""
-    if not isinstance(count, int):
-        return False
-    if not isinstance(size, int):
-        return count <= _FEW
-    return _FEW_OF * count <= -(-size // _BLOCK)
 
 
 def _near(line: _Line, keys: Buffer, count: Dim) -> _Near:
@@ -548,21 +548,28 @@ def _top_k_body(
 
 
 def _take_largest(line: _Line, count: Dim) -> None:
-    """In the way that suits the length of a line; where only a call knows that, there is code for either."""
-    b, (least, most) = line.b, symbolic.bounds(line.size)
-    if (
-        not isinstance(count, int)
-        or count > _SHORT
-        or (least is not None and least > _SHORT_ROW)
-    ):
-        _select(line, count)
-    elif most is not None and most <= _SHORT_ROW:
-        _insert(line, count)
+    """In the way that suits the length of a line."""
+    select = partial(_select, line, count)
+    if isinstance(count, int) and count <= _SHORT:
+        _by_length(line, _SHORT_ROW, select, partial(_insert, line, count))
     else:
-        is_long = b.gt(b.index(line.size), b.index(_SHORT_ROW))
-        for condition, find in ((is_long, _select), (b.not_(is_long), _insert)):
+        select()
+
+
+def _by_length(
+    line: _Line, most: int, long: Callable[[], None], short: Callable[[], None]
+) -> None:
+    """What suits lines of more than so many elements, or others; where only a call knows that, there is code for either."""
+    b, (low, high) = line.b, symbolic.bounds(line.size)
+    if low is not None and low > most:
+        long()
+    elif high is not None and high <= most:
+        short()
+    else:
+        is_long = b.gt(b.index(line.size), b.index(most))
+        for condition, find in ((is_long, long), (b.not_(is_long), short)):
             with b.when(condition):
-                find(line, count)
+                find()
 
 
 top_k: Final = declare(
@@ -579,20 +586,13 @@ top_k: Final = declare(
     body=_top_k_body,
     indices=_taken,
     cases=(
-        "[3,7]; k=(2,)",
-        "f32[5,3]; k=(3,) axis=0 largest=False",
-        "[2,41]; k=(11,)",
-        "f32[2,41]; k=(41,) largest=False",
-        "f32[70,2]; k=(9,) axis=0",
-        "f32[1,520]; k=(3,)",
-        "f32[270]; k=(260,)",
-        "f32[2,9]:=1,nan,inf,-inf,0,-0,nan,1,2; k=(8,)",
-        "f32[2,9]:=1,nan,inf,-inf,0,-0,nan,1,2; k=(9,) largest=False",
-        "f32[130]:=0; k=(65,)",
-        "i64[40]:=-9223372036854775808,5,-1; k=(30,)",
-        "f32[1]; k=(1,)",
-        "f32[5]; k=(0,)",
-        "f32[0,5]; k=(2,)",
+        "[3,7]; k=(2,)", "f32[5,3]; k=(3,) axis=0 largest=False",
+        "[2,41]; k=(11,)", "f32[2,41]; k=(41,) largest=False",
+        "f32[70,2]; k=(9,) axis=0", "f32[1,520]; k=(3,)",
+        "f32[270]; k=(260,)", "f32[2,9]:=1,nan,inf,-inf,0,-0,nan,1,2; k=(8,)",
+        "f32[2,9]:=1,nan,inf,-inf,0,-0,nan,1,2; k=(9,) largest=False", "f32[130]:=0; k=(65,)",
+        "i64[40]:=-9223372036854775808,5,-1; k=(30,)", "f32[1]; k=(1,)",
+        "f32[5]; k=(0,)", "f32[0,5]; k=(2,)",
     ),
     source="ONNX TopK, opset 11",
 )  # fmt: skip

@@ -35,3 +35,20 @@ def test_short_and_long_lines_of_one_open_length_have_the_same_order() -> None:
         values, found = model(line)
         np.testing.assert_array_equal(found, places)
         np.testing.assert_array_equal(values, np.take_along_axis(line, places, 1))
+
+
+def test_few_of_a_line_of_open_length_are_found_as_many_are() -> None:
+    """Nine are few of more than 35 blocks of 64; a single line has no loop around it."""
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (symbol("length", 9),)))
+    for name, value in zip(("values", "places"), b.top_k(x, k=(9,)), strict=True):
+        b.output(name, value)
+    model = tw.compile(b.graph)
+    for length in (9, 64, 2240, 2241, 5000):
+        line = np.round(np.random.default_rng(4).standard_normal(length) * 4) / 4
+        line = line.astype(np.float32)
+        line[-1] = np.nan
+        places = np.argsort(-np.nan_to_num(line, nan=np.inf), kind="stable")[:9]
+        values, found = model(line)
+        np.testing.assert_array_equal(found, places)
+        np.testing.assert_array_equal(values, line[places])

@@ -43,7 +43,7 @@ from tilewright.compiler.schedule.rules.many_rows import ManyRows, match_many_ro
 from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointwise
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
-from tilewright.compiler.schedule.rules.structure import top_nests
+from tilewright.compiler.schedule.rules.structure import guarded_nests, top_nests
 from tilewright.compiler.schedule.rules.tiles import row_gap
 from tilewright.compiler.schedule.rules.tilings import (
     Tiling,
@@ -205,9 +205,11 @@ class _Run:
         prepare(s)
         order = self._arranged()
         main = None if order else largest_nest(s.kernel)
-        if main is not None:
+        if not order:
             names = [nest.var.name for nest in top_nests(s.kernel)]
-            order = [main, *(name for name in names if name != main)]
+            first = [] if main is None else [main]
+            order = [*first, *(name for name in names if name != main)]
+            order += [nest.var.name for nest in guarded_nests(s.kernel)]
         grids = {n: Grid(s, main=n == main, threads=self.threads) for n in order}
         found = [self._nest(n, grids[n]) for n in order if self._is_there(n)]
         if self.decisions is not None and len(self.decisions.nests) != len(self.chosen):

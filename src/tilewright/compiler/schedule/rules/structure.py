@@ -27,6 +27,7 @@ from tilewright.compiler.kernel.ir import (
     Expression,
     Fma,
     For,
+    If,
     Kernel,
     Load,
     Space,
@@ -50,6 +51,17 @@ from tilewright.compiler.schedule.tree import loads_with_paths, only_statement
 def top_nests(kernel: Kernel) -> list[For]:
     """The loops at the top of a kernel."""
     return [s for s in kernel.body if isinstance(s, For)]
+
+
+def guarded_nests(kernel: Kernel) -> list[For]:
+    """The loops that only guards at the top of a kernel are around."""
+    found: list[For] = []
+    level: list[Statement] = [s for s in kernel.body if isinstance(s, If)]
+    while level:
+        inside = [s for guard in level if isinstance(guard, If) for s in guard.body]
+        found += [s for s in inside if isinstance(s, For)]
+        level = [s for s in inside if isinstance(s, If)]
+    return found
 
 
 def parallel_chain(outer: For) -> tuple[For, ...]:

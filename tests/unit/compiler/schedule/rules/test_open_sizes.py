@@ -10,11 +10,14 @@ import pytest
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, op_kernel
 from tilewright.base.dtypes import DType, f16, f32
-from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import Kernel, Space
+from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
@@ -48,6 +51,33 @@ def test_rows_of_known_length_are_as_many_as_registers_hold() -> None:
     assert int(rows) > OPEN_ROWS
     assert choose_tile(V4, (1024,), 64, 128, 16, row_bytes=512).rows > OPEN_ROWS
     assert choose_tile(V4, (1024,), 64, 128, 16, row_bytes=None).rows == 6
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+def test_nests_behind_a_guard_at_the_top_run_in_lanes(machine: MachineModel) -> None:
+    size = symbol("N", 0)
+    b = KernelBuilder("k", symbols(size))
+    x, y, z = (
+        b.parameter("x", f32, (size,)),
+        b.result("y", f32, (size,)),
+        b.result("z", f32, ()),
+    )
+    with b.when(b.gt(b.index(size), 2)):
+        with b.nest((size,), ("i",)) as (i,):
+            b.store(y, (i,), b.mul(b.load(x, (i,)), 2))
+        with b.when(b.gt(b.index(size), 5)):
+            b.store(z, (), 0)
+            with b.reduce((size,), ("j",)) as (j,):
+                b.accumulate("max", z, (), b.load(x, (j,)))
+    naive = b.build()
+    done = schedule(naive, machine)
+    assert done.verdict is not None
+    assert done.verdict.outcome is not Outcome.GENERIC
+    vectors = [loop for loop in loops(done.body) if loop.kind is LoopKind.VECTOR]
+    assert {store.buffer.name for v in vectors for store in stores(v.body)} >= {"y"}
+    assert any(load.buffer is x for v in vectors for load in loads(v.body))
+    for length in (0, 1, 3, 7, 200):
+        assert_same(naive, done, {"N": length})
 
 
 # --- short rows --------------------------------------------------------------------------------
