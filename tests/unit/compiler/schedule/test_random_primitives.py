@@ -146,7 +146,7 @@ def attempts(
         ("drop_guards", (loop,), {}),
         ("sink_guards", (loop,), {}),
         ("privatize", (buffer, loop), {}),
-        ("stage", (buffer, loop, 8), {}),
+        ("keep_line", (buffer, loop, 8), {}),
         ("separate", (chooser.choice(tops),), {}),
     ]
 

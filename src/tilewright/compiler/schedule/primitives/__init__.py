@@ -24,10 +24,10 @@ from tilewright.compiler.schedule.primitives.memory import (
     cache_write,
     compute_at,
     expand,
+    keep_line,
     privatize,
     separate,
     set_scope,
-    stage,
 )
 from tilewright.compiler.schedule.primitives.nests import fission, fuse_nests
 from tilewright.compiler.schedule.primitives.reduction import (
@@ -64,6 +64,7 @@ __all__ = [
     "inline",
     "interior",
     "join",
+    "keep_line",
     "multiply_tiles",
     "partition",
     "precompute_factors",
@@ -80,7 +81,6 @@ __all__ = [
     "split",
     "split_counts",
     "split_powers",
-    "stage",
     "subtotal",
     "tensorize",
     "term_by_term",

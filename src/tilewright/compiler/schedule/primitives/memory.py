@@ -1,4 +1,4 @@
-"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at, stage, expand, separate.
+"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at, keep_line, expand, separate.
 
 They decide where values live while code runs: registers, workgroup memory, device memory.  Loops
 stay as they are, except for the copies that caches need.
@@ -353,7 +353,7 @@ def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup")
 
 
 @primitive
-def stage(
+def keep_line(
     kernel: Kernel, buffer: str, loop: str, most: int, into: str | None = None
 ) -> tuple[Kernel, BufferName]:
     """Keep the line of a buffer that passes inside an iteration go over in workgroup memory, where it has at most so many elements.

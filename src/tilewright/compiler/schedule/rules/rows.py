@@ -33,10 +33,10 @@ from tilewright.compiler.schedule.decisions import (
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
+    keep_line,
     rfactor,
     set_scope,
     specialize,
-    stage,
     unroll,
     vectorize,
     version,
@@ -199,7 +199,7 @@ class RowsSite:
             *_, short = s.apply(version, row, length, most + 1)
             near = short[row]
             for buffer in _read_again(find(s.kernel, near).body):
-                s.attempt(stage, buffer, near, most)
+                s.attempt(keep_line, buffer, near, most)
             _, side = cut(s, near, lanes, f"{row}_t", "side")
             for part in s.parts(specialize, side, tail="guarded"):
                 s.apply(expand, part[side])

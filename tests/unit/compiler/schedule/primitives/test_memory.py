@@ -17,12 +17,12 @@ from tilewright.compiler.schedule.primitives import (
     compute_at,
     expand,
     fuse_nests,
+    keep_line,
     privatize,
     reorder,
     separate,
     set_scope,
     split,
-    stage,
     vectorize,
     version,
 )
@@ -274,25 +274,25 @@ def test_stage_copies_a_line_in_where_it_is_read_and_out_where_it_is_written(
     naive = passes(symbol("n", 0), first=first)
     kernel = version(naive, "i", symbol("n", 0), 6)
     with pytest.raises(ScheduleError, match="at most 8"):
-        stage(kernel, buffer, "i", 8)
+        keep_line(kernel, buffer, "i", 8)
     with pytest.raises(ScheduleError, match="at most 4"):
-        stage(kernel, buffer, "i_2", 4)
-    changed = stage(kernel, buffer, "i_2", 5)
+        keep_line(kernel, buffer, "i_2", 4)
+    changed = keep_line(kernel, buffer, "i_2", 5)
     assert changed.locals[-1].shape == (5,)
     copies = body_text(changed).count("for line")
     assert copies == {"x": 1, "y": 1 if first else 2}[buffer]
     for length in (0, 1, 5, 9):
         assert_same(naive, changed, {"n": length})
-    assert_same(passes(5, first=first), stage(passes(5, first=first), buffer, "i", 5))
+    assert_same(passes(5, first=first), keep_line(passes(5, first=first), buffer, "i", 5))
 
 
 def test_stage_refuses_what_is_no_whole_line() -> None:
     with pytest.raises(ScheduleError, match="goes over no line of 't'"):
-        stage(window(), "t", "i", 16)
+        keep_line(window(), "t", "i", 16)
     with pytest.raises(ScheduleError, match="goes over no line of 'y'"):
-        stage(split(passes(5), "j", 2), "y", "i", 16)
+        keep_line(split(passes(5), "j", 2), "y", "i", 16)
     with pytest.raises(ScheduleError, match="goes over no line of 'x'"):
-        stage(passes(5), "x", "j", 16)
+        keep_line(passes(5), "x", "j", 16)
 
 
 def test_cache_read_refuses_what_a_guard_reads_only_sometimes() -> None:
@@ -350,7 +350,7 @@ def test_separate_refuses_what_others_need_and_loops_inside() -> None:
 def test_stage_writes_a_temporary_out_only_where_somebody_reads_it(*, again: bool) -> None:
     naive = rows_in_a_line(symbol("n", 0), again=again)
     kernel = version(naive, "i", symbol("n", 0), 6)
-    changed = stage(kernel, "t", "i_2", 5)
+    changed = keep_line(kernel, "t", "i_2", 5)
     assert body_text(changed).count("for line") == int(again)
     for length in (0, 1, 5, 9):
         assert_same(naive, changed, {"n": length})
