@@ -134,6 +134,7 @@ def attempts(
         ("fission", (loop,), {"depth": 1, "scope": "workgroup"}),
         ("partition", (loop, chooser.randrange(4)), {}),
         ("specialize", (loop,), {}),
+        ("shorten", (loop, 1 + chooser.randrange(3)), {}),
         ("interior", (loop,), {}),
         ("split_counts", (loop,), {}),
         ("split_powers", (loop, 4), {}),

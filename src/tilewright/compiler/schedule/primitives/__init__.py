@@ -38,6 +38,7 @@ from tilewright.compiler.schedule.primitives.reduction import (
 )
 from tilewright.compiler.schedule.primitives.tails import (
     partition,
+    shorten,
     specialize,
     split_counts,
     split_powers,
@@ -76,6 +77,7 @@ __all__ = [
     "rfactor",
     "separate",
     "set_scope",
+    "shorten",
     "sink_guards",
     "specialize",
     "split",

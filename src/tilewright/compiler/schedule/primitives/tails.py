@@ -1,4 +1,4 @@
-"""Primitives that give parts of a loop their own code: partition, specialize, split_counts, split_powers, trim.
+"""Primitives that give parts of a loop their own code: partition, shorten, specialize, split_counts, split_powers, trim.
 
 They copy code; values private to an iteration get their own buffers in each copy.
 """
@@ -132,23 +132,8 @@ def specialize(
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, or if r changes
     inside `at`; for a loop of workgroups.
     """
-    old = find(kernel, loop)
-    top = old if at is None else find(kernel, at)
-    check_no_grid(kernel, top)
-    if not isinstance(old.extent, int):
-        raise ScheduleError(f"'{loop}' has no constant extent")
-    found = guard_of(old)
-    if found is None:
-        raise ScheduleError(f"'{loop}' has no guard to specialize on")
-    condition, rest, limit = found
-    check_guard_fixed(If(condition, old.body), (top,))
-    _check_private_outside(old, condition)
-    path = path_to((top,), old)
-    if path is None:
-        raise ScheduleError(f"'{loop}' is not inside '{at}'")
-    inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
-    if not inside.isdisjoint(symbolic.names_in((rest,))):
-        raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
+    old, top, (condition, rest, limit) = _guarded(kernel, loop, at)
+    assert isinstance(old.extent, int), "asked by guard_of"
     if tail not in ("exact", "guarded"):
         raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
     factor, rest_count = old.extent, symbolic.mod(limit, old.extent)
@@ -169,6 +154,61 @@ def specialize(
     if partial:
         parts.append(copy_piece((top,), last))
     return rewrite(kernel, top, (*code, *partial)), tuple(parts)
+
+
+@primitive
+def shorten(
+    kernel: Kernel, loop: str, extent: int, at: str | None = None
+) -> tuple[Kernel, tuple[Piece, ...]]:
+    """Give a guarded loop its own code for where no iteration from `extent` on passes the guard.
+
+    rewrite:
+        for i in f: if r + i < n: S(i)                      (e < f divides r)
+        ->
+        if r + e < n: for i in f: if r + i < n: S(i)
+        if r + e >= n: for i_2 in e: if r + i_2 < n: S(i_2)
+
+    With `at`, the two cases are told apart in front of that loop, around or equal to `loop`.
+    Raises: ScheduleError if the loop has no such guard, as `split` makes it, or is no longer than `extent`, or if r
+    changes inside `at`; for a loop of workgroups.
+    """
+    old, top, (_, rest, limit) = _guarded(kernel, loop, at)
+    assert isinstance(old.extent, int), "asked by guard_of"
+    if not 0 < extent < old.extent:
+        raise ScheduleError(f"'{loop}' runs {old.extent} times, not more than {extent}")
+    short = swap((top,), old, (_run_of(old, extent, old.body),))
+    kernel, short = copy_of(kernel, short, top)
+    end, size = E.index(rest + extent), E.index(limit)
+    long = _when(E.compare("lt", end, size), (top,))
+    parts = [WHOLE] if long else []
+    code = _when(E.compare("ge", end, size), short)
+    if code:
+        parts.append(copy_piece((top,), short))
+    return rewrite(kernel, top, (*long, *code)), tuple(parts)
+
+
+def _guarded(
+    kernel: Kernel, loop: str, at: str | None
+) -> tuple[For, For, tuple[Expression, Dim, Dim]]:
+    """A guarded loop, the loop in front of which its cases are told apart, and the guard."""
+    old = find(kernel, loop)
+    top = old if at is None else find(kernel, at)
+    check_no_grid(kernel, top)
+    if not isinstance(old.extent, int):
+        raise ScheduleError(f"'{loop}' has no constant extent")
+    found = guard_of(old)
+    if found is None:
+        raise ScheduleError(f"'{loop}' has no guard to specialize on")
+    condition, rest, _ = found
+    check_guard_fixed(If(condition, old.body), (top,))
+    _check_private_outside(old, condition)
+    path = path_to((top,), old)
+    if path is None:
+        raise ScheduleError(f"'{loop}' is not inside '{at}'")
+    inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
+    if not inside.isdisjoint(symbolic.names_in((rest,))):
+        raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
+    return old, top, found
 
 
 @primitive

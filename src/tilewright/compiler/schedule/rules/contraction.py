@@ -35,6 +35,7 @@ from tilewright.compiler.schedule.primitives import (
     prefetch,
     prefetch_lines,
     reorder,
+    shorten,
     sink_guards,
     specialize,
     split_counts,
@@ -362,11 +363,24 @@ class ContractionSite:
         tail = "exact" if found is None or isinstance(found[2], int) else "guarded"
         cut = s.parts(specialize, lane, nest[self.inside_panel], tail)
         parts = [nest.then(part) for part in cut]
+        if tail == "guarded":
+            top = nest[self.inside_panel]
+            parts = [part for whole in parts for part in self._halves(whole, top)]
         for row in row_tiles:
             parts = parts_of(s, parts, row, row_tiles[0])
         for row in row_tiles:
             parts = [p.then(more) for p in parts for more in self._in_tiles(p[row])]
         return parts
+
+    def _halves(self, part: Piece, top: str) -> list[Piece]:
+        """Tiles of half the columns for where a call has no more left in the last panel."""
+        s, lane = self.s, part[self.lane]
+        columns = find(s.kernel, lane).extent
+        assert isinstance(columns, int), "columns of a tile"
+        half = columns // self.lanes // 2 * self.lanes
+        if guard_of(find(s.kernel, lane)) is None or not half:
+            return [part]
+        return [part.then(more) for more in s.parts(shorten, lane, half, part[top])]
 
     def _in_tiles(self, row: str) -> tuple[Piece, ...]:
         """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two."""

@@ -28,6 +28,7 @@ from tilewright.compiler.schedule.primitives import (
     partition,
     privatize,
     reorder,
+    shorten,
     specialize,
     split,
     split_counts,
@@ -230,6 +231,31 @@ kernel k(write y: f32[8]):
 """
     with pytest.raises(ScheduleError, match="no guard to specialize"):
         specialize(parse_kernel(text), "i")
+
+
+@pytest.mark.parametrize("size", [*range(10), 12, 15])
+def test_shorten_gives_few_iterations_a_shorter_loop(size: int) -> None:
+    kernel = split(doubled(N), "i", 4)
+    changed = shorten(kernel, "i_i", 2)
+    assert [x.extent for x in loops(changed.body)][1:] == [4, 2]
+    assert_same(doubled(N), changed, {"N": size})
+    assert_same(
+        doubled(N),
+        shorten(specialize(kernel, "i_i", tail="guarded"), "i_i_2", 3),
+        {"N": size},
+    )
+
+
+def test_shorten_refuses_what_is_no_shorter_or_has_no_guard() -> None:
+    kernel = split(doubled(N), "i", 4)
+    for extent in (0, 4, 5):
+        with pytest.raises(ScheduleError, match=f"runs 4 times, not more than {extent}"):
+            shorten(kernel, "i_i", extent)
+    with pytest.raises(ScheduleError, match="no guard to specialize"):
+        shorten(split(doubled(8), "i", 4), "i_i", 2)
+    rows = split(product(5, 7), "j", 4)
+    with pytest.raises(ScheduleError, match="changes inside"):
+        shorten(rows, "j_i", 2, "j_o")
 
 
 def test_copies_get_their_own_private_buffers_but_share_what_others_read() -> None:

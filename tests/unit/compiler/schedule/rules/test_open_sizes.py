@@ -11,7 +11,7 @@ from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, op_kernel
 from tilewright.base.dtypes import DType, f16, f32
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import Dim, symbol, symbols
+from tilewright.base.symbolic import Dim, ceildiv, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
@@ -78,6 +78,23 @@ def test_nests_behind_a_guard_at_the_top_run_in_lanes(machine: MachineModel) -> 
     assert any(load.buffer is x for v in vectors for load in loads(v.body))
     for length in (0, 1, 3, 7, 200):
         assert_same(naive, done, {"N": length})
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
+    machine: MachineModel,
+) -> None:
+    panel = 4 * machine.lanes(f32)
+    shapes = [(M, K), (ceildiv(N, panel), K, panel)]
+    naive = op_kernel("contract", shapes, (M, N), packed_product(N))
+    done = schedule(naive, machine)
+    widths = {
+        b.shape[1] for b in done.locals if b.name.startswith("acc") and len(b.shape) == 3
+    }
+    assert widths == {2, 4}
+    few = panel // 2
+    for columns in (1, few - 1, few, few + 1, panel - 1, panel, panel + 1, panel + few):
+        assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
 # --- short rows --------------------------------------------------------------------------------
