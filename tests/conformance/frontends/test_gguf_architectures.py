@@ -41,7 +41,7 @@ class Case:
 
     `apart` says that files have columns 2i and 2i + 1 where the class has i and i + half; `joined` how projections stand
     in one: `heads` (queries, keys and values head by head) or as in the file; `interleaved` that gates and values of
-    experts stand in turn, before what they multiply; `added` what files add to norms; `numbers` what layers of the class have
+    experts stand in turn, before what they multiply; `upright` only the last; `added` what files add to norms; `numbers` what layers of the class have
     as tensors and files as metadata.
     """
 
@@ -51,6 +51,7 @@ class Case:
     apart: bool = False
     joined: str = ""
     interleaved: bool = False
+    upright: bool = False
     turned: bool = False
     added: float = 0.0
     numbers: Mapping[str, float | Sequence[float]] = field(default_factory=dict)
@@ -152,6 +153,15 @@ CONVOLVED = {
 CONVOLVED_CONFIG = {
     "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3, "conv_bias": False, "norm_eps": 1e-5,
     "block_auto_adjust_ff_dim": False, "tie_embedding": True,
+}  # fmt: skip
+LLAMA4 = {
+    "ffn_gate_inp": "feed_forward.router", "experts": "feed_forward.experts", "ffn_gate": "feed_forward.gate_proj",
+    "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj",
+    **{f"ffn_{n}_shexp": f"feed_forward.shared_expert.{n}_proj" for n in ("gate", "up", "down")},
+}  # fmt: skip
+LLAMA4_CONFIG = {
+    "num_local_experts": 4, "num_experts_per_tok": 1, "attention_chunk_size": 4, "floor_scale": 3, "attn_scale": 0.5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
 }  # fmt: skip
 CASES: dict[str, Case] = {
     "Apertus": Case(
@@ -314,6 +324,22 @@ CASES: dict[str, Case] = {
          "ffn_gate_inp": "mlp.gate.wg", "ffn_gate_shexp": "mlp.shared_mlp.gate_proj",
          "ffn_up_shexp": "mlp.shared_mlp.up_proj", "ffn_down_shexp": "mlp.shared_mlp.down_proj"},
     ),
+    "Llama4": Case(
+        _form("llama4", layers=5, tied=False, experts=4, **SHARED,
+              metadata={"attention.sliding_window": 4, "attention.temperature_length": 3, "attention.temperature_scale": 0.5,
+                        "expert_used_count": 1}),
+        LLAMA4_CONFIG, LLAMA4, upright=True,
+    ),
+    "Llama4 of two experts a token": Case(
+        _form("llama4", layers=4, tied=False, experts=4, **SHARED, metadata={"attention.sliding_window": 3}),
+        {**LLAMA4_CONFIG, "attention_chunk_size": 3, "num_experts_per_tok": 2, "floor_scale": 8192, "attn_scale": 0.1},
+        LLAMA4, upright=True,
+    ),
+    "Llama4 of few sizes": Case(
+        _form("llama4", tied=False, metadata={"attention.sliding_window": 0}),
+        {**LLAMA4_CONFIG, "moe_layers": [], "no_rope_layers": [1, 1], "attention_chunk_size": None, "intermediate_size_mlp": 96},
+        LLAMA4,
+    ),
     "MiniMaxM2": Case(
         _form("minimax-m2", tied=False, experts=4, metadata={"expert_gating_func": 2, "rope.dimension_count": 8},
               extra={"exp_probs_b.bias": (4,), **WHOLE_NORMS["extra"]}),
@@ -439,7 +465,7 @@ def _state(case: Case) -> dict[str, np.ndarray]:
             both = np.concatenate([gate, up], 1)
             if case.interleaved:
                 both = np.stack([gate, up], 2).reshape(both.shape)
-            if case.interleaved and end == "weight":
+            if (case.interleaved or case.upright) and end == "weight":
                 both, down = both.swapaxes(1, 2), down.swapaxes(1, 2)
             place = f"{layer}{names.get('experts', 'mlp.experts')}"
             found[f"{place}.gate_up_proj{suffix}"] = both
@@ -463,7 +489,8 @@ def _expected(name: str, case: Case) -> np.ndarray:
     keys = _config(case)
     if family == "Falcon":  # which has it from the others
         del keys["head_dim"]
-    config = getattr(transformers, f"{family}Config")(**keys)
+    text = getattr(transformers, f"{family}TextConfig", None)
+    config = (text or getattr(transformers, f"{family}Config"))(**keys)
     classes = [
         getattr(transformers, f"{family}{end}", None)
         for end in ("ForCausalLM", "LMHeadModel")

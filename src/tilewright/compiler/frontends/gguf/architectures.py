@@ -4,7 +4,7 @@ Most are the same decoder but for a few facts.  What metadata says is read in `h
 there in `transformer`.
 
 Source: `llama-model.cpp` and `models/` of llama.cpp, for which facts follow from an architecture's name; the models'
-own publications for the activations; transformers for what `dots1` and `minimax-m2` route by, and for YaRN of `gpt-oss`.
+own publications for the activations; transformers for what `dots1` and `minimax-m2` route by, for `llama4`, and for YaRN of `gpt-oss`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,21 @@ class Architecture:
         says_parallel: files say by `use_parallel_residual` whether attention and the network read the same.
         activation: of the feed-forward network, of its gate where it has one: `silu`, `gelu` (by tanh), `erf_gelu` or
             `squared_relu`, `xielu`, or `capped_swish`: that of gpt-oss, whose gate and values have an end at 7.
+        even_heads: queries and keys that are turned are normalised by no weights, but for models of `uneven_experts`.
+        uneven_experts: models of so many experts do not normalise them.
         norms_after_turning: queries and keys are normalised when they are turned, not before.
         network_norm: the name of the norm in front of the network.
         scales_embedding: embeddings are multiplied by the root of their width.
         has_scales: files say what embeddings, and what layers add, are multiplied by.
         final_scale_power: scores are multiplied by this power of `logit_scale`.
+        far_context: in layers that turn no columns queries grow behind so many places; 0: they do not.
         scales_far_queries: files say how queries grow behind the context of training, and what YaRN leaves of its factor.
         attention_cap: of scores of attention, where a file does not say it; 0: none.
         final_cap: as that, of the scores of tokens.
         window_period: of so many layers all but the last see a window of keys; 0: every layer does, as in
             `sliding_window_pattern`, None: `sliding_window` is not looked at.
         window: of how many keys, where a file does not say it; 0: of all.
+        has_chunks: a window is a part of the text, as long as it says, and not what lies before a token.
         window_layers: that is so of a model of so many layers alone; 0: of each.
         local_rope_base: of layers with a window; 0: that of all.
         plain_windows: layers with a window turn columns as if positions were not scaled.
@@ -54,6 +58,7 @@ class Architecture:
         output_norm: the name of the norm behind all layers.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
             goes first.
+        shares_come_first: experts read tokens times their shares, and what they give is added up as it is.
         sigmoid_if_preferred: where a file does not say how, routers of a model with preferences for experts use sigmoids.
         router: how scores of experts become shares, where a file does not say it: `softmax`, `sigmoid`, or `softmax_of_chosen`.
     """
@@ -69,16 +74,20 @@ class Architecture:
     shares_norm: bool = False
     says_parallel: bool = False
     activation: str = "silu"
+    even_heads: bool = False
+    uneven_experts: int = 0
     norms_after_turning: bool = False
     network_norm: str = "ffn_norm"
     scales_embedding: bool = False
     has_scales: bool = False
     final_scale_power: int = 0
+    far_context: int = 0
     scales_far_queries: bool = False
     attention_cap: float = 0.0
     final_cap: float = 0.0
     window_period: int | None = None
     window: int = 0
+    has_chunks: bool = False
     window_layers: int = 0
     local_rope_base: float = 0.0
     plain_windows: bool = False
@@ -88,6 +97,7 @@ class Architecture:
     has_convolutions: bool = False
     output_norm: str = "output_norm"
     shares_add_up: bool = True
+    shares_come_first: bool = False
     sigmoid_if_preferred: bool = False
     router: str = "softmax"
 
@@ -150,6 +160,10 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "internlm2": _LLAMA,
     "lfm2": _LFM2,
     "lfm2moe": _LFM2,
+    "llama4": Architecture(
+        turns_neighbours=True, turns_windows_only=True, window_period=4, window=8192, has_chunks=True, even_heads=True,
+        uneven_experts=128, far_context=8192, router="sigmoid", shares_add_up=False, shares_come_first=True,
+    ),
     "minimax-m2": Architecture(router="sigmoid"),
     "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),

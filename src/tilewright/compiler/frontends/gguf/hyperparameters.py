@@ -14,18 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
-
 from tilewright.base.errors import ModelError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.gguf.activations import Xielu
 from tilewright.compiler.frontends.gguf.architectures import ARCHITECTURES, Architecture
+from tilewright.compiler.frontends.gguf.metadata_keys import MAX_SIZE, Keys, all_but_last
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
 
 _MAX_LAYERS: Final = 1024
 _MAX_EXPERTS: Final = 1024
-_MAX_SIZE: Final = 1 << 24
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
     "attention.causal": (1,), "attention.output_scale": (0, 1), "attention.shared_kv_layers": (0,),
     "rope.scaling.alpha": (0, 1),
@@ -34,6 +32,8 @@ _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
 }  # fmt: skip
 """Keys that change what a model computes in ways that there are not, with the values that change nothing."""
 _FAR_SCALE: Final = "attention.temperature_scale"
+_FAR_CONTEXT: Final = "attention.temperature_length"
+_USUAL_FAR_SCALE: Final = 0.1
 _YARN_REST: Final = "rope.scaling.yarn_log_multiplier"
 _EPSILONS: Final[Mapping[str, str]] = {
     "rms": "layer_norm_rms_epsilon", "layer": "layer_norm_epsilon", "plain": "layer_norm_epsilon",
@@ -103,7 +103,8 @@ class Hyperparameters:
     contexts of training lie before them, and one.
     `linear_bias` is the power of two that scores of the first head lose by distance (0: none), `projection_limit` the
     largest number of queries, keys and values (0: any), `is_parallel` whether attention and the network behind it read the
-    same.  Embeddings, what layers add, and scores are multiplied by `embedding_scale`, `residual_scale`, `final_scale`.
+    same.  `has_even_heads` says whether queries and keys that are turned are normalised without weights, `far_context` behind how many
+    places queries of other layers grow (0: as `far_scale` says, of all).  Embeddings, what layers add, and scores are multiplied by `embedding_scale`, `residual_scale`, `final_scale`.
     `experts` is how many a mixture has (0: none), `chosen_experts` how many of them a token goes through, `router` how their
     scores become shares, `shares_add_up` whether these are made to be all of the result, and `expert_scale` what they are
     multiplied by.  Experts are chosen from `chosen_groups` of `expert_groups`.  `further_layers` stand behind the others in a
@@ -137,6 +138,8 @@ class Hyperparameters:
     final_scale: float
     attention_scale: float
     far_scale: float
+    far_context: int
+    has_even_heads: bool
     attention_cap: float
     final_cap: float
     experts: int
@@ -152,142 +155,6 @@ class Hyperparameters:
     def near_context(self) -> int:
         """With room for more tokens frequencies have other divisors, where a file has two sets of them."""
         return self.rope_scaling.original_context or self.context
-
-
-@final
-class Keys:
-    """Metadata of one architecture, each value checked where it is read.
-
-    Raises (every method): ModelError naming the key that is missing, or of another type or size.
-    """
-
-    def __init__(self, file: GgufFile, prefix: str) -> None:
-        self._file: GgufFile = file
-        self._prefix: str = prefix
-
-    def _find(self, key: str) -> tuple[str, object]:
-        name = f"{self._prefix}.{key}"
-        return name, self._file.metadata.get(name)
-
-    def _wrong(self, name: str, value: object, expected: str) -> ModelError:
-        got = "is missing" if value is None else f"is {str(value)[:40]!r}"
-        return ModelError(
-            f"metadata '{name}' {got}, expected {expected}", location=self._file.location
-        )
-
-    def size(
-        self,
-        key: str,
-        default: int | None = None,
-        limit: int = _MAX_SIZE,
-        *,
-        least: int = 1,
-    ) -> int:
-        """A whole number from the least to a limit; one that all layers agree on."""
-        name, value = self._find(key)
-        if value is None and default is not None:
-            return default
-        if isinstance(value, np.ndarray) and value.size:
-            if (value != value.flat[0]).any():
-                raise UnsupportedError(
-                    f"metadata '{name}' differs from layer to layer",
-                    location=self._file.location,
-                )
-            value = value.flat[0].item()
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or not least <= value <= limit
-        ):
-            raise self._wrong(name, value, f"a whole number from {least} to {limit}")
-        return value
-
-    def real(
-        self, key: str, default: float | None = None, *, least: float = -math.inf
-    ) -> float:
-        """A finite number, at least the `least`."""
-        name, value = self._find(key)
-        if value is None and default is not None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(name, value, "a number")
-        if not math.isfinite(value):
-            raise self._wrong(name, value, "a finite number")
-        if value < least:
-            raise self._wrong(name, value, f"at least {least:g}")
-        return float(value)
-
-    def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false."""
-        name, value = self._find(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, bool):
-            raise self._wrong(name, value, "true or false")
-        return value
-
-    def refuse(self, key: str, neutral: tuple[float, ...]) -> None:
-        """Raise UnsupportedError for a value, or one of several, that is none of those that change nothing."""
-        name, value = self._find(key)
-        several = value.flat if isinstance(value, np.ndarray) else (value,)
-        if value is not None and any(each not in neutral for each in several):
-            raise UnsupportedError(
-                f"metadata '{name}' is {str(value)[:40]!r}, which is not supported",
-                location=self._file.location,
-            )
-
-    def first(self, count: int, key: str) -> tuple[float, ...]:
-        """Of several numbers so many, of one for all as many; none where it is not said."""
-        name, value = self._find(key)
-        if value is None:
-            return ()
-        if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-            return tuple(float(each) for each in value.flat[:count])
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(name, value, "numbers")
-        return (float(value),) * count
-
-    def windowed(self, key: str, layers: int) -> tuple[bool, ...] | None:
-        """Whether each layer sees a window, or of how many layers the last does not; None: it is not said."""
-        name, value = self._find(key)
-        if value is None:
-            return None
-        if (
-            isinstance(value, np.ndarray)
-            and value.size == layers
-            and value.dtype.kind in "biu"
-        ):
-            return tuple(bool(each) for each in value.flat)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(
-                name, value, f"a whole number, or one for each of {layers} layers"
-            )
-        return _all_but_last(value, layers)
-
-    def slopes(self, layers: int) -> tuple[Xielu, ...]:
-        """Of the activation of each layer; files have logarithms of two of them, under keys of no architecture."""
-        keys = Keys(self._file, "xielu")
-        names = ("alpha_p", "alpha_n", "beta", "eps")
-        rows = [keys.first(layers, name) for name in names]
-        if any(len(row) != layers or not all(map(math.isfinite, row)) for row in rows):
-            raise ModelError(f"metadata 'xielu' has no numbers for {layers} layers")
-        return tuple(
-            Xielu(_softplus(above), straight + _softplus(below), straight, end)
-            for above, below, straight, end in zip(*rows, strict=True)
-        )
-
-    def has_tensor(self, ending: str) -> bool:
-        """Whether the file has a tensor whose name ends so."""
-        return any(name.endswith(ending) for name in self._file.tensors)
-
-    def text(self, key: str, default: str) -> str:
-        """A text."""
-        name, value = self._find(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self._wrong(name, value, "a text")
-        return value
 
 
 def read_hyperparameters(file: GgufFile) -> Hyperparameters:
@@ -318,7 +185,7 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
     shared, convolved = _shared_heads(keys, architecture, heads, layers)
     latent, own_size, rope_size = _sizes_of_heads(keys, architecture, width // heads)
-    is_wide = layers == architecture.wide_scale_layers
+    scored = width // heads if layers == architecture.wide_scale_layers else own_size
     experts, chosen = _experts(keys)
     groups = _expert_groups(keys, experts)
     scaling = _rope_scaling(keys, architecture)
@@ -354,10 +221,10 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         embedding_scale=_own_scale(keys, architecture, "embedding_scale") or whole,
         residual_scale=_own_scale(keys, architecture, "residual_scale") or 1.0,
         final_scale=_final_scale(keys, architecture),
-        attention_scale=_attention_scale(
-            keys, architecture, width // heads if is_wide else own_size, scaling
-        ),
-        far_scale=_far(keys, architecture, _FAR_SCALE),
+        attention_scale=_attention_scale(keys, architecture, scored, scaling),
+        far_scale=_far_scale(keys, architecture, windows),
+        far_context=_far_context(keys, architecture),
+        has_even_heads=architecture.even_heads and experts != architecture.uneven_experts,
         attention_cap=_cap(keys, "attn", architecture.attention_cap),
         final_cap=_cap(keys, "final", architecture.final_cap),
         experts=experts,
@@ -421,10 +288,6 @@ def _latent(keys: Keys, key_size: int) -> Latent:
     )
 
 
-def _softplus(x: float) -> float:
-    return float(np.logaddexp(x, 0.0))
-
-
 def _experts(keys: Keys) -> tuple[int, int]:
     """How many there are, and how many of them a token goes through."""
     # Files of models without experts may say that there are none.
@@ -436,7 +299,7 @@ def _experts(keys: Keys) -> tuple[int, int]:
 
 
 def _router(keys: Keys, architecture: Architecture) -> str:
-    number = keys.size("expert_gating_func", 0, _MAX_SIZE, least=0)
+    number = keys.size("expert_gating_func", 0, MAX_SIZE, least=0)
     if number >= len(_ROUTERS):
         raise UnsupportedError(
             f"experts that are chosen by rule {number} are not supported"
@@ -473,6 +336,20 @@ def _far(keys: Keys, architecture: Architecture, key: str) -> float:
         return keys.real(key, 0.0, least=0)
     keys.refuse(key, (0,))
     return 0.0
+
+
+def _far_scale(keys: Keys, architecture: Architecture, windows: tuple[int, ...]) -> float:
+    """By what queries grow; where that is a matter of layers without windows, not of models that have none."""
+    if architecture.far_context:
+        return keys.real(_FAR_SCALE, _USUAL_FAR_SCALE if any(windows) else 0.0, least=0)
+    return _far(keys, architecture, _FAR_SCALE)
+
+
+def _far_context(keys: Keys, architecture: Architecture) -> int:
+    if architecture.far_context:
+        return keys.size(_FAR_CONTEXT, architecture.far_context)
+    keys.refuse(_FAR_CONTEXT, (0,))
+    return 0
 
 
 def _refuse_other_forms(keys: Keys, form: Hyperparameters) -> None:
@@ -578,10 +455,5 @@ def _windows(keys: Keys, architecture: Architecture, layers: int) -> tuple[int, 
     own = architecture.window if architecture.window_layers in (0, layers) else 0
     window = keys.size("attention.sliding_window", own, 1 << 31, least=0)
     said = keys.windowed("attention.sliding_window_pattern", layers) if window else None
-    seen = said or _all_but_last(period, layers)
+    seen = said or all_but_last(period, layers)
     return tuple(window if is_windowed else 0 for is_windowed in seen)
-
-
-def _all_but_last(period: int, layers: int) -> tuple[bool, ...]:
-    """Of every so many layers all but the last, so of a period of one none; of a period of zero all."""
-    return tuple(period == 0 or layer % period < period - 1 for layer in range(layers))

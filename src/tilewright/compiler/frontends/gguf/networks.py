@@ -101,5 +101,8 @@ def _experts(parts: Parts, x: Tensor, block: str) -> Tensor:
         return e.squeeze(found, (0,))
 
     with parts.part("MixtureOfExperts", f"{block}.ffn_experts"):
-        mixed = mixture(e, e.reshape(x, rows), chosen, weights, form.experts, expert)
+        mixed = mixture(
+            e, e.reshape(x, rows), chosen, weights, form.experts, expert,
+            shares_first=form.architecture.shares_come_first,
+        )  # fmt: skip
         return e.reshape(mixed, x.shape)

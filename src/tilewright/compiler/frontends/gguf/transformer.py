@@ -207,13 +207,17 @@ class Transformer:
         return replace(near, far=far.angles, near=form.near_context)
 
     def _seen(self, places: Tensor, span: Dim, window: int) -> Tensor:
-        """`[1, 1, tokens, span]`: keys up to a token's own place, and not too far before it."""
+        """`[1, 1, tokens, span]`: keys up to a token's own place, and not too far before it, or of its own part of the text."""
         e = self.maker
         place, key = e.unsqueeze(places, (0, 1, 3)), e.iota((1, 1, 1, span), 3)
         seen = e.op("less_equal", key, place)
         if not window:
             return seen
-        first = e.op("sub", place, e.scalar(window - 1, dtypes.i64))
+        if self.form.architecture.has_chunks:
+            size = e.scalar(window, dtypes.i64)
+            first = e.op("mul", e.op("div", place, size), size)
+        else:
+            first = e.op("sub", place, e.scalar(window - 1, dtypes.i64))
         return e.op("logical_and", seen, e.op("greater_equal", key, first))
 
     def _distances(self, places: Tensor, span: Dim) -> Tensor:
@@ -228,7 +232,9 @@ class Transformer:
         """`[1, 1, tokens, 1]`: what queries are multiplied by, 1 within the context of training."""
         e, form = self.maker, self.form
         one, scale = (e.scalar(n, dtypes.f32) for n in (1, form.far_scale))
-        contexts = e.op("div", places, e.scalar(form.near_context, dtypes.i64))
+        own = form.far_context
+        read = e.op("add", places, e.scalar(1, dtypes.i64)) if own else places
+        contexts = e.op("div", read, e.scalar(own or form.near_context, dtypes.i64))
         grown = e.op("log", e.op("add", e.cast(contexts, dtypes.f32), one))
         return e.unsqueeze(e.op("add", e.op("mul", grown, scale), one), (0, 1, 3))
 
@@ -323,10 +329,15 @@ class Transformer:
             cos, sin = step.turning[bool(form.windows[layer]) and True in step.turning]
             with self.parts.part("RotaryEmbedding", f"{block}.rope"):
                 q, k = (turned(e, each, cos, sin) for each in (q, k))
+            if form.has_even_heads:
+                with self.parts.part("HeadNorm", f"{block}.attn_norm_of_heads"):
+                    ones = e.constant(np.ones(form.key_size, np.float32))
+                    q, k = (self.parts.normalised(each, ones) for each in (q, k))
         if form.architecture.norms_after_turning:
             q = self._late_norm(q, f"{block}.attn_q_norm")
             k = self._late_norm(k, f"{block}.attn_k_norm")
-        if step.query_scales is not None:
+        grows = not form.far_context or not form.turns[layer]
+        if step.query_scales is not None and grows:
             with self.parts.part("FarQueries", f"{block}.attn_q_scale"):
                 q = e.op("mul", q, step.query_scales)
         return q, k

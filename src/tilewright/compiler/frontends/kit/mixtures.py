@@ -24,6 +24,8 @@ def mixture(
     weights: Tensor,
     experts: int,
     expert: Callable[[Tensor, int], Tensor],
+    *,
+    shares_first: bool = False,
 ) -> Tensor:
     """The sum over the experts of what they give for their rows, weighted: f32[rows, width].
 
@@ -34,6 +36,7 @@ def mixture(
         weights: of what they give, f32[rows, k].
         experts: how many there are.
         expert: what the expert of a number gives for some rows, [n, width].
+        shares_first: weights are of what experts read instead.
     """
     rows = x.shape[0]
     # One truth value for every row, choice and expert.
@@ -49,9 +52,12 @@ def mixture(
         column = e.squeeze(e.slice(takes, 1, number, 1), (1,))
         mask = e.op("not_equal", column, computed.whole(e, 0))
         places = computed.places_of(e, mask, size)
-        own = expert(e.op("gather", x, places, axis=0), number)
+        read = e.op("gather", x, places, axis=0)
         share = e.op("gather", e.slice(shares, 1, number, 1), places, axis=0)
-        scaled = e.op("mul", e.cast(own, dtypes.f32), share)
+        if shares_first:
+            scaled = e.cast(expert(e.op("mul", read, share), number), dtypes.f32)
+        else:
+            scaled = e.op("mul", e.cast(expert(read, number), dtypes.f32), share)
         where = e.unsqueeze(places, (1,))
         total = e.op("scatter_nd", total, where, scaled, reduction="add")
     return total

@@ -443,3 +443,23 @@ def test_layers_whose_activation_has_numbers_have_them() -> None:
     assert found.slopes[0].above == pytest.approx(math.log(2))
     assert found.slopes[0].below == pytest.approx(0.5 + math.log(2))
     assert found.slopes[1].below == pytest.approx(0.5 + math.log(1 + math.e))
+
+
+def test_llama_4_has_parts_of_the_text_where_it_turns_columns() -> None:
+    form = read_hyperparameters(
+        read_gguf(
+            Form("llama4", layers=5, metadata={"llama4.attention.sliding_window": 6}).data()
+        )
+    )
+    assert form.windows == (6, 6, 6, 0, 6)
+    assert form.turns == (True, True, True, False, True)
+    assert (form.far_scale, form.far_context, form.has_even_heads) == (0.1, 8192, True)
+    form = _read("llama4")
+    assert form.windows == (8192, 8192)
+    # Small models of its form have neither: all layers see all keys, and turn columns.
+    form = _read("llama4", attention__sliding_window=0)
+    assert (form.windows, form.turns, form.far_scale) == ((0, 0), (True, True), 0.0)
+    assert not _read("llama4", expert_count=128, expert_used_count=1).has_even_heads
+    assert _read("llama4", expert_count=16, expert_used_count=1).has_even_heads
+    with pytest.raises(UnsupportedError, match="temperature_length"):
+        _read("llama", attention__temperature_length=1024)

@@ -183,6 +183,11 @@ COMPILED = {
                   "glm4moe.expert_weights_scale": 2.5, "glm4moe.expert_weights_norm": True},
         extra={"exp_probs_b.bias": (8,), "post_attention_norm.weight": (64,)},
     ),
+    "llama4": Form(
+        "llama4", layers=4, experts=4, shared_inner=96, without=("ffn_gate_inp_shexp",),
+        metadata={"llama4.attention.sliding_window": 4, "llama4.attention.temperature_length": 3,
+                  "llama4.attention.temperature_scale": 0.5},
+    ),
     "gpt2": Form(
         "gpt2", fused=True, gated=False, norm_biases=True, dense_biases=True,
         more={"position_embd.weight": np.linspace(-1, 1, 64 * 64).reshape(64, 64)},
