@@ -197,8 +197,19 @@ class ContractionSite:
             grain=grain,
             used=self._used(),
             products=found.products,
+            words=self._words(),
             threads=threads,
         )
+
+    def _words(self) -> int:
+        """Of the right operand in one step of a column: several where a step is a whole block."""
+        found = self.found
+        if found.products == 1:
+            return 1
+        panels = math.prod(max(1, estimate(loop.extent)) for loop in found.panels)
+        columns = panels * max(1, estimate(found.lane.extent)) * trip_count(found.batches)
+        held = math.prod(max(1, estimate(n)) for n in found.right.buffer.shape)
+        return max(1, held // max(1, columns * found.depth))
 
     def _used(self) -> int:
         """Columns that are asked for, where no instruction has a number of lanes of its own; else 0."""

@@ -51,6 +51,9 @@ _FEWEST_WORKGROUPS: Final = 4
 """For each thread, where all of them read the same rows."""
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
+_ONE_ROW: Final = 0.25
+"""But those of a single row, where there would be fewer than threads: each weight is read once, by whoever it is, and threads that are
+awake meet in less than a microsecond."""
 _SHARED_ROWS: Final = 128
 _HIDDEN: Final = 8
 """Times what memory takes to bring a right operand, below which the work on it shall hide that."""
@@ -108,7 +111,8 @@ class ContractionShape:
             `width` goes over all of them; else 0.
         used: how many of the columns are asked for, where vectors of any size may compute them; else 0.
         packs: whether it will lie in panels, as wide as a tile.
-        products: those of one step, of the numbers in one word.
+        products: those of one step, of the numbers in one word, or in several.
+        words: of the right operand in one step of a column.
     """
 
     machine: MachineModel
@@ -126,6 +130,7 @@ class ContractionShape:
     used: int = 0
     packs: bool = False
     products: int = 1
+    words: int = 1
     threads: int = 1
 
     @property
@@ -429,6 +434,9 @@ class ContractionShape:
         size = self.dtype.itemsize
         rows, columns = math.prod(tiling.rows), tiling.columns * tiling.streams
         panel_bytes = self.depth * columns * size
+        is_one_row = tiles * rows == 1
+        if is_one_row:
+            panel_bytes *= self.words
         rows_bytes = rows * self.depth * size
         unit = max(
             2 * rows * columns * self.depth * self.machine.elements.flop,
@@ -437,7 +445,11 @@ class ContractionShape:
         least = _LONGER * self.machine.workgroup_ns
         whole = unit * panels * tiles * batches
         work = min(max(least, whole / (8 * self.threads)), 10 * least)
-        units = max(1, round(work / max(unit, 1e-3)))
+        if is_one_row:
+            least = _ONE_ROW * self.machine.workgroup_ns
+            work = min(work, max(least, whole / self.threads))
+        count = work / max(unit, 1e-3)
+        units = max(1, math.ceil(count) if is_one_row else round(count))
         half = max(self.machine.l2.size_bytes // 2, 1 << 15)
         # All work on a panel takes no more than some times what memory takes to bring it: nothing else hides that.
         bringing = panel_bytes * self.machine.ns_per_byte
