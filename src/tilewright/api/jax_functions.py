@@ -200,6 +200,8 @@ def _joined(results: Sequence[Any], types: Sequence[Any]) -> list[Any]:
         result: Any = rest.pop(0)
         if is_complex:
             result = _jax("jax.lax").complex(result, rest.pop(0))
+        elif not is_key and result.dtype != type_.dtype:
+            result = result.astype(type_.dtype)  # of a kind that we hold in a wider one
         found.append(_keys(result, str(type_.dtype)) if is_key else result)
     return found
 

@@ -82,7 +82,8 @@ def test_results_of_every_kind_are_arrays_of_jax(rows: int) -> None:
     jnp = jax.numpy
 
     def function(x: Any) -> Any:
-        narrow = [x.astype(name) for name in ("bfloat16", "int4", "float8_e4m3fn")]
+        names = ("bfloat16", "int4", "float8_e4m3fn", "float8_e3m4")
+        narrow = [x.astype(name) for name in names]
         kinds = {"complex": x[:1] + 1j, "wide": x + 1j, "key": jax.random.key(3)}
         return x * 2, kinds, narrow, (x[0, 0] > 0, x[:0], jnp.sum(x))
 
