@@ -138,6 +138,7 @@ class _Function:
             value = self._read(place, "i32", 4)
             wide = self.writer.pure("i64", f"zext {value} to i64", value)
             self.expressions.indices.symbols[symbol.key] = wide
+            self.expressions.indices.sizes.add(symbol.key)
 
     def _element(self, base: Value, unit: str, i: int) -> Value:
         if i == 0:

@@ -69,6 +69,7 @@ class Indices:
         self.opaque: Callable[[Expression], Value] = opaque
         self.divisions: Divisions = Divisions(writer)
         self.symbols: dict[str, Value] = {}
+        self.sizes: set[str] = set()
         self.bounds: dict[str, symbolic.Bounds] = {}
         self.frames: list[LoopFrame] = []
         self._payloads: dict[object, tuple[Expression, ...]] = {}
@@ -265,13 +266,46 @@ class Indices:
                 step, rest = linear
         address = base
         if isinstance(rest, Expr):
-            for term in self._terms(rest):
-                address = self.writer.pure(
-                    "ptr", f"getelementptr {unit}, {address}, {term}", address, term
-                )
+            address = self._anchored(base, unit, rest) or self._sum(base, unit, rest)
         if frame is not None and step != 0:
             address = self._move(frame, address, unit, step)
         return address
+
+    def _sum(self, address: Value, unit: str, dim: Expr) -> Value:
+        """The address so many elements further."""
+        for term in self._terms(dim):
+            address = self.writer.pure(
+                "ptr", f"getelementptr {unit}, {address}, {term}", address, term
+            )
+        return address
+
+    def _anchored(self, base: Value, unit: str, dim: Expr) -> Value | None:
+        """The address as one that loops move, and a distance that only sizes decide; None where it is not both.
+
+        Rows that lie an open distance apart share the first.  Where LLVM sees how it moves, it has a pointer for each row
+        instead, in every loop around, and keeps them all on the stack.
+        """
+        frame = self.frames[-1] if self.frames else None
+        distance = Expr(tuple(term for term in dim.terms if self._is_size(term[0])), 0)
+        moved = dim - distance
+        if frame is None or not distance.terms or not isinstance(moved, Expr):
+            return None
+        anchor = self._sum(base, unit, moved)
+        if anchor.level == 0 or (frame.innermost and anchor.level >= frame.scope.level):
+            return None  # no loop moves it, or the innermost counts
+        hidden = f'call ptr asm "", "=r,0"({anchor})'
+        address = self.writer.pure("ptr", hidden, anchor)
+        apart = self.value(distance)
+        return self.writer.pure(
+            "ptr", f"getelementptr {unit}, {address}, {apart}", address, apart
+        )
+
+    def _is_size(self, monomial: Monomial) -> bool:
+        """Whether all of a product are sizes of the call."""
+        names = {
+            s.key for atom in monomial for s in symbolic.symbols(Expr((((atom,), 1),), 0))
+        }
+        return bool(names) and names <= self.sizes
 
     def _move(self, frame: LoopFrame, address: Value, unit: str, step: Dim) -> Value:
         """`address + step * loop variable`."""

@@ -251,6 +251,21 @@ def test_a_symbolic_row_stride_gathers_columns():
         assert_same(kernel, arrays, {"n": size})
 
 
+@pytest.mark.parametrize("size", [1, 5])
+def test_rows_an_open_distance_apart_share_what_loops_move(size: int) -> None:
+    n = symbol("n", 1)
+    hidden = 'call ptr asm ""'
+    for extent, count in ((n, 2), (size, 0)):
+        x, out = Buffer("x", f32, (4, extent, 3)), Buffer("out", f32, (4, extent, 3))
+        rows = [Store(out, (row, i, j), Load(x, (3 - row, i, j))) for row in range(4)]
+        dims = (Symbol("n", 1),) if extent is n else ()
+        kernel = kernel_of((x, out), (loop("i", extent, loop("j", 3, *rows)),), dims=dims)
+        array = numbers(12 * size).reshape(4, size, 3)
+        assert_same(kernel, [array, np.zeros_like(array)], {"n": size} if dims else None)
+        text = emit_kernel(lower(kernel, targets_here()[0]), targets_here()[0]).text
+        assert text.count(hidden) == count  # one for each buffer
+
+
 def test_a_scalar_masked_load_reads_zero_and_touches_nothing():
     x, out = Buffer("x", f32, (5,)), Buffer("out", f32, (9,))
     inside = Compare("lt", Index(i), Index(5))
