@@ -19,6 +19,7 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
+from tilewright.compiler.frontends.torch.changed_attributes import watched_attributes
 from tilewright.compiler.frontends.torch.contiguous_copies import (
     contiguous_copies,
     writes_in_place,
@@ -92,19 +93,23 @@ def export(captured: Captured) -> Any:
     buffers = frozenset(name for name, _ in model.named_buffers())
     try:
         _refuse_packed(model, has_open_sizes=captured.dynamic_shapes is not None)
-        with kept_attributes(model), unlogged():
-            if _is_scripted(model) and captured.dynamic_shapes is None:
+        if _is_scripted(model) and captured.dynamic_shapes is None:
+            with unlogged():
                 return _converted(captured)
+        with kept_attributes(model), watched_attributes(model) as changes, unlogged():
             exported = _with_numbers(captured)
             _refuse_late(model, buffers)
             # Objects of the module hold tensors that are buffers, too (a cache of transformers): only dynamo sees
             # that a write to one is a write to the other.
-            return _traced(captured, strict=True) if _is_split(exported) else exported
+            if _is_split(exported):
+                exported = _traced(captured, strict=True)
+        changes.settle(exported, name)
     except ModelError as error:
         raise ModelError(error.message, location=name, hint=error.hint) from error
     except Exception as error:
         message = f"torch cannot export it: {reason(error)}"
         raise ModelError(message, location=name, hint=hint(error)) from error
+    return exported
 
 
 def _refuse_late(model: Any, before: frozenset[str]) -> None:
