@@ -26,7 +26,7 @@ from tilewright.cli.language_options import (
     sampling_of,
     sampling_options,
 )
-from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.option_groups import OptionGroup, Verb, option
 
 if TYPE_CHECKING:
     from tilewright.api.language.chat import Message
@@ -67,8 +67,9 @@ class _Request:
         help="The prompt is a question to the assistant, or (default) a text to go on with.")  # fmt: skip
 @option("--system", metavar="TEXT", help="What the assistant is told before (with --chat).")
 @option("--stop", multiple=True, metavar="TEXT", help="End before this text.")
-@option("--json", "is_json", is_flag=True, help="What is made is a JSON object.")
-@option("--json-schema", metavar="FILE",
+@option("--json", "is_json", is_flag=True, group=OptionGroup.SAMPLING,
+        help="What is made is a JSON object.")  # fmt: skip
+@option("--json-schema", metavar="FILE", group=OptionGroup.SAMPLING,
         help="What is made is JSON that this JSON schema allows; or the schema itself, which begins with {.")  # fmt: skip
 @option("--prompt-cache", type=click.Path(path_type=Path), metavar="FILE",
         help="Take what was read from here, and leave it here (.safetensors).")  # fmt: skip
