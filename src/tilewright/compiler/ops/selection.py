@@ -40,6 +40,7 @@ from tilewright.compiler.ops.declaration import (
 )
 from tilewright.compiler.ops.shapes import first, normal_axis
 
+_Way = Callable[[], None]
 _SHORT: Final = 8
 """Lists of up to so many entries are kept in registers."""
 _SHORT_ROW: Final = 512
@@ -48,7 +49,7 @@ _BLOCK: Final = 64
 """Elements that are passed over together when none of them is taken."""
 _FEW_OF: Final = 4
 """Blocks to each element that is taken, from which on blocks without one are left out."""
-_FEW: Final = 1024
+_FEW: Final = 256
 """More elements than these are not few among those of a line of unknown size, for which there is no code of its own."""
 _RUN: Final = 32
 """Entries (or twice as many) that are put in order by counting before runs are merged."""
@@ -221,11 +222,12 @@ def _take(line: _Line, taken: _Entries) -> None:
     with b.loop(padded - line.size, "i") as i:
         b.store(keys, (*outer, line.size + i), _lowest(keys.dtype))
     count = taken.size
-    few, many = (partial(_take_among, line, taken, keys, few=few) for few in (True, False))
+    take = partial(_take_among, line, taken, keys)
     if not isinstance(count, int) or (count > _FEW and not isinstance(line.size, int)):
-        many()
+        take(few=False)
     else:
-        _by_length(line, (_FEW_OF * count - 1) * _BLOCK, few, many)
+        most = (_FEW_OF * count - 1) * _BLOCK
+        _by_length(line, most, partial(take, few=True), partial(take, few=False))
 
 
 def _take_among(line: _Line, taken: _Entries, keys: Buffer, *, few: bool) -> None:
@@ -556,9 +558,7 @@ def _take_largest(line: _Line, count: Dim) -> None:
         select()
 
 
-def _by_length(
-    line: _Line, most: int, long: Callable[[], None], short: Callable[[], None]
-) -> None:
+def _by_length(line: _Line, most: int, long: _Way, short: _Way) -> None:
     """What suits lines of more than so many elements, or others; where only a call knows that, there is code for either."""
     b, (low, high) = line.b, symbolic.bounds(line.size)
     if low is not None and low > most:

@@ -301,11 +301,10 @@ class Indices:
         )
 
     def _is_size(self, monomial: Monomial) -> bool:
-        """Whether all of a product are sizes of the call."""
-        names = {
-            s.key for atom in monomial for s in symbolic.symbols(Expr((((atom,), 1),), 0))
-        }
-        return bool(names) and names <= self.sizes
+        """Whether all of a product are sizes of the call, none of which is read from memory."""
+        product = Expr(((monomial, 1),), 0)
+        names = {symbol.key for symbol in symbolic.symbols(product)}
+        return bool(names) and names <= self.sizes and not any(payloads(product))
 
     def _move(self, frame: LoopFrame, address: Value, unit: str, step: Dim) -> Value:
         """`address + step * loop variable`."""

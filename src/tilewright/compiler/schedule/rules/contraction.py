@@ -207,7 +207,9 @@ class ContractionSite:
         if found.products == 1:
             return 1
         panels = math.prod(max(1, estimate(loop.extent)) for loop in found.panels)
-        columns = panels * max(1, estimate(found.lane.extent)) * trip_count(found.batches)
+        read = symbolic.names_in(found.right.indices)
+        batches = trip_count(loop for loop in found.batches if loop.var.name in read)
+        columns = panels * max(1, estimate(found.lane.extent)) * batches
         held = math.prod(max(1, estimate(n)) for n in found.right.buffer.shape)
         return max(1, held // max(1, columns * found.depth))
 
@@ -384,12 +386,12 @@ class ContractionSite:
         return parts
 
     def _halves(self, part: Piece, top: str) -> list[Piece]:
-        """Tiles of half the columns for where a call has no more left in the last panel."""
+        """Tiles of half the vectors for where a call has no more columns left in the last panel."""
         s, lane = self.s, part[self.lane]
         columns = find(s.kernel, lane).extent
         assert isinstance(columns, int), "columns of a tile"
-        half = columns // self.lanes // 2 * self.lanes
-        if guard_of(find(s.kernel, lane)) is None or not half:
+        half = -(-columns // self.lanes // 2) * self.lanes
+        if guard_of(find(s.kernel, lane)) is None or half >= columns:
             return [part]
         return [part.then(more) for more in s.parts(shorten, lane, half, part[top])]
 

@@ -19,7 +19,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import only_inside, private_buffers
-from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
@@ -126,18 +126,33 @@ class RowsSite:
         )
 
     def _rows_of_a_workgroup(self) -> int:
-        """Rows that are worth the start of a workgroup; of an open length, as many as lanes go across, or several times that."""
+        """Rows that are worth the start of a workgroup; of those that may be short, as many as lanes go across, or several times that."""
         work = max(1.0, sum(_pass_ns(p, self.machine) for p in self.passes))
         is_open = not all(isinstance(p.extent, int) for p in self.passes)
         if is_open and self.threads > 1:
             work *= _MAY_BE_LONGER
         size = max(1, int(self.machine.workgroup_ns / work))
+        rows = self._known_rows()
         if self.threads > 1 and self.has_line:
-            size = max(size, _ROWS_OF_A_LINE)
-        if is_open and self.machine.has_masks:
-            lanes = self.machine.lanes(f32)
+            shared = -(-rows // self.threads) if rows else _ROWS_OF_A_LINE
+            size = max(size, min(_ROWS_OF_A_LINE, shared))
+        lanes = self.machine.lanes(f32)
+        are_many = rows is None or rows >= lanes * self.threads
+        if are_many and all(map(self._is_short_in_some_call, self.passes)):
             size = -(-size // lanes) * lanes
         return size
+
+    def _known_rows(self) -> int | None:
+        """How many rows there are; None where only a call knows."""
+        nest = [find(self.s.kernel, name) for name in self.names]
+        is_known = all(isinstance(loop.extent, int) for loop in nest)
+        return trip_count(nest) if is_known else None
+
+    def _is_short_in_some_call(self, passed: For) -> bool:
+        """Whether only a call knows how long a row is, and it may be short, so that lanes may go across rows."""
+        if isinstance(passed.extent, int) or not self.machine.has_masks:
+            return False
+        return (symbolic.bounds(passed.extent)[0] or 0) <= self._most
 
     def apply(self, chosen: Rows, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""

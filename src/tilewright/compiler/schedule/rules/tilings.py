@@ -52,8 +52,8 @@ _FEWEST_WORKGROUPS: Final = 4
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
 _ONE_ROW: Final = 0.25
-"""But those of a single row, where there would be fewer than threads: each weight is read once, by whoever it is, and threads that are
-awake meet in less than a microsecond."""
+"""Of the work that is worth a workgroup, what a part of a single row's product takes at least, where there would be fewer parts than
+threads: each weight is read once, by whichever thread it is."""
 _SHARED_ROWS: Final = 128
 _HIDDEN: Final = 8
 """Times what memory takes to bring a right operand, below which the work on it shall hide that."""
@@ -427,6 +427,12 @@ class ContractionShape:
             (*self.rows[:outer], *(symbolic.ceildiv(n, size) for n, size in inner))
         )
 
+    def _panels_of_a_thread(self, panels: int, batches: int, work_ns: float) -> int:
+        """How many panels a single row meets in a workgroup, if all threads that are worth it get as many."""
+        worth = int(work_ns / (_ONE_ROW * self.machine.workgroup_ns))
+        threads = max(1, min(self.threads, worth) // max(1, batches))
+        return -(-panels // threads)
+
     def _blocks(self, tiling: Tiling) -> Tiling:
         """Work per workgroup: enough to be worth its start, little enough to share out."""
         panels, tiles = self.panel_count(tiling), self.tile_count(tiling)
@@ -445,11 +451,9 @@ class ContractionShape:
         least = _LONGER * self.machine.workgroup_ns
         whole = unit * panels * tiles * batches
         work = min(max(least, whole / (8 * self.threads)), 10 * least)
-        if is_one_row:
-            least = _ONE_ROW * self.machine.workgroup_ns
-            work = min(work, max(least, whole / self.threads))
-        count = work / max(unit, 1e-3)
-        units = max(1, math.ceil(count) if is_one_row else round(count))
+        units = max(1, round(work / max(unit, 1e-3)))
+        if is_one_row and self.threads > 1:
+            units = min(units, self._panels_of_a_thread(panels, batches, whole))
         half = max(self.machine.l2.size_bytes // 2, 1 << 15)
         # All work on a panel takes no more than some times what memory takes to bring it: nothing else hides that.
         bringing = panel_bytes * self.machine.ns_per_byte

@@ -97,6 +97,19 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
+def test_half_of_three_vectors_is_two() -> None:
+    panel = 3 * V4.lanes(f32)
+    shapes = [(M, K), (ceildiv(N, panel), K, panel)]
+    naive = op_kernel("contract", shapes, (M, N), packed_product(N))
+    done = schedule(naive, V4)
+    widths = {
+        b.shape[1] for b in done.locals if b.name.startswith("acc") and len(b.shape) == 3
+    }
+    assert widths == {2, 3}
+    for columns in (1, 16, 17, 31, 32, 33, 48, 49, 81):
+        assert_same(naive, done, {"M": 5, "K": 3, "N": columns})
+
+
 # --- short rows --------------------------------------------------------------------------------
 
 NORM = {"axis": -1, "epsilon": 1e-5}
@@ -135,6 +148,28 @@ def test_workgroups_of_several_threads_have_lines_of_their_own(
     if rows is M:  # elements of long rows take the evaluator seconds
         for m, n in ((1, 1), (70, 3), (35, 40)):
             assert_same(naive, shared, {"M": m, "N": n}, exact=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "threads", "workgroups"),
+    [(2, 2, 2), (3, 8, 3), (5, 4, 3), (8, 8, 8), (64, 2, 16)],
+)
+def test_few_long_rows_with_lines_of_their_own_are_work_for_all_threads(
+    rows: int, threads: int, workgroups: int
+) -> None:
+    naive = op_kernel("softmax", [(rows, 20001)], (rows, 20001), {"axis": -1})
+    (grid,) = grid_loops(schedule(naive, V4, threads=threads))
+    assert grid.extent == workgroups
+
+
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
+def test_rows_that_are_never_short_are_not_gathered_for_lanes(
+    machine: MachineModel,
+) -> None:
+    length = 1024 * N
+    naive = op_kernel("softmax", [(8, length)], (8, length), {"axis": -1})
+    (grid,) = grid_loops(schedule(naive, machine, threads=8))
+    assert grid.extent == 8
 
 
 def test_short_rows_of_16_bits_lie_side_by_side() -> None:

@@ -405,24 +405,6 @@ def test_numbers_of_words_are_multiplied_in_turn_for_one_row(machine: MachineMod
     )  # rows hide the additions
 
 
-def test_one_row_of_words_is_shared_out_where_each_thread_gets_microseconds() -> None:
-    b = KernelBuilder("words")
-    shapes = [(1, 576), (9, 72, 64), (9, 18, 64)]
-    kinds_ = (f32, i32, f32)
-    operands = [b.parameter(n, t, s) for n, t, s in zip("aws", kinds_, shapes, strict=True)]
-    y = b.result("y", f32, (1, 576))
-    emit(b, "matmul_blocks", {"columns": (576,), "bits": 4}, operands, y)
-    naive = b.build()
-    done = schedule(naive, V4, threads=2)
-    (grid,) = grid_loops(done)
-    assert grid.extent == 2  # 10 µs: 166 KB of weights
-    assert_same(naive, done)
-    assert not grid_loops(schedule(naive, V4))
-    (grid,) = grid_loops(schedule(naive, V4, threads=16))
-    assert grid.extent == 2  # fewer than threads: a start costs, too
-    assert not grid_loops(schedule(words(1, 32), V4, threads=2))  # 3 µs
-
-
 def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
     done = schedule(fused(columns=640, rows=512, depth=3000), V4)
     assert any(re.search(r"x 10 of \d+ tiles", note) for note in done.notes), done.notes

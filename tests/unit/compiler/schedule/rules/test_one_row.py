@@ -1,0 +1,67 @@
+"""How many workgroups a single row has: its weights are read once, by whichever thread it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.contractions import product
+from fakes.loop_nests import assert_same, emit, op_kernel
+from tilewright.base.dtypes import f32, i32
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.grid import grid_loops
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule
+
+V4, V3 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3"))
+
+
+def words(panels: int, steps: int) -> Kernel:
+    """One row by weights of 4 bits, eight to a word."""
+    columns = panels * 64
+    b = KernelBuilder("words")
+    shapes = [(1, steps * 8), (panels, steps, 64), (panels, steps // 4, 64)]
+    kinds = (f32, i32, f32)
+    operands = [b.parameter(n, t, s) for n, t, s in zip("aws", kinds, shapes, strict=True)]
+    y = b.result("y", f32, (1, columns))
+    emit(b, "matmul_blocks", {"columns": (columns,), "bits": 4}, operands, y)
+    return b.build()
+
+
+@pytest.mark.parametrize(("threads", "workgroups"), [(2, 2), (16, 2)])
+def test_words_are_shared_out_where_each_thread_gets_microseconds(
+    threads: int, workgroups: int
+) -> None:
+    naive = words(9, 72)  # 10 µs: 166 KB of weights
+    done = schedule(naive, V4, threads=threads)
+    (grid,) = grid_loops(done)
+    assert grid.extent == workgroups  # fewer than threads: a start costs, too
+    assert_same(naive, done)
+
+
+def test_words_of_one_thread_or_few_of_them_are_not_shared_out() -> None:
+    assert not grid_loops(schedule(words(9, 72), V4))
+    assert not grid_loops(schedule(words(3, 32), V4, threads=2))  # 2 µs
+
+
+@pytest.mark.parametrize(
+    ("machine", "depth", "panels", "threads", "workgroups"),
+    [
+        (V3, 576, 9, 1, 2),
+        (V3, 576, 9, 2, 2),
+        (V3, 576, 9, 8, 5),  # was 2
+        (V3, 768, 36, 4, 8),  # as many as are worth a start by themselves
+        (V4, 768, 36, 1, 9),
+        (V4, 768, 36, 4, 9),
+    ],
+    ids=str,
+)
+def test_one_row_has_workgroups_for_all_threads_and_long_work_as_many_as_ever(
+    machine: MachineModel, depth: int, panels: int, threads: int, workgroups: int
+) -> None:
+    columns = panels * 64
+    shapes = [(1, depth), (panels, depth, 64)]
+    naive = op_kernel("contract", shapes, (1, columns), product(columns))
+    (grid,) = grid_loops(schedule(naive, machine, threads=threads))
+    assert grid.extent == workgroups
