@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.language_models import speaking_form
+from tilewright.api.language import grammars
 from tilewright.api.language.language_model import LanguageModel
 from tilewright.api.language.server import Server
 
@@ -99,3 +100,31 @@ def test_answers_have_the_form_that_is_asked_for(server: Server) -> None:
     status, text = _ask(server, "/v1/chat/completions", request)
     assert status == 400
     assert "'pattern' at #" in json.loads(text)["error"]["message"]
+
+
+MANY: dict[str, Any] = {
+    "anyOf": [{"type": "string", "minLength": least} for least in range(40)]
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (MANY, "too many ways to be read"),
+        ({"type": "string", "pattern": "a"}, "'pattern' at #"),
+        ({"enum": ["a" * (1 << 18)]}, "characters, expected at most"),
+    ],
+)
+def test_a_schema_that_asks_too_much_is_the_fault_of_who_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch, schema: dict[str, Any], told: str
+) -> None:
+    pytest.importorskip("jinja2")
+    monkeypatch.setattr(grammars, "_MOST_SIZE", 1000)
+    form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
+    messages = [{"role": "user", "content": "hi"}]
+    request = {"messages": messages, "max_tokens": 9, "response_format": form}
+    status, text = _ask(server, "/v1/chat/completions", request)
+    assert status == 400
+    message = json.loads(text)["error"]["message"]
+    assert told in message
+    assert "hint: " in message

@@ -16,6 +16,8 @@ from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.base.errors import UserError
 
 _MOST: Final = 8
+_MOST_LENGTH: Final = 1 << 18
+"""Of a schema as JSON, in characters."""
 
 
 @final
@@ -27,24 +29,37 @@ class FormStore:
         self._tree: TokenTree | None = None
         self._forms: Final[dict[str, TextForm]] = {}
         self._lock: Final[threading.Lock] = threading.Lock()
+        self._tree_lock: Final[threading.Lock] = threading.Lock()
 
     def of_schema(self, schema: Mapping[str, object]) -> TextForm:
         """The texts that a JSON schema allows.  Raises: UserError for one that cannot be kept to."""
         try:
             key = json.dumps(schema)
         except (TypeError, ValueError, RecursionError) as error:
-            raise UserError(f"the schema is no JSON: {error}") from error
+            raise UserError(
+                f"the schema is no JSON: {error}", hint="what json.dumps takes is"
+            ) from error
+        if len(key) > _MOST_LENGTH:
+            raise UserError(
+                f"the schema has {len(key)} characters, expected at most {_MOST_LENGTH}",
+                hint="a part that is used often is said once, in '$defs'",
+            )
         with self._lock:
             found = self._forms.pop(key, None)
-            if found is None:
-                found = TextForm(self._tree_of_tokens(), *grammar_of(schema))
-            self._forms[key] = found  # the last one is that of now
+            if found is not None:
+                self._forms[key] = found  # the last one is that of now
+                return found
+        # What takes long keeps nobody from the forms that are there.
+        made = TextForm(self._tree_of_tokens(), *grammar_of(json.loads(key)))
+        with self._lock:
+            found = self._forms.setdefault(key, made)
             if len(self._forms) > _MOST:
                 del self._forms[next(iter(self._forms))]
             return found
 
     def _tree_of_tokens(self) -> TokenTree:
-        if self._tree is None:
-            pieces = map(self._tokenizer.piece, range(len(self._tokenizer)))
-            self._tree = TokenTree(pieces, self._tokenizer.vocabulary.ends)
-        return self._tree
+        with self._tree_lock:
+            if self._tree is None:
+                pieces = map(self._tokenizer.piece, range(len(self._tokenizer)))
+                self._tree = TokenTree(pieces, self._tokenizer.vocabulary.ends)
+            return self._tree

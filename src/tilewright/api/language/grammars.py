@@ -1,25 +1,35 @@
 """Grammars over bytes, and the automaton that follows a text through one of them.
 
-A grammar is rules; each has alternatives, each of these a sequence of symbols: a set of bytes, or a rule.  The automaton keeps all
-ways to read what came so far as stacks of symbols that may follow.  Stacks and sets of stacks have numbers, and what follows
-a set by a byte is worked out once, so that most steps are a look into a table.  Rules must not begin with themselves.
+A grammar is rules; each has alternatives, each of these a sequence of symbols: a set of bytes, a rule, or a rule that is repeated.  The
+automaton keeps all ways to read what came so far as one graph of stacks of symbols that may follow: a node is a symbol and the nodes
+that may follow it, and ways that are to go on with the same symbol share one node, so that many ways cost no more than a few.
+Nodes and sets of them have numbers, and what follows a set by a byte is worked out once, so that most steps are a look into a table.
 
 Made by `json_schemas`; called by `constraints`.
 
-Source: Aho and Ullman, The Theory of Parsing, Translation, and Compiling, 1972, section 2.5 (pushdown automata); Thompson, Regular
-Expression Search Algorithm, 1968 (all ways at once).
+Source: Tomita, An Efficient Augmented-Context-Free Parsing Algorithm, 1987 (stacks as a graph); Aho and Ullman, The Theory of
+Parsing, Translation, and Compiling, 1972, section 2.5 (pushdown automata).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
+
+from tilewright.base.errors import UserError
 
 DEAD: Final = -1
 """The state behind a byte that cannot stand where it does."""
 _END: Final = 0
-"""The stack of nothing that must follow."""
+"""The node behind which nothing follows."""
+_MOST_SYMBOLS: Final = 1 << 19
+"""Of a grammar."""
+_MOST_SIZE: Final = 1 << 19
+"""Of an automaton: one that meets so much is of a grammar with too many ways to read one text."""
 
 
 @final
@@ -30,9 +40,27 @@ class Rule:
     index: int
 
 
-Symbol = int | Rule
-"""A set of bytes, bit `b` of which says whether byte `b` is in it, or a rule."""
-Sequence = tuple[Symbol, ...]
+@final
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A rule from `least` to `most` times; None: as often as one likes."""
+
+    rule: Rule
+    least: int
+    most: int | None
+
+    def behind_one(self) -> Repeated | None:
+        """What is left of it behind one more; None: nothing."""
+        if self.most == 1:
+            return None
+        most = None if self.most is None else self.most - 1
+        return Repeated(self.rule, max(self.least - 1, 0), most)
+
+
+Symbol = int | Rule | Repeated
+"""A set of bytes, bit `b` of which says whether byte `b` is in it, or a rule, once or repeated."""
+Symbols = tuple[Symbol, ...]
+Nodes = frozenset[int]
 
 
 def byte_set(*ranges: tuple[int, int]) -> int:
@@ -48,32 +76,47 @@ def one_of(text: bytes) -> int:
     return byte_set(*((byte, byte) for byte in text))
 
 
-def literal(text: bytes) -> Sequence:
+def literal(text: bytes) -> Symbols:
     """The bytes of a text, one after the other."""
     return tuple(1 << byte for byte in text)
 
 
 @final
 class Grammar:
-    """Rules, written one after the other."""
+    """Rules, written one after the other; equal ones are one."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[Sequence, ...]] = []
+        self._rules: list[tuple[Symbols, ...]] = []
+        self._known: dict[tuple[Symbols, ...], Rule] = {}
+        self._count: int = 0
 
-    def rule(self, *alternatives: Sequence) -> Rule:
-        """A rule that is one of some sequences; of the empty one, too."""
-        self._rules.append(alternatives)
-        return Rule(len(self._rules) - 1)
+    def rule(self, *alternatives: Symbols) -> Rule:
+        """A rule that is one of some sequences; of the empty one, too.  Raises: UserError where a grammar becomes too large."""
+        told = tuple(dict.fromkeys(alternatives))
+        if len(told) == 1 and len(told[0]) == 1 and isinstance(told[0][0], Rule):
+            return told[0][0]
+        found = self._known.get(told)
+        if found is None:
+            found = self._known[told] = self.reserve()
+            self.define(found, *told)
+        return found
 
     def reserve(self) -> Rule:
         """A rule that `define` says later, for it is part of itself."""
-        return self.rule()
+        self._rules.append(())
+        return Rule(len(self._rules) - 1)
 
-    def define(self, rule: Rule, *alternatives: Sequence) -> None:
-        """Say what a reserved rule is."""
-        self._rules[rule.index] = alternatives
+    def define(self, rule: Rule, *alternatives: Symbols) -> None:
+        """Say what a reserved rule is.  Raises: UserError where a grammar becomes too large."""
+        self._count += 1 + sum(map(len, alternatives))
+        if self._count > _MOST_SYMBOLS:
+            raise UserError(
+                "the schema is too large",
+                hint="a part that is used often is said once, in '$defs'; shorter texts in 'enum'",
+            )
+        self._rules[rule.index] = tuple(dict.fromkeys(alternatives))
 
-    def alternatives(self, rule: Rule) -> tuple[Sequence, ...]:
+    def alternatives(self, rule: Rule) -> tuple[Symbols, ...]:
         """What a rule may be."""
         return self._rules[rule.index]
 
@@ -86,42 +129,173 @@ class Grammar:
         """A sequence, or nothing."""
         return self.rule((), symbols)
 
-    def any_number(self, *symbols: Symbol) -> Rule:
+    def any_number(self, *symbols: Symbol) -> Repeated:
         """A sequence as often as one likes."""
-        found = self.reserve()
-        self.define(found, (), (*symbols, found))
-        return found
+        return Repeated(self.rule(symbols), 0, None)
 
-    def repeated(self, least: int, most: int | None, *symbols: Symbol) -> Sequence:
+    def one_text(self, texts: Iterable[bytes]) -> Rule:
+        """One of some texts; what they begin with alike stands there once."""
+        found: list[Symbols] = []
+        ordered = sorted(set(texts))
+        for byte, group in itertools.groupby(ordered, lambda text: text[:1]):
+            own = list(group)
+            if not byte:
+                found.append(())
+                continue
+            same = _common_length(own[0], own[-1])
+            rest = [text[same:] for text in own]
+            behind = () if rest == [b""] else (self.one_text(rest),)
+            found.append((*literal(own[0][:same]), *behind))
+        return self.rule(*found)
+
+    def repeated(self, least: int, most: int | None, *symbols: Symbol) -> Symbols:
         """A sequence from `least` to `most` times; None: as often as one likes."""
-        always = symbols * least
-        if most is None:
-            return (*always, self.any_number(*symbols))
-        rest: Rule | None = None
-        for _ in range(most - least):
-            rest = self.optional(*symbols, *(() if rest is None else (rest,)))
-        return always if rest is None else (*always, rest)
+        return () if most == 0 else (Repeated(self.rule(symbols), least, most),)
+
+
+def drop_dead_ends(grammar: Grammar, root: Rule) -> bool:
+    """Drop alternatives that no whole text is of; whether any is of the root.
+
+    A text that has begun with one of them could only go on for ever, or not at all.
+    """
+    users: defaultdict[int, list[int]] = defaultdict(list)
+    told = [grammar.alternatives(Rule(index)) for index in range(grammar.size)]
+    for index, alternatives in enumerate(told):
+        for symbol in itertools.chain.from_iterable(alternatives):
+            if not isinstance(symbol, int):
+                users[_rule_of(symbol).index].append(index)
+    fine = [False] * grammar.size
+
+    def ends(symbols: Symbols) -> bool:
+        return all(
+            bool(each) if isinstance(each, int)
+            else (isinstance(each, Repeated) and not each.least) or fine[_rule_of(each).index]
+            for each in symbols
+        )  # fmt: skip
+
+    waiting = list(range(grammar.size))
+    while waiting:
+        index = waiting.pop()
+        if not fine[index] and any(map(ends, told[index])):
+            fine[index] = True
+            waiting += users[index]
+    for index, alternatives in enumerate(told):
+        kept = tuple(filter(ends, alternatives))
+        if len(kept) < len(alternatives):
+            grammar.define(Rule(index), *kept)
+    return fine[root.index]
+
+
+@final
+class Beginnings:
+    """How the rules of a grammar begin: which may be nothing, and an order in which each stands before those that it begins with."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar: Grammar = grammar
+        self._empty: list[bool] = [False] * grammar.size
+        self._find_empty()
+        self._ranks: list[int] = [-1] * grammar.size
+        self.circular: Final[list[Rule]] = []
+        """Rules that begin with themselves, as far as they were found."""
+        for index in range(grammar.size):
+            self._find_rank(Rule(index))
+
+    def may_be_empty(self, symbol: Symbol) -> bool:
+        """Whether a symbol may be nothing."""
+        if isinstance(symbol, Repeated):
+            return not symbol.least or self._empty[symbol.rule.index]
+        return isinstance(symbol, Rule) and self._empty[symbol.index]
+
+    def rank(self, symbol: Rule | Repeated) -> int:
+        """A number above that of all symbols that one begins with."""
+        if isinstance(symbol, Repeated):
+            return self._ranks[symbol.rule.index] + 1
+        return self._ranks[symbol.index]
+
+    def _find_empty(self) -> None:
+        users: defaultdict[int, list[int]] = defaultdict(list)
+        for index in range(self._grammar.size):
+            for symbols in self._grammar.alternatives(Rule(index)):
+                for symbol in symbols:
+                    if not isinstance(symbol, int):
+                        users[_rule_of(symbol).index].append(index)
+        waiting = list(range(self._grammar.size))
+        while waiting:
+            index = waiting.pop()
+            told = self._grammar.alternatives(Rule(index))
+            if not self._empty[index] and any(
+                all(map(self.may_be_empty, each)) for each in told
+            ):
+                self._empty[index] = True
+                waiting += users[index]
+
+    def _heads(self, rule: Rule) -> Iterator[Rule | Repeated]:
+        for symbols in self._grammar.alternatives(rule):
+            for symbol in symbols:
+                if not isinstance(symbol, int):
+                    yield symbol
+                if not self.may_be_empty(symbol):
+                    break
+
+    def _find_rank(self, root: Rule) -> None:
+        if self._ranks[root.index] >= 0:
+            return
+        path = [(root, self._heads(root))]
+        on_path = {root}
+        while path:
+            rule, heads = path[-1]
+            deeper = next(
+                (h for h in map(_rule_of, heads) if self._ranks[h.index] < 0), None
+            )
+            if deeper is None:
+                path.pop()
+                on_path.discard(rule)
+                inner = [self.rank(each) for each in self._heads(rule)]
+                self._ranks[rule.index] = max(inner, default=0) + 1
+            elif deeper in on_path:
+                begin = next(at for at, (each, _) in enumerate(path) if each == deeper)
+                self.circular.extend(each for each, _ in path[begin:])
+            else:
+                path.append((deeper, self._heads(deeper)))
+                on_path.add(deeper)
+
+
+def _common_length(one: bytes, other: bytes) -> int:
+    """How many bytes two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _rule_of(symbol: Rule | Repeated) -> Rule:
+    return symbol.rule if isinstance(symbol, Repeated) else symbol
 
 
 @final
 class Automaton:
     """Follows texts through a grammar; its states are numbers.  Not thread-safe.
 
+    A state is a set of nodes: what may follow.  Whatever asks for a new state raises UserError where the automaton
+    becomes too large: many ways to read one text stay apart for long.
+
     Args:
-        grammar: all rules.
+        grammar: all rules, of which none may begin with itself.
         root: what a whole text is.
     """
 
     def __init__(self, grammar: Grammar, root: Rule) -> None:
         self._grammar: Grammar = grammar
-        self._stacks: list[tuple[Symbol, int]] = [(0, _END)]  # the first has no symbol
-        self._stack_numbers: dict[tuple[Symbol, int], int] = {}
-        self._read: dict[int, frozenset[int]] = {}
-        self._states: list[frozenset[int]] = []
-        self._state_numbers: dict[frozenset[int], int] = {}
+        self._beginnings: Beginnings = Beginnings(grammar)
+        assert not self._beginnings.circular, "a rule begins with itself"
+        self._nodes: list[tuple[Symbol, Nodes]] = [(0, frozenset())]  # the end
+        self._node_numbers: dict[tuple[Symbol, Nodes], int] = {}
+        self._states: list[Nodes] = []
+        self._state_numbers: dict[Nodes, int] = {}
+        self._ready: list[Nodes | None] = []
         self._followers: list[dict[int, int]] = []
         self._loops: dict[int, int] = {}
-        self.start: Final[int] = self._state(self._ready(self._pushed((root,), _END)))
+        self.size: int = 0
+        """How many nodes there are, and how many in all sets of them."""
+        self.start: Final[int] = self.state_of(root, frozenset((_END,)))
 
     def follow(self, state: int, byte: int) -> int:
         """The state behind a byte; `DEAD` where it cannot stand there."""
@@ -129,10 +303,10 @@ class Automaton:
         found = known.get(byte)
         if found is None:
             after: set[int] = set()
-            for stack in self._states[state]:
-                symbol, rest = self._stacks[stack]
+            for node in self._ready_of(state):
+                symbol, behind = self._nodes[node]
                 if isinstance(symbol, int) and symbol >> byte & 1:
-                    after |= self._ready(rest)
+                    after |= behind
             found = known[byte] = self._state(frozenset(after)) if after else DEAD
         return found
 
@@ -146,11 +320,11 @@ class Automaton:
 
     def may_end(self, state: int) -> bool:
         """Whether what was read is a whole text."""
-        return _END in self._states[state]
+        return _END in self._ready_of(state)
 
     def must_end(self, state: int) -> bool:
         """Whether nothing can follow."""
-        return self._states[state] == frozenset((_END,))
+        return self._ready_of(state) == frozenset((_END,))
 
     def loops(self, state: int) -> int:
         """The set of bytes behind which a state is itself: those of the middle of a string, say."""
@@ -160,48 +334,116 @@ class Automaton:
             self._loops[state] = found
         return found
 
-    @property
-    def size(self) -> int:
-        """How many stacks and states were met so far."""
-        return len(self._stacks) + len(self._states)
-
-    # --- numbers for stacks and sets of them
-
-    def _pushed(self, symbols: Sequence, stack: int) -> int:
-        for symbol in reversed(symbols):
-            key = (symbol, stack)
-            found = self._stack_numbers.get(key)
-            if found is None:
-                found = self._stack_numbers[key] = len(self._stacks)
-                self._stacks.append(key)
-            stack = found
-        return stack
-
-    def _ready(self, stack: int) -> frozenset[int]:
-        """What a stack may be where no rule is on top: a set of bytes is, or nothing is left."""
-        found = self._read.get(stack)
-        if found is not None:
-            return found
-        ready: set[int] = set()
-        waiting, seen = [stack], {stack}
-        while waiting:
-            top = waiting.pop()
-            symbol, rest = self._stacks[top]
-            if top == _END or isinstance(symbol, int):
-                ready.add(top)
-                continue
-            others = {
-                self._pushed(each, rest) for each in self._grammar.alternatives(symbol)
-            }
-            waiting += others - seen
-            seen |= others
-        found = self._read[stack] = frozenset(ready)
+    def first_bytes(self, state: int) -> int:
+        """The set of bytes that may stand next."""
+        found = 0
+        for node in self._ready_of(state):
+            symbol = self._nodes[node][0]
+            if isinstance(symbol, int):
+                found |= symbol
         return found
 
-    def _state(self, stacks: frozenset[int]) -> int:
-        found = self._state_numbers.get(stacks)
+    def ways(self, state: int) -> list[tuple[Symbol, Nodes]]:
+        """What a state is one of: a symbol that comes next, and what may follow it."""
+        return [self._nodes[node] for node in self._states[state]]
+
+    def state_of(self, symbol: Symbol, behind: Nodes) -> int:
+        """The state of a symbol that comes next and what may follow it."""
+        return self._state(frozenset((self._node(symbol, behind),)))
+
+    def state_at(self, nodes: Nodes) -> int:
+        """The state of what may follow a symbol."""
+        return self._state(nodes)
+
+    # --- numbers for nodes and sets of them
+
+    def _grow(self, by: int) -> None:
+        self.size += by
+        if self.size > _MOST_SIZE:
+            raise UserError(
+                "the schema has too many ways to be read",
+                hint="what tells the parts of 'anyOf' apart comes first in them",
+            )
+
+    def _node(self, symbol: Symbol, behind: Nodes) -> int:
+        key = (symbol, behind)
+        found = self._node_numbers.get(key)
         if found is None:
-            found = self._state_numbers[stacks] = len(self._states)
-            self._states.append(stacks)
+            self._grow(1 + len(behind))
+            found = self._node_numbers[key] = len(self._nodes)
+            self._nodes.append(key)
+        return found
+
+    def _state(self, nodes: Nodes) -> int:
+        found = self._state_numbers.get(nodes)
+        if found is None:
+            self._grow(1 + len(nodes))
+            found = self._state_numbers[nodes] = len(self._states)
+            self._states.append(nodes)
+            self._ready.append(None)
             self._followers.append({})
         return found
+
+    def _ready_of(self, state: int) -> Nodes:
+        """What a state may be where no rule comes next: a set of bytes does, or the end."""
+        found = self._ready[state]
+        if found is not None:
+            return found
+        waiting, ready = self._next_symbols(self._states[state])
+        # A rule is taken apart behind all those that begin with it, and so only once, with all that may follow it.
+        order = [
+            (-self._beginnings.rank(s), n, s)
+            for n, s in enumerate(waiting)
+            if not isinstance(s, int)
+        ]
+        heapq.heapify(order)
+        count = len(waiting)
+        while order:
+            symbol = heapq.heappop(order)[2]
+            for head, behind in self._taken_apart(symbol, frozenset(waiting.pop(symbol))):
+                if head not in waiting and not isinstance(head, int):
+                    count += 1
+                    heapq.heappush(order, (-self._beginnings.rank(head), count, head))
+                waiting[head] |= behind
+        made = {self._node(symbol, frozenset(behind)) for symbol, behind in waiting.items()}
+        found = self._ready[state] = frozenset(made | ready)
+        self._grow(len(found))
+        return found
+
+    def _next_symbols(self, nodes: Nodes) -> tuple[defaultdict[Symbol, set[int]], set[int]]:
+        """The symbols that may come next, each with what may follow it; and the end, where it may."""
+        found: defaultdict[Symbol, set[int]] = defaultdict(set)
+        waiting, seen = list(nodes), set(nodes)
+        while waiting:
+            node = waiting.pop()
+            if node == _END:
+                continue
+            symbol, behind = self._nodes[node]
+            found[symbol] |= behind
+            if self._beginnings.may_be_empty(symbol):
+                waiting += behind - seen
+                seen |= behind
+        return found, seen & {_END}
+
+    def _taken_apart(
+        self, symbol: Rule | Repeated, behind: Nodes
+    ) -> Iterator[tuple[Symbol, Nodes]]:
+        """What a symbol may begin with where it is not nothing, and what may follow that."""
+        if isinstance(symbol, Repeated):
+            rest = symbol.behind_one()
+            yield (
+                symbol.rule,
+                behind if rest is None else frozenset((self._node(rest, behind),)),
+            )
+            return
+        for symbols in self._grammar.alternatives(symbol):
+            begin = 0
+            for each in symbols:
+                begin += 1
+                if not self._beginnings.may_be_empty(each):
+                    break
+            pushed = behind
+            for at in range(len(symbols) - 1, -1, -1):
+                if at < begin:
+                    yield symbols[at], pushed
+                pushed = frozenset((self._node(symbols[at], pushed),))

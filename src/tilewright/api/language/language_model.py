@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tilewright.api.language.cache import Cache
 from tilewright.api.language.chat import Message, render
-from tilewright.api.language.constraints import Constraint
+from tilewright.api.language.constraints import Constraint, TextForm
 from tilewright.api.language.form_store import FormStore
 from tilewright.api.language.programs import Programs, digest_of, make_programs
 from tilewright.api.language.sampling import Sampler, Sampling
@@ -222,7 +222,7 @@ class LanguageModel(BoundToProcess):
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         likely: int | None = None,
-        schema: Mapping[str, object] | None = None,
+        schema: Mapping[str, object] | TextForm | None = None,
     ) -> Text:
         """The text that follows a prompt, part by part.
 
@@ -233,7 +233,7 @@ class LanguageModel(BoundToProcess):
             stop: texts that end it; they are not part of it.
             likely: keep how likely each token was (`Text.scores`), with so many most likely ones; None: do not.
             schema: the text is JSON that this JSON schema allows, as far as it comes: `{}` is any JSON, and where there are
-                too few tokens the text ends in the middle of it.
+                too few tokens the text ends in the middle of it.  Or what `form_of` made of one, for many texts.
 
         Raises: UserError for a prompt that there is no room for, and for a schema that cannot be kept to; InputError for
             tokens that there are not.
@@ -249,12 +249,17 @@ class LanguageModel(BoundToProcess):
         self._check_tokens(sampling.logit_bias)
         most = min(count_option("tokens", tokens, least=0), self.context - len(given))
         kept = None if likely is None else count_option("likely", likely, least=0)
-        constraint = None if schema is None else Constraint(self._forms.of_schema(schema))
+        form = self.form_of(schema) if isinstance(schema, Mapping) else schema
+        constraint = None if form is None else Constraint(form)
         text = Text(())
         sampler = Sampler(sampling, given, constraint)
         made = self._made(given, most, sampler, text, kept)
         text.parts = until(made, tuple(stop), text.cut) if stop else made
         return text
+
+    def form_of(self, schema: Mapping[str, object]) -> TextForm:
+        """What texts a JSON schema allows.  Raises: UserError for a schema that cannot be kept to."""
+        return self._forms.of_schema(schema)
 
     def encode(self, text: str, *, bos: bool | None = None) -> list[int]:
         """The tokens of a prompt, which is not looked at where even the longest tokens are too many.

@@ -7,7 +7,7 @@ from typing import Final
 from tilewright.api.language.grammars import (
     Grammar,
     Rule,
-    Sequence,
+    Symbols,
     byte_set,
     literal,
     one_of,
@@ -43,7 +43,7 @@ def number(grammar: Grammar) -> Rule:
 def integers(grammar: Grammar, least: int, most: int) -> Rule:
     """The whole numbers from `least` to `most`; those of more than 16 digits are left out."""
     least, most = max(least, -LIMIT), min(most, LIMIT)
-    found: list[Sequence] = []
+    found: list[Symbols] = []
     if least < 0:
         negative = _naturals(max(1, -most), -least)
         found += [(*literal(b"-"), *each) for each in negative]
@@ -63,7 +63,7 @@ def numbers(grammar: Grammar, least: int, most: int, *, above: bool, below: bool
         below: without the greatest one itself.
     """
     least, most = max(least, -LIMIT), min(most, LIMIT)
-    found: list[Sequence] = []
+    found: list[Symbols] = []
     if least < 0:
         from_, to = max(0, -most), -least
         is_open = below and most <= 0
@@ -77,7 +77,7 @@ def numbers(grammar: Grammar, least: int, most: int, *, above: bool, below: bool
 
 def _from_to(
     grammar: Grammar, least: int, most: int, *, above: bool, below: bool
-) -> list[Sequence]:
+) -> list[Symbols]:
     """Numbers without a sign."""
     if least > most or (least == most and (above or below)):
         return []
@@ -86,7 +86,7 @@ def _from_to(
         return list(end)
     behind = fraction(grammar)
     first = literal(str(least).encode())
-    found: list[Sequence] = (
+    found: list[Symbols] = (
         [(*first, _some(grammar))] if above else [(*first, grammar.optional(behind))]
     )
     found += [(*each, grammar.optional(behind)) for each in _naturals(least + 1, most - 1)]
@@ -100,9 +100,9 @@ def _some(grammar: Grammar) -> Rule:
     return grammar.rule((*literal(b"."), *zeros, _FIRST_DIGIT, *more))
 
 
-def _naturals(least: int, most: int) -> list[Sequence]:
+def _naturals(least: int, most: int) -> list[Symbols]:
     """The whole numbers from `least` to `most`, both 0 or more, by their lengths."""
-    found: list[Sequence] = []
+    found: list[Symbols] = []
     for length in range(len(str(least)), len(str(most)) + 1):
         first = max(least, 10 ** (length - 1) if length > 1 else 0)
         last = min(most, 10**length - 1)
@@ -111,7 +111,7 @@ def _naturals(least: int, most: int) -> list[Sequence]:
     return found
 
 
-def _digits(first: bytes, last: bytes) -> list[Sequence]:
+def _digits(first: bytes, last: bytes) -> list[Symbols]:
     """Texts of digits of one length, from one to another in the order of numbers."""
     if not first:
         return [()]

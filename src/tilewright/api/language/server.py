@@ -249,6 +249,7 @@ class _Handler(HttpHandler):
             None if sampling.seed is None else sampling.seed + at
             for at in range(request.count)
         ]
+        form = None if request.schema is None else model.form_of(request.schema)
         return [
             model.stream(
                 prompt,
@@ -256,7 +257,7 @@ class _Handler(HttpHandler):
                 sampling=replace(sampling, seed=seed),
                 stop=request.stop,
                 likely=request.likely,
-                schema=request.schema,
+                schema=form,
             )
             for prompt in prompts
             for seed in seeds
