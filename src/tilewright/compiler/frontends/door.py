@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_beginning
 from tilewright.base.record import record
+from tilewright.compiler.frontends.kit import beginnings
 from tilewright.compiler.frontends.kit.coverage import CoverageReport, Judge
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 
@@ -160,9 +161,8 @@ _STABLEHLO: Final = FrontEnd(
     "StableHLO",
     (".mlir", ".mlirbc", ".stablehlo"),
     # Of text a comment or the name of an attribute or type is enough: what follows may be far behind.
-    # A flatbuffer of JAX begins with the place of its table (`stablehlo.saved_export`).
     re.compile(
-        rb"ML\xefR|[\x08-\xff]\0\0\0(?:\0\0)*[\x20-\x7f]\0[\x10-\xff]\0|"
+        beginnings.MLIR_BYTECODE + b"|" + beginnings.SAVED_EXPORT + b"|"
         rb'\s*(?://|[#!][\w.$-]+\s*=|"?(?:(?:builtin\.)?module|func\.func)\b)'
     ),
     _enter_stablehlo,

@@ -11,7 +11,9 @@ from fakes.small_models import mlp
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.compile_options import CompileOptions
 from tilewright.compiler.frontends.door import FRONT_ENDS, front_end_of
+from tilewright.compiler.frontends.stablehlo import bytecode_file
 from tilewright.compiler.pipeline import coverage, import_model
+from tilewright.formats import gguf
 
 TEXT = "// comment\nmodule @m {\n func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n return %a : tensor<2xf32> } }"
 
@@ -30,6 +32,11 @@ def test_a_file_is_known_by_its_suffix_else_by_its_contents(tmp_path: Path) -> N
     assert front_end_of(mlp().SerializeToString()).name == "ONNX"
     assert front_end_of(mlp()).name == "ONNX"
     assert front_end_of(tmp_path / "missing").name == "ONNX"
+
+
+def test_contents_are_known_by_the_bytes_that_their_readers_look_for() -> None:
+    for magic, name in ((bytecode_file.MAGIC, "StableHLO"), (gguf.MAGIC, "GGUF")):
+        assert front_end_of(magic + bytes(8)).name == name
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")

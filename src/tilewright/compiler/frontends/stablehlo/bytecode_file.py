@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.kit.beginnings import MLIR_BYTECODE
 from tilewright.compiler.frontends.stablehlo.bytecode_cursor import ByteCursor
 
-MAGIC: Final = b"ML\xefR"
+MAGIC: Final = MLIR_BYTECODE
 NEWEST: Final = 6
 # Versions from which on something is written: names of dialects with versions, lists of uses, places of
 # arguments only where they are known, properties.

@@ -11,26 +11,27 @@ import re
 from typing import Final
 
 from tilewright.base.errors import ArchiveError, ModelError
+from tilewright.compiler.frontends.kit.beginnings import SAVED_EXPORT
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact
 from tilewright.formats.vmfb.flatbuffer import TableView
 
-# The offset of the table, and in front of it the length of its row of fields and its own: such a flatbuffer has
-# no identifier, and neither text, a portable artifact nor a protobuf begins so.
-BEGINS: Final = re.compile(
-    rb"[\x08-\xff]\0\0\0(?:\0\0)*[\x20-\x7f]\0[\x10-\xff]\0", re.DOTALL
-)
+_BEGINNING: Final = re.compile(SAVED_EXPORT)
+_NAME_SLOT: Final = 1
 _ARTIFACT_SLOT: Final = 13
 
 
 def is_saved_export(data: bytes) -> bool:
     """Whether bytes begin as what JAX saved."""
-    return BEGINS.match(data) is not None
+    return _BEGINNING.match(data) is not None
 
 
 def artifact_of_saved(data: bytes, file: str) -> bytes:
     """The portable artifact inside.  Raises: ModelError where there is none."""
     try:
-        found = TableView.root(data, b"", file).vector(_ARTIFACT_SLOT, 1, "module")
+        table = TableView.root(data, b"", file)
+        # Written first, and so the last of the file: without it the file is cut.
+        table.vector(_NAME_SLOT, 1, "function_name")
+        found = table.vector(_ARTIFACT_SLOT, 1, "module")
     except ArchiveError as error:
         raise ModelError(
             "is no function that jax.export saved, or is damaged", location=file

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import ModelError, TilewrightError
-from tilewright.compiler.frontends.door import front_end_of
+from tilewright.compiler.frontends.door import Shaping, front_end_of
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
 from tilewright.compiler.frontends.stablehlo.load import load
 from tilewright.compiler.frontends.stablehlo.tree import Fields, Labels, Symbol
@@ -22,9 +22,9 @@ DAMAGED = 60
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_artifact_computes_what_jax_did(path: Path) -> None:
-    held = np.load(GOLDEN / f"{path.stem.split('-')[0]}.npz")
-    arguments = [held[name] for name in held.files if name.startswith("in")]
-    expected = [held[name] for name in held.files if name.startswith("out")]
+    with np.load(GOLDEN / f"{path.stem.split('-')[0]}.npz") as held:
+        arguments = [held[name] for name in held.files if name.startswith("in")]
+        expected = [held[name] for name in held.files if name.startswith("out")]
     found = evaluate(load(path).graph, arguments)
     assert len(found) == len(expected)
     for x, y in zip(found, expected, strict=True):
@@ -45,12 +45,35 @@ def test_what_jax_saved_is_read_as_the_artifact_inside() -> None:
         assert front_end_of(other).name == "ONNX"
 
 
-@pytest.mark.parametrize("length", [*range(12, 220, 13), 1000, 2000])
-def test_a_damaged_file_of_jax_is_refused(length: int) -> None:
-    data = SAVED.read_bytes()
-    assert length < len(data)
-    with pytest.raises(ModelError, match=r"is no function that jax.export saved|ends|end"):
-        load(data[:length])
+LENGTHS = np.linspace(12, SAVED.stat().st_size - 5, 50).astype(int).tolist()
+"""Behind the last of them are four bytes of padding."""
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_file_of_jax_that_is_cut_is_refused(length: int, tmp_path: Path) -> None:
+    """What lies behind the artifact is not read, but the name of the function, which is the last thing there."""
+    (tmp_path / "cut").write_bytes(SAVED.read_bytes()[:length])
+    for source in (SAVED.read_bytes()[:length], tmp_path / "cut"):
+        assert front_end_of(source).name == "StableHLO"
+        with pytest.raises(ModelError, match=r"is no function that jax\.export saved"):
+            load(source)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_of_jax_of_changed_bytes_is_refused_or_read(seed: int) -> None:
+    choose = np.random.default_rng(seed)
+    whole, refused = SAVED.read_bytes(), 0
+    for turn in range(DAMAGED):
+        data = bytearray(whole)
+        # The places of its fields lie in front.
+        reach = 400 if turn % 2 else len(data)
+        for _ in range(int(choose.integers(1, 6))):
+            data[int(choose.integers(reach))] = int(choose.integers(256))
+        try:
+            front_end_of(data).load(bytes(data), Shaping())
+        except TilewrightError:
+            refused += 1
+    assert refused > DAMAGED // 4
 
 
 def test_every_version_of_stablehlo_is_there() -> None:
