@@ -152,8 +152,9 @@ class _Main:
             size = function.call("hal.buffer_view.dim", view, dim.axis)
             function.bind(dim.name, size)
             name = f"dimension '{dim.name}'"
-            if dim.leaves_nothing(outputs) and not self._has_late_outputs:
-                zeros.append(size)
+            if dim.leaves_nothing(outputs):
+                # Where data sizes an output, the steps run, over no element, to say how large it is.
+                zeros += [] if self._has_late_outputs else [size]
             elif dim.minimum:
                 bound = function.i64(dim.minimum)
                 self.function.refuse_less(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -39,6 +40,16 @@ SIZES = """graph @g(%n: i64[1], %x: f32[8]) {
   %z: f32[S] = neg(%y)
   return %z
 }""".replace("graph @g(", "graph @g<S: 2..8>(")
+COLUMNS = """graph @g<N: 1.., S: 0..8>(%n: i64[1], %x: f32[N, 8]) {
+  bind_sizes(%n) {sizes = [S]}
+  %m: f32[1, 8] = reduce_max(%x) {axes = [0], keepdims = true}
+  %d: f32[N, 8] = sub(%x, %m)
+  %s: f32[N, 8] = sub(%d, %x)
+  %k: f32[N, 8] = add(%s, %m)
+  %w: f32[N, 8] = sub(%k, %x)
+  %y: f32[N, S] = slice(%w) {axes = [1], sizes = [S], starts = [0], steps = [1]}
+  return %y
+}"""
 TWICE = """graph @g<N: 1..>(%c: bool[], %x: f32[N, 3]) {
   %y: f32[N, 3] = if(%c, %x)
     graph @then(%a: f32[N, 3]) {
@@ -167,3 +178,18 @@ def test_sizes_are_compared_where_a_branch_runs(tmp_path: Path) -> None:
         ):
             way(np.array(True), x, short)
         np.testing.assert_array_equal(way(np.array(True), x, x), 2 * x)
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_size_of_zero_leaves_nothing_where_data_sizes_an_output(
+    engine: Literal["plan", "vm"], tmp_path: Path
+) -> None:
+    """The steps run to say how large the output is; what data gives is looked at as ever."""
+    tw.compile(parse(COLUMNS)).save(tmp_path / "columns.vmfb")
+    model = tw.load(tmp_path / "columns.vmfb", engine=engine)
+    for rows in (0, 1, 3):
+        x = np.arange(8 * rows, dtype=np.float32).reshape(rows, 8)
+        for count in (0, 5, 8):
+            np.testing.assert_array_equal(model(np.array([count]), x), -x[:, :count])
+        with pytest.raises((InputError, DeviceError), match="the data gives"):
+            model(np.array([9]), x)
