@@ -23,18 +23,23 @@ from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, T
 @final
 @record
 class Location:
-    """Where a node came from, in the model's terms; `str` prints `model.onnx: node 'add_3'`."""
+    """Where a node came from, in the model's terms; `str` prints `model.onnx: node 'add_3'`.
+
+    The `note` says behind the name what is wrong where this node fails.
+    """
 
     file: str = "<memory>"
     name: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}: node '{self.name}'" if self.name else self.file
+        return f"{self.file}: {self.place}" if self.name else self.file
 
     @property
     def place(self) -> str:
         """Without the file, for what artifacts keep: a model by another name is the same model."""
-        return f"node '{self.name}'" if self.name else "a node without a name"
+        name = f"node '{self.name}'" if self.name else "a node without a name"
+        return name + self.note
 
 
 UNKNOWN_LOCATION = Location()

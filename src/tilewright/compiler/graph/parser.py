@@ -237,7 +237,9 @@ class _Parser:
         attributes = self._attributes(schema)
         location = UNKNOWN_LOCATION
         if self._accept("at"):
-            location = Location(self._string(), self._string())
+            given = (self._string(), self._string())
+            note = self._string() if self._peek('"') else ""
+            location = Location(*given, note)
         regions: list[Graph] = []
         while self._accept("graph"):
             self._at -= len("graph")

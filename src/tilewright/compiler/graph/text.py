@@ -211,7 +211,9 @@ class _Printer:
         results = f"{results} = " if node.results else ""
         text = f"{margin}{results}{_word(node.op)}{call}{self._attributes(node)}"
         if self._locations:
-            text += f" at {quote(node.location.file)} {quote(node.location.name)}"
+            place = node.location
+            given = (place.file, place.name, *([place.note] if place.note else []))
+            text += f" at {' '.join(map(quote, given))}"
         self.lines.append(text)
         for region in node.regions:
             self.graph(region, margin + "  ", declare=False)

@@ -397,6 +397,8 @@ def _tile_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x, repeats = first(types), _dims(attributes, "repeats")
     if len(repeats) != x.rank:
         raise ModelError(f"{len(repeats)} repeats for {x}")
+    if any(isinstance(r, int) and r < 0 for r in repeats):
+        raise ModelError(f"repeats {list(repeats)}, expected at least 0")
     return (x.with_shape([d * r for d, r in zip(x.shape, repeats, strict=True)]),)
 
 

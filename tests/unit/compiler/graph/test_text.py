@@ -129,6 +129,10 @@ def test_locations_print_on_request_and_are_read_back():
     assert '= neg(%x) at "m.onnx" "a/b"' in text
     again = parse_graph(text, tiny_ops.lookup)
     assert str(again.nodes[0].location) == "m.onnx: node 'a/b'"
+    graph.nodes[0].location = Location("m.onnx", "a/b", ", a step of which is 0")
+    again = parse_graph(to_text(graph, locations=True), tiny_ops.lookup)
+    assert again.nodes[0].location == graph.nodes[0].location
+    assert again.nodes[0].location.place == "node 'a/b', a step of which is 0"
 
 
 @pytest.mark.parametrize(

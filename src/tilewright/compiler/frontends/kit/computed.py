@@ -89,6 +89,7 @@ def cuts(
     """
     size = e.dims(sizes)
     zero, one = whole(e, 0), whole(e, 1)
+    given = step
     # A step longer than the axis picks what one as long does, and no sum with it goes beyond 64 bits.
     farthest = e.op("max", size, one)
     step = e.op("max", e.op("min", step, farthest), e.op("neg", farthest))
@@ -111,7 +112,9 @@ def cuts(
         "where", e.op("equal", step, zero), whole(e, -1), e.op("div", rounded, stride)
     )
     most = _most_between(start, end) if len(sizes) == 1 else None
-    return Cuts(first, step, control.read_sizes(e, count, "length", most))
+    # All other counts are sizes.
+    note = ", a step of which is 0" if given.array is None else ""
+    return Cuts(first, step, control.read_sizes(e, count, "length", most, note=note))
 
 
 def _most_between(start: Tensor, end: Tensor) -> int | None:
@@ -157,6 +160,16 @@ def spread(e: NodeMaker, values: Tensor, axes: Tensor, rank: int, default: int) 
     """Values that belong to `axes` as one for each axis, `default` where none is given."""
     others = e.constant(np.full(rank, default, np.int64))
     return e.op("scatter_elements", others, axes, values, axis=0)
+
+
+def require_distinct(e: NodeMaker, axes: Tensor, rank: int) -> None:
+    """Let a vector of axes name none of `rank` twice, or the call fails and names the node."""
+    if axes.shape == (1,) or not rank:
+        return
+    zeros, ones = e.full(0, dtypes.i64, (rank,)), e.full(1, dtypes.i64, axes.shape)
+    times = e.op("scatter_elements", zeros, axes, ones, axis=0, reduction="add")
+    most = e.op("reduce_max", times, axes=(0,), keepdims=True)
+    control.read_sizes(e, most, "named", 1, note=", an axis of which is named twice")
 
 
 def counted(e: NodeMaker, axes: Tensor, rank: int) -> Tensor:

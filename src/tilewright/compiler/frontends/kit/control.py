@@ -198,10 +198,11 @@ def read_sizes(
     high: int | None = None,
     *,
     low: int = 0,
+    note: str = "",
 ) -> tuple[Dim, ...]:
     """The elements of a small tensor of integers, as sizes; the host reads those that are not known.
 
-    A run in which one of them is not from `low` to `high` fails and names the node.
+    A run in which one of them is not from `low` to `high` fails and names the node, and behind it the `note`.
     """
     count = element_count(values.shape)
     if not isinstance(count, int):
@@ -216,7 +217,7 @@ def read_sizes(
     if len(unknown) < count:
         values = e.op("gather", values, e.constant(np.array(unknown)), axis=0)
     sizes = [fresh_symbol(e, stem, low, high) for _ in unknown]
-    e.bind_sizes(e.cast(values, dtypes.i64), sizes)
+    e.bind_sizes(e.cast(values, dtypes.i64), sizes, note)
     fresh = iter(sizes)
     return tuple(next(fresh) if size is None else size for size in held)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, cast, final
 
 import numpy as np
@@ -139,14 +140,13 @@ class NodeMaker:
         self._fresh += 1
         return f"{stem}${self._fresh}"
 
-    def bind_sizes(self, values: Tensor, sizes: Sequence[Dim]) -> None:
-        """Let the symbols `sizes` be the elements of `values`, i64, from here on."""
+    def bind_sizes(self, values: Tensor, sizes: Sequence[Dim], note: str = "") -> None:
+        """Let the symbols `sizes` be the elements of `values`, i64, from here on; `note` as of `Location`."""
         declaration = catalogue.lookup("bind_sizes")
         attributes = declaration.complete({"sizes": tuple(sizes)})
         operand = self.value(values)
-        self._append(
-            Node(declaration.schema, [operand], attributes, (), location=self.location)
-        )
+        where = replace(self.location, note=note) if note else self.location
+        self._append(Node(declaration.schema, [operand], attributes, (), location=where))
 
     def _append(self, node: Node) -> None:
         self.graph.nodes.append(node)

@@ -7,22 +7,34 @@ here.  Filled by rows through `Call.host`; run by whoever calls the model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
+from tilewright.base.errors import InputError, ModelError, TilewrightError
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
-from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
+from tilewright.compiler.frontends.kit.problems import (
+    REFUSALS,
+    SkipNodeError,
+    UnsupportedError,
+)
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.values import Held, HostValue, Nothing
-from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.graph.ir import Location, Value
 from tilewright.compiler.graph.schema import Array, TensorType
+from tilewright.compiler.ops.shapes import broadcast_shapes
 
 # Arrays, maps and None where absent -> the results, in order.
 HostFunction = Callable[..., Sequence[object]]
+
+
+MOST_ELEMENTS: Final = 1 << 28
+"""Of a result of strings: references alone are 2 GiB then.  A call that asks for more is refused, not served until memory ends."""
+_HINT: Final = "the host computes this node: look at what the call gives to its operands"
 
 
 @final
@@ -44,9 +56,24 @@ class HostStep:
     node: str = ""
 
     def run(self, values: MutableMapping[str, Any]) -> None:
-        """Add the results to `values`."""
+        """Add the results to `values`.  Raises: InputError with the node's name."""
         given = [s.value if isinstance(s, Known) else values[s] for s in self.sources]
-        values.update(zip(self.results, self.function(*given), strict=True))
+        try:
+            made = self.function(*given)
+        except REFUSALS as error:
+            raise self._refused(error) from error
+        values.update(zip(self.results, made, strict=True))
+
+    def _refused(self, error: Exception) -> TilewrightError:
+        """What a function raises, as the fault of a call, with the name of the node."""
+        place = Location(name=self.node).place
+        if isinstance(error, ModelError | InputError):
+            place, hint = error.location or place, error.hint or _HINT
+            return InputError(error.message, location=place, hint=hint)
+        if isinstance(error, TilewrightError):
+            return error
+        text = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0][:200]
+        return InputError(f"the operands do not fit ({text})", location=place, hint=_HINT)
 
 
 @final
@@ -156,6 +183,27 @@ def _is_late(held: Held | None) -> bool:
     if not isinstance(held, Tensor) or held.array is not None:
         return False
     return held.value is None or held.value.node is not None
+
+
+def check_count(shape: Sequence[int]) -> None:
+    """Raises: ModelError for no shape, or where strings of that shape are more than the host makes."""
+    if min(shape, default=0) < 0:
+        raise ModelError(f"shape {list(shape)} has a size below 0")
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS:
+        raise ModelError(
+            f"the result has {count} elements, expected at most {MOST_ELEMENTS} of strings"
+        )
+
+
+def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The numpy broadcast of shapes of a call.
+
+    Raises: ModelError where they do not broadcast, or to more elements than the host makes.
+    """
+    found = cast("tuple[int, ...]", broadcast_shapes(*map(tuple, shapes)))
+    check_count(found)
+    return found
 
 
 def as_text(array: Array) -> Array:

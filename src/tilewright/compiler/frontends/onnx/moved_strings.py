@@ -8,7 +8,7 @@ Source: ONNX operator reference (Expand, Shape, Size, Slice, Squeeze, Tile, Tran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx import slices
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.host import check_count, common_shape
 from tilewright.compiler.frontends.onnx.row import Result, Row, row
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import (
     broadcast_shapes,
     element_count,
     normal_axes,
-    normal_axis,
 )
 
 Values = np.ndarray[Any, np.dtype[Any]]
@@ -74,8 +75,20 @@ def _squeeze(call: Call) -> Result:
     if axes is None:
         axes = [i for i, d in enumerate(shape) if d == 1]
     gone = normal_axes(axes, len(shape))
+    _check_gone(shape, gone)
     kept = tuple(d for i, d in enumerate(shape) if i not in gone)
-    return call.on_host(lambda x, *_: (np.squeeze(x, gone),), [kept])
+
+    def squeeze(x: Values, *_: object) -> Sequence[object]:
+        _check_gone(x.shape, gone)
+        return (np.squeeze(x, gone),)
+
+    return call.on_host(squeeze, [kept])
+
+
+def _check_gone(shape: Sequence[Dim], axes: Sequence[int]) -> None:
+    for axis in axes:
+        if isinstance(shape[axis], int) and shape[axis] != 1:
+            raise ModelError(f"axis {axis} has size {shape[axis]}, expected 1")
 
 
 def _unsqueeze(call: Call) -> Result:
@@ -90,44 +103,42 @@ def _unsqueeze(call: Call) -> Result:
 
 
 def _slice(call: Call) -> Result:
-    if call.opset < 10:
-        starts, ends = call.integers("starts"), call.integers("ends")
-        axes = call.integers("axes", range(len(starts)))
-        return call.on_host(
-            lambda x: (_part(x, starts, ends, axes),), [_cut_shape(call, axes)]
-        )
-    axes = range(len(call.shape(0)))
-    if not call.is_nothing(3) and call.is_known(3):
-        axes = call.numbers(3, "the axes")
-    return call.on_host(lambda *given: (_part(*given),), [_cut_shape(call, axes)])
-
-
-def _cut_shape(call: Call, axes: Sequence[int]) -> tuple[Dim, ...]:
-    """Only a call says how long the axes are that are cut."""
     shape = call.shape(0)
-    cut = {normal_axis(a, len(shape)) for a in axes}
-    return tuple(
-        control.fresh_symbol(call.maker, "strings") if i in cut else d
-        for i, d in enumerate(shape)
+    if not slices.is_known(call):
+        axes: Sequence[int] = range(len(shape))
+        if not call.is_nothing(3) and call.is_known(3):
+            axes = slices.cut_axes(call.numbers(3, "the axes"), len(shape))
+        cut = {axis: _open_size(call) for axis in axes}
+        part = tuple(cut.get(i, d) for i, d in enumerate(shape))
+        return call.on_host(_part_by_data, [part])
+    given = slices.known_operands(call)
+    sizes = {cut.axis: cut.count for cut in slices.cuts(shape, *given)}
+    # No input of the compiled part has an expression as its size.
+    part = tuple(
+        size if size == d or isinstance(size, int) else _open_size(call)
+        for d, size in ((d, sizes.get(i, d)) for i, d in enumerate(shape))
     )
+    if call.opset < 10:
+        return call.on_host(lambda x: (_part(x, *given),), [part])
+    # What is known may be an expression of the sizes of inputs.
+    return call.on_host(_part_by_data, [part])
 
 
-def _part(
-    x: Values,
-    starts: Sequence[int] | Values,
-    ends: Sequence[int] | Values,
-    axes: Sequence[int] | Values | None = None,
-    steps: Sequence[int] | Values | None = None,
-) -> Values:
-    """The elements of strings that a `Slice` takes."""
-    places = list(range(len(starts)) if axes is None else axes)
-    index = [slice(None)] * x.ndim
-    strides = [1] * len(places) if steps is None else steps
-    for axis, start, end, step in zip(places, starts, ends, strides, strict=True):
-        # Backwards, an end before the first element is no place that numpy has.
-        stop = None if step < 0 and end < -x.shape[axis] else int(end)
-        index[axis] = slice(int(start), stop, int(step))
-    return x[tuple(index)]
+def _open_size(call: Call) -> Dim:
+    """A size that only a call says."""
+    return control.fresh_symbol(call.maker, "strings")
+
+
+def _part_by_data(x: Values, *given: Values | None) -> Sequence[object]:
+    return (_part(x, *(None if g is None else g.ravel().tolist() for g in given)),)
+
+
+def _part(x: Values, *given: Any) -> Values:
+    """The elements of strings that a `Slice` takes; arguments and errors as of `slices.cuts`."""
+    for cut in slices.cuts(x.shape, *given):
+        first, count = cast("tuple[int, int]", (cut.first, cut.count))
+        x = np.take(x, first + cut.step * np.arange(count), cut.axis)
+    return x
 
 
 def _expand(call: Call) -> Result:
@@ -136,7 +147,7 @@ def _expand(call: Call) -> Result:
         shape = broadcast_shapes(call.shape(0), call.dims(1, "the shape"))
 
     def expand(x: Values, wanted: Values) -> Sequence[object]:
-        return (np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(wanted))),)
+        return (np.broadcast_to(x, common_shape(x.shape, wanted.ravel().tolist())),)
 
     return call.on_host(expand, [shape])
 
@@ -144,17 +155,35 @@ def _expand(call: Call) -> Result:
 def _tile(call: Call) -> Result:
     shape = call.shape(0)
     times = call.dims(1, "the repeats") if call.is_known(1) else None
-    kind = (
-        None if times is None else tuple(d * n for d, n in zip(shape, times, strict=True))
-    )
-    return call.on_host(lambda x, repeats: (np.tile(x, tuple(repeats)),), [kind])
+    kind = None if times is None else _repeated(shape, times)
+
+    def tile(x: Values, repeats: Values) -> Sequence[object]:
+        times = repeats.ravel().tolist()
+        check_count(cast("tuple[int, ...]", _repeated(x.shape, times)))
+        return (np.tile(x, times),)
+
+    return call.on_host(tile, [kind])
+
+
+def _repeated(shape: Sequence[Dim], times: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape of strings that are repeated along every axis.  Raises: ModelError for a count that is none."""
+    if len(times) != len(shape):
+        raise ModelError(f"{len(times)} repeats for rank {len(shape)}")
+    if any(isinstance(n, int) and n < 0 for n in times):
+        raise ModelError(f"repeats {list(times)}, expected at least 0")
+    return tuple(d * n for d, n in zip(shape, times, strict=True))
 
 
 def _where(call: Call) -> Result:
     if not (call.is_text(1) and call.is_text(2)):
         raise UnsupportedError("operand 1 is made on the host, not by a kernel")
     shape = broadcast_shapes(broadcast_shapes(call.shape(0), call.shape(1)), call.shape(2))
-    return call.on_host(lambda c, x, y: (np.where(c, x, y),), [shape])
+
+    def choose(condition: Values, x: Values, y: Values) -> Sequence[object]:
+        common_shape(condition.shape, x.shape, y.shape)
+        return (np.where(condition, x, y),)
+
+    return call.on_host(choose, [shape])
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -16,13 +16,11 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.onnx import slices
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
-from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.shapes import element_count, normal_axis
 from tilewright.formats.plan.size_relations import at_least
-
-_HUGE: Final = (1 << 31) - 1
 
 
 def _transpose(call: Call) -> Tensor:
@@ -80,86 +78,6 @@ def _split(call: Call) -> list[Tensor]:
     return split(call.maker, x, axis, sizes)
 
 
-def _counted(position: Dim, size: Dim) -> Dim:
-    """A slice position counted from the front."""
-    lower, upper = symbolic.bounds(position)
-    if lower is not None and lower >= 0:
-        return position
-    if upper is not None and upper < 0:
-        return position + size
-    # Only a call knows the sign: what is added is `size` times 1 below zero, else times 0.
-    return position - size * symbolic.maximum(-1, symbolic.minimum(0, position))
-
-
-def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
-    """`position` between `low` and `high`, in as few words as the bounds allow."""
-    if not _at_most(low, position):
-        position = symbolic.maximum(low, position)
-        # A position only raised to a low end stays below a high end that bounds both.
-    below = _at_most(position, high) or _raised_within(position, low, high)
-    return position if below else symbolic.minimum(high, position)
-
-
-def _at_most(left: Dim, right: Dim) -> bool:
-    """Whether `left <= right` surely holds."""
-    least = symbolic.bounds(right - left)[0]
-    return least is not None and least >= 0
-
-
-def _raised_within(position: Dim, low: Dim, high: Dim) -> bool:
-    """Whether `position` is `max(low, p)` with both parts at most `high`."""
-    atom = symbolic.only_atom(position)
-    if not isinstance(atom, symbolic.Operation):
-        return False
-    parts = (atom.left, atom.right)
-    return atom.op == "max" and low in parts and all(_at_most(p, high) for p in parts)
-
-
-def _count(first: Dim, stop: Dim, step: int, size: Dim) -> Dim:
-    count = symbolic.ceildiv(stop - first, step)
-    # `first` lies within the axis, so up to its end there is no negative count.
-    return count if stop == size else symbolic.maximum(0, count)
-
-
-def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> tuple[Dim, Dim]:
-    """First index and number of elements of `start:end:step` over an axis of `size`.
-
-    Source: ONNX Slice, opset 13 (clamping of out-of-range positions).
-    """
-    if step > 0:
-        first = _limit(start, size, 0, size)
-        stop = _limit(end, size, 0, size)
-        return first, _count(first, stop, step, size)
-    first = _limit(start, size, 0, size - 1)
-    stop = _limit(end, size, -1, size - 1)
-    return first, symbolic.maximum(0, symbolic.ceildiv(first - stop, -step))
-
-
-def _limit(position: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
-    if isinstance(position, int) and position >= _HUGE:
-        return high
-    if isinstance(position, int) and position <= -_HUGE:
-        return symbolic.minimum(low, high)
-    return _clamp(_counted(position, size), low, high)
-
-
-def _slice_operands(
-    call: Call, rank: int
-) -> tuple[Sequence[Dim], Sequence[Dim], Sequence[int], Sequence[int]]:
-    if call.opset < 10:
-        starts, ends = call.integers("starts"), call.integers("ends")
-        axes = call.integers("axes", tuple(range(len(starts))))
-        return starts, ends, axes, [1] * len(starts)
-    starts, ends = call.dims(1, "the start"), call.dims(2, "the end")
-    axes = tuple(range(len(starts)))
-    steps: Sequence[int] = [1] * len(starts)
-    if call.optional(3) is not None:
-        axes = call.numbers(3, "the axes")
-    if call.optional(4) is not None:
-        steps = call.numbers(4, "the steps")
-    return starts, ends, [normal_axis(a, rank) for a in axes], steps
-
-
 def _most_axes(count: Dim, rank: int) -> int:
     """How many axes a slice has at most whose positions data counts."""
     high = symbolic.bounds(count)[1]
@@ -172,17 +90,22 @@ def _slice_by_data(call: Call, x: Tensor) -> Tensor:
     start, end = (e.cast(call.tensor(i), dtypes.i64) for i in (1, 2))
     (count,) = start.shape
     step, axes = call.optional(4), call.optional(3)
+    if step is not None and call.is_known(4):
+        slices.check_steps(call.numbers(4, "the steps"))
     if axes is not None and call.is_known(3):
-        places = [normal_axis(a, x.rank) for a in call.numbers(3, "the axes")]
+        places = slices.cut_axes(call.numbers(3, "the axes"), x.rank)
         control.agree(e, count, len(places), "axes")
     elif axes is None and isinstance(count, int):
         places = list(range(count))
     else:
         # Positions without axes are those of the first axes, as many as there turn out to be.
         places = list(range(x.rank if axes is not None else _most_axes(count, x.rank)))
-        axes = e.iota((count,), 0) if axes is None else axes
+        if axes is None:
+            axes = e.iota((count,), 0)
+        else:
+            computed.require_distinct(e, axes, x.rank)
         start = computed.spread(e, start, axes, len(places), 0)
-        end = computed.spread(e, end, axes, len(places), _HUGE)
+        end = computed.spread(e, end, axes, len(places), slices.HUGE)
         if step is not None:
             step = computed.spread(e, e.cast(step, dtypes.i64), axes, len(places), 1)
     ones = np.ones(len(places), np.int64)
@@ -193,27 +116,22 @@ def _slice_by_data(call: Call, x: Tensor) -> Tensor:
 
 def _slice(call: Call) -> Tensor:
     x = call.tensor(0)
-    if call.opset >= 10 and not call.is_known(1, 2, 3, 4):
+    if not slices.is_known(call):
         return _slice_by_data(call, x)
-    starts, ends, axes, steps = _slice_operands(call, x.rank)
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ModelError("starts, ends, axes and steps differ in length")
-    axes = [normal_axis(a, x.rank) for a in axes]
-    if len(set(axes)) != len(axes):
-        raise ModelError(f"axes {axes} name one axis twice")
-    kept: list[tuple[int, Dim, Dim, int]] = []
-    for axis, start, end, given in zip(axes, starts, ends, steps, strict=True):
-        if given == 0:
-            raise ModelError("step is zero")
-        step = nearest_step(given, x.shape[axis])
-        first, count = slice_range(start, end, step, x.shape[axis])
-        if first != 0 or step != 1 or count != x.shape[axis]:
-            kept.append((axis, first, count, step))
+    kept = [
+        cut
+        for cut in slices.cuts(x.shape, *slices.known_operands(call))
+        if (cut.first, cut.step) != (0, 1) or cut.count != x.shape[cut.axis]
+    ]
     if not kept:
         return x
-    places, firsts, counts, strides = zip(*kept, strict=True)
     return call.maker.op(
-        "slice", x, axes=places, starts=firsts, sizes=counts, steps=strides
+        "slice",
+        x,
+        axes=tuple(cut.axis for cut in kept),
+        starts=tuple(cut.first for cut in kept),
+        sizes=tuple(cut.count for cut in kept),
+        steps=tuple(cut.step for cut in kept),
     )
 
 

@@ -171,6 +171,7 @@ def _repeated(e: NodeMaker, vector: Tensor, groups: int, channels: Dim) -> Tenso
 
 
 def _lrn(call: Call) -> Tensor:
+    """Of an even size one neighbour more lies behind: ONNX defines it by rounding up there; onnxruntime refuses it."""
     return call.maker.op(
         "lrn",
         call.tensor(0),

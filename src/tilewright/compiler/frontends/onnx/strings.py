@@ -17,12 +17,12 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, index_error
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.host import as_text
+from tilewright.compiler.frontends.onnx.host import as_text, check_count, common_shape
 from tilewright.compiler.frontends.onnx.regular_expressions import (
     regular_expression,
 )
@@ -49,13 +49,23 @@ def each(function: Callable[[str], Any], x: Values, dtype: Any = object) -> Valu
 
 def _concat_text(call: Call) -> Result:
     shape = broadcast_shapes(call.shape(0), call.shape(1))
-    return call.on_host(lambda x, y: (np.asarray(x + y, object),), [shape])
+
+    def concat(x: Values, y: Values) -> Sequence[object]:
+        common_shape(x.shape, y.shape)
+        return (np.asarray(x + y, object),)
+
+    return call.on_host(concat, [shape])
 
 
 def _equal_text(call: Call) -> Result:
     shape = broadcast_shapes(call.shape(0), call.shape(1))
     kind = TensorType(dtypes.bool_, shape)
-    return call.on_host(lambda x, y: (np.asarray(x == y, np.bool_),), [kind])
+
+    def equal(x: Values, y: Values) -> Sequence[object]:
+        common_shape(x.shape, y.shape)
+        return (np.asarray(x == y, np.bool_),)
+
+    return call.on_host(equal, [kind])
 
 
 def _full_match(call: Call) -> Result:
@@ -77,6 +87,7 @@ def _split_text(call: Call) -> Result:
     def split(x: Values) -> Sequence[object]:
         rows = [pieces(text) for text in x.flat]
         width = max(map(len, rows), default=0)
+        check_count((len(rows), width))
         found = np.full((len(rows), width), "", object)
         for place, parts in enumerate(rows):
             found[place, : len(parts)] = parts
@@ -198,9 +209,18 @@ def _gather_text(call: Call) -> Result:
     axis = call.axis(len(shape), 0)
 
     def gather(x: Values, indices: Values) -> Sequence[object]:
+        _check_indices(indices, axis, x.shape[axis])
+        check_count((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
         return (np.take(x, indices, axis),)
 
     return call.on_host(gather, [(*shape[:axis], *places, *shape[axis + 1 :])])
+
+
+def _check_indices(indices: Values, axis: int, size: int) -> None:
+    """Raises: InputError for the first index that lies outside the axis."""
+    outside = indices[(indices < -size) | (indices >= size)]
+    if outside.size:
+        raise index_error(int(outside.flat[0]), -size, size - 1, axis=axis, size=size)
 
 
 def _flatten_text(call: Call) -> Result:

@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.automata import Automaton
 from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.host import check_count
 from tilewright.compiler.frontends.onnx.regular_expressions import (
     regular_expression,
 )
@@ -48,6 +49,7 @@ def _tokenizer(call: Call) -> Result:
 
 def _padded(rows: Sequence[Sequence[str]], padding: str) -> np.ndarray[Any, Any]:
     width = max(map(len, rows), default=0)
+    check_count((len(rows), width))
     found = np.full((len(rows), width), padding, object)
     for place, tokens in enumerate(rows):
         found[place, : len(tokens)] = tokens

@@ -211,5 +211,31 @@ def test_a_step_of_zero_is_refused_where_data_gives_it() -> None:
             y = Slice(x, b, e, a, t) }""")
     )
     x, zero = np.ones(4, np.float32), np.array([0])
-    with pytest.raises(InputError, match="the data gives size -1"):
+    with pytest.raises(InputError, match="node 'y', a step of which is 0: the data gives"):
         evaluate(graph, [x, zero, np.array([4]), zero, zero])
+
+
+def test_a_step_of_zero_is_refused_where_the_model_gives_it_beside_positions_of_data() -> (
+    None
+):
+    body = "t = Constant<value_ints = [1, 0]>() y = Slice(x, b, e, a, t)"
+    text = "graph (float[N,M] x, int64[2] b, int64[2] e, int64[2] a) => (float[P,Q] y)"
+    with pytest.raises(ModelError, match="a step is 0"):
+        load(parse(f"{text} {{ {body} }}"))
+
+
+@pytest.mark.parametrize("axes", [(0, 1), (1, 0), (-1, 0), (0, 0), (1, -1)])
+@pytest.mark.parametrize("count", ["2", "C"])
+def test_axes_that_data_names_twice_fail_the_call(
+    axes: tuple[int, int], count: str
+) -> None:
+    head = f"graph (float[N,M] x, int64[{count}] b, int64[{count}] e, int64[{count}] a)"
+    graph = load(parse(head + " => (float[P,Q] y) { y = Slice(x, b, e, a) }"))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    given = [x, np.array([1, 1]), np.array([2, 3]), np.array(axes)]
+    if len({axis % 2 for axis in axes}) == 1:
+        with pytest.raises(InputError, match="node 'y', an axis of which is named twice"):
+            evaluate(graph, given)
+        return
+    wanted = x[1:2, 1:3] if axes == (0, 1) else x[1:3, 1:2]
+    np.testing.assert_array_equal(evaluate(graph, given)[0], wanted)

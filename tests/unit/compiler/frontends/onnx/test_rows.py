@@ -1,6 +1,5 @@
 """Particular semantics of rows that ONNX's own cases do not pin down."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,6 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.frontends.onnx import load, table
 from tilewright.compiler.frontends.onnx.convolution import same_pads
-from tilewright.compiler.frontends.onnx.movement import slice_range
 from tilewright.compiler.frontends.onnx.resize import scaled_size
 from tilewright.compiler.frontends.onnx.row import row
 from tilewright.compiler.frontends.onnx.shapes import resolve_shape
@@ -86,29 +84,6 @@ def test_reshape_targets_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ModelError):
         resolve_shape(shape, wanted, allow_zero=False)
-
-
-POSITIONS = (-7, -5, -2, -1, 0, 1, 2, 4, 5, 9, 2**31 - 1, -(2**31), -(2**63), 2**63 - 1)
-
-
-@pytest.mark.parametrize("size", [0, 1, 5])
-@pytest.mark.parametrize("step", [1, 2, 3, -1, -2])
-def test_slices_take_what_numpy_takes(step: int, size: int) -> None:
-    for start, end in itertools.product(POSITIONS, repeat=2):
-        first, count = slice_range(start, end, step, size)
-        # ONNX moves a start before the axis to its first element, numpy to before it.
-        begin = max(start, -size) if step < 0 and size else start
-        expected = list(range(size))[slice(begin, end, step)]
-        assert [first + step * i for i in range(count)] == expected, (start, end)
-
-
-def test_slices_of_a_dynamic_axis_stay_symbolic() -> None:
-    assert slice_range(0, 2**63 - 1, 1, N) == (0, N)
-    assert slice_range(1, N, 1, N) == (1, N - 1)
-    assert slice_range(0, -1, 1, N) == (0, N - 1)
-    assert slice_range(-1, -(2**63), -1, N) == (N - 1, N)
-    first, count = slice_range(-3, 2**63 - 1, 1, N)
-    assert (str(first), str(count)) == ("max((N - 3), 0)", "(N - max((N - 3), 0))")
 
 
 @pytest.mark.parametrize("step", [1, 2, -1])
