@@ -119,7 +119,8 @@ def _with_computed(
         for axis, scale in scales.items()
     ]
     counts = e.concat([e.reshape(_counted(e, n), (1,)) for n in longer], 0)
-    found = dict(zip(scales, control.read_sizes(e, counts, "size"), strict=True))
+    read = control.read_sizes(e, counts, "size", note=", a scale of which makes no size")
+    found = dict(zip(scales, read, strict=True))
     return [found[axis] if size is None else size for axis, size in enumerate(sizes)]
 
 

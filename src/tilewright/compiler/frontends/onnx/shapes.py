@@ -304,7 +304,8 @@ def _range_by_data(call: Call) -> Tensor:
         wraps = e.op("logical_and", reaches, e.op("less", span, one))
         is_none = e.op("logical_or", wraps, e.op("equal", step, zero))
         count = e.op("where", is_none, e.scalar(-1, dtypes.i64), count)
-    (length,) = control.read_sizes(e, count, "length")
+    note = ", a range that does not end"
+    (length,) = control.read_sizes(e, count, "length", note=note)
     index = e.cast(e.iota((length,), 0), dtype)
     return e.op("add", e.op("mul", index, delta), start)
 
