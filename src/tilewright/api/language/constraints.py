@@ -7,82 +7,33 @@ kept.  Called by `language_model`.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
 from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.api.language.grammars import DEAD, Automaton, Grammar, Rule
+from tilewright.api.language.character_counts import CharacterCounts, is_code
+from tilewright.api.language.grammars import (
+    DEAD,
+    Automaton,
+    Grammar,
+    Nodes,
+    Repeated,
+    Rule,
+    Shape,
+    Symbol,
+)
+from tilewright.api.language.token_trees import TokenTree
 from tilewright.base.errors import ModelError
 
 Allowed = npt.NDArray[np.bool_]
 
 _MOST_KEPT: Final = 128
 """Answers that are kept: each has one byte for every token."""
+_FEWEST_FIRST: Final = 64
+"""Bytes that characters begin with where counting them is worth while: most tokens are made of them."""
 _MOST_SIZE: Final = 1 << 18
 """Stacks and states of an automaton, which begins anew behind that."""
-
-
-@final
-class TokenTree:
-    """The bytes of all tokens as a tree; a branch is a range of tokens in the order of their bytes.
-
-    Args:
-        pieces: the bytes of each token; tokens without any are none of a text.
-        ends: tokens that end a text.
-    """
-
-    def __init__(self, pieces: Iterable[bytes], ends: Iterable[int]) -> None:
-        texts = list(pieces)
-        order = sorted((t for t in range(len(texts)) if texts[t]), key=texts.__getitem__)
-        self.count: Final[int] = len(texts)
-        self.order: Final[npt.NDArray[np.int64]] = np.array(order, np.int64)
-        self.ends: Final[list[int]] = sorted(ends)
-        self._texts: Final[list[bytes]] = [texts[token] for token in order]
-        self.pieces: Final[list[bytes]] = texts
-        # Of each branch: its first token and the one behind the last, those that end with it, the branches of
-        # longer ones by their next byte, and the set of bytes in them.
-        self.first: Final[list[int]] = []
-        self.last: Final[list[int]] = []
-        self.own: Final[list[int]] = []
-        self.branches: Final[list[list[tuple[int, int]]]] = []
-        self.below: Final[list[int]] = []
-        self._grow()
-
-    def _grow(self) -> None:
-        path = [self._branch(0)]
-        before = b""
-        for place, text in enumerate(self._texts):
-            pairs = zip(before, text, strict=False)
-            same = sum(
-                1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-            )
-            self._close(path, before, same, place)
-            for byte in text[same:]:
-                made = self._branch(place)
-                self.branches[path[-1]].append((byte, made))
-                path.append(made)
-            self.own[path[-1]] = place + 1
-            before = text
-        self._close(path, before, -1, len(self._texts))
-
-    def _branch(self, place: int) -> int:
-        self.first.append(place)
-        self.last.append(place)
-        self.own.append(place)
-        self.branches.append([])
-        self.below.append(0)
-        return len(self.first) - 1
-
-    def _close(self, path: list[int], text: bytes, length: int, place: int) -> None:
-        """End the branches of a text that are longer than `length`."""
-        while len(path) - 1 > length:
-            ended = path.pop()
-            self.last[ended] = place
-            if path:
-                self.below[path[-1]] |= self.below[ended] | 1 << text[len(path) - 1]
 
 
 @final
@@ -93,20 +44,33 @@ class TextForm:
         tree: the tokens.
         grammar: the form.
         root: what a whole text is.
+        known: how many characters the tokens have, by what a character is: for all forms over one vocabulary.
     """
 
-    def __init__(self, tree: TokenTree, grammar: Grammar, root: Rule) -> None:
+    def __init__(
+        self,
+        tree: TokenTree,
+        grammar: Grammar,
+        root: Rule,
+        known: dict[Shape, CharacterCounts | None] | None = None,
+    ) -> None:
         self.tree: Final[TokenTree] = tree
         self._grammar: Final[Grammar] = grammar
         self._root: Final[Rule] = root
         self.automaton: Automaton = Automaton(grammar, root)
         self._kept: dict[int, Allowed] = {}
+        self._known: dict[Shape, CharacterCounts | None] = {} if known is None else known
+        self._counts: dict[Rule, CharacterCounts | None] = {}
+        self._counting: dict[int, bool] = {}
+        self._rests: dict[tuple[Rule, Nodes], Allowed] = {}
 
     def trim(self) -> None:
         """Begin with an automaton anew where this one has become large; its states are others."""
         if self.automaton.size > _MOST_SIZE:
             self.automaton = Automaton(self._grammar, self._root)
             self._kept.clear()
+            self._rests.clear()
+            self._counting.clear()
 
     def allowed(self, state: int) -> Allowed:
         """Which tokens may follow a state, `[vocabulary]`: those that end a text where it is whole."""
@@ -119,25 +83,100 @@ class TextForm:
         return found
 
     def _worked_out(self, start: int) -> Allowed:
-        tree, automaton = self.tree, self.automaton
+        tree = self.tree
+        allowed = np.zeros(tree.count, np.bool_)
+        allowed[tree.order[self._places(tree, start)]] = True
+        if self.automaton.may_end(start):
+            allowed[tree.ends] = True
+        return allowed
+
+    def _places(self, tree: TokenTree, start: int) -> Allowed:
+        """Which tokens may follow a state, in the tree's order."""
+        automaton = self.automaton
         places = np.zeros(len(tree.order), np.bool_)
         waiting = [(0, start)]
         while waiting:
             branch, state = waiting.pop()
-            below = tree.below[branch]
-            if not below or not below & ~automaton.loops(state):
+            if tree is self.tree and self._has_counts(state):
+                state = self._count(branch, state, places)
+                if state == DEAD:
+                    continue
+            below, first = tree.below[branch], automaton.first_bytes(state)
+            if not below & ~first and not (below and below & ~automaton.loops(state)):
                 places[tree.first[branch] : tree.last[branch]] = True
                 continue
             places[tree.first[branch] : tree.own[branch]] = True
-            for byte, longer in tree.branches[branch]:
-                after = automaton.follow(state, byte)
-                if after != DEAD:
-                    waiting.append((longer, after))
-        allowed = np.zeros(tree.count, np.bool_)
-        allowed[tree.order[places]] = True
-        if automaton.may_end(start):
-            allowed[tree.ends] = True
-        return allowed
+            waiting += [
+                (longer, automaton.follow(state, byte))
+                for byte, longer in tree.branches[branch]
+                if first >> byte & 1
+            ]
+        return places
+
+    def _count(self, branch: int, state: int, places: Allowed) -> int:
+        """Mark what may follow by counts of characters; what is left of the state, `DEAD` for nothing."""
+        ways = self.automaton.ways(state)
+        left = {number for number, _, _ in ways}
+        tokens = slice(self.tree.first[branch], self.tree.last[branch])
+        for number, symbol, behind in ways:
+            counts = self._counts_of(symbol, behind)
+            if counts is None or counts.whole[branch] < 0:
+                continue
+            assert isinstance(symbol, Repeated)
+            rests = self._allowed_rests(counts, symbol.rule, behind)
+            ends = (symbol.least, symbol.most)
+            places[tokens] |= counts.allowed(tokens, counts.whole[branch], ends, rests)
+            left.discard(number)
+        if len(left) == len(ways):
+            return state
+        return self.automaton.state_at(frozenset(left)) if left else DEAD
+
+    def _has_counts(self, state: int) -> bool:
+        """Whether a state is at characters that are counted."""
+        found = self._counting.get(state)
+        if found is None:
+            ways = self.automaton.ways(state)
+            found = any(self._counts_of(symbol, behind) for _, symbol, behind in ways)
+            self._counting[state] = found
+        return found
+
+    def _counts_of(self, symbol: Symbol, behind: Nodes) -> CharacterCounts | None:
+        """How many characters tokens have, where it is told at once what a character is and what is none."""
+        if not isinstance(symbol, Repeated):
+            return None
+        rule, automaton = symbol.rule, self.automaton
+        if rule not in self._counts:
+            self._counts[rule] = self._new_counts(rule)
+        after = automaton.first_bytes(automaton.state_at(behind))
+        if after & automaton.first_bytes(automaton.start_of(rule)):
+            return None
+        return self._counts[rule]
+
+    def _new_counts(self, rule: Rule) -> CharacterCounts | None:
+        automaton = self.automaton
+        if automaton.first_bytes(automaton.start_of(rule)).bit_count() < _FEWEST_FIRST:
+            return None
+        shape = self._grammar.shape(rule)
+        if shape is None:
+            return None
+        if shape not in self._known:
+            character = Automaton(self._grammar, rule)
+            fine = is_code(character)
+            self._known[shape] = CharacterCounts(self.tree, character) if fine else None
+        return self._known[shape]
+
+    def _allowed_rests(self, counts: CharacterCounts, rule: Rule, behind: Nodes) -> Allowed:
+        """Which texts behind characters may stand there."""
+        found = self._rests.get((rule, behind))
+        if found is None:
+            tree = counts.tree_of_rests
+            found = np.zeros(tree.count, np.bool_)
+            places = self._places(tree, self.automaton.state_at(behind))
+            found[tree.order[places]] = True
+            if len(self._rests) >= _MOST_KEPT:
+                self._rests.clear()
+            self._rests[rule, behind] = found
+        return found
 
 
 @final

@@ -10,8 +10,11 @@ import threading
 from collections.abc import Mapping
 from typing import Final, final
 
-from tilewright.api.language.constraints import TextForm, TokenTree
+from tilewright.api.language.character_counts import CharacterCounts
+from tilewright.api.language.constraints import TextForm
+from tilewright.api.language.grammars import Shape
 from tilewright.api.language.json_schemas import grammar_of
+from tilewright.api.language.token_trees import TokenTree
 from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.base.errors import UserError
 
@@ -27,6 +30,7 @@ class FormStore:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer: Final[Tokenizer] = tokenizer
         self._tree: TokenTree | None = None
+        self._characters: Final[dict[Shape, CharacterCounts | None]] = {}
         self._forms: Final[dict[str, TextForm]] = {}
         self._lock: Final[threading.Lock] = threading.Lock()
         self._tree_lock: Final[threading.Lock] = threading.Lock()
@@ -50,7 +54,9 @@ class FormStore:
                 self._forms[key] = found  # the last one is that of now
                 return found
         # What takes long keeps nobody from the forms that are there.
-        made = TextForm(self._tree_of_tokens(), *grammar_of(json.loads(key)))
+        made = TextForm(
+            self._tree_of_tokens(), *grammar_of(json.loads(key)), self._characters
+        )
         with self._lock:
             found = self._forms.setdefault(key, made)
             if len(self._forms) > _MOST:

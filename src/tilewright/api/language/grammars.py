@@ -61,6 +61,8 @@ Symbol = int | Rule | Repeated
 """A set of bytes, bit `b` of which says whether byte `b` is in it, or a rule, once or repeated."""
 Symbols = tuple[Symbol, ...]
 Nodes = frozenset[int]
+Shape = tuple[object, ...]
+"""What a rule is, without the numbers of rules."""
 
 
 def byte_set(*ranges: tuple[int, int]) -> int:
@@ -119,6 +121,22 @@ class Grammar:
     def alternatives(self, rule: Rule) -> tuple[Symbols, ...]:
         """What a rule may be."""
         return self._rules[rule.index]
+
+    def shape(self, rule: Rule, depth: int = 8) -> Shape | None:
+        """What a rule is, for comparisons with those of other grammars; None where it is deep or part of itself."""
+        found: list[object] = []
+        for symbols in self._rules[rule.index]:
+            for symbol in symbols:
+                if isinstance(symbol, int):
+                    found.append(symbol)
+                    continue
+                inner = self.shape(_rule_of(symbol), depth - 1) if depth else None
+                if inner is None:
+                    return None
+                ends = (symbol.least, symbol.most) if isinstance(symbol, Repeated) else ()
+                found.append((inner, ends))
+            found.append("or")
+        return tuple(found)
 
     @property
     def size(self) -> int:
@@ -292,10 +310,11 @@ class Automaton:
         self._state_numbers: dict[Nodes, int] = {}
         self._ready: list[Nodes | None] = []
         self._followers: list[dict[int, int]] = []
+        self._first: dict[int, int] = {}
         self._loops: dict[int, int] = {}
         self.size: int = 0
         """How many nodes there are, and how many in all sets of them."""
-        self.start: Final[int] = self.state_of(root, frozenset((_END,)))
+        self.start: Final[int] = self.start_of(root)
 
     def follow(self, state: int, byte: int) -> int:
         """The state behind a byte; `DEAD` where it cannot stand there."""
@@ -330,29 +349,34 @@ class Automaton:
         """The set of bytes behind which a state is itself: those of the middle of a string, say."""
         found = self._loops.get(state)
         if found is None:
-            found = sum(1 << b for b in range(256) if self.follow(state, b) == state)
+            first = self.first_bytes(state)
+            bytes_ = (b for b in range(256) if first >> b & 1)
+            found = sum(1 << b for b in bytes_ if self.follow(state, b) == state)
             self._loops[state] = found
         return found
 
     def first_bytes(self, state: int) -> int:
         """The set of bytes that may stand next."""
-        found = 0
-        for node in self._ready_of(state):
-            symbol = self._nodes[node][0]
-            if isinstance(symbol, int):
-                found |= symbol
+        found = self._first.get(state)
+        if found is None:
+            found = 0
+            for node in self._ready_of(state):
+                symbol = self._nodes[node][0]
+                if isinstance(symbol, int):
+                    found |= symbol
+            self._first[state] = found
         return found
 
-    def ways(self, state: int) -> list[tuple[Symbol, Nodes]]:
-        """What a state is one of: a symbol that comes next, and what may follow it."""
-        return [self._nodes[node] for node in self._states[state]]
+    def ways(self, state: int) -> list[tuple[int, Symbol, Nodes]]:
+        """What a state is one of: the number of a node, a symbol that comes next, and what may follow it."""
+        return [(node, *self._nodes[node]) for node in self._states[state]]
 
-    def state_of(self, symbol: Symbol, behind: Nodes) -> int:
-        """The state of a symbol that comes next and what may follow it."""
-        return self._state(frozenset((self._node(symbol, behind),)))
+    def start_of(self, rule: Rule) -> int:
+        """The state in which a rule comes next, and then the end."""
+        return self._state(frozenset((self._node(rule, frozenset((_END,))),)))
 
     def state_at(self, nodes: Nodes) -> int:
-        """The state of what may follow a symbol."""
+        """The state in which any of some nodes comes next."""
         return self._state(nodes)
 
     # --- numbers for nodes and sets of them

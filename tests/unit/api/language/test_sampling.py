@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.api.language.constraints import Constraint, TextForm, TokenTree
+from tilewright.api.language.constraints import Constraint, TextForm
 from tilewright.api.language.json_schemas import grammar_of
 from tilewright.api.language.sampling import GREEDY, Sampler, Sampling, likely
+from tilewright.api.language.token_trees import TokenTree
 from tilewright.base.errors import UserError
 
 SCORES = np.log(np.array([0.05, 0.5, 0.15, 0.3], np.float32))
