@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -177,6 +178,39 @@ def test_an_example_does_not_say_which_parts_are_longer(count: int, side: Any) -
 
     calls = [numbers(2, columns) for columns in (32, 8, 9, 10, 1, 0)]
     same(split, calls, ({1: side},))
+
+
+PLACES = {
+    (3, 1): range(3, 13), (2, -3): range(5, 13), (-3, 2): range(6, 13), (5, 2, 9): (10,), (0, 12, -12): range(12),
+    (-20, 20, 4): range(5, 13), (4, 4): range(4, 13), (-1, -1): range(1, 13), (3,): range(3, 13),
+}  # fmt: skip
+"""Places that go up and down, count from the end, lie outside, and the sizes that torch traces as it does 10."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", PLACES)
+def test_parts_begin_at_their_places(places: tuple[int, ...]) -> None:
+    """A part whose end lies before its begin has no element; a call whose parts torch would have otherwise is refused."""
+
+    def split(x: Any) -> Any:
+        return [part * 2 for part in x.tensor_split(places)]
+
+    right = PLACES[places]
+    same(split, [numbers(10, 3), *(numbers(count, 3) for count in right)], (ROWS,))
+    for count in range(13):
+        same(split, [numbers(count, 3)])
+        if count not in right:
+            with contextlib.suppress(tw.InputError):
+                same(split, [numbers(10, 3), numbers(count, 3)], (ROWS,))
+
+
+def test_parts_at_places_that_go_down_are_of_the_tensor() -> None:
+    """Compiled, too: it read memory behind the tensor."""
+    x = torch.arange(18.0).reshape(6, 3)
+    module = module_of(lambda x: torch.tensor_split(x, (3, 1)))
+    for sides in ((ROWS,), None):
+        found = tw.compile(module, args=(x,), dynamic_shapes=sides)(x)
+        torch.testing.assert_close(list(found), list(module(x)))
 
 
 def fours(x: Any) -> Any:

@@ -9,37 +9,51 @@ Source: `torch.split`, `torch.chunk`, `torch.tensor_split`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import axis_of
+from tilewright.compiler.frontends.torch.axes import axis_of, from_front
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.row import Build, Row, row
 from tilewright.formats.plan.size_relations import at_least, at_most
 
+Span = tuple[Dim, Dim]
+"""Where a part of an axis begins, and its size."""
+Spans = Callable[[Call, Dim, Sequence[Dim]], Iterable[Span]]
+"""Of a call, the size of an axis, and what torch takes the sizes of the parts to be: the parts."""
 Sizes = Callable[[Call, Dim, Sequence[Dim]], Sequence[Dim]]
-"""Of a call, the size of an axis, and what torch takes the parts to be."""
+"""Of the same, the sizes of parts that lie one behind the other."""
 
 
-def _into(sizes: Sizes) -> Build:
-    """The parts of a tensor along an axis, one after the other."""
+def _into(spans: Spans) -> Build:
+    """The parts of a tensor along an axis."""
 
     def build(call: Call) -> Sequence[Tensor]:
         x = call.tensor()
         axis = axis_of(call, x.rank, default=0)
         known = [call.shape(i)[axis] for i in range(len(call.operation.results))]
-        found: list[Tensor] = []
-        start: Dim = 0
-        for size in sizes(call, x.shape[axis], known):
-            found.append(part(call.maker, x, axis, start, size))
-            start = start + size
-        return found
+        return [
+            part(call.maker, x, axis, start, size)
+            for start, size in spans(call, x.shape[axis], known)
+        ]
 
     return build
+
+
+def _in_turn(sizes: Sizes) -> Build:
+    """The parts of a tensor along an axis, each of which begins where the one before it ends."""
+
+    def spans(call: Call, extent: Dim, known: Sequence[Dim]) -> Iterable[Span]:
+        start: Dim = 0
+        for size in sizes(call, extent, known):
+            yield start, size
+            start = start + size
+
+    return _into(spans)
 
 
 def part(e: NodeMaker, x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
@@ -91,25 +105,27 @@ def _evenly(call: Call, extent: Dim, known: Sequence[Dim]) -> Sequence[Dim]:
     ]
 
 
-def _at_places(call: Call, extent: Dim, known: Sequence[Dim]) -> Sequence[Dim]:
-    """Before each place, which may count from the end, and behind the last."""
+def _at_places(call: Call, extent: Dim, known: Sequence[Dim]) -> Iterable[Span]:
+    """From each place to the next, the first from the front and the last to the end; nothing where the next lies before it."""
     del known
-    places: list[Dim] = [0]
-    for place in call.sizes("indices"):
-        is_behind = isinstance(place, int) and place < 0
-        inside = symbolic.maximum(extent + place, 0) if is_behind else place
-        places.append(symbolic.minimum(inside, extent))
-    places.append(extent)
-    return [symbolic.maximum(end - begin, 0) for begin, end in itertools.pairwise(places)]
+    inner = [_within(place, extent) for place in call.sizes("indices")]
+    for begin, end in itertools.pairwise((0, *inner, extent)):
+        yield begin, symbolic.maximum(end - begin, 0)
+
+
+def _within(place: Dim, extent: Dim) -> Dim:
+    """A place on an axis, counted from the front: one below zero counts from the end, and none lies outside."""
+    inside = symbolic.maximum(from_front(place, extent), 0)
+    return symbolic.minimum(inside, extent)
 
 
 ROWS: Final[tuple[Row, ...]] = (
-    row("split.Tensor unsafe_split.Tensor split_copy.Tensor", _into(_of_size)),
-    row("chunk unsafe_chunk", _into(_in_chunks)),
+    row("split.Tensor unsafe_split.Tensor split_copy.Tensor", _in_turn(_of_size)),
+    row("chunk unsafe_chunk", _in_turn(_in_chunks)),
     row(
         "split_with_sizes split.sizes unsafe_split_with_sizes split_with_sizes_copy",
-        _into(_as_listed),
+        _in_turn(_as_listed),
     ),
-    row("tensor_split.sections", _into(_evenly)),
+    row("tensor_split.sections", _in_turn(_evenly)),
     row("tensor_split.indices", _into(_at_places)),
 )
