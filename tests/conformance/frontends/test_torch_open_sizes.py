@@ -114,6 +114,34 @@ def test_a_branch_on_real_numbers_of_sizes_is_checked(name: str) -> None:
         evaluate(made.graph, [numbers(*other)[0].numpy()])
 
 
+def test_a_branch_on_real_numbers_is_told_by_places_of_shapes() -> None:
+    def branch(x: Any) -> Any:
+        return x * 2 if x.shape[1] / x.shape[0] > 1.5 else x - 1
+
+    for sides, shown in (
+        (
+            BOTH,
+            r"x\.shape\[1\] / x\.shape\[0\] > 1\.5, the branch of the example.* torch\.cond",
+        ),
+        ({0: Dim("rows"), 1: Dim("columns")}, r"columns / rows > 1\.5"),
+    ):
+        module = module_of(branch)
+        model = tw.compile(module, args=numbers(4, 8), dynamic_shapes=(sides,))
+        torch.testing.assert_close(model(torch.ones(4, 7)), module(torch.ones(4, 7)))
+        with pytest.raises(tw.InputError, match=shown):
+            model(*numbers(4, 6))
+        with pytest.raises(tw.InputError, match="expected at least 1"):
+            model(*numbers(0, 6))
+
+
+def test_windows_are_within_their_axis() -> None:
+    def windows(x: Any) -> Any:
+        return x.unfold(0, 3, 2) * 2
+
+    same(windows, [numbers(7, 2), numbers(3, 2)], (ROWS,))
+    refused(windows, numbers(7, 2), (ROWS,), numbers(2, 2), "expected at least 3")
+
+
 def pseudo_inverse(x: Any) -> Any:
     return torch.linalg.pinv(x)
 

@@ -8,7 +8,7 @@ Source: `torch.ops.aten._assert_scalar`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tilewright.base import symbolic
@@ -18,8 +18,9 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
+from tilewright.compiler.frontends.torch.axes import keep_filled
 from tilewright.compiler.frontends.torch.call import Call
-from tilewright.compiler.frontends.torch.program import Part, Relation
+from tilewright.compiler.frontends.torch.program import Formula, Part, Relation
 from tilewright.compiler.frontends.torch.row import Row, row
 from tilewright.compiler.frontends.torch.sizes import folded
 from tilewright.formats.plan.size_relations import Pair, at_most, unlike
@@ -30,10 +31,21 @@ def _asserted(call: Call) -> Sequence[Tensor | None]:
     if not isinstance(expected, Relation):
         raise ModelError("expects something that is no condition")
     if _is_of_reals(expected):
+        for divisor in _divisors(expected):
+            keep_filled(call.maker, divisor)
         control.require(call.maker, call.condition(expected), 1, "condition")
     else:
         _hold(call.maker, expected)
     return []
+
+
+def _divisors(part: Part) -> Iterator[Dim]:
+    """The sizes by which Python divides, which fails for 0."""
+    if isinstance(part, Relation | Formula):
+        for each in part.parts:
+            yield from _divisors(each)
+    if isinstance(part, Formula) and part.op == "div" and isinstance(part.parts[1], Expr):
+        yield part.parts[1]
 
 
 def _is_of_reals(part: Part) -> bool:

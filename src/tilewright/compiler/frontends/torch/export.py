@@ -20,6 +20,7 @@ from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.changed_attributes import watched_attributes
+from tilewright.compiler.frontends.torch.checks import ASSERTED
 from tilewright.compiler.frontends.torch.contiguous_copies import (
     contiguous_copies,
     writes_in_place,
@@ -32,7 +33,6 @@ from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
-from tilewright.compiler.frontends.torch.reader import ASSERTED
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
 

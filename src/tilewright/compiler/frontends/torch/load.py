@@ -17,7 +17,6 @@ from tilewright.compiler.frontends.kit.metadata import ModelMetadata
 from tilewright.compiler.frontends.kit.model_graph import ModelGraph
 from tilewright.compiler.frontends.kit.problems import report
 from tilewright.compiler.frontends.torch.calling import Calling
-from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.export import (
     Captured,
     export,
@@ -29,6 +28,7 @@ from tilewright.compiler.frontends.torch.importer import Importer
 from tilewright.compiler.frontends.torch.program import Program, Role
 from tilewright.compiler.frontends.torch.questions import asked
 from tilewright.compiler.frontends.torch.reader import read_exported
+from tilewright.compiler.frontends.torch.view_choices import choices_that_matter
 
 
 def is_model(source: object) -> bool:
@@ -89,7 +89,8 @@ def _read(source: object) -> tuple[object, Program]:
     name = "module" if is_program(model) else type(model).__name__
     with asked() as questions:
         traced = export(captured)
-        questions.are_of_operators, questions.writes = True, writes_in_place(traced)
+        questions.are_of_operators = True
+        questions.choices = choices_that_matter(traced)
         exported = resolve(traced)
     # A program that is given was traced before: nobody heard what was asked.
     guards = guards_of(traced) if traced is model else ()

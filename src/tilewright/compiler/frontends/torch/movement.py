@@ -349,6 +349,7 @@ def _unfold(call: Call) -> Tensor:
     else:
         axis = axis_of(call, x.rank, "dimension")
     size, step = call.integer("size"), call.integer("step")
+    keep_within(e, 0, size, x.shape[axis])
     count = call.shape()[axis] if len(call.shape()) > 1 else 1
     starts = e.iota((count, size), 0)
     if step != 1:

@@ -27,6 +27,7 @@ from tilewright.compiler.frontends.torch.guards import (
 )
 from tilewright.compiler.frontends.torch.sizes import environment_of
 from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
+from tilewright.compiler.frontends.torch.view_choices import Choice, conditions_of
 
 Condition = Any
 """Something that holds of sizes, as an expression of SymPy."""
@@ -38,12 +39,12 @@ class Questions:
 
     Attributes:
         are_of_operators: whether only operators ask: a program that is taken apart asks its own guards once more.
-        writes: whether the program writes in place, so that it matters what is a view of what.
+        choices: the choices between a view and a copy that matter, for the program writes in place.
     """
 
     def __init__(self) -> None:
         self.are_of_operators: bool = False
-        self.writes: bool = False
+        self.choices: tuple[Choice, ...] = ()
         self._asked: list[tuple[Any, Condition, bool]] = []
         self._ranges: dict[tuple[Any, Any], Any] = {}
 
@@ -55,7 +56,7 @@ class Questions:
             holds: what was answered.
             chooses: whether it decided what was traced, not only which results are views.
         """
-        if chooses or _is_of_views(holds):
+        if chooses or not _is_of_few(holds):
             self._asked.append((environment, holds, chooses))
 
     def begin(self, environment: Any, symbol: Any) -> None:
@@ -76,11 +77,14 @@ class Questions:
             for symbol in environment.replace(size.node.expr).free_symbols
         }
         found: dict[Condition, None] = {}
-        for asked_of, asked, chooses in self._asked:
-            if asked_of is environment and (chooses or self.writes):
-                holds = environment.replace(asked)
-                if holds.free_symbols and holds.free_symbols <= given:
-                    found[holds] = None
+        asked = [
+            environment.replace(holds)
+            for asked_of, holds, chooses in self._asked
+            if asked_of is environment and (chooses or self.choices)
+        ]
+        for holds in (*asked, *conditions_of(self.choices)):
+            if holds.free_symbols and holds.free_symbols <= given:
+                found[holds] = None
         return tuple(found)
 
     def ranges(self, exported: Any) -> dict[Any, Any]:
@@ -223,11 +227,19 @@ def _is_of_layout(asked: Condition) -> bool:
     return type(asked).__name__ == "Unequality" and not {0, 1}.isdisjoint(asked.args)
 
 
-def _is_of_views(asked: Condition) -> bool:
-    """Whether it says that two sizes differ, on which it may depend whether a result is a view."""
+def _is_of_few(asked: Condition) -> bool:
+    """Whether it only says of a size that it is neither 0 nor 1: of no element views are like copies, of one there are checks."""
     sympy: Any = border.load("sympy")
-    is_divided = asked.has(border.load("torch.utils._sympy.functions").Mod, sympy.Mod)
-    return isinstance(asked, sympy.Ne) and not is_divided and not _is_of_layout(asked)
+    if not isinstance(asked, sympy.Rel):
+        return False
+    if isinstance(asked, sympy.Eq):
+        larger = border.load("torch.utils._sympy.functions").Max
+        first, second = asked.args
+        return any(large == larger(1, n) for large, n in ((first, second), (second, first)))
+    is_least = isinstance(asked, sympy.Ge | sympy.Gt) and asked.rhs in (0, 1, 2)
+    return _is_of_layout(asked) or (
+        is_least and asked.rhs + isinstance(asked, sympy.Gt) <= 2
+    )
 
 
 _ABSTRACT: Final = ("_subclasses", "fake_tensor.py")

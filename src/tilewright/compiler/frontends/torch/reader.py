@@ -7,9 +7,8 @@ arithmetic of sizes vanishes.  Called by `load` and by who compiles graphs of to
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final, final
@@ -21,7 +20,8 @@ from tilewright.base.dtypes import i64
 from tilewright.base.errors import TilewrightError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
-from tilewright.compiler.frontends.torch.guards import Guard, condition
+from tilewright.compiler.frontends.torch.checks import ASSERTED, asserting, checks_of
+from tilewright.compiler.frontends.torch.guards import Guard
 from tilewright.compiler.frontends.torch.program import (
     Argument,
     Body,
@@ -40,7 +40,6 @@ from tilewright.compiler.graph.schema import Array, TensorType
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
-ASSERTED: Final = "aten._assert_scalar.default"
 # They only tell torch what it may take for granted.
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
@@ -100,13 +99,10 @@ def read_exported(
     )
     inputs += reader.constants()
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
-    given = [node for name, node in nodes.items() if specs[name].kind.name == "USER_INPUT"]
-    shapes = [reader.sizes(node.meta.get("val")) for node in given]
-    checks = (
-        _checks("guard", guards, lambda guard: condition(guard, shapes)),
-        _checks("answer", noted.conditions(exported), sizes.relation),
-    )
-    operations = (*reader.operations(), *itertools.chain(*checks))
+    user = [node for name, node in nodes.items() if specs[name].kind.name == "USER_INPUT"]
+    shapes = [(node.name, reader.sizes(node.meta.get("val"))) for node in user]
+    checks = checks_of(guards, noted.conditions(exported), shapes, sizes)
+    operations = (*reader.operations(), *checks)
     values = reader.returned()
     complexes = reader.complex_values()
     outputs: list[Output] = []
@@ -128,22 +124,6 @@ def read_exported(
         rounded=sizes.rounded,
     )  # fmt: skip
     return _counting(found) if _any_draws(found.operations) else found
-
-
-def _checks(
-    name: str, given: Iterable[Any], read: Callable[[Any], Argument]
-) -> Iterator[Operation]:
-    """Conditions as assertions, those of the program with the reason where our sizes have no word for them."""
-    for count, each in enumerate(given):
-        reason, expected = "", None
-        try:
-            expected = read(each)
-        except TilewrightError as error:
-            if isinstance(each, Guard) and each.is_operators:
-                continue
-            reason = error.message
-        if not isinstance(expected, bool):
-            yield _asserting(f"{name}_{count} ({each})", expected, reason=reason)
 
 
 def _any_draws(operations: Sequence[Operation]) -> bool:
@@ -379,7 +359,7 @@ class Reader:
             reason = error.message
         if isinstance(expected, bool):
             return None
-        return _asserting(node.name, expected, place=place_of(node), reason=reason)
+        return asserting(node.name, expected, place=place_of(node), reason=reason)
 
     def _read_number(self, node: Any, value: Any, title: str) -> Operation | None:
         """A whole number of the data that sizes follow from; a real one, which is read where it is used."""
@@ -515,13 +495,6 @@ def target_name(target: Any) -> str:
     if border.is_instance(target, "_ops.HigherOrderOperator"):
         return f"higher_order.{target.name()}"
     return str(getattr(target, "__name__", target))
-
-
-def _asserting(name: str, expected: Argument, *, reason: str, place: str = "") -> Operation:
-    arguments = {"self": expected}
-    return Operation(
-        name, ASSERTED, arguments, (), is_list=True, place=place, reason=reason
-    )
 
 
 def place_of(node: Any) -> str:

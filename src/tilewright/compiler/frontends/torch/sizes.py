@@ -57,6 +57,11 @@ class Sizes:
         self._elements: dict[str, Ref] = {}
 
     @property
+    def given_names(self) -> frozenset[str]:
+        """What the user calls symbols."""
+        return frozenset(self._names.values())
+
+    @property
     def symbols(self) -> Mapping[str, Dim]:
         """Every symbol that was met, by our name."""
         return self._symbols
