@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -176,13 +176,7 @@ def drop_dead_ends(grammar: Grammar, root: Rule) -> bool:
 
     A text that has begun with one of them could only go on for ever, or not at all.
     """
-    users: defaultdict[int, list[int]] = defaultdict(list)
-    told = [grammar.alternatives(Rule(index)) for index in range(grammar.size)]
-    for index, alternatives in enumerate(told):
-        for symbol in itertools.chain.from_iterable(alternatives):
-            if not isinstance(symbol, int):
-                users[_rule_of(symbol).index].append(index)
-    fine = [False] * grammar.size
+    fine = _rules_of(grammar, bool)
 
     def ends(symbols: Symbols) -> bool:
         return all(
@@ -191,17 +185,42 @@ def drop_dead_ends(grammar: Grammar, root: Rule) -> bool:
             for each in symbols
         )  # fmt: skip
 
-    waiting = list(range(grammar.size))
-    while waiting:
-        index = waiting.pop()
-        if not fine[index] and any(map(ends, told[index])):
-            fine[index] = True
-            waiting += users[index]
-    for index, alternatives in enumerate(told):
-        kept = tuple(filter(ends, alternatives))
-        if len(kept) < len(alternatives):
+    for index in range(grammar.size):
+        told = grammar.alternatives(Rule(index))
+        kept = tuple(filter(ends, told))
+        if len(kept) < len(told):
             grammar.define(Rule(index), *kept)
     return fine[root.index]
+
+
+def _rules_of(grammar: Grammar, has_text: Callable[[int], bool]) -> list[bool]:
+    """Of each rule whether it has a text, where sets of bytes have one as `has_text` says it."""
+    fine = [False] * grammar.size
+    owners: list[int] = []
+    missing: list[int] = []
+    """Of each alternative: how many of its symbols have no text that is known of."""
+    users: defaultdict[int, list[int]] = defaultdict(list)
+    for index in range(grammar.size):
+        for symbols in grammar.alternatives(Rule(index)):
+            owners.append(index)
+            missing.append(0)
+            for symbol in symbols:
+                if isinstance(symbol, int):
+                    missing[-1] += not has_text(symbol)
+                elif isinstance(symbol, Rule) or symbol.least:
+                    missing[-1] += 1
+                    users[_rule_of(symbol).index].append(len(missing) - 1)
+    waiting = [at for at, count in enumerate(missing) if not count]
+    while waiting:
+        owner = owners[waiting.pop()]
+        if fine[owner]:
+            continue
+        fine[owner] = True
+        for user in users[owner]:
+            missing[user] -= 1
+            if not missing[user]:
+                waiting.append(user)
+    return fine
 
 
 @final
@@ -210,8 +229,7 @@ class Beginnings:
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar: Grammar = grammar
-        self._empty: list[bool] = [False] * grammar.size
-        self._find_empty()
+        self._empty: list[bool] = _rules_of(grammar, lambda _: False)
         self._ranks: list[int] = [-1] * grammar.size
         self.circular: Final[list[Rule]] = []
         """Rules that begin with themselves, as far as they were found."""
@@ -229,23 +247,6 @@ class Beginnings:
         if isinstance(symbol, Repeated):
             return self._ranks[symbol.rule.index] + 1
         return self._ranks[symbol.index]
-
-    def _find_empty(self) -> None:
-        users: defaultdict[int, list[int]] = defaultdict(list)
-        for index in range(self._grammar.size):
-            for symbols in self._grammar.alternatives(Rule(index)):
-                for symbol in symbols:
-                    if not isinstance(symbol, int):
-                        users[_rule_of(symbol).index].append(index)
-        waiting = list(range(self._grammar.size))
-        while waiting:
-            index = waiting.pop()
-            told = self._grammar.alternatives(Rule(index))
-            if not self._empty[index] and any(
-                all(map(self.may_be_empty, each)) for each in told
-            ):
-                self._empty[index] = True
-                waiting += users[index]
 
     def _heads(self, rule: Rule) -> Iterator[Rule | Repeated]:
         for symbols in self._grammar.alternatives(rule):

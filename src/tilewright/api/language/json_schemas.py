@@ -379,11 +379,11 @@ class _Writer:
 
     def _object_of(self, own: Schema, place: str) -> Rule:
         parts = mapping(own.get("properties", {}), f"{place}/properties")
-        needed = names_of(own, "required", place)
+        needed = dict.fromkeys(names_of(own, "required", place))
         rest = own.get("additionalProperties", own.get("unevaluatedProperties", not parts))
         if not parts and not needed and rest is True:
             return self._object
-        missing = list(dict.fromkeys(name for name in needed if name not in parts))
+        missing = [name for name in needed if name not in parts]
         if missing and rest is False:
             raise refusal(
                 f"'required' at {place} names '{missing[0]:.80}', which is no property",

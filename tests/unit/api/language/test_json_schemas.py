@@ -5,6 +5,7 @@ import datetime
 import json
 import math
 import random
+import time
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -264,6 +265,16 @@ def test_alternatives_that_begin_alike_cost_no_more_than_their_number(case: int)
     automaton = Automaton(*grammar_of(schema))
     assert automaton.must_end(automaton.follow_all(automaton.start, text.encode()))
     assert automaton.size < 800 * len(text)
+
+
+def test_many_properties_cost_no_more_than_their_number() -> None:
+    seconds: list[float] = []
+    for count in (100, 1600):
+        parts = {f"property_{n}": {"enum": [n]} for n in range(count)}
+        begin = time.process_time()
+        Automaton(*grammar_of({"properties": parts}))
+        seconds.append(time.process_time() - begin)
+    assert seconds[1] < 100 * max(seconds[0], 0.005)
 
 
 def test_parts_that_name_each_other_may_be_deep_only_so_far() -> None:
