@@ -119,7 +119,7 @@ def test_a_schema_that_asks_too_much_is_the_fault_of_who_asked(
     server: Server, monkeypatch: pytest.MonkeyPatch, schema: dict[str, Any], told: str
 ) -> None:
     pytest.importorskip("jinja2")
-    monkeypatch.setattr(grammars, "_MOST_SIZE", 1000)
+    monkeypatch.setattr(grammars, "_MOST_SIZE", 100)
     form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
     messages = [{"role": "user", "content": "hi"}]
     request = {"messages": messages, "max_tokens": 9, "response_format": form}
