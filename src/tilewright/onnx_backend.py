@@ -38,7 +38,6 @@ from tilewright.compiler.frontends.onnx import (
     needed_inputs,
     needs_items,
     put_together,
-    take_apart,
 )
 
 __all__ = [
@@ -73,9 +72,9 @@ class _Variant:
 
     def run(self, inputs: Mapping[str, object]) -> tuple[Any, ...]:
         values: dict[str, Any] = {}
-        for name, structure in self.border.inputs.items():
+        for name in self.border.inputs:
             try:
-                take_apart(inputs[name], structure, values)
+                self.border.take(name, inputs[name], values)
             except InputError as error:
                 raise InputError(error.message, location=f"input '{name}'") from error
         for step in self.border.host.before:

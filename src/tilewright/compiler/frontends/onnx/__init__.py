@@ -23,7 +23,6 @@ from tilewright.compiler.frontends.onnx.border import (
     items_of,
     needs_items,
     put_together,
-    take_apart,
 )
 from tilewright.compiler.frontends.onnx.coverage import coverage
 from tilewright.compiler.frontends.onnx.expose import expose, tensor_names
@@ -61,6 +60,5 @@ __all__ = [
     "put_together",
     "read_metadata",
     "shapes_with",
-    "take_apart",
     "tensor_names",
 ]

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import numpy as np
 from onnx import TensorProto, TypeProto, ValueInfoProto
 
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.foreign_tensors import unmasked
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -50,6 +52,24 @@ class Border:
     host: HostProgram = field(default_factory=HostProgram)
     inputs: dict[str, Structure] = field(default_factory=dict[str, Structure])
     outputs: dict[str, Structure] = field(default_factory=dict[str, Structure])
+    texts: dict[str, tuple[Dim, ...]] = field(default_factory=dict[str, tuple[Dim, ...]])
+
+    def take(self, name: str, value: Any, found: dict[str, Any]) -> None:
+        """Put the tensors of an input's value under their keys.
+
+        Raises: InputError for another structure than the model is compiled for, or strings of another shape.
+        """
+        if name not in self.texts:
+            take_apart(value, self.inputs[name], found)
+            return
+        found[name] = text = as_text(np.asarray(unmasked(value), object))
+        shape = self.texts[name]
+        pairs = zip(text.shape, shape, strict=False)
+        if text.ndim != len(shape) or any(isinstance(d, int) and n != d for n, d in pairs):
+            wanted = ", ".join(map(str, shape))
+            raise InputError(
+                f"got strings of shape {list(text.shape)}, expected [{wanted}]"
+            )
 
     def bind(self, info: ValueInfoProto, dimensions: Dimensions, maker: NodeMaker) -> Held:
         """What an input stands for; its tensors become inputs of the graph.
@@ -63,7 +83,8 @@ class Border:
             return HostValue(name)
         if kind == "tensor_type":
             if info.type.tensor_type.elem_type == TensorProto.STRING:
-                return HostValue(name, dimensions.shape_of(info))
+                self.texts[name] = dimensions.shape_of(info)
+                return HostValue(name, self.texts[name])
             value = Value(dimensions.type_of(info), name)
             maker.graph.inputs.append(value)
             return maker.of_value(value)

@@ -60,7 +60,7 @@ class HostStep:
         given = [s.value if isinstance(s, Known) else values[s] for s in self.sources]
         try:
             made = self.function(*given)
-        except REFUSALS as error:
+        except (*REFUSALS, AttributeError) as error:
             raise self._refused(error) from error
         values.update(zip(self.results, made, strict=True))
 

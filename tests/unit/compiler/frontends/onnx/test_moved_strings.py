@@ -141,3 +141,19 @@ def test_strings_are_as_many_as_the_host_makes() -> None:
         prepared.run([x, whole(MOST_ELEMENTS // 2 + 1)])
     (found,) = prepared.run([x[:0], whole(10**15)])
     assert found.shape == (0,)
+
+
+def test_strings_have_the_shape_that_the_model_says() -> None:
+    """What is computed of the shape is known before a call: of others it would be wrong."""
+    text = "graph (string[3,N] x) => (int64[2] y, string[N,3] z) { y = Shape(x) z = Transpose(x) }"
+    prepared = backend.prepare(parse(text))
+    for shape in ((3, 2), (3, 0)):
+        y, z = prepared.run([np.full(shape, "a", object)])
+        assert (y.tolist(), z.shape) == (list(shape), shape[::-1])
+    y, z = prepared.run([[["a"], ["b"], ["c"]]])
+    assert (y.tolist(), z.tolist()) == ([3, 1], [["a", "b", "c"]])
+    for wrong in ((4, 2), (3,), (3, 2, 1), ()):
+        with pytest.raises(
+            InputError, match=r"input 'x': got strings of shape .* \[3, N\]"
+        ):
+            prepared.run([np.full(wrong, "a", object)])
