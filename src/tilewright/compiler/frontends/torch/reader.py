@@ -44,10 +44,29 @@ _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
 _SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
 
 
-def sizes_of(nodes: Iterable[Any], ranges: Mapping[Any, Any]) -> Sizes:
-    """The translator of the sizes in a graph, with the names that its user gave them."""
+def sizes_of(
+    nodes: Iterable[Any],
+    ranges: Mapping[Any, Any],
+    numbers: Mapping[str, str] | None = None,
+) -> Sizes:
+    """The translator of the sizes in a graph, with the names that its user gave them, and those of `numbers`."""
     environment = environment_of(nodes)
-    return Sizes(ranges, {} if environment is None else _names(environment))
+    names = {} if environment is None else _names(environment)
+    for symbol, name in (numbers or {}).items():
+        if name not in names.values():
+            names.setdefault(symbol, name)
+    return Sizes(ranges, names)
+
+
+def _numbers(nodes: Iterable[Any]) -> dict[str, str]:
+    """Names of whole numbers that calls give beside tensors, by symbol of torch."""
+    return {
+        str(value.node.expr): node.name
+        for node in nodes
+        if node.op == "placeholder"
+        and border.is_instance(value := node.meta.get("val"), "SymInt")
+        and value.node.expr.is_Symbol
+    }
 
 
 def _names(environment: Any) -> dict[str, str]:
@@ -83,7 +102,7 @@ def read_exported(
     """
     graph, signature = exported.graph, exported.graph_signature
     noted = questions or Questions()
-    sizes = sizes_of(graph.nodes, noted.ranges(exported))
+    sizes = sizes_of(graph.nodes, noted.ranges(exported), _numbers(graph.nodes))
     reader = Reader(graph, sizes)
     mutated = {
         spec.target
