@@ -17,10 +17,15 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
-from tilewright.compiler.frontends.onnx import slices
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.host import check_count, common_shape
 from tilewright.compiler.frontends.onnx.row import Result, Row, row
+from tilewright.compiler.frontends.onnx.slices import (
+    cut_axes,
+    cuts,
+    is_known,
+    known_operands,
+)
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import (
     broadcast_shapes,
@@ -104,15 +109,15 @@ def _unsqueeze(call: Call) -> Result:
 
 def _slice(call: Call) -> Result:
     shape = call.shape(0)
-    if not slices.is_known(call):
+    if not is_known(call):
         axes: Sequence[int] = range(len(shape))
         if not call.is_nothing(3) and call.is_known(3):
-            axes = slices.cut_axes(call.numbers(3, "the axes"), len(shape))
+            axes = cut_axes(call.numbers(3, "the axes"), len(shape))
         cut = {axis: _open_size(call) for axis in axes}
         part = tuple(cut.get(i, d) for i, d in enumerate(shape))
         return call.on_host(_part_by_data, [part])
-    given = slices.known_operands(call)
-    sizes = {cut.axis: cut.count for cut in slices.cuts(shape, *given)}
+    given = known_operands(call)
+    sizes = {cut.axis: cut.count for cut in cuts(shape, *given)}
     # No input of the compiled part has an expression as its size.
     part = tuple(
         size if size == d or isinstance(size, int) else _open_size(call)
@@ -135,7 +140,7 @@ def _part_by_data(x: Values, *given: Values | None) -> Sequence[object]:
 
 def _part(x: Values, *given: Any) -> Values:
     """The elements of strings that a `Slice` takes; arguments and errors as of `slices.cuts`."""
-    for cut in slices.cuts(x.shape, *given):
+    for cut in cuts(x.shape, *given):
         first, count = cast("tuple[int, int]", (cut.first, cut.count))
         x = np.take(x, first + cut.step * np.arange(count), cut.axis)
     return x

@@ -16,9 +16,16 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import computed, control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx import slices
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, as_of, row
+from tilewright.compiler.frontends.onnx.slices import (
+    HUGE,
+    check_steps,
+    cut_axes,
+    cuts,
+    is_known,
+    known_operands,
+)
 from tilewright.compiler.ops.shapes import element_count, normal_axis
 from tilewright.formats.plan.size_relations import at_least
 
@@ -91,9 +98,9 @@ def _slice_by_data(call: Call, x: Tensor) -> Tensor:
     (count,) = start.shape
     step, axes = call.optional(4), call.optional(3)
     if step is not None and call.is_known(4):
-        slices.check_steps(call.numbers(4, "the steps"))
+        check_steps(call.numbers(4, "the steps"))
     if axes is not None and call.is_known(3):
-        places = slices.cut_axes(call.numbers(3, "the axes"), x.rank)
+        places = cut_axes(call.numbers(3, "the axes"), x.rank)
         control.agree(e, count, len(places), "axes")
     elif axes is None and isinstance(count, int):
         places = list(range(count))
@@ -105,7 +112,7 @@ def _slice_by_data(call: Call, x: Tensor) -> Tensor:
         else:
             computed.require_distinct(e, axes, x.rank)
         start = computed.spread(e, start, axes, len(places), 0)
-        end = computed.spread(e, end, axes, len(places), slices.HUGE)
+        end = computed.spread(e, end, axes, len(places), HUGE)
         if step is not None:
             step = computed.spread(e, e.cast(step, dtypes.i64), axes, len(places), 1)
     ones = np.ones(len(places), np.int64)
@@ -116,11 +123,11 @@ def _slice_by_data(call: Call, x: Tensor) -> Tensor:
 
 def _slice(call: Call) -> Tensor:
     x = call.tensor(0)
-    if not slices.is_known(call):
+    if not is_known(call):
         return _slice_by_data(call, x)
     kept = [
         cut
-        for cut in slices.cuts(x.shape, *slices.known_operands(call))
+        for cut in cuts(x.shape, *known_operands(call))
         if (cut.first, cut.step) != (0, 1) or cut.count != x.shape[cut.axis]
     ]
     if not kept:
