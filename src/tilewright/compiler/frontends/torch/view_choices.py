@@ -10,6 +10,7 @@ Source: `at::infer_size`, `at::detail::computeStride`; the aliases that schemas 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
@@ -118,10 +119,13 @@ def _composite() -> Any:
 
 
 def _storages(node: Any) -> set[int]:
-    """What holds the elements of a node's tensors."""
-    value = node.meta.get("val")
-    tensors = (v for v in _flat(value) if border.is_instance(v, "Tensor"))
-    return {tensor.untyped_storage()._cdata for tensor in tensors}
+    """What holds the elements of a node's tensors; those of a transform (`vmap`) and sparse ones do not say."""
+    found: set[int] = set()
+    for value in _flat(node.meta.get("val")):
+        if border.is_instance(value, "Tensor"):
+            with contextlib.suppress(NotImplementedError):
+                found.add(value.untyped_storage()._cdata)
+    return found
 
 
 def _matters(choice: Choice, nodes: Sequence[Any], links: Any) -> bool:
