@@ -102,8 +102,16 @@ class _Rules:
         return isinstance(value, Load) and value.buffer in self.fixed
 
     def _is_zero_point(self, value: Expression) -> bool:
-        """Whether a float is a short integer that the model fixes."""
-        return isinstance(value, Cast) and self._is_fixed(value.operand)
+        """Whether a float is a short integer that the model fixes, or a byte that is made of one."""
+        if not isinstance(value, Cast):
+            return False
+        number = value.operand
+        while isinstance(number, Cast) or (
+            isinstance(number, Binary) and isinstance(number.right, Const)
+        ):
+            number = number.operand if isinstance(number, Cast) else number.left
+        is_known = isinstance(number, Const) or self._is_fixed(number)
+        return value.operand.dtype.is_integer and is_known
 
     def _is_byte(self, value: Expression) -> bool:
         if isinstance(value, Const):

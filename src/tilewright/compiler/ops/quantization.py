@@ -30,6 +30,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops import layouts
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
@@ -154,7 +155,7 @@ def _quantize_oracle(
         value = value + _plain(_spread(zero, x, axis, block_size))
     if target.is_float:
         return np.clip(value, -_LARGEST, _LARGEST).astype(np.float32).astype(target.numpy)
-    return numerics.cast(value, target)
+    return numerics.cast(np.where(np.isnan(value), _least(target), value), target)
 
 
 def _dequantize_oracle(
@@ -187,6 +188,41 @@ def _place(
     return tuple(0 if d == 1 else i for d, i in zip(shape, place, strict=True))
 
 
+def _least(dtype: DType) -> int:
+    return -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+
+
+def _whole(
+    b: KernelBuilder, value: Expression, zero: Expression | None, dtype: DType
+) -> Expression:
+    """`value + zero` saturated to integers; NaN becomes the least.
+
+    Signed ones are unsigned ones of as many bits, less half of their number: a cast of NaN to those gives 0, the least.
+    """
+    least, wide = _least(dtype), u8 if dtype.bits <= 8 else u16
+    if not least:
+        value = value if zero is None else b.add(value, b.cast(zero, f32))
+        return b.cast(value, dtype)
+    shift = b.const(-least, f32)
+    if zero is not None:
+        shift = b.cast(b.cast(b.sub(b.cast(zero, i32), least), wide), f32)
+    value = b.add(value, shift)
+    if dtype.bits < wide.bits:
+        value = b.min(value, (1 << dtype.bits) - 1)
+    found = b.cast(b.cast(value, wide), i8 if wide is u8 else i16)
+    return b.cast(b.add(found, least), dtype)
+
+
+def _stored(
+    b: KernelBuilder, value: Expression, zero: Expression | None, dtype: DType
+) -> Expression:
+    """A quotient as an element of what is stored."""
+    if not dtype.is_float:
+        return _whole(b, b.round(value), zero, dtype)
+    value = value if zero is None else b.add(value, b.cast(zero, f32))
+    return b.cast(b.min(b.max(value, -_LARGEST), _LARGEST), dtype)
+
+
 def _emit_quantize(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
@@ -200,13 +236,8 @@ def _emit_quantize(
             value = b.mul(value, b.div(b.const(1, f32), factor))
         else:
             value = b.div(value, factor)
-        value = value if result.dtype.is_float else b.round(value)
-        if zero is not None:
-            shift = b.read(zero, _place(zero.shape, indices, *where))
-            value = b.add(value, b.cast(shift, f32))
-        if result.dtype.is_float:
-            value = b.min(b.max(value, -_LARGEST), _LARGEST)
-        b.store(result, indices, b.cast(value, result.dtype))
+        shift = zero and b.read(zero, _place(zero.shape, indices, *where))
+        b.store(result, indices, _stored(b, value, shift, result.dtype))
 
 
 def _emit_dequantize(
@@ -234,7 +265,7 @@ def _quantize_native(types: Types, attributes: Attributes) -> bool:
 
 quantize_linear: Final = declare(
     name="quantize_linear",
-    summary="round(x / scale) + zero_point, half to even, saturated to the stored type; "
+    summary="round(x / scale) + zero_point, half to even, saturated to the stored type, of integers the least for NaN; "
     "`reciprocal`: x * (1 / scale)",
     operands=(
         operand("x", (*_REAL, i32)), operand("scale", (*_REAL, i32)),
