@@ -157,20 +157,25 @@ f8e5m2: Final = _small_float("f8e5m2", "float8_e5m2", 8, 12, 0x24)
 f8e4m3fnuz: Final = _small_float("f8e4m3fnuz", "float8_e4m3fnuz", 8, 11, 0x27)
 f8e5m2fnuz: Final = _small_float("f8e5m2fnuz", "float8_e5m2fnuz", 8, 13, 0x26)
 f8e8m0fnu: Final = _small_float("f8e8m0fnu", "float8_e8m0fnu", 8, 14, 0x28)
-# IREE has no numbers for these three; ours are the next ones.
+# IREE has no numbers for these six; ours are the next ones.
 f6e2m3fn: Final = _small_float("f6e2m3fn", "float6_e2m3fn", 6, 15, 0x29)
 f6e3m2fn: Final = _small_float("f6e3m2fn", "float6_e3m2fn", 6, 16, 0x2A)
 f4e2m1fn: Final = _small_float("f4e2m1fn", "float4_e2m1fn", 4, 17, 0x2B)
+f8e3m4: Final = _small_float("f8e3m4", "float8_e3m4", 8, 7, 0x2C)
+f8e4m3: Final = _small_float("f8e4m3", "float8_e4m3", 8, 8, 0x2D)
+f8e4m3b11fnuz: Final = _small_float("f8e4m3b11fnuz", "float8_e4m3b11fnuz", 8, 9, 0x2E)
 
 ALL: Final = (
     bool_, i4, u4, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2,
-    i2, u2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn,
+    i2, u2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn, f8e3m4, f8e4m3,
+    f8e4m3b11fnuz,
 )  # fmt: skip
 HALVES: Final = (f16, bf16)
 """Types whose arithmetic happens in f32."""
 FLOATS: Final = (*HALVES, f32, f64)
 SMALL_FLOATS: Final = (
-    f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn,
+    f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, f6e2m3fn, f6e3m2fn, f4e2m1fn, f8e3m4,
+    f8e4m3, f8e4m3b11fnuz,
 )  # fmt: skip
 """Types of a byte or less, which are stored and converted, never computed with."""
 SMALL_INTEGERS: Final = (i2, u2, i4, u4)

@@ -71,6 +71,9 @@ _SMALL: Final = {
     dtypes.f8e5m2: _Small(2, 15, 0x7C, 0x7E, infinite=True),
     dtypes.f8e4m3fnuz: _Small(3, 8, 0x80, 0x80, infinite=False, one_zero=True),
     dtypes.f8e5m2fnuz: _Small(2, 16, 0x80, 0x80, infinite=False, one_zero=True),
+    dtypes.f8e4m3b11fnuz: _Small(3, 11, 0x80, 0x80, infinite=False, one_zero=True),
+    dtypes.f8e4m3: _Small(3, 7, 0x78, 0x7C, infinite=True),
+    dtypes.f8e3m4: _Small(4, 3, 0x70, 0x78, infinite=True),
     # NaN becomes the zero of the other sign, as in ml_dtypes.
     dtypes.f6e2m3fn: _Small(3, 1, 0x1F, 0x20, infinite=False, sign=0x20),
     dtypes.f6e3m2fn: _Small(2, 3, 0x1F, 0x20, infinite=False, sign=0x20),

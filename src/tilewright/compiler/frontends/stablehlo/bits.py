@@ -26,7 +26,6 @@ from tilewright.compiler.frontends.stablehlo.call import (
 from tilewright.compiler.frontends.stablehlo.elements import (
     bits_of,
     is_narrow,
-    numpy_of,
     stored_dtype,
 )
 from tilewright.compiler.frontends.stablehlo.held import Complex, Held, dims_of, shape_of
@@ -40,7 +39,6 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     TensorType,
     Type,
 )
-from tilewright.compiler.graph.schema import Array
 
 _SIGNED: Final = {16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
 _WORDS: Final = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
@@ -144,12 +142,8 @@ def _word(e: NodeMaker, x: Tensor, element: ScalarType) -> Tensor:
         return same_bits(e, x, _WORDS[bits])
     if x.dtype.is_float:
         stored = stored_dtype(element)
-        if stored is None and x.array is None:
-            raise UnsupportedError(f"the bits of {element} are not supported")
-        if stored is not None:
-            return same_bits(e, e.cast(x, stored), dtypes.u8)
-        known: Array = np.asarray(x.array, numpy_of(element))
-        return e.constant(known.view(np.uint8))
+        assert stored is not None, "narrow floats have a type of ours"
+        return same_bits(e, e.cast(x, stored), dtypes.u8)
     word = same_bits(e, x, dtypes.u8)
     return e.op("bitwise_and", word, e.scalar((1 << bits) - 1, dtypes.u8))
 
@@ -163,14 +157,8 @@ def _of_word(e: NodeMaker, word: Tensor, element: ScalarType) -> Tensor:
         return same_bits(e, word, held)
     if held.is_float:
         stored = stored_dtype(element)
-        if stored is None and word.array is None:
-            raise UnsupportedError(f"the bits of {element} are not supported")
-        if stored is not None:
-            return e.cast(same_bits(e, word, stored), held)
-        known: Array = np.asarray(word.array, np.uint8)
-        format_ = numpy_of(element)
-        assert format_ is not None, "a narrow type has elements"
-        return e.constant(known.view(format_).astype(np.float32))
+        assert stored is not None, "narrow floats have a type of ours"
+        return e.cast(same_bits(e, word, stored), held)
     return wrapped(e, same_bits(e, word, held), element)
 
 

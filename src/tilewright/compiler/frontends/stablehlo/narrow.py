@@ -8,28 +8,16 @@ Source: StableHLO specification, "Types"; IEEE 754-2019, 4.3.1; OCP Microscaling
 
 from __future__ import annotations
 
-import math
-from typing import Final
-
-import ml_dtypes
-import numpy as np
-
-from tilewright.base import dtypes
-from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.stablehlo.elements import (
     bits_of,
     dtype_of,
     is_narrow,
-    numpy_of,
     stored_dtype,
 )
 from tilewright.compiler.frontends.stablehlo.held import Held
 from tilewright.compiler.frontends.stablehlo.tree import ScalarType, TensorType, Type
-
-_EXPONENT_BITS: Final = 0x7F800000
-_POWERS: Final = "f8E8M0FNU"
 
 
 def settled(e: NodeMaker, held: Held, type_: Type) -> Held:
@@ -74,41 +62,5 @@ def saturated(e: NodeMaker, x: Tensor, type_: Type) -> Tensor:
 def rounded(e: NodeMaker, x: Tensor, element: ScalarType) -> Tensor:
     """Floats in f32 whose values are those of a format."""
     stored = stored_dtype(element)
-    if stored is not None:
-        return e.cast(e.cast(x, stored), x.dtype)
-    numpy = numpy_of(element)
-    if numpy is None:
-        raise InternalError(f"elements of type {element} have no format")
-    info = ml_dtypes.finfo(numpy)
-    bits = e.op("bitcast", x, dtype=dtypes.u32)
-    power = e.op("bitwise_and", bits, e.scalar(_EXPONENT_BITS, dtypes.u32))
-    power = e.op("bitcast", power, dtype=dtypes.f32)
-    power = e.op("max", power, e.scalar(2.0 ** int(info.minexp), dtypes.f32))
-    step = e.op("mul", power, e.scalar(2.0 ** -int(info.nmant), dtypes.f32))
-    whole = e.op("round", e.op("div", x, step))
-    found = e.op("mul", whole, step)
-    found = e.op("where", e.op("is_inf", x), x, found)
-    return _in_range(e, found, element, float(info.max))
-
-
-def _in_range(e: NodeMaker, x: Tensor, element: ScalarType, largest: float) -> Tensor:
-    too_large = e.op("greater", e.op("abs", x), e.scalar(largest, x.dtype))
-    beyond = e.scalar(_beyond(element, largest), x.dtype)
-    if not math.isnan(_beyond(element, largest)):
-        beyond = e.op("mul", e.op("sign", x), beyond)
-    found = e.op("where", too_large, beyond, x)
-    nan, zero = e.scalar(math.nan, x.dtype), e.scalar(0, x.dtype)
-    if element.name == _POWERS:
-        # There is neither zero nor a sign.
-        return e.op("where", e.op("greater", x, zero), found, nan)
-    if element.name.endswith("FNUZ"):
-        return e.op("where", e.op("equal", found, zero), zero, found)
-    return found
-
-
-def _beyond(element: ScalarType, largest: float) -> float:
-    """What a format has for numbers that are too large, as its own arithmetic shows."""
-    numpy = numpy_of(element)
-    with np.errstate(all="ignore"):
-        found = float(np.array(np.inf, np.float32).astype(numpy).astype(np.float32))
-    return largest if math.isfinite(found) else found
+    assert stored is not None, "narrow floats have a type of ours"
+    return e.cast(e.cast(x, stored), x.dtype)

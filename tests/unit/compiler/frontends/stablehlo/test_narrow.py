@@ -52,6 +52,18 @@ def test_floats_are_rounded_as_their_format_says(name: str) -> None:
     np.testing.assert_array_equal(there_and_back(x, name), expected)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_floats_of_every_format_go_in_and_come_out(name: str) -> None:
+    x = np.array([0, 0.5, -1, 1.5, 3], np.float32).astype(FORMATS[name])
+    type_ = f"tensor<{x.size}x{name}>"
+    body = f"""
+    %s = stablehlo.add %x, %x : {type_}
+    return %s : {type_}"""
+    (found,) = run(body, f"%x: {type_}", x)
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found, x + x)
+
+
 @pytest.mark.parametrize(("name", "bits"), [("i4", 4), ("i2", 2)])
 def test_integers_wrap(name: str, bits: int) -> None:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
