@@ -71,12 +71,12 @@ def _refers(value: Any, schema: Any, whole: Any) -> bool:
 
 
 def _is_one(value: Any, schema: Any, whole: Any) -> bool:
-    """Of `oneOf` any part will do: grammars are kept to it as to `anyOf`."""
-    parts = [
-        any(is_allowed(value, each, whole) for each in schema[keyword])
-        for keyword in ("anyOf", "oneOf")
-        if keyword in schema
-    ]
+    """Of `anyOf` any part will do, of `oneOf` one alone."""
+    parts: list[bool] = []
+    if "anyOf" in schema:
+        parts.append(any(is_allowed(value, each, whole) for each in schema["anyOf"]))
+    if "oneOf" in schema:
+        parts.append(sum(is_allowed(value, each, whole) for each in schema["oneOf"]) == 1)
     if "allOf" in schema:
         parts.append(all(is_allowed(value, each, whole) for each in schema["allOf"]))
     if "const" in schema:

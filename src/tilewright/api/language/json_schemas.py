@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast, final
 from urllib.parse import unquote
 
+from tilewright.api.language.exclusive_parts import properties_apart
 from tilewright.api.language.grammars import (
     Beginnings,
     Grammar,
@@ -36,6 +37,7 @@ from tilewright.api.language.schema_keywords import (
     constraints_of,
     count_of,
     is_of,
+    is_same,
     list_of,
     mapping,
     names_of,
@@ -87,6 +89,17 @@ def grammar_of(schema: Schema) -> tuple[Grammar, Rule]:
     if not drop_dead_ends(g, root):
         raise refusal("the schema allows no text", "some part has to end")
     return g, root
+
+
+def _name_of(own: Schema, place: str) -> str:
+    """What a reference names."""
+    name = own["$ref"]
+    if not isinstance(name, str) or not (name == "#" or name.startswith("#/")):
+        raise refusal(
+            f"'$ref' at {place} is {shown(name)}, expected '#/...'",
+            "parts of the same schema, as '#/$defs/name'",
+        )
+    return name
 
 
 def _too_deep() -> UserError:
@@ -173,12 +186,7 @@ class _Writer:
         self, own: Schema, keyword: str, place: str, within: frozenset[str]
     ) -> Rule:
         check_alone(own, keyword, place, "type")
-        name = own[keyword]
-        if not isinstance(name, str) or not (name == "#" or name.startswith("#/")):
-            raise refusal(
-                f"'$ref' at {place} is {shown(name)}, expected '#/...'",
-                "parts of the same schema, as '#/$defs/name'",
-            )
+        name = _name_of(own, place)
         known = self._named.get((name, within))
         if known is not None:
             return known
@@ -221,7 +229,7 @@ class _Writer:
         check_alone(own, keyword, place, "type", "enum", "const")
         values = list_of(own, "enum", place) if "enum" in own else [own["const"]]
         if "const" in own:
-            values = [v for v in values if _is_same(v, own["const"])]
+            values = [v for v in values if is_same(v, own["const"])]
         types = types_of(own, place, _EVERY)
         fine = [value for value in values if any(is_of(value, kind) for kind in types)]
         if not fine:
@@ -245,9 +253,38 @@ class _Writer:
         check_alone(own, keyword, place, "type")
         if not own[keyword]:
             raise refusal(f"'{keyword}' at {place} allows nothing", "at least one part")
-        parts = enumerate(list_of(own, keyword, place))
-        found = [self.value(each, f"{place}/{keyword}/{at}", within) for at, each in parts]
+        parts = list_of(own, keyword, place)
+        if keyword == "oneOf":
+            parts = self._exclusive(parts, place)
+        found = [
+            self.value(each, f"{place}/{keyword}/{at}", within)
+            for at, each in enumerate(parts)
+        ]
         return self.grammar.rule(*((each,) for each in found))
+
+    def _exclusive(self, parts: list[object], place: str) -> list[object]:
+        """Parts of `oneOf`, each with the properties that tell it from all others."""
+        found = list(parts)
+        for at, names in enumerate(properties_apart(parts, place, self._resolved)):
+            if names:
+                own = self._resolved(parts[at], place)
+                wanted = [*names_of(own, "required", place), *sorted(names)]
+                found[at] = {**own, "required": wanted}
+        return found
+
+    def _resolved(self, schema: object, place: str) -> Schema:
+        """A part without references; what stands beside them is left out."""
+        for _ in range(_MOST_DEPTH):
+            if schema is False:
+                return {"enum": []}
+            own = {} if schema is True else mapping(schema, place)
+            if "$ref" in own:
+                schema = self._part(_name_of(own, place), place)
+            elif "allOf" in own and len(list_of(own, "allOf", place)) == 1:
+                (schema,) = list_of(own, "allOf", place)
+            else:
+                return own
+        return {}
 
     def _typed(self, own: Schema, place: str, within: frozenset[str]) -> Rule:
         writers: Mapping[str, Callable[[Schema, str], Rule]] = {
@@ -446,17 +483,3 @@ class _Writer:
                 deeper = self._apart(cast("Mapping[int, object]", inner), plain)
                 found.append((1 << byte, deeper))
         return self.grammar.rule(*found)
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Whether two values are the same in JSON, where 1 is 1.0 and is not true."""
-    return _as_told(one) == _as_told(other)
-
-
-def _as_told(value: object) -> object:
-    if isinstance(value, list):
-        return [_as_told(each) for each in cast("list[object]", value)]
-    if isinstance(value, dict):
-        told = cast("Mapping[str, object]", value)
-        return {name: _as_told(each) for name, each in told.items()}
-    return (isinstance(value, bool), value)

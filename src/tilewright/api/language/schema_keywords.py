@@ -156,6 +156,20 @@ def is_of(value: object, kind: str) -> bool:
     return kind in held and isinstance(value, held[kind])
 
 
+def is_same(one: object, other: object) -> bool:
+    """Whether two values are the same in JSON, where 1 is 1.0 and is not true."""
+    return _as_told(one) == _as_told(other)
+
+
+def _as_told(value: object) -> object:
+    if isinstance(value, list):
+        return [_as_told(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        told = cast("Mapping[str, object]", value)
+        return {name: _as_told(each) for name, each in told.items()}
+    return (isinstance(value, bool), value)
+
+
 def text_of(value: object) -> bytes:
     """A value as JSON.  Raises: UserError for what is none, and for half a pair of code units."""
     try:

@@ -108,6 +108,21 @@ TEXTS: list[tuple[Any, list[str], list[str]]] = [
     ({"anyOf": [{"type": "object", "properties": {"a": False}, "required": ["a"]}, {"const": 2}]}, ["2"], ["{", '{"a'] ),
     ({"properties": {"a": {"$ref": "#/$defs/no"}}, "$defs": {"no": {"items": False, "type": "array"}}}, ['{"a":[]}', "{}"], ['{"a":[1]}']),
     ({"enum": ["ab", "a", "abc", "b", "", "ab"], "nullable": True}, ['"ab"', '"a"', '"abc"', '"b"', '""'], ['"c"', '"abcd"']),
+    (
+        {"oneOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/$defs/dog"}, {"type": "null"}], "$defs": {
+            "cat": {"properties": {"kind": {"const": "cat", "default": "cat"}, "lives": {"type": "integer"}}, "type": "object"},
+            "dog": {"properties": {"kind": {"const": "dog", "default": "dog"}, "lives": {"type": "integer"}}, "type": "object"}}},
+        ['{"kind":"cat"}', '{"kind": "dog", "lives": 1}', "null"], ["{}", '{"lives":1}', '{"kind":"cow"}'],
+    ),
+    (
+        {"oneOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"required": ["b"], "properties": {"b": {}}}]},
+        ['{"a":1}', '{"b":[]}'], ["{}", '{"a":1,"b":2}', "[1]"],
+    ),
+    (
+        {"items": {"oneOf": [{"type": "integer", "maximum": 3}, {"minimum": 3, "exclusiveMinimum": 3, "type": "number"},
+                             {"type": "string", "maxLength": 1}, {"type": "string", "minLength": 2}, {"enum": [None, True]}]}},
+        ["[3]", "[4, 3.5]", '["x"]', '["ab", null]'], ["[2.5]", "[false]"],
+    ),
     ({"type": "string", "minLength": 2, "maxLength": 4}, ['"ab"', '"\\u00e9é😀x"'], ['"a"', '"abcde"', '"\\ud800a"']),
 ]  # fmt: skip
 
@@ -221,6 +236,12 @@ REFUSED: list[tuple[Any, str]] = [
     ({"$ref": "#/$defs/0", "$defs": [{"$ref": "#/$defs/1"}, {"$ref": "#/$defs/0"}]}, "which is itself"),
     ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "the schema allows no text"),
     ({"type": "string", "anyOf": [{"const": 1}]}, "the schema allows no text"),
+    ({"oneOf": [{"type": "integer"}, {"type": "null"}, {"type": "number"}]}, "parts 0 and 2 of 'oneOf' at # may allow the same value"),
+    ({"oneOf": [{"type": "string"}, {"properties": {"a": {}}, "required": ["a"]}]}, "parts 0 and 1 of 'oneOf' at # may"),
+    ({"items": {"oneOf": [{"type": "object"}] * 2}}, "parts 0 and 1 of 'oneOf' at #/items may"),
+    ({"oneOf": [{"const": 1}, {"enum": [2, 1.0]}]}, "parts 0 and 1 of 'oneOf' at #"),
+    ({"oneOf": [{"const": n} for n in range(300)]}, "'oneOf' at # has too many parts to be told apart"),
+    ({"oneOf": [{"$ref": "#"}, {"type": "null"}]}, "'oneOf' at #"),
     ({"enum": [f"{n}" * 30000 for n in range(10, 30)]}, "the schema is too large"),
 ]  # fmt: skip
 
