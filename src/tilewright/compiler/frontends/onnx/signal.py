@@ -32,8 +32,12 @@ Numbers = NDArray[np.float64]
 
 
 def _parts(e: NodeMaker, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Real and imaginary part of `[..., 1 or 2]`."""
+    """Real and imaginary part of `[..., 1 or 2]`; where only a call knows which, what is not there is zero."""
     last = x.rank - 1
+    if not isinstance(x.shape[last], int):
+        count = control.fresh_symbol(e, "parts", 1, 2)
+        e.bind_sizes(e.dims((x.shape[last],)), [count])
+        x = _sized(e, x, last, 2)
     if x.shape[last] not in (1, 2):
         raise ModelError(f"operand 1 has type {x.type}, expected a last axis of 1 or 2")
     real = e.squeeze(e.slice(x, last, 0, 1), (last,))

@@ -56,6 +56,25 @@ def test_an_axis_of_dynamic_size_is_transformed(size: int) -> None:
     np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], wide, atol=1e-4)
 
 
+def test_a_call_decides_whether_there_are_imaginary_parts() -> None:
+    graph = load(
+        onnx_models.parse("""graph (float[B,4,K] x) => (float[B,4,2] y, float[B,6,1] z) {
+      y = DFT (x)
+      z = DFT<inverse = 1, onesided = 1> (x)
+    }""")
+    )
+    for parts in (1, 2):
+        x = floats(3, 4, parts)
+        y, z = evaluate(graph, [x])
+        held = (x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)).astype(np.complex128)
+        wide = np.fft.fft(held)
+        np.testing.assert_allclose(y, np.stack([wide.real, wide.imag], -1), atol=1e-5)
+        np.testing.assert_allclose(z[..., 0], np.fft.irfft(held, axis=1), atol=1e-5)
+    for parts in (0, 3):
+        with pytest.raises(InputError, match=r"node .* expected (at least 1|at most 2)"):
+            evaluate(graph, [floats(3, 4, parts)])
+
+
 @pytest.mark.parametrize("window", [False, True])
 def test_frames_by_computed_steps_and_lengths(window: bool) -> None:
     for step, length in ((1, 4), (3, 5), (20, 16), (16, 1)):
