@@ -98,8 +98,8 @@ _BITS_OF: Final[Mapping[str, tuple[str, DType]]] = {
 def _through_bits(value: object) -> Array | None:
     """A torch tensor of a type that numpy does not know, seen as integers on the way."""
     name = str(getattr(value, "dtype", "")).rpartition(".")[2]
-    if name not in _BITS_OF:
-        return None
+    if name not in _BITS_OF or not hasattr(value, "new_empty"):
+        return None  # arrays of JAX, say, give numpy their memory by themselves
     method, dtype = _BITS_OF[name]
     tensor = cast("Any", without_marks(value))
     integers = tensor.view(getattr(tensor.new_empty(0), method)().dtype)

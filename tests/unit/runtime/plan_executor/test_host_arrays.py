@@ -9,7 +9,9 @@ import pytest
 
 import tilewright as tw
 from fakes.small_models import mlp
+from tilewright.base import dtypes
 from tilewright.base.errors import InputError
+from tilewright.runtime.plan_executor.host_arrays import as_array
 
 
 @pytest.mark.parametrize("engine", ["plan", "vm"])
@@ -32,3 +34,28 @@ def test_elements_below_a_mask_are_no_input(tmp_path: Path, engine: str) -> None
     expected = session(x)
     assert np.array_equal(session(np.ma.masked_array(x)), expected)
     assert np.array_equal(session(masked.filled(1)), expected)
+
+
+class ArrayOfJax:
+    """An array of a type that numpy's DLPack lacks, which numpy reads all the same."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.dtype = values.dtype
+
+    def __dlpack__(self, **_: object) -> object:
+        raise BufferError("no such type")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        del dtype, copy
+        return self.values
+
+
+def test_types_that_dlpack_lacks_need_not_be_tensors_of_torch() -> None:
+    values = np.arange(4, dtype=np.float32).astype(dtypes.bf16.numpy)
+    found = as_array(ArrayOfJax(values))
+    assert found.dtype == values.dtype
+    assert np.shares_memory(found, values)

@@ -88,7 +88,8 @@ def _kind(type_: TypeProto) -> str:
             if tensor.elem_type != TensorProto.STRING:
                 return f"{dtype_of(tensor.elem_type)}, of the host"
             dims = (
-                d.dim_value if d.HasField("dim_value") else "?" for d in tensor.shape.dim
+                d.dim_value if d.HasField("dim_value") else d.dim_param or "?"
+                for d in tensor.shape.dim
             )
             return f"string[{', '.join(map(str, dims))}]"
         case "sequence_type":
