@@ -252,8 +252,7 @@ class PlanExecutor:
                 self.output_names, flow.output_types(env), outputs, strict=True
             )
         ]
-        fixed = [result for result in results if result is not None]
-        self._check_not_copied(arrays, saved(inputs, fixed, frozenset()))
+        self._check_not_copied(arrays, saved(inputs, results, self._updated))
         return PreparedFlow(flow, env, inputs, results)
 
     def _run_flow(
@@ -266,11 +265,10 @@ class PlanExecutor:
         """A call of a plan with control flow."""
         env = self.dimensions_of(arrays)
         inputs = self._conform(flow.input_types(env), arrays)
-        given = [output for output in outputs if output is not None]
         try:
-            if given:
+            if any(output is not None for output in outputs):
                 check_places(self.output_names, flow.output_types(env), outputs)
-                inputs = saved(inputs, given, frozenset())
+                inputs = saved(inputs, outputs, self._updated)
             return flow.run(env, inputs, outputs, times)
         except native.KernelError as error:
             raise error.for_user from error

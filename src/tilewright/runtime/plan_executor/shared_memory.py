@@ -24,6 +24,7 @@ def updated_inputs(plan: Plan) -> frozenset[tuple[int, int]]:
             storage = plan.entries[entry].storage
             first.setdefault(storage, position)
             last[storage] = position
+    loops = [(step.goto, i) for i, step in enumerate(plan.steps) if 0 <= step.goto < i]
     found: list[tuple[int, int]] = []
     for position, step in enumerate(plan.steps):
         if step.kind != "copy":
@@ -31,8 +32,10 @@ def updated_inputs(plan: Plan) -> frozenset[tuple[int, int]]:
         source, target = (plan.entries[entry].storage for entry in step.arguments)
         if source not in inputs or target not in outputs or source == target:
             continue
-        # Nobody wrote the one before, and nobody reads the other any more.
+        # Nobody wrote the one before, and nobody reads the other any more, not in a further trip of a loop either.
         is_handed_over = first[target] == last[source] == position
+        if any(begin < position < end for begin, end in loops):
+            continue
         if is_handed_over and all(_is_whole(plan, entry) for entry in step.arguments):
             found.append((inputs[source], outputs[target]))
     return frozenset(found)
@@ -45,10 +48,12 @@ def _is_whole(plan: Plan, index: int) -> bool:
 
 
 def saved(
-    inputs: Sequence[Array], outputs: Sequence[Array], allowed: frozenset[tuple[int, int]]
+    inputs: Sequence[Array],
+    outputs: Sequence[Array | None],
+    allowed: frozenset[tuple[int, int]],
 ) -> list[Array]:
-    """`inputs`, copied where an output overlaps them that may not have their memory."""
-    ranges = [_range(array) for array in outputs]
+    """`inputs`, copied where an output overlaps them that may not have their memory; None is an output in new memory."""
+    ranges = [(0, 0) if array is None else _range(array) for array in outputs]
     result: list[Array] = []
     for position, array in enumerate(inputs):
         start, stop = _range(array)

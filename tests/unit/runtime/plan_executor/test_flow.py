@@ -40,6 +40,14 @@ LOOP = """graph @g<S: 0..8>(%n: i64[1], %x: f32[8]) {
   return %z
 }"""
 
+APPEND = """graph @g<S: 1..6>(%n: i64[1], %past: f32[6, 3], %places: i64[1, 3], %new: f32[1, 3]) {
+  bind_sizes(%n) {sizes = [S]}
+  %y: f32[6, 3] = scatter_elements(%past, %places, %new) {axis = 0}
+  %z: f32[S, 3] = slice(%y) {axes = [0], sizes = [S], starts = [0], steps = [1]}
+  %d: f32[S, 3] = add(%z, %z)
+  return %d, %y
+}"""
+
 
 def reading_plan() -> Plan:
     """The first S rows of x, through a transient; S is the i64 of the call, then rows as `flow_plan` has them."""
@@ -346,3 +354,25 @@ def test_a_size_that_stays_waits_for_one_that_does_not() -> None:
         wanted = [x[x > i].sum() * np.arange(k).sum() for i in range(300)]
         found = np.asarray(model(np.array(300), x, np.array(k)))
         np.testing.assert_allclose(found, np.array(wanted, np.float32), rtol=1e-6)
+
+
+def test_an_input_is_updated_in_place_where_data_decides_sizes() -> None:
+    """As in mixtures of experts, whose caches are appended to: nothing is copied for a call."""
+    executor = tw.compile(parse(APPEND)).session.executor
+    assert isinstance(executor, PlanExecutor)
+    past, count = np.zeros((6, 3), np.float32), np.array([1])
+    places, new = np.zeros((1, 3), np.int64), np.ones((1, 3), np.float32)
+    call = executor.prepare([count, past, places, new], [None, past])
+    for row in range(3):
+        count[0], places[...], new[...] = row + 1, row, row + 1
+        doubled, updated = call()
+        assert updated is past
+        assert doubled[:, 0].tolist() == [2, 4, 6][: row + 1]
+    places[...], new[...] = 5, 9
+    doubled, updated = executor.run_into([np.array([6]), past, places, new], [None, past])
+    assert updated is past
+    assert past[:, 0].tolist() == [1, 2, 3, 0, 0, 9]
+    assert doubled[:, 0].tolist() == [2, 4, 6, 0, 0, 18]
+    other = past.copy()
+    with pytest.raises(InputError, match="input 'new': would be copied"):
+        executor.prepare([count, other, places, other[:1]], [None, other])
