@@ -2,6 +2,9 @@
 
 A text that begins as one that was read is not computed again as far as they agree.  Saved to a file and loaded
 again (.safetensors), for long prompts that stay.  Called by `language_model`.
+
+Some models sum up what they read in states, of which there is one, that behind the last token: a text that parts from it goes
+on from a copy that was taken before, or is read anew (docs/decisions/0031-states-of-a-text.md).
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, final
 
@@ -24,8 +29,21 @@ from tilewright.formats.tensor_spec import TensorSpec
 
 _TOKENS: Final = "tokens"
 _MODEL: Final = "model"
+_COPIES: Final = "copies"
+_MOST_COPIES: Final = 4
+"""Of states; each takes as much memory as they do."""
 
 Floats = npt.NDArray[np.float32]
+_States = Mapping[str, Floats]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copy:
+    """States behind so many tokens of the text."""
+
+    count: int
+    states: _States
 
 
 @final
@@ -33,19 +51,74 @@ class Cache:
     """What was read, and what of it was computed.  Not thread-safe.
 
     Args:
-        specs: of the keys and values of every layer, `[1, heads, room, size]`.
+        specs: of what every layer keeps: rows of every place, `[1, heads, room, size]`, or states, whose sizes are known.
         room: tokens that there is room for.
         model: the digest of the model that they belong to.
+
+    Attributes:
+        tokens: that were read.
+        arrays: rows of every place; those behind the last token mean nothing.
+        turn: whose states are those behind the last token: a step reads them and writes the others.
     """
 
     def __init__(self, specs: Sequence[TensorSpec], room: int, model: bytes) -> None:
         self.room: Final[int] = room
         self.tokens: list[int] = []
+        self.turn: int = 0
         self._model: bytes = model
+        rows = [spec for spec in specs if not _is_state(spec)]
         # Zeros: places that nobody has written are hidden, but multiplied.
         self.arrays: Final[Mapping[str, Floats]] = {
-            spec.name: _zeros((1, _size(spec, 1), room, _size(spec, 3))) for spec in specs
+            spec.name: _zeros((1, _size(spec, 1), room, _size(spec, 3))) for spec in rows
         }
+        self._states: tuple[_States, _States] = (_states_of(specs), _states_of(specs))
+        self._names: list[str] = [spec.name for spec in specs]
+        self._copies: list[_Copy] = []
+        self._parting: int = 0
+
+    @property
+    def states(self) -> _States:
+        """Those behind the last token."""
+        return self._states[self.turn]
+
+    def inputs(self) -> list[Floats]:
+        """What a step reads, in the order of the specs."""
+        held = {**self.arrays, **self.states}
+        return [held[name] for name in self._names]
+
+    def outputs(self) -> list[Floats]:
+        """Where it writes: rows over those that it reads, states beside them, so that a step that fails changes nothing."""
+        held = {**self.arrays, **self._states[1 - self.turn]}
+        return [held[name] for name in self._names]
+
+    def end_of_step(self, total: int) -> int:
+        """Up to where a step may read of a text of so many tokens: states are copied there, or it is the end."""
+        if not self.states:
+            return total
+        done = len(self.tokens)
+        return min(place for place in (*self._stops(total), total) if place > done)
+
+    def _stops(self, total: int) -> tuple[int, int]:
+        """Where another text may part from one: where one did before, and in front of the last token of a prompt."""
+        return self._parting, total - 1
+
+    def advance(self, new: Sequence[int], total: int) -> None:
+        """Take up what a step has read and written; of a text of so many tokens, as for `end_of_step`."""
+        self.tokens += new
+        if not self.states:
+            return
+        self.turn = 1 - self.turn
+        if len(self.tokens) in self._stops(total):
+            self._copy()
+
+    def _copy(self) -> None:
+        held = {name: state.copy() for name, state in self.states.items()}
+        self._copies.append(_Copy(len(self.tokens), held))
+        if len(self._copies) > _MOST_COPIES:
+            # The one whose loss costs the fewest tokens that are read again, but not the last.
+            places = [0, *(copy.count for copy in self._copies[:-1])]
+            gaps = [after - before for before, after in pairwise(places)]
+            del self._copies[gaps.index(min(gaps))]
 
     def keep(self, tokens: Sequence[int]) -> int:
         """Forget what is not the beginning of a text; how many of its tokens are left.
@@ -56,17 +129,44 @@ class Cache:
         same = 0
         while same < most and tokens[same] == self.tokens[same]:
             same += 1
+        if self.states and same < len(self.tokens):
+            self._parting = same
+            same = self._go_back(same)
         del self.tokens[same:]
         return same
 
+    def _go_back(self, most: int) -> int:
+        """Let states be those behind so many tokens, or fewer, of which there is a copy; behind how many they are."""
+        self._copies = [copy for copy in self._copies if copy.count <= most]
+        if not self._copies:
+            for state in self.states.values():
+                state[...] = 0
+            return 0
+        last = self._copies[-1]
+        for name, state in self.states.items():
+            state[...] = last.states[name]
+        return last.count
+
+    # --- files
+
     def save(self, path: str | Path) -> None:
         """Write what was read to a file.  Raises: UserError when the system refuses."""
-        count = len(self.tokens)
-        held = {name: array[:, :, :count] for name, array in self.arrays.items()}
         held_tokens = np.array(self.tokens, np.int64)
         model = np.frombuffer(self._model, np.uint8)
+        held = self._held(len(self.tokens))
+        if self.states:
+            held[_COPIES] = np.array([copy.count for copy in self._copies], np.int64)
+        for copy in self._copies:
+            held |= {_name_of(name, copy.count): a for name, a in copy.states.items()}
         with open_output(Path(path)) as file:
             write_safetensors(file, {_TOKENS: held_tokens, _MODEL: model, **held})
+
+    def _held(self, count: int) -> dict[str, npt.NDArray[np.generic]]:
+        """What is kept of so many tokens, by name."""
+        return {
+            **{name: array[:, :, :count] for name, array in self.arrays.items()},
+            **self.states,
+        }
 
     def load(self, path: str | Path) -> None:
         """Take what an earlier run has written.
@@ -89,15 +189,68 @@ class Cache:
             raise UserError(
                 f"has {len(tokens)} tokens, there is room for {self.room}", location=path
             )
-        places = {name: array[:, :, : len(tokens)] for name, array in self.arrays.items()}
+        places = self._held(len(tokens))
         for name, wanted in places.items():
-            kept = found.get(name)
-            if kept is None or kept.shape != wanted.shape or kept.dtype != wanted.dtype:
-                raise ArchiveError(f"has no '{name}' that fits", location=path)
+            _check_fits(found, name, wanted, path)
+        copies = list(self._saved_copies(found, len(tokens), path))
         # From here on nothing is refused: a part of it would stand under tokens that it is not of.
         for name, wanted in places.items():
             wanted[...] = found[name]
-        self.tokens = tokens.tolist()
+        self.tokens, self._copies = tokens.tolist(), copies
+
+    def _saved_copies(
+        self, found: Mapping[str, npt.NDArray[np.generic]], most: int, path: str | Path
+    ) -> Iterator[_Copy]:
+        """Copies of states that a file has.  Raises: ArchiveError for such as cannot be of its text."""
+        if not self.states:
+            return
+        listed = found.get(_COPIES)
+        if listed is None or listed.dtype != np.int64 or listed.ndim != 1:
+            raise ArchiveError(f"has no '{_COPIES}'", location=path)
+        counts: list[int] = listed.tolist()
+        rises = all(before < after for before, after in pairwise([0, *counts]))
+        if not rises or len(counts) > _MOST_COPIES or max(counts, default=0) > most:
+            raise ArchiveError(
+                f"has copies of states behind {counts} of {most} tokens", location=path
+            )
+        for count in counts:
+            held: dict[str, Floats] = {}
+            for name, state in self.states.items():
+                own = _name_of(name, count)
+                _check_fits(found, own, state, path)
+                held[name] = np.array(found[own], np.float32)
+            yield _Copy(count, held)
+
+
+def _name_of(state: str, count: int) -> str:
+    """Of a copy of a state in a file."""
+    return f"{state}@{count}"
+
+
+def _check_fits(
+    found: Mapping[str, npt.NDArray[np.generic]],
+    name: str,
+    wanted: npt.NDArray[np.generic],
+    path: str | Path,
+) -> None:
+    kept = found.get(name)
+    if kept is None or kept.shape != wanted.shape or kept.dtype != wanted.dtype:
+        raise ArchiveError(f"has no '{name}' that fits", location=path)
+
+
+def _is_state(spec: TensorSpec) -> bool:
+    return all(isinstance(size, int) for size in spec.shape)
+
+
+def _states_of(specs: Sequence[TensorSpec]) -> _States:
+    """States before the first token."""
+    return {
+        spec.name: np.zeros(
+            [_size(spec, axis) for axis in range(len(spec.shape))], np.float32
+        )
+        for spec in specs
+        if _is_state(spec)
+    }
 
 
 def _contents(path: str | Path) -> bytes:

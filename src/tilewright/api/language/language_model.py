@@ -182,7 +182,7 @@ class LanguageModel(BoundToProcess):
         self.cache: Final[Cache] = Cache(specs, self.context, identity)
         self._lock: threading.Lock = threading.Lock()
         self._owner: Text | None = None
-        self._steps: dict[int, _Step] = {}
+        self._steps: dict[tuple[int, int], _Step] = {}
         self._forms: FormStore = FormStore(self.tokenizer)
         self._piece: int = _piece_of(self.file)
 
@@ -336,7 +336,7 @@ class LanguageModel(BoundToProcess):
                 if self._owner is not text or left <= self._piece:
                     return
                 self._advance(held)
-                timing.read_tokens += self._piece
+                timing.read_tokens += left - (len(held) - len(self.cache.tokens))
                 timing.prompt_seconds = time.perf_counter() - begin
             yield ""
 
@@ -470,17 +470,18 @@ class LanguageModel(BoundToProcess):
 
     def _advance(self, tokens: Sequence[int]) -> Floats:
         """Read one more piece of `tokens`; scores behind it."""
-        done = len(self.cache.tokens)
-        new = list(tokens[done : done + self._piece])
+        done, total = len(self.cache.tokens), len(tokens)
+        new = list(tokens[done : min(done + self._piece, self.cache.end_of_step(total))])
         scores = self._one(new[0], done) if len(new) == 1 else self._several(new, done)
-        self.cache.tokens += new
+        self.cache.advance(new, total)
         return scores
 
     def _one(self, token: int, position: int) -> Floats:
         span = min(-(-(position + 1) // _SPAN) * _SPAN, self.context)
-        step = self._steps.get(span)
+        own = (span, self.cache.turn)
+        step = self._steps.get(own)
         if step is None:
-            step = self._steps[span] = _Step(self._programs.next, self.cache, 1, span)
+            step = self._steps[own] = _Step(self._programs.next, self.cache, 1, span)
         return step.run([token], position)
 
     def _several(self, tokens: Sequence[int], position: int) -> Floats:
@@ -532,9 +533,9 @@ class _Step:
         self._tokens: npt.NDArray[np.int64] = np.zeros((1, count), np.int64)
         self._position: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         places = np.zeros(span, np.bool_)
-        held = list(cache.arrays.values())
-        inputs = [self._tokens, self._position, places, *held]
-        self._call: PreparedCall | PreparedFlow = executor.prepare(inputs, [None, *held])
+        inputs = [self._tokens, self._position, places, *cache.inputs()]
+        outputs = [None, *cache.outputs()]
+        self._call: PreparedCall | PreparedFlow = executor.prepare(inputs, outputs)
 
     def run(self, tokens: Sequence[int], position: int) -> Floats:
         """The scores behind the last token."""

@@ -10,7 +10,7 @@ import pytest
 from tilewright.api.language.cache import Cache
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.formats.parameters import write_safetensors
+from tilewright.formats.parameters import read_arrays, write_safetensors
 from tilewright.formats.tensor_spec import TensorSpec
 
 MIB = 1 << 20
@@ -80,3 +80,136 @@ def test_a_file_that_cannot_be_read_is_named(
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(UserError, match=r"prompt.safetensors: cannot be read: Permission"):
         Cache(SPECS, 8, b"model").load(place)
+
+
+# --- states
+
+STATES = [
+    *SPECS,
+    TensorSpec("state_1", dtypes.f32, (1, 2, 3)),
+    TensorSpec("window_1", dtypes.f32, (1, 3, 5)),
+]
+
+
+class Reader:
+    """Reads tokens as a model does: a state is the text itself, as a number."""
+
+    def __init__(self) -> None:
+        self.cache = Cache(STATES, 64, b"model")
+        self.steps: list[int] = []
+
+    def read(self, tokens: list[int], piece: int = 4) -> None:
+        """Read a text, and check each step."""
+        self.cache.keep(tokens)
+        while len(self.cache.tokens) < len(tokens):
+            done = len(self.cache.tokens)
+            new = tokens[done : min(done + piece, self.cache.end_of_step(len(tokens)))]
+            assert new, "every step reads something"
+            before = dict(zip((s.name for s in STATES), self.cache.inputs(), strict=True))
+            after = dict(zip((s.name for s in STATES), self.cache.outputs(), strict=True))
+            assert (before["state_1"] == number_of(tokens[:done])).all()
+            assert not np.shares_memory(before["state_1"], after["state_1"])
+            assert before["key_0"] is after["key_0"]
+            for name in ("state_1", "window_1"):
+                after[name][...] = number_of(tokens[: done + len(new)])
+            self.cache.advance(new, len(tokens))
+            self.steps.append(len(new))
+        assert self.cache.tokens == tokens
+        assert all((a == number_of(tokens)).all() for a in self.cache.states.values())
+
+
+def number_of(tokens: list[int]) -> float:
+    """A number that no other short text has."""
+    found = 0.0
+    for token in tokens:
+        found = (found * 31 + token) % 65521
+    return found
+
+
+def test_a_prompt_that_is_read_again_costs_one_token() -> None:
+    reader, prompt = Reader(), [5, 9, 2, 7, 7, 1]
+    reader.read(prompt)
+    assert reader.steps == [4, 1, 1]
+    for token in (3, 4, 8):
+        reader.read([*reader.cache.tokens, token])
+    assert reader.cache.keep(prompt) == 5
+    reader.steps = []
+    reader.read(prompt)
+    reader.read([*prompt, 6, 6, 2])  # another answer, and what was said to it
+    assert reader.steps == [1, 2, 1]
+
+
+def test_texts_in_turn_have_what_they_share_read_once_more() -> None:
+    shared = list(range(1, 13))
+    texts = [[*shared, *([word] * 9)] for word in (20, 30, 40)]
+    reader = Reader()
+    reader.read(texts[0])
+    reader.steps = []
+    reader.read(texts[1])
+    assert sum(reader.steps) == 21
+    for text in (texts[2], texts[0], texts[1]):
+        reader.steps = []
+        reader.read(text)
+        assert sum(reader.steps) == 9
+
+
+def test_a_text_that_begins_otherwise_is_read_from_the_beginning() -> None:
+    reader = Reader()
+    reader.read([1, 2, 3, 4, 5])
+    reader.read([2, 2, 3])
+    reader.read([2])
+    reader.read([2, 2, 3, 4])
+
+
+def test_any_texts_one_after_the_other_have_their_own_states() -> None:
+    random, reader = np.random.default_rng(0), Reader()
+    text: list[int] = []
+    for _ in range(400):
+        kept = int(random.integers(0, len(text) + 1))
+        if random.integers(3):
+            kept = len(text)
+        more = random.integers(0, 3, int(random.integers(1, 9))).tolist()
+        text = [*text[:kept], *more][:63]
+        reader.read(text, piece=int(random.integers(1, 6)))
+        assert len(reader.cache._copies) <= 4
+        counts = [copy.count for copy in reader.cache._copies]
+        assert counts == sorted(set(counts))
+        for copy in reader.cache._copies:
+            expected = number_of(text[: copy.count])
+            assert all((a == expected).all() for a in copy.states.values())
+
+
+def test_a_step_that_fails_leaves_the_states_as_they_were() -> None:
+    reader = Reader()
+    reader.read([4, 4, 2])
+    for name, array in zip((s.name for s in STATES), reader.cache.outputs(), strict=True):
+        if name in reader.cache.states:
+            array[...] = -1
+    reader.read([4, 4, 2, 9])
+
+
+def test_states_and_their_copies_are_saved(tmp_path: Path) -> None:
+    reader, other, place = Reader(), Reader(), tmp_path / "prompt"
+    prompt = [6, 1, 8, 8, 3, 2, 9]
+    reader.read(prompt)
+    reader.read([*prompt, 5])
+    reader.cache.save(place)
+    other.cache.load(place)
+    assert other.cache.tokens == [*prompt, 5]
+    other.read(prompt)
+    assert other.steps == [1]
+    for damaged in (
+        {"copies": np.array([8, 7])},
+        {"copies": np.array([9])},
+        {"copies": np.array([0])},
+        {},
+    ):
+        arrays = read_arrays(place.read_bytes(), "prompt")
+        arrays = {n: a for n, a in arrays.items() if damaged or n != "state_1@6"} | damaged
+        with place.with_name("damaged").open("wb") as file:
+            write_safetensors(file, arrays)
+        with pytest.raises(ArchiveError, match=r"copies of states|has no"):
+            other.cache.load(place.with_name("damaged"))
+        assert other.cache.tokens == prompt
+        other.read([*prompt, 4])
+        other.read(prompt)

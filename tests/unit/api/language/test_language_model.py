@@ -15,6 +15,7 @@ import pytest
 
 import tilewright as tw
 from fakes.language_models import Reference, speaking_form
+from fakes.recurrent_models import RecurrentReference, recurrent_forms, speaking
 from fakes.small_models import mlp
 from tilewright.api.language import language_model
 from tilewright.api.language.language_model import LanguageModel
@@ -466,6 +467,104 @@ def test_what_is_kept_instead_of_keys_and_values_is_kept_by_place(
         expected = evaluate(graph, given)[0][0]
         found = model.scores(prompt)
         assert np.abs(found - expected).max() < 2e-5 * np.abs(expected).max(), prompt
+
+
+@pytest.fixture(scope="module", params=["granitehybrid of experts", "mamba"])
+def recurrent(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LanguageModel, RecurrentReference]:
+    form = speaking(recurrent_forms()[request.param])
+    place = tmp_path_factory.mktemp("recurrent") / "tiny.gguf"
+    place.write_bytes(form.data())
+    return LanguageModel(place, cache=False), RecurrentReference(form)
+
+
+Recurrent = tuple[LanguageModel, RecurrentReference]
+
+
+def _check_scores(recurrent: Recurrent, prompt: list[int]) -> None:
+    model, reference = recurrent
+    expected = reference.logits(prompt)
+    assert np.abs(model.scores(prompt) - expected).max() < 3e-5 * np.abs(expected).max()
+
+
+def test_states_are_those_of_the_text_wherever_it_goes_on_from(
+    recurrent: Recurrent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _read_in_pieces_of(6, recurrent[0], monkeypatch)
+    shared = [5, 9, 9, 80, 3, 41, 7, 60, 2, 11]
+    for prompt in (
+        [*shared, 4, 4],
+        [*shared, 4, 4, 7],
+        [*shared, 4, 4],
+        [*shared, 8, 1, 2],
+        shared[:3],
+        [*shared, 4, 4, 9, 9, 9],
+        [7, *shared],
+        [7],
+    ):
+        _check_scores(recurrent, prompt)
+
+
+def test_greedy_text_of_states_is_that_of_the_reference(recurrent: Recurrent) -> None:
+    model, reference = recurrent
+    tokens = model.tokenizer.encode("and then")
+    expected: list[int] = []
+    while len(expected) < 12:
+        token = int(reference.logits(tokens + expected).argmax())
+        if token in model.tokenizer.vocabulary.ends:
+            break
+        expected.append(token)
+    text = model.stream("and then", tokens=12, sampling=GREEDY)
+    said = str(text)
+    assert said == model.tokenizer.decode(expected)
+    again = model.stream("and then", tokens=12, sampling=GREEDY)
+    assert str(again) == said
+    assert again.timing.reused_tokens == len(tokens) - 1
+    assert again.timing.read_tokens == 1
+
+
+def test_texts_of_states_may_be_made_side_by_side(recurrent: Recurrent) -> None:
+    model, _ = recurrent
+    prompts = ("the end and", "once upon a time", "the end of it")
+    expected = [model.generate(p, tokens=6, sampling=GREEDY) for p in prompts]
+    texts = [model.stream(p, tokens=6, sampling=GREEDY) for p in prompts]
+    found = ["", "", ""]
+    for parts in itertools.zip_longest(*texts, fillvalue=""):
+        found = [text + part for text, part in zip(found, parts, strict=True)]
+    assert found == expected
+
+
+def test_a_text_of_states_that_was_interrupted_is_gone_on_with(
+    recurrent: Recurrent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = recurrent
+    prompt = model.tokenizer.encode("a story about the end")
+    _check_scores(recurrent, prompt[:4])
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.cache, "advance", interrupt)  # the step itself has run
+        with pytest.raises(KeyboardInterrupt):
+            model.scores(prompt)
+    _check_scores(recurrent, prompt)
+
+
+def test_a_saved_prompt_of_states_is_taken_up(recurrent: Recurrent, tmp_path: Path) -> None:
+    model, _ = recurrent
+    prompt, place = [9, 8, 7, 6, 5, 44, 3], tmp_path / "prompt"
+    str(model.stream(prompt, tokens=4, sampling=GREEDY))
+    model.cache.save(place)
+    _check_scores(recurrent, [1, 2, 3])
+    model.cache.load(place)
+    text = model.stream(prompt, tokens=4, sampling=GREEDY)
+    said = str(text)
+    assert text.timing.reused_tokens == 6
+    model.scores([1])
+    assert model.generate(prompt, tokens=4, sampling=GREEDY) == said
+    _check_scores(recurrent, prompt)
 
 
 def test_a_text_has_the_form_of_a_schema(model: LanguageModel) -> None:

@@ -10,7 +10,7 @@ own publications for the activations; transformers for what `dots1` and `minimax
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 
@@ -53,8 +53,14 @@ class Architecture:
         plain_windows: layers with a window turn columns as if positions were not scaled.
         rounds_yarn: ends of YaRN's ramp are whole columns; else they lie between columns, too.
         wide_scale_layers: a model of so many layers scales scores by width per head instead of a head's size.
+        gates_attention: what attention gives is multiplied by gates that stand beside queries.
         is_latent: keys and values of all heads come from one short row (multi-head latent attention).
         has_convolutions: layers without heads of keys are short convolutions.
+        states: of layers that sum up a text, which are those without heads of keys: `mamba`, `mamba2` or `delta`.
+        states_everywhere: each layer has one.
+        states_period: all but the last of so many layers have one, where a file does not say it; 0: as `states` says.
+        attends_beside_states: and attends to what that reads, too.
+        has_single_parts: a layer is a state space, attention or a network, behind one norm.
         output_norm: the name of the norm behind all layers.
         shares_add_up: of a mixture of experts, those that are chosen share all of the result; what a file says of that
             goes first.
@@ -93,8 +99,14 @@ class Architecture:
     plain_windows: bool = False
     rounds_yarn: bool = True
     wide_scale_layers: int = 0
+    gates_attention: bool = False
     is_latent: bool = False
     has_convolutions: bool = False
+    states: str = ""
+    states_everywhere: bool = False
+    states_period: int = 0
+    attends_beside_states: bool = False
+    has_single_parts: bool = False
     output_norm: str = "output_norm"
     shares_add_up: bool = True
     shares_come_first: bool = False
@@ -105,6 +117,9 @@ class Architecture:
 _LLAMA: Final = Architecture(turns_neighbours=True)
 _GRANITE: Final = Architecture(
     turns_neighbours=True, turns_if_finetuned=True, has_scales=True, final_scale_power=-1
+)
+_MAMBA: Final = Architecture(
+    states="mamba", states_everywhere=True, has_single_parts=True, unturned_period=1
 )
 _LFM2: Final = Architecture(
     has_convolutions=True, output_norm="token_embd_norm", window_period=0, router="sigmoid"
@@ -135,6 +150,9 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "exaone4": Architecture(
         norms_after=True, turns_windows_only=True, window_period=4, window=4096, window_layers=64
     ),
+    "falcon-h1": Architecture(
+        states="mamba2", states_everywhere=True, attends_beside_states=True
+    ),
     "falcon": Architecture(norm="layer", shares_norm=True, activation="erf_gelu"),
     "gemma": Architecture(activation="gelu", scales_embedding=True),
     "gemma2": Architecture(
@@ -154,6 +172,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "gpt2": _GPT2,
     "gptneox": Architecture(norm="layer", activation="erf_gelu", says_parallel=True),
     "granite": _GRANITE,
+    "granitehybrid": replace(_GRANITE, states="mamba2"),
     "granitemoe": _GRANITE,
     "hunyuan-dense": Architecture(norms_after_turning=True),
     "hunyuan-moe": Architecture(norms_after_turning=True),
@@ -164,10 +183,15 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
         turns_neighbours=True, turns_windows_only=True, window_period=4, window=8192, has_chunks=True, even_heads=True,
         uneven_experts=128, far_context=8192, router="sigmoid", shares_add_up=False, shares_come_first=True,
     ),
+    "mamba": _MAMBA,
+    "mamba2": replace(_MAMBA, states="mamba2"),
     "minimax-m2": Architecture(router="sigmoid"),
     "mistral3": Architecture(turns_neighbours=True, scales_far_queries=True),
     "mpt": Architecture(norm="layer", activation="erf_gelu", unturned_period=1),
     "nemotron": Architecture(norm="layer", activation="squared_relu"),
+    "nemotron_h": Architecture(
+        states="mamba2", has_single_parts=True, unturned_period=1, activation="squared_relu"
+    ),
     "olmo": Architecture(norm="plain", turns_neighbours=True),
     "olmo2": Architecture(norms_after=True, window_period=4, plain_windows=True),
     "olmoe": Architecture(shares_add_up=False),
@@ -180,6 +204,9 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     "qwen2vl": Architecture(),
     "qwen3": Architecture(),
     "qwen3moe": Architecture(),
+    "qwen3next": Architecture(
+        network_norm="post_attention_norm", states="delta", states_period=4, gates_attention=True
+    ),
     "qwen3vl": Architecture(),
     "qwen3vlmoe": Architecture(),
     "refact": Architecture(unturned_period=1, linear_bias=8.0),

@@ -18,6 +18,12 @@ from tilewright.base.errors import ModelError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.gguf.activations import Xielu
 from tilewright.compiler.frontends.gguf.architectures import ARCHITECTURES, Architecture
+from tilewright.compiler.frontends.gguf.layer_parts import (
+    LayerParts,
+    StateSpace,
+    read_layer_parts,
+    read_state_space,
+)
 from tilewright.compiler.frontends.gguf.metadata_keys import MAX_SIZE, Keys, all_but_last
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
@@ -95,8 +101,8 @@ class Latent:
 class Hyperparameters:
     """The form of one model; sizes are in elements, `windows` in keys per layer (0: all).
 
-    Where there is a `latent`, `key_size` and `value_size` are those of the rows that caches hold.  Layers that are `convolved`
-    have a convolution in the place of attention.  `slopes` are those of the activation of each layer; none: it has none of its own.
+    Where there is a `latent`, `key_size` and `value_size` are those of the rows that caches hold.  `parts` say what each layer
+    is made of, `space` is that of layers that sum up a text in a state.  `slopes` are those of the activation of each layer; none: it has none of its own.
 
     `local_rope_base` is that of layers with a window (0: that of all), `turns` whether each layer turns columns at all,
     `turns_neighbours` whether those are 2i and 2i + 1.  Queries grow with `far_scale` times the logarithm of how many
@@ -119,7 +125,8 @@ class Hyperparameters:
     key_size: int
     value_size: int
     latent: Latent | None
-    convolved: tuple[bool, ...]
+    parts: LayerParts
+    space: StateSpace | None
     slopes: tuple[Xielu, ...]
     context: int
     epsilon: float
@@ -182,8 +189,8 @@ def read_hyperparameters(file: GgufFile) -> Hyperparameters:
 def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     further = keys.size("nextn_predict_layers", 0, limit=_MAX_LAYERS, least=0)
     layers = keys.size("block_count", limit=_MAX_LAYERS, least=further + 1) - further
-    width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
-    shared, convolved = _shared_heads(keys, architecture, heads, layers)
+    width, heads = keys.size("embedding_length"), _heads(keys, architecture)
+    parts = read_layer_parts(keys, architecture, heads, layers)
     latent, own_size, rope_size = _sizes_of_heads(keys, architecture, width // heads)
     scored = width // heads if layers == architecture.wide_scale_layers else own_size
     experts, chosen = _experts(keys)
@@ -198,11 +205,12 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
         layers=layers,
         width=width,
         heads=heads,
-        shared_heads=shared,
+        shared_heads=parts.shared_heads,
         key_size=key_size,
         value_size=latent.rank if latent else keys.size("attention.value_length", key_size),
         latent=latent,
-        convolved=convolved,
+        parts=parts,
+        space=read_state_space(keys, architecture),
         slopes=keys.slopes(layers) if architecture.activation == "xielu" else (),
         context=keys.size("context_length", limit=1 << 31),
         epsilon=keys.real(f"attention.{_EPSILONS[architecture.norm]}", least=0),
@@ -240,26 +248,9 @@ def _read(keys: Keys, architecture: Architecture) -> Hyperparameters:
     return form
 
 
-def _shared_heads(
-    keys: Keys, architecture: Architecture, heads: int, layers: int
-) -> tuple[int, tuple[bool, ...]]:
-    """How many heads of keys there are, and which layers are convolutions: those of no heads, where that may be."""
-    if architecture.is_latent:
-        return 1, (False,) * layers
-    name = "attention.head_count_kv"
-    if not architecture.has_convolutions:
-        shared, convolved = keys.size(name, heads), (False,) * layers
-    else:
-        counts = keys.first(layers, name)
-        convolved = tuple(not count for count in counts)
-        several = {count for count in counts if count}
-        is_whole = all(math.isfinite(x) and x >= 1 and x == int(x) for x in several)
-        if len(counts) != layers or len(several) > 1 or not is_whole:
-            raise ModelError(f"the heads of keys are {counts}, expected one number or 0")
-        shared = int(several.pop()) if several else heads
-    if heads % shared:
-        raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
-    return shared, convolved
+def _heads(keys: Keys, architecture: Architecture) -> int:
+    """Of queries; one where files of models that attend nowhere say that there are none."""
+    return keys.size("attention.head_count", least=int(not architecture.states)) or 1
 
 
 def _sizes_of_heads(

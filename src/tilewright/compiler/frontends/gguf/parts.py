@@ -84,7 +84,9 @@ class Parts:
         size = x.shape[-1]
         assert isinstance(size, int)
         with self.part("RMSNorm" if kind == "rms" else "LayerNorm", name):
-            scale = self.weights.vector(f"{name}.weight", size)
+            # Files of falcon-h1 leave the end of a name out.
+            tensor = name if self.weights.has(name) else f"{name}.weight"
+            scale = self.weights.vector(tensor, size)
             bias = f"{name}.bias"
             if kind == "rms" or not self.weights.has(bias):
                 return self.normalised(x, scale, epsilon=epsilon)

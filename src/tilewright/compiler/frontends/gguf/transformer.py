@@ -9,6 +9,8 @@ the memory of inputs.
     span: bool[span]             by its length how far the caches are looked at, at least position + tokens;
                                  its elements are not
     key_i, value_i: f32[1, heads, room, size]
+    window_i, state_i:           what a layer has summed up (`state_spaces`), of sizes that no text changes;
+                                 zeros before the first token
 
 That the place of a token is data and not a size lets a runtime take every step of a span alike.
 
@@ -49,6 +51,7 @@ from tilewright.compiler.frontends.gguf.short_convolutions import (
     short_convolution,
 )
 from tilewright.compiler.frontends.gguf.sinks import with_sinks
+from tilewright.compiler.frontends.gguf.state_spaces import Summed, kept_shapes, state_space
 from tilewright.compiler.frontends.gguf.weights import Projection, Weights
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
@@ -93,6 +96,11 @@ def _one_after_the_other(
         return None
     rest = np.arange(rows[0] + rows[1], sum(rows))
     return np.concatenate([orders[0], orders[1] + rows[0], rest])
+
+
+def _queries_first(heads: int, size: int) -> np.ndarray:
+    """The order of rows that puts queries of all heads before their gates, which stand head by head."""
+    return np.arange(2 * heads * size).reshape(heads, 2, size).swapaxes(0, 1).reshape(-1)
 
 
 @final
@@ -188,7 +196,9 @@ class Transformer:
             **({True: frequencies(form, local=True)} if local else {}),
         }
         found = {kind: turning(e, places, each, room) for kind, each in kinds.items()}
-        masks = {w: self._seen(places, span, w) for w in sorted(set(form.windows))}
+        seen = zip(form.windows, form.parts.attends, strict=True)
+        windows = sorted({window for window, attends in seen if attends})
+        masks = {w: self._seen(places, span, w) for w in windows}
         distances = self._distances(places, span) if form.linear_bias else None
         scales = self._query_scales(places) if form.far_scale else None
         return _Step(count, span, room, places, found, masks, distances, scales)
@@ -246,10 +256,15 @@ class Transformer:
         block, after = f"blk.{layer}", self.form.architecture.norms_after
         before, own = x, f"{block}.attn_norm_2"
         seen = x if after else self.parts.norm(x, f"{block}.attn_norm")
+        if self.form.architecture.has_single_parts:
+            if self.form.parts.has_network[layer]:
+                out = feed_forward(self.parts, seen, block)
+            else:
+                out = self._mixed_with_others(seen, layer, step, caches)
+            return self._residual(x, out, f"{block}.residual")
         # A network beside attention may leave it a norm of its own.
         read = self.parts.norm(x, own) if self.weights.has(f"{own}.weight") else seen
-        mix = self._convolution if self.form.convolved[layer] else self._attention
-        mixed = mix(read, layer, step, caches)
+        mixed = self._mixed_with_others(read, layer, step, caches)
         if self.form.architecture.network_norm != "post_attention_norm":
             name = f"{block}.post_attention_norm"
             mixed = self.parts.norm(mixed, name, optional=not after)
@@ -259,6 +274,39 @@ class Transformer:
         out = feed_forward(self.parts, read, block, slopes)
         out = self.parts.norm(out, f"{block}.post_ffw_norm", optional=not after)
         return self._residual(x, out, f"{block}.ffn_residual")
+
+    def _mixed_with_others(
+        self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
+    ) -> Tensor:
+        """Each token with those before it, by all that a layer has for that."""
+        kinds = self.form.parts
+        ways = {
+            self._convolution: kinds.convolved,
+            self._state_space: kinds.summed,
+            self._attention: kinds.attends,
+        }
+        found = [mix(x, layer, step, caches) for mix, has in ways.items() if has[layer]]
+        if len(found) == 1:
+            return found[0]
+        with self.parts.part("Sum", f"blk.{layer}.mixed"):
+            return self.maker.op("add", *found)
+
+    def _state_space(
+        self, x: Tensor, layer: int, _: _Step, caches: dict[str, Tensor]
+    ) -> Tensor:
+        form = self.form
+        assert form.space is not None, "layers with a state have sizes of it"
+        kind = form.architecture.states
+        names = (f"window_{layer}", f"state_{layer}")
+        shapes = kept_shapes(form.space, kind)
+        rows, state = (
+            self._input(name, TensorType(dtypes.f32, shape))
+            for name, shape in zip(names, shapes, strict=True)
+        )
+        kept = Summed(rows, state)
+        mixed, kept = state_space(self.parts, kind, x, kept, f"blk.{layer}")
+        caches |= zip(names, (kept.rows, kept.state), strict=True)
+        return mixed
 
     def _network_reads(self, block: str, before: Tensor, seen: Tensor, x: Tensor) -> Tensor:
         """What the network of a layer reads: `x`, what attention added to, or what attention read, normalised."""
@@ -291,9 +339,9 @@ class Transformer:
         self, x: Tensor, layer: int, step: _Step, caches: dict[str, Tensor]
     ) -> Tensor:
         e, form, block = self.maker, self.form, f"blk.{layer}"
-        values = None
+        values, gate = None, None
         if form.latent is None:
-            q, *new = self._heads(x, block)
+            q, *new, gate = self._heads(x, block)
         else:
             keys, values = decompression(self.parts, form.latent, block)
             q, *new = latent_heads(self.parts, form.latent, keys, x, block)
@@ -318,6 +366,8 @@ class Transformer:
             assert isinstance(columns, int)
             mixed = e.transpose(mixed, (0, 2, 1, 3))
             mixed = e.reshape(mixed, (1, step.count, form.heads * columns))
+            if gate is not None:
+                mixed = e.op("mul", mixed, e.op("sigmoid", gate))
         return self.parts.product(mixed, [Projection(f"{block}.attn_output", form.width)])
 
     def _placed_heads(
@@ -361,27 +411,31 @@ class Transformer:
             scale=form.attention_scale, softcap=form.attention_cap, causal=causal,
         )  # fmt: skip
 
-    def _heads(self, x: Tensor, block: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of every head, `[1, heads, n, size]`, in the order that is turned by halves."""
+    def _heads(self, x: Tensor, block: str) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys and values of every head, `[1, heads, n, size]`, in the order that is turned by halves.
+
+        The last are gates of what heads give, `[1, n, columns]`, where there are any.
+        """
         e, form = self.maker, self.form
         heads = (form.heads, form.shared_heads, form.shared_heads)
         sizes = (form.key_size, form.key_size, form.value_size)
         rows = [h * s for h, s in zip(heads, sizes, strict=True)]
         names = [f"{block}.attn_{letter}" for letter in "qkv"]
         orders = [self._order(h) for h in heads[:2]]
+        gates = rows[0] if form.architecture.gates_attention else 0
+        packed_rows = [rows[0] + gates, *rows[1:]]
+        if gates:
+            orders = [_queries_first(form.heads, form.key_size), np.arange(rows[1])]
         if self.weights.has(f"{block}.attn_qkv.weight"):
-            parts = [
-                Projection(
-                    f"{block}.attn_qkv", sum(rows), _one_after_the_other(orders, rows)
-                )
-            ]
+            order = _one_after_the_other(orders, packed_rows)
+            parts = [Projection(f"{block}.attn_qkv", sum(packed_rows), order)]
         else:
             parts = [
                 Projection(n, r, order)
-                for n, r, order in zip(names, rows, (*orders, None), strict=True)
+                for n, r, order in zip(names, packed_rows, (*orders, None), strict=True)
             ]
         packed = self._limited(self.parts.product(x, parts))
-        starts = (0, rows[0], rows[0] + rows[1])
+        starts = (0, packed_rows[0], packed_rows[0] + rows[1])
         found: list[Tensor] = []
         for n, h, s, r, start in zip(names, heads, sizes, rows, starts, strict=True):
             own = e.slice(packed, 2, start, r)
@@ -389,7 +443,8 @@ class Transformer:
             if not form.architecture.norms_after_turning:
                 own = self._head_norm(own, f"{n}_norm")
             found.append(e.transpose(own, (0, 2, 1, 3)))
-        return found[0], found[1], found[2]
+        gate = e.slice(packed, 2, rows[0], gates) if gates else None
+        return found[0], found[1], found[2], gate
 
     def _limited(self, x: Tensor) -> Tensor:
         e, limit = self.maker, self.form.projection_limit

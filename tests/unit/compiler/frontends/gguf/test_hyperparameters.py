@@ -424,9 +424,9 @@ def test_layers_without_heads_of_keys_are_convolutions_where_there_are_any() -> 
         return read_hyperparameters(read_gguf(form.data()))
 
     found = read("lfm2", [0, 2, 0])
-    assert found.convolved == (True, False, True)
+    assert found.parts.convolved == (True, False, True)
     assert found.shared_heads == 2
-    assert read("lfm2", [0, 0, 0]).convolved == (True, True, True)
+    assert read("lfm2", [0, 0, 0]).parts.convolved == (True, True, True)
     for counts in ([1, 2, 0], [0, 2], [0, -2, 0], [0, 3, 0]):
         with pytest.raises(ModelError, match="heads"):
             read("lfm2", counts)

@@ -50,8 +50,8 @@ def test_every_part_of_a_model_runs_in_lanes() -> None:
 
 
 def test_coverage_of_what_is_not_supported_says_what() -> None:
-    report = tw.coverage(Form(metadata={"general.architecture": "mamba"}).data())
-    assert [p.reason for p in report.problems] == ["architecture 'mamba' is not supported"]
+    report = tw.coverage(Form(metadata={"general.architecture": "rwkv7"}).data())
+    assert [p.reason for p in report.problems] == ["architecture 'rwkv7' is not supported"]
 
 
 def test_files_that_are_none_are_errors(tmp_path: Path) -> None:
