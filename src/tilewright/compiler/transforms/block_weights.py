@@ -15,12 +15,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops.block_products import (
-    MANTISSAS,
-    NIBBLE,
-    middle,
-    words_together,
-)
+from tilewright.compiler.ops.block_products import MANTISSAS, NIBBLE, middle, words_together
 from tilewright.compiler.ops.contraction import WORD_BITS
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (

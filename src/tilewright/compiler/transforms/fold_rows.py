@@ -24,10 +24,7 @@ from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import gather
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.fold_constants import (
-    attributes_are_numbers,
-    release,
-)
+from tilewright.compiler.transforms.fold_constants import attributes_are_numbers, release
 from tilewright.compiler.transforms.matching import (
     constant_of,
     has,

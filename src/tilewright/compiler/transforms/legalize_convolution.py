@@ -36,12 +36,7 @@ from tilewright.compiler.transforms.contract_forms import (
     grouped_convolution,
 )
 from tilewright.compiler.transforms.fold_scales import bias_apart
-from tilewright.compiler.transforms.matching import (
-    ints,
-    number,
-    operand,
-    optional_operand,
-)
+from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.split_blocks import split_blocks

@@ -18,11 +18,7 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.block_products import (
-    NIBBLE,
-    places_by_bytes,
-    places_in_order,
-)
+from tilewright.compiler.ops.block_products import NIBBLE, places_by_bytes, places_in_order
 from tilewright.compiler.ops.contract import lies_in_panels
 from tilewright.compiler.ops.contraction import (
     BYTE_PRODUCTS,

@@ -22,12 +22,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import ints_or
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import (
-    ints,
-    number,
-    operand,
-    optional_operand,
-)
+from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, phases_of
 

@@ -22,13 +22,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.contract_forms import Window
-from tilewright.compiler.transforms.matching import (
-    dims,
-    maker,
-    number,
-    operand,
-    word,
-)
+from tilewright.compiler.transforms.matching import dims, maker, number, operand, word
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 
 ChooseGap = Callable[[Sequence[Dim], Dim, int, DType], int]

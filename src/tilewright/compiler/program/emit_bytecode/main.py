@@ -55,10 +55,7 @@ from tilewright.compiler.program.ir import (
     operands_of,
     place_of,
 )
-from tilewright.formats.bytecode.assembler import (
-    AssembledFunction,
-    FunctionBuilder,
-)
+from tilewright.formats.bytecode.assembler import AssembledFunction, FunctionBuilder
 from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import encode_attribute
 from tilewright.formats.plan.size_relations import BOUND_WORDS, Relation, relation_of

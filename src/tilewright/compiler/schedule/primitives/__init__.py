@@ -3,11 +3,7 @@
 from tilewright.compiler.schedule.primitives.grid import bind, join
 from tilewright.compiler.schedule.primitives.guards import drop_guards, sink_guards
 from tilewright.compiler.schedule.primitives.hints import prefetch, prefetch_lines
-from tilewright.compiler.schedule.primitives.inlining import (
-    forward,
-    inline,
-    reverse_inline,
-)
+from tilewright.compiler.schedule.primitives.inlining import forward, inline, reverse_inline
 from tilewright.compiler.schedule.primitives.instruction_tiles import multiply_tiles
 from tilewright.compiler.schedule.primitives.instructions import tensorize
 from tilewright.compiler.schedule.primitives.interior import interior

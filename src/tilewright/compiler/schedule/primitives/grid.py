@@ -7,23 +7,10 @@ from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import (
-    carried,
-    check_fixed,
-    overlap,
-)
+from tilewright.compiler.analysis.dependence import carried, check_fixed, overlap
 from tilewright.compiler.kernel.expressions import Expressions
-from tilewright.compiler.kernel.ir import (
-    Body,
-    For,
-    If,
-    Kernel,
-    LoopKind,
-    Statement,
-)
-from tilewright.compiler.kernel.rewrite import (
-    substitute,
-)
+from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Statement
+from tilewright.compiler.kernel.rewrite import substitute
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (

@@ -13,12 +13,7 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.analysis.accesses import (
-    Access,
-    accesses,
-    is_masked,
-    known_facts,
-)
+from tilewright.compiler.analysis.accesses import Access, accesses, is_masked, known_facts
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel.ir import (

@@ -31,10 +31,7 @@ from tilewright.compiler.kernel.ir import (
     LoopKind,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import (
-    loops,
-    substitute,
-)
+from tilewright.compiler.kernel.rewrite import loops, substitute
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (

@@ -33,10 +33,7 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import (
-    rename_loops,
-    substitute,
-)
+from tilewright.compiler.kernel.rewrite import rename_loops, substitute
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (

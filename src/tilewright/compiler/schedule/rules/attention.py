@@ -41,10 +41,7 @@ from tilewright.compiler.schedule.primitives import (
     unroll,
     vectorize,
 )
-from tilewright.compiler.schedule.rules.attention_streams import (
-    few_rows,
-    stream_rows,
-)
+from tilewright.compiler.schedule.rules.attention_streams import few_rows, stream_rows
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -56,10 +53,7 @@ from tilewright.compiler.schedule.rules.online_blocks import (
     unguard,
     unguarded,
 )
-from tilewright.compiler.schedule.rules.structure import (
-    parallel_chain,
-    sums_of_products,
-)
+from tilewright.compiler.schedule.rules.structure import parallel_chain, sums_of_products
 from tilewright.compiler.schedule.rules.tiles import choose_tile, most_rows
 from tilewright.compiler.schedule.rules.workgroups import Grid, cut, divided
 from tilewright.compiler.schedule.trace import Schedule

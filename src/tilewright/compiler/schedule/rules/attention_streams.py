@@ -25,12 +25,7 @@ from tilewright.compiler.kernel.ir import For, Load, Store
 from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    fission,
-    partition,
-    reorder,
-    unroll,
-)
+from tilewright.compiler.schedule.primitives import fission, partition, reorder, unroll
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -42,10 +37,7 @@ from tilewright.compiler.schedule.rules.online_blocks import (
     unguard,
 )
 from tilewright.compiler.schedule.rules.rows import schedule_pass
-from tilewright.compiler.schedule.rules.structure import (
-    parallel_chain,
-    sums_of_products,
-)
+from tilewright.compiler.schedule.rules.structure import parallel_chain, sums_of_products
 from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find

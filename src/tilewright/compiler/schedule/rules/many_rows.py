@@ -24,11 +24,7 @@ from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.handles import Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    precompute_factors,
-    reorder,
-    version,
-)
+from tilewright.compiler.schedule.primitives import precompute_factors, reorder, version
 from tilewright.compiler.schedule.primitives.versions import common_factors
 from tilewright.compiler.schedule.rules.prepare import INVARIANT_COST
 from tilewright.compiler.schedule.rules.structure import (

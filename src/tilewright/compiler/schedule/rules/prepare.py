@@ -11,15 +11,7 @@ from typing import Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.strides import depends
-from tilewright.compiler.kernel.ir import (
-    Buffer,
-    For,
-    If,
-    Kernel,
-    Space,
-    Statement,
-    Store,
-)
+from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loads, stores
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives import (

@@ -42,14 +42,8 @@ from tilewright.compiler.schedule.primitives import (
     version,
 )
 from tilewright.compiler.schedule.primitives.memory import lines_of_an_iteration
-from tilewright.compiler.schedule.rules.pointwise import (
-    fuse_contiguous,
-    lanes_of,
-)
-from tilewright.compiler.schedule.rules.structure import (
-    parallel_chain,
-    short_axis,
-)
+from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous, lanes_of
+from tilewright.compiler.schedule.rules.structure import parallel_chain, short_axis
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest

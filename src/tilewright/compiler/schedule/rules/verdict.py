@@ -19,15 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, likely_sizes, with_numbers
 from tilewright.compiler.analysis.strides import depends
-from tilewright.compiler.kernel.ir import (
-    For,
-    If,
-    Kernel,
-    LoopKind,
-    Space,
-    Statement,
-    Store,
-)
+from tilewright.compiler.kernel.ir import For, If, Kernel, LoopKind, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import (
     buffers_written,
     dim_symbols,
