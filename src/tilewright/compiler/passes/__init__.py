@@ -28,7 +28,6 @@ from tilewright.compiler.passes.instruments import (
 from tilewright.compiler.passes.rewriting import (
     Emitter,
     Rewrite,
-    RewritePass,
     apply_rewrites,
     merge_rewrites,
 )
@@ -52,7 +51,6 @@ __all__ = [
     "PrintBeforeAll",
     "PrintTimes",
     "Rewrite",
-    "RewritePass",
     "VerifyInstrument",
     "apply_rewrites",
     "check_opt_level",

@@ -3,15 +3,13 @@
 A rewrite looks at one node and returns the values to use instead of its results, or None.  The
 driver applies the rewrites of a pass in node order until nothing changes.  Rewrites write new nodes
 through an `Emitter`, which puts them before the matched node.  What ops exist comes from the
-`lookup` that a pass provides.
+`lookup` of whoever applies them (`transforms.rewrite_pass`).
 """
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -20,8 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
-from tilewright.compiler.passes.context import PassContext
-from tilewright.compiler.passes.graph_pass import GraphPass, PassResult
+from tilewright.compiler.passes.graph_pass import PassResult
 
 Lookup = Callable[[str], OpSchema]
 Replacement = Value | Sequence[Value] | None
@@ -85,21 +82,6 @@ class Emitter:
 
 
 Rewrite = Callable[[Node, Emitter], Replacement]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewritePass(GraphPass, abc.ABC):
-    """A pass that is a table of rewrites by op name; the key `*` holds for every op."""
-
-    lookup: ClassVar[Callable[[str], OpSchema]]
-
-    @abc.abstractmethod
-    def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
-        """The rewrites, tried in order for each node of the op."""
-
-    def run(self, graph: Graph, context: PassContext) -> PassResult:  # noqa: ARG002 - every pass has it
-        """Apply the rewrites until none matches."""
-        return apply_rewrites(graph, self.rewrites(), type(self).lookup)
 
 
 def merge_rewrites(

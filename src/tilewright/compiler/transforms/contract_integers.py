@@ -17,9 +17,8 @@ import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -29,6 +28,7 @@ from tilewright.compiler.transforms.matching import (
     word,
 )
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _EXACT: Final = 1 << 24
@@ -48,8 +48,6 @@ class ContractIntegers(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     keep_bytes: bool = False
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:

@@ -17,10 +17,10 @@ from typing import ClassVar, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import number, operand, optional_operand, real
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
@@ -32,8 +32,6 @@ class DecomposeNorms(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     constant_of,
     maker,
@@ -25,6 +24,7 @@ from tilewright.compiler.transforms.matching import (
 )
 from tilewright.compiler.transforms.quantized_sums import quotient_in_factors
 from tilewright.compiler.transforms.quantized_values import BYTES, is_single, known
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _LEAST: Final = 2.0**-64
 """Factors nearer to zero, or farther from it than one over this, are left as they stand."""
@@ -39,9 +39,6 @@ class DecomposeQuantization(RewritePass):
     times one factor, over another, is rounded after one product, and not after a product and a quotient; a sum of
     two tensors of bytes is quantized without a quotient where that gives the same bytes (`quantized_sums`).
     """
-
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite for each direction."""

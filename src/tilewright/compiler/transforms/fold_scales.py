@@ -13,8 +13,7 @@ from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     is_constant,
     maker,
@@ -24,6 +23,7 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
     word,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _LARGEST_FACTOR: Final = 1 << 16
 
@@ -40,8 +40,6 @@ class FoldScales(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Bias apart, additions merged, factors moved in."""

@@ -18,8 +18,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.fold_scales import channel_axis_of
 from tilewright.compiler.transforms.matching import (
     ints,
@@ -31,6 +30,7 @@ from tilewright.compiler.transforms.matching import (
     word,
 )
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _SAMPLE: Final = 32
 """Resampling an element takes the time of about so many products: it is read, weighed and written, a vector at a time."""
@@ -49,8 +49,6 @@ class GrowLate(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One for both products of channels."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -28,6 +27,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     optional_operand,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _SMALL_FLOATS: Final = (dtypes.f8e4m3fn, dtypes.f8e5m2)
 _STORED: Final = (dtypes.i8, dtypes.u8, *_SMALL_FLOATS)
@@ -41,9 +41,6 @@ class KeepWeights(RewritePass):
     Requires: weights of bytes not widened, contractions of bytes recognized.  Ensures: same values; the right
     matrix of a product that is made of known numbers of 8 bits is a `dequantize_linear` in blocks.
     """
-
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite."""

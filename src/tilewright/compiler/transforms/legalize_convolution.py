@@ -16,10 +16,9 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
 from tilewright.compiler.transforms.byte_words import (
     as_they_lie,
     in_f32,
@@ -39,6 +38,7 @@ from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.split_blocks import split_blocks
 from tilewright.compiler.transforms.split_phases import split_phases
 from tilewright.compiler.transforms.spread_images import ChooseGap, spread_image
@@ -63,8 +63,6 @@ class LegalizeConvolution(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
     ensures: ClassVar[frozenset[str]] = frozenset({"convolutions-legal"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     choose_gap: ChooseGap | None = None
     products: frozenset[str] = frozenset()

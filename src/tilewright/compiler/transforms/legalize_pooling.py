@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Self, final
+from typing import Final, Self, final
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import ints_or, spatial_axes, window_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import flag, ints, operand, word
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
 _WHOLE: Final = {"max_pool": "reduce_max", "average_pool": "reduce_mean"}
@@ -39,9 +39,6 @@ class LegalizePooling(RewritePass):
     Requires: nothing.  Ensures: along axes of known size every tap meets the input in some window;
     a pooling of the whole image is a reduction.
     """
-
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The same three for every kind of pooling."""

@@ -10,15 +10,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, cast, final
+from typing import Final, cast, final
 
 from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import operand
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _PASS: Final = 4
 """Writing and reading an element in between takes the time of about so many taps."""
@@ -34,9 +34,6 @@ class LegalizeResampling(RewritePass):
     Requires: nothing.  Ensures: an image of f32 or f64 whose axes have known sizes, or stay as they are, is resampled in
     the order of axes, or at once, as takes the fewest taps.
     """
-
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The one for the one op."""

@@ -17,7 +17,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import NIBBLE, places_by_bytes, places_in_order
 from tilewright.compiler.ops.contract import lies_in_panels
 from tilewright.compiler.ops.contraction import (
@@ -27,7 +26,7 @@ from tilewright.compiler.ops.contraction import (
     WordProduct,
 )
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
 from tilewright.compiler.transforms.block_weights import (
     BlockWeights,
     block_weights,
@@ -56,6 +55,7 @@ from tilewright.compiler.transforms.matching import (
     picks_one,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.short_weights import (
     ALL_WIDE,
     ShortWeights,
@@ -85,8 +85,6 @@ class PackMatmul(RewritePass):
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     choose_gap: ChooseGap | None = None
     least_rows: int = 2

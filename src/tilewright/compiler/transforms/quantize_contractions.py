@@ -26,9 +26,8 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -49,6 +48,7 @@ from tilewright.compiler.transforms.quantized_values import (
     quantized,
     with_sign,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _DEEPEST: Final = (1 << 31) // (255 * 255)
 """Products of bytes whose sum certainly fits 32 bits."""
@@ -65,8 +65,6 @@ class QuantizeContractions(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"folded"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Scales aligned, dequantizations moved down, contractions."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     is_splat,
     maker,
@@ -24,6 +23,7 @@ from tilewright.compiler.transforms.matching import (
     real,
     splat_of,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _TOLERANCE: Final = 2e-3
 _MOST_FACTORS: Final = 8
@@ -42,8 +42,6 @@ class RecognizeActivations(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """Products, and quotients that end one."""

@@ -17,8 +17,7 @@ from typing import ClassVar, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.attention_scores import (
     AttentionEnds,
     Scores,
@@ -36,6 +35,7 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
 )
 from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
@@ -48,8 +48,6 @@ class RecognizeAttention(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The product with the values is where it ends; scores in more axes are folded first."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
     flag,
     ints,
@@ -23,6 +22,7 @@ from tilewright.compiler.transforms.matching import (
     real,
     splat_of,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
@@ -35,8 +35,6 @@ class RecognizeNorms(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """The product with the inverse deviation, then scale, then bias."""

@@ -13,11 +13,11 @@ from typing import ClassVar, Final, final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, GraphPass, Rewrite
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.matching import operand, optional_operand
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 PRECISIONS: Final[Mapping[str, DType]] = {
     "f32": dtypes.f32,
@@ -39,8 +39,6 @@ class RoundContractions(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     precision: str
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
@@ -68,9 +66,6 @@ class RoundRows(RewritePass):
     Requires: weights in blocks not widened.  Ensures: types and values unchanged; back ends of machines that gain by it
     round a row to 127 steps on each side of zero, block by block: by at most half of the largest magnitude over 127.
     """
-
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite."""

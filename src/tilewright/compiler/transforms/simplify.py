@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.passes import Rewrite, merge_rewrites
 from tilewright.compiler.transforms.arithmetic_rewrites import REWRITES as ARITHMETIC
 from tilewright.compiler.transforms.attention_rewrites import REWRITES as ATTENTION
 from tilewright.compiler.transforms.movement_rewrites import REWRITES as MOVEMENT
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 
 @final
@@ -26,8 +26,6 @@ class Simplify(RewritePass):
     reshape, transpose of a transpose, slice of a slice; no op with a neutral operand.
     """
 
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:

@@ -14,8 +14,7 @@ from typing import ClassVar, final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
 from tilewright.compiler.transforms.fusion_classes import is_cheap
 from tilewright.compiler.transforms.matching import (
     dim_groups,
@@ -25,6 +24,7 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _MOST_STEPS = 32
 
@@ -39,8 +39,6 @@ class SinkReshapes(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"packed"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite, and the cleanup of what it leaves."""

@@ -12,8 +12,8 @@ from typing import ClassVar, Final, final
 
 from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
 _OTHER_BINDINGS: Final = 16  # results, findings and scratch
@@ -28,7 +28,7 @@ class SplitConcat(RewritePass):
     Ensures: no `concat` has more than `most_operands` operands.
     """
 
-    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 0
     required_because: ClassVar[str] = "a kernel would have more operands than one can bind"
     most_operands: int = 32
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, cast, final
+from typing import Final, Protocol, cast, final
 
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import normal_axes
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.matching import ints, operand
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _COMBINED_BY: Final[Mapping[str, str]] = {
     "reduce_sum": "add",
@@ -58,8 +58,6 @@ class SplitReductions(RewritePass):
     sizes that are open are not looked at.
     """
 
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     choose_parts: ChooseParts
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:

@@ -17,9 +17,8 @@ from tilewright.base.dtypes import HALVES, DType, f32, i8, i32, u8
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.winograd import largest_sum
-from tilewright.compiler.passes import Emitter, Rewrite, RewritePass
+from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -28,6 +27,7 @@ from tilewright.compiler.transforms.matching import (
     operand,
     optional_operand,
 )
+from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _MOST_OF_A_BYTE: Final = 255
 # (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums)
@@ -48,8 +48,6 @@ class WinogradConvolution(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last", "bias-apart"})
-    lookup: ClassVar = staticmethod(catalogue.schema)
-    level: ClassVar[int] = 1
     choose_tile: ChooseTile
     products: frozenset[str] = frozenset()
 

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from fakes import tiny_ops
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.passes import Emitter, RewritePass, run_passes
+from tilewright.compiler.passes import Emitter, GraphPass, apply_rewrites, run_passes
 
 
 def neg_of_neg(node, emit):
@@ -25,13 +25,12 @@ def split_to_itself(node, emit):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrites(RewritePass):
+class Rewrites(GraphPass):
     """Test rewrites."""
 
-    lookup: ClassVar = staticmethod(tiny_ops.lookup)
-
-    def rewrites(self):
-        return {"neg": [neg_of_neg], "sub": [sub_to_add], "*": [split_to_itself]}
+    def run(self, graph, context):
+        table = {"neg": [neg_of_neg], "sub": [sub_to_add], "*": [split_to_itself]}
+        return apply_rewrites(graph, table, tiny_ops.lookup)
 
 
 def test_rules_run_until_nothing_changes_and_are_counted_by_name():
