@@ -11,13 +11,13 @@ from typing import Final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Barrier,
-    Comment,
     For,
     Kernel,
     LoopKind,
     Statement,
     walk,
 )
+from tilewright.compiler.kernel.rewrite import only_statement
 
 GRID_KINDS: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
 THREAD_KINDS: Final = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
@@ -35,16 +35,11 @@ def grid_loops(kernel: Kernel) -> tuple[For, ...]:
 
 def thread_chain(outer: For) -> tuple[For, ...]:
     """A loop over threads and those directly inside of it."""
-    loops = [outer]
-    while True:
-        real = [s for s in loops[-1].body if not isinstance(s, Comment)]
-        if (
-            len(real) != 1
-            or not isinstance(real[0], For)
-            or real[0].kind not in THREAD_KINDS
-        ):
-            return tuple(loops)
-        loops.append(real[0])
+    loops, inner = [outer], only_statement(outer.body)
+    while isinstance(inner, For) and inner.kind in THREAD_KINDS:
+        loops.append(inner)
+        inner = only_statement(inner.body)
+    return tuple(loops)
 
 
 def has_barrier(statement: Statement) -> bool:

@@ -689,3 +689,8 @@ class Kernel:
     trace: tuple[object, ...] = ()
     notes: tuple[str, ...] = field(default=())
     verdict: Verdict | None = None
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """Those of the parameters, then the temporaries."""
+        return (*(p.buffer for p in self.parameters), *self.locals)

@@ -21,6 +21,7 @@ from tilewright.compiler.kernel.ir import (
     AccessMode,
     Body,
     Buffer,
+    Comment,
     Const,
     Expression,
     For,
@@ -343,6 +344,12 @@ def loops(body: Sequence[Statement]) -> list[For]:
     return [s for s in walk(body) if isinstance(s, For)]
 
 
+def only_statement(body: Body) -> Statement | None:
+    """The single statement of `body` besides comments, if there is just one."""
+    real = [s for s in body if not isinstance(s, Comment)]
+    return real[0] if len(real) == 1 else None
+
+
 def buffers_read(body: Sequence[Statement]) -> dict[Buffer, None]:
     """The buffers loaded in `body`, in order of first appearance."""
     return {load.buffer: None for load in loads(body)}
@@ -412,10 +419,8 @@ class FreshNames:
     @staticmethod
     def of(kernel: Kernel) -> FreshNames:
         """Names free in `kernel`: loop variables, dims and buffers are taken."""
-        taken = {s.name for s in body_symbols(kernel.body)} | {s.name for s in kernel.dims}
-        taken |= {b.name for b in kernel.locals} | {
-            p.buffer.name for p in kernel.parameters
-        }
+        taken = {loop.var.name for loop in loops(kernel.body)}
+        taken |= {s.name for s in kernel.dims} | {b.name for b in kernel.buffers}
         return FreshNames(taken)
 
 

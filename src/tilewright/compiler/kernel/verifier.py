@@ -70,7 +70,7 @@ class _Verifier:
         )
 
     def run(self) -> None:
-        buffers = [p.buffer for p in self.kernel.parameters] + list(self.kernel.locals)
+        buffers = self.kernel.buffers
         names = [b.name for b in buffers]
         if len(set(names)) != len(names):
             raise self.fail("two buffers share a name")

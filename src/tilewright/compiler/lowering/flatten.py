@@ -16,7 +16,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.analysis.accesses import index_sides
 from tilewright.compiler.analysis.strides import linear_index
-from tilewright.compiler.kernel.fields import with_inner
+from tilewright.compiler.kernel.fields import NodeT, with_inner
 from tilewright.compiler.kernel.ir import (
     Body,
     Compare,
@@ -31,13 +31,12 @@ from tilewright.compiler.kernel.ir import (
     walk,
 )
 from tilewright.compiler.kernel.rewrite import Rewriter, body_if_defined, with_body
+from tilewright.compiler.kernel.text import implied_bounds
 
 
 def flatten(kernel: Kernel) -> Kernel:
     """The kernel with linear indices."""
-    rewriter = Rewriter(
-        dims=bounded_variables(kernel), expression=_flat_load, statement=_flat_store
-    )
+    rewriter = Rewriter(dims=bounded_variables(kernel), expression=_flat, statement=_flat)
     sizes = frozenset(s.name for s in kernel.dims)
     return with_body(kernel, _settled(rewriter.body(kernel.body), sizes))
 
@@ -77,23 +76,12 @@ def bounded_variables(kernel: Kernel) -> dict[str, Dim]:
     for statement in walk(kernel.body):
         if isinstance(statement, For):
             extent = symbolic.substitute(statement.extent, env)
-            upper = symbolic.bounds(extent)[1]
             name = statement.var.name
-            env[name] = Expr.of_atom(
-                Symbol(name, 0, None if upper is None else max(upper - 1, 0))
-            )
+            env[name] = Expr.of_atom(Symbol(name, *implied_bounds(extent)))
     return env
 
 
-def _flat_load(value: Expression) -> Expression:
-    if not isinstance(value, Load) or len(value.indices) == len(value.buffer.shape) == 1:
-        return value
-    if len(value.indices) == 1:
-        return value
-    return replace(value, indices=(linear_index(value.buffer, value.indices),))
-
-
-def _flat_store(statement: Statement) -> Statement:
-    if not isinstance(statement, Store | Prefetch) or len(statement.indices) == 1:
-        return statement
-    return replace(statement, indices=(linear_index(statement.buffer, statement.indices),))
+def _flat(node: NodeT) -> NodeT:
+    if not isinstance(node, Load | Store | Prefetch) or len(node.indices) == 1:
+        return node
+    return replace(node, indices=(linear_index(node.buffer, node.indices),))

@@ -98,7 +98,7 @@ def lift(
     lifted = dict.fromkeys(c for c in columns if len(set(c)) > 1)
     kinds = sorted({column[0][0] for column in lifted}, key=lambda dtype: dtype.name)
     of_kind = {kind: [c for c in lifted if c[0][0] is kind] for kind in kinds}
-    taken = {buffer.name for buffer in _buffers(kernel)}
+    taken = {buffer.name for buffer in kernel.buffers}
     buffers = {
         kind: Buffer(unique(_name(kind), taken), kind, (len(of_kind[kind]),))
         for kind in kinds
@@ -127,10 +127,6 @@ def lift(
 
 def _name(kind: DType) -> str:
     return "numbers" if kind is dtypes.f32 else f"numbers_{kind}"
-
-
-def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
-    return (*(p.buffer for p in kernel.parameters), *kernel.locals)
 
 
 def _placed(kernel: Kernel, place: Place) -> Kernel:

@@ -175,7 +175,7 @@ def _byte(x: Expression, divisor: Expression, zero: Expression) -> Expression:
     else:
         x = e.select(e.compare("gt", x, first), x, first)
         x = e.select(e.compare("lt", x, last), x, last)
-    rounded = e.binary("add", _kept_quotient(x, divisor), _ROUNDING)
+    rounded = e.binary("add", _quotient(x, divisor, is_kept=True), _ROUNDING)
     bits = e.bitcast(rounded, dtypes.i32)
     return e.cast(e.binary("add", bits, e.cast(_operand(zero), dtypes.i32)), dtypes.u8)
 
@@ -192,23 +192,14 @@ def _is_rounded(value: Expression) -> bool:
     return isinstance(quotient, Select)
 
 
-def _kept_quotient(x: Expression, divisor: Expression) -> Expression:
-    """`x / divisor` by products, where no step leaves the exponents."""
+def _quotient(x: Expression, divisor: Expression, *, is_kept: bool = False) -> Expression:
+    """`x / divisor` by products, of which no step leaves the exponents: `is_kept`, as `x` is, or kept small here."""
     if _is_one(divisor):
         return x
     reciprocal = e.binary("div", 1.0, divisor)
     first = e.binary("mul", x, reciprocal)
-    rest = e.fma(e.unary("neg", first), divisor, x)
-    return e.fma(rest, reciprocal, first)
-
-
-def _quotient(x: Expression, divisor: Expression) -> Expression:
-    """`x / divisor` by products."""
-    if _is_one(divisor):
-        return x
-    reciprocal = e.binary("div", 1.0, divisor)
-    first = e.binary("mul", x, reciprocal)
-    first = e.binary("min", e.binary("max", first, -_LARGE), _LARGE)
+    if not is_kept:
+        first = e.binary("min", e.binary("max", first, -_LARGE), _LARGE)
     rest = e.fma(e.unary("neg", first), divisor, x)
     return e.fma(rest, reciprocal, first)
 

@@ -15,7 +15,7 @@ from tilewright.base import symbolic
 from tilewright.compiler.analysis.accesses import Access, Fact, accesses
 from tilewright.compiler.analysis.proofs import disjoint, distinct
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Store, walk
-from tilewright.compiler.kernel.rewrite import statement_expressions, subexpressions
+from tilewright.compiler.kernel.rewrite import loads_of
 
 
 def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
@@ -32,16 +32,15 @@ def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
 
 def _reads_what_it_overwrites(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
     """Whether each load of `source` stands in a store to its own element, and none is of `target`."""
-    for statement in walk(kernel.body):
-        for root in statement_expressions(statement):
-            for part in subexpressions(root):
-                if not isinstance(part, Load) or part.buffer not in (source, target):
-                    continue
-                if part.buffer is target or not isinstance(statement, Store):
-                    return False
-                if statement.buffer is not target or not _same_place(part, statement):
-                    return False
-    return True
+    return all(
+        load.buffer is source
+        and isinstance(statement, Store)
+        and statement.buffer is target
+        and _same_place(load, statement)
+        for statement in walk(kernel.body)
+        for load in loads_of(statement)
+        if load.buffer in (source, target)
+    )
 
 
 def _same_place(load: Load, store: Store) -> bool:

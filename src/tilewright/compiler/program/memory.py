@@ -42,18 +42,7 @@ def assign(program: Program) -> Program:
     overlap_checks(program)
     merged = _reuse_in_place(program)
     steps = tuple(_redirect(step, merged) for step in program.steps)
-    program = Program(
-        name=program.name,
-        inputs=program.inputs,
-        outputs=program.outputs,
-        dims=program.dims,
-        kernels=program.kernels,
-        steps=steps,
-        storages=_collect(program, steps),
-        equalities=program.equalities,
-        checks=program.checks,
-        check_storage=program.check_storage,
-    )
+    program = replace(program, steps=steps, storages=_collect(program, steps))
     program.weights_bytes = _place_constants(program.storages)
     transients = [s for s in program.storages if s.kind == "transient"]
     sizes = [s.size_bytes for s in transients]

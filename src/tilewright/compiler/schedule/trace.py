@@ -27,7 +27,7 @@ from typing import (
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.rewrite import FreshNames, loops
+from tilewright.compiler.kernel.rewrite import FreshNames
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 
 P = ParamSpec("P")
@@ -157,7 +157,7 @@ class Schedule:
 
     def fresh(self, stem: str) -> str:
         """A loop name that is free in the kernel."""
-        return names_of(self.kernel).fresh(stem)
+        return FreshNames.of(self.kernel).fresh(stem)
 
 
 def _check_arguments(step: Primitive[..., Any], arguments: Mapping[str, object]) -> None:
@@ -207,13 +207,6 @@ _TYPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
         lambda value: _is_list_of(value, lambda row: isinstance(row, list | tuple)),
     ),
 }
-
-
-def names_of(kernel: Kernel) -> FreshNames:
-    """Names not taken by loops, dims or buffers of `kernel`."""
-    taken = {loop.var.name for loop in loops(kernel.body)}
-    taken |= {s.name for s in kernel.dims} | {b.name for b in kernel.locals}
-    return FreshNames(taken | {p.buffer.name for p in kernel.parameters})
 
 
 def _plain(value: object) -> object:

@@ -19,7 +19,6 @@ from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Comment,
     Expression,
     For,
     If,
@@ -35,7 +34,9 @@ from tilewright.compiler.kernel.rewrite import (
     loads_of,
     loops,
     map_body,
+    only_statement,
 )
+from tilewright.compiler.kernel.text import implied_bounds
 
 Indices = tuple[Dim, ...]
 
@@ -67,11 +68,10 @@ def _search(body: Sequence[Statement], name: str) -> For | None:
 
 def find_buffer(kernel: Kernel, name: str) -> Buffer:
     """The parameter or local called `name`.  Raises: ScheduleError when there is none."""
-    buffers = [*(p.buffer for p in kernel.parameters), *kernel.locals]
-    for buffer in buffers:
+    for buffer in kernel.buffers:
         if buffer.name == name:
             return buffer
-    near = difflib.get_close_matches(name, [b.name for b in buffers], n=1)
+    near = difflib.get_close_matches(name, [b.name for b in kernel.buffers], n=1)
     hint = f"did you mean '{near[0]}'?" if near else None
     raise ScheduleError(f"no buffer '{name}'", location=kernel.name, hint=hint)
 
@@ -164,8 +164,7 @@ def make_loop(
 
 def loop_symbol(name: str, extent: Dim) -> Symbol:
     """The variable of a loop over `extent`, with bounds."""
-    upper = symbolic.bounds(extent)[1]
-    return Symbol(name, 0, None if upper is None else max(0, upper - 1))
+    return Symbol(name, *implied_bounds(extent))
 
 
 def reference(var: Symbol) -> Dim:
@@ -181,20 +180,13 @@ def check_no_grid(kernel: Kernel, loop: For) -> None:
         )
 
 
-def only_statement(body: Body) -> Statement | None:
-    """The single statement of `body` besides comments, if there is just one."""
-    real = [s for s in body if not isinstance(s, Comment)]
-    return real[0] if len(real) == 1 else None
-
-
 def chain(loop: For) -> tuple[For, ...]:
     """`loop` and the loops perfectly nested in it."""
-    found = [loop]
-    while True:
-        inner = only_statement(found[-1].body)
-        if not isinstance(inner, For):
-            return tuple(found)
+    found, inner = [loop], only_statement(loop.body)
+    while isinstance(inner, For):
         found.append(inner)
+        inner = only_statement(inner.body)
+    return tuple(found)
 
 
 def add_locals(kernel: Kernel, buffers: Iterable[Buffer]) -> Kernel:

@@ -63,10 +63,7 @@ class KernelSchedule:
     @property
     def buffers(self) -> tuple[str, ...]:
         """The names of the parameters and of the temporaries."""
-        kernel = self._schedule.kernel
-        return tuple(
-            b.name for b in (*(p.buffer for p in kernel.parameters), *kernel.locals)
-        )
+        return tuple(buffer.name for buffer in self._schedule.kernel.buffers)
 
     @property
     def trace(self) -> tuple[Step, ...]:

@@ -32,12 +32,12 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Store,
 )
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.kernel.rewrite import FreshNames, only_statement
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     chain,
     find,
-    only_statement,
     rewrite,
     with_inner,
 )
@@ -163,7 +163,7 @@ class _Tiles:
 
     def multiplied(self) -> Kernel:
         """The kernel in which the instruction takes every step."""
-        names, count = names_of(self.kernel), -(-len(self.rows) // self.side)
+        names, count = FreshNames.of(self.kernel), -(-len(self.rows) // self.side)
         columns, word = len(self.columns), self.sum.left.dtype
 
         def register(name: str, dtype: DType, *shape: int) -> Buffer:

@@ -30,10 +30,10 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.kernel.rewrite import dim_symbols
+from tilewright.compiler.kernel.rewrite import dim_symbols, only_statement
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import find, only_statement, rewrite
+from tilewright.compiler.schedule.tree import find, rewrite
 
 _COMMUTATIVE: Final = ("add", "mul")
 

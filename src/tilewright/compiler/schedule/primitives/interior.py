@@ -140,26 +140,15 @@ def _of_numbers(old: For, extents: _Extents) -> Iterator[Dim]:
     """When the extremes in numbers are constant throughout."""
     for value in expressions(old.body):
         if isinstance(value, Index):
-            for atom in _operations(value.dim):
+            for atom in symbolic.atoms(value.dim):
                 found = _constant_arm(atom, extents)
                 if found is not None:
                     yield found[1]
 
 
-def _operations(value: Dim) -> Iterator[Operation]:
-    """All operations in a number, inner ones too."""
-    if isinstance(value, int):
-        return
-    for atom in value.atoms:
-        if isinstance(atom, Operation):
-            yield atom
-            for part in atom.parts():
-                yield from _operations(part)
-
-
-def _constant_arm(atom: Operation, extents: _Extents) -> tuple[int, Dim] | None:
+def _constant_arm(atom: Atom, extents: _Extents) -> tuple[int, Dim] | None:
     """The constant side of an extreme whose other side changes in the loops, and what is at least 0 where it is that."""
-    if atom.op not in ("min", "max"):
+    if not isinstance(atom, Operation) or atom.op not in ("min", "max"):
         return None
     sides = (atom.left, atom.right)
     constant = next((s for s in sides if isinstance(s, int)), None)
@@ -185,7 +174,7 @@ def _settled(value: Dim, extents: _Extents) -> Dim:
 
 
 def _settled_atom(atom: Atom, extents: _Extents) -> Dim:
-    found = _constant_arm(atom, extents) if isinstance(atom, Operation) else None
+    found = _constant_arm(atom, extents)
     if found is not None:
         return found[0]
     return atom.rebuild(lambda part: _settled(part, extents))

@@ -31,14 +31,13 @@ from tilewright.compiler.kernel.ir import (
     LoopKind,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import loops, substitute
+from tilewright.compiler.kernel.rewrite import FreshNames, loops, only_statement, substitute
 from tilewright.compiler.schedule.handles import LoopName
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     chain,
     find,
     make_loop,
-    only_statement,
     reference,
     rewrite,
     with_inner,
@@ -59,7 +58,7 @@ def dim_argument(kernel: Kernel, value: Dim | str, around: Sequence[For] = ()) -
 
 
 def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[str, str]:
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     if into is None:
         return names.fresh(f"{loop}_o"), names.fresh(f"{loop}_i")
     if len(into) != 2:
@@ -165,7 +164,7 @@ def fuse(
         raise ScheduleError(f"'{inner}' never runs")
     check_fixed((first, second), second.body)
     name = into or outer
-    if name not in (outer, inner) and names_of(kernel).fresh(name) != name:
+    if name not in (outer, inner) and FreshNames.of(kernel).fresh(name) != name:
         raise ScheduleError(f"the name '{name}' is taken")
     extent = first.extent * second.extent
     fused = make_loop(name, extent, (), first.kind, reduction=first.reduction)

@@ -39,6 +39,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     dim_symbols,
     expression_symbols,
     loops,
@@ -49,7 +50,7 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     check_no_grid,
@@ -206,7 +207,7 @@ def cache_write(
         kernel, outer, old, where
     ):
         raise ScheduleError(f"a guard decides whether '{loop}' touches '{buffer}'")
-    name = names_of(kernel).fresh(into or f"{buffer}_r")
+    name = FreshNames.of(kernel).fresh(into or f"{buffer}_r")
     new = Buffer(name, old.dtype, (), Space.REGISTER)
     body = map_accesses(outer.body, old, new, lambda _: ())
     first: Body = ()
@@ -264,7 +265,7 @@ def cache_read(
     if not _names(path).isdisjoint(symbolic.names_in(c.extent for c in copied)):
         raise ScheduleError(f"the part of '{buffer}' that '{loop}' reads varies in size")
     shape = tuple(largest(s.extent) for s in copied)
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     new = Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
     where = tuple(reference(s.var) for s in copied)
     facts = known_facts(path_to(kernel.body, outer) or ())
@@ -380,7 +381,7 @@ def keep_line(
     facts = [(extent, extent), *known_facts(path_to(kernel.body, outer) or ())]
     if not any(a == extent and isinstance(b, int) and b <= most for a, b in facts):
         raise ScheduleError(f"nothing says that {extent} is at most {most}")
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     new = Buffer(names.fresh(into or f"{buffer}_s"), old.dtype, (most,), Space.WORKGROUP)
 
     def copy(*, outwards: bool) -> Body:

@@ -33,9 +33,9 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import rename_loops, substitute
+from tilewright.compiler.kernel.rewrite import FreshNames, rename_loops, substitute
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     chain,
     find,
@@ -143,7 +143,7 @@ def fission(
     _check_fission(parts, variables, frozenset(private))
     place = _around if together == "iterations" else _before
     new_buffers = {b: _expand(b, nest, Space(scope), place) for b in expanded}
-    names, index = names_of(kernel), tuple(map(reference, variables))
+    names, index = FreshNames.of(kernel), tuple(map(reference, variables))
     result: list[Statement] = []
     made: list[Piece] = []
     for position, part in enumerate(parts):

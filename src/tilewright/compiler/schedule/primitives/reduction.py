@@ -28,23 +28,24 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     buffers_written,
     loads,
     map_body,
+    only_statement,
     parts,
     rename_loops,
     stores,
     subexpressions,
 )
 from tilewright.compiler.schedule.handles import BufferName, LoopName
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     enclosing_loops,
     find,
     find_buffer,
     map_accesses,
-    only_statement,
     path_to,
     reference,
     rewrite,
@@ -90,7 +91,7 @@ def rfactor(
     shape = tuple(e for e in extents if isinstance(e, int))
     if lanes > 1 and shape[-1] % lanes:
         raise ScheduleError(f"{shape[-1]} partial results are no multiple of {lanes} lanes")
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     part = Buffer(names.fresh(into or f"{buffer}_p"), target.dtype, shape, Space.REGISTER)
     where = tuple(reference(s.var) for s in partial_loops)
     element = next(s.indices for s in stores((outer,)) if s.buffer is target)
@@ -206,7 +207,9 @@ def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName
     around, op = _reduction_around(kernel, target, [inner])
     if around is inner:
         raise ScheduleError(f"no reduction around '{loop}' adds its sums to '{buffer}'")
-    part = Buffer(names_of(kernel).fresh(f"{buffer}_s"), target.dtype, (), Space.REGISTER)
+    part = Buffer(
+        FreshNames.of(kernel).fresh(f"{buffer}_s"), target.dtype, (), Space.REGISTER
+    )
 
     element = next(w.indices for w in stores((inner,)) if w.buffer is target)
     identity = const(numerics.identity(op, target.dtype), target.dtype)
@@ -250,7 +253,7 @@ def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
         raise ScheduleError(
             f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored"
         )
-    running = Buffer(names_of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
+    running = Buffer(FreshNames.of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
     so_far = Load(running, ())
     steps = (terms[0], *(binary("add", so_far, term) for term in terms[1:]))
     last = map_body((store,), expression=lambda part: so_far if part is total else part)

@@ -41,7 +41,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     check_no_grid,
@@ -66,7 +66,7 @@ def copy_of(
 
     Buffers that other code reads stay shared.  The kernel is that with the new buffers.
     """
-    names = names or names_of(kernel)
+    names = names or FreshNames.of(kernel)
     own = {
         b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
         for b in only_inside(private_buffers(body), kernel.body, original)
@@ -313,7 +313,7 @@ def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
             f"'{loop}' runs {old.extent} times, which is no number up to a bound"
         )
     check_fixed((old,), old.body)
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     code: list[Statement] = []
     parts: list[Piece] = []
     for count in range(most, 0, -1):
@@ -348,7 +348,7 @@ def split_powers(
             f"'{loop}' runs up to {upper} times, not below twice the power of two {largest}"
         )
     check_fixed((old,), old.body)
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     code: list[Statement] = []
     parts: list[Piece] = []
     size = largest

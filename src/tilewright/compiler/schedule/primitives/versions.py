@@ -31,12 +31,14 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     body_if_defined,
     buffers_written,
     expression_symbols,
     is_target,
     loads,
     loops,
+    only_statement,
     rename_loops,
 )
 from tilewright.compiler.schedule.handles import (
@@ -48,14 +50,13 @@ from tilewright.compiler.schedule.handles import (
 )
 from tilewright.compiler.schedule.primitives.loops import dim_argument
 from tilewright.compiler.schedule.primitives.tails import copy_of
-from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     check_no_grid,
     enclosing_loops,
     find,
     make_loop,
-    only_statement,
     path_to,
     reference,
     rewrite,
@@ -117,7 +118,7 @@ def version_of_sizes(
     symbol = symbolic.only_atom(limit)
     if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
         raise ScheduleError(f"{limit} is no size of its own")
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     code: list[Statement] = []
     parts: list[Piece] = []
     others: list[Expression] = []
@@ -180,7 +181,7 @@ def precompute_factors(
             f"no sum in '{loop}' has factors by '{lane}' that are the same for all its iterations"
         )
     _check_exists(kernel, old, found)
-    names = names_of(kernel)
+    names = FreshNames.of(kernel)
     dtype = found.factors[0].dtype
     made = Buffer(names.fresh("factors"), dtype, found.shape, Space.WORKGROUP)
     copy: Body = tuple(

@@ -38,6 +38,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     loads,
     loops,
+    only_statement,
     payloads,
     statement_expressions,
     stores,
@@ -45,7 +46,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.tree import chain as perfect_nest
-from tilewright.compiler.schedule.tree import loads_with_paths, only_statement
+from tilewright.compiler.schedule.tree import loads_with_paths
 
 
 def top_nests(kernel: Kernel) -> list[For]:
