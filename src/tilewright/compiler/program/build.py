@@ -21,7 +21,6 @@ from tilewright.compiler.program.build_flow import (
     emit_if,
     emit_read,
     emit_while,
-    origin_of,
     reserve_states,
 )
 from tilewright.compiler.program.hidden_sizes import hidden_sizes, known_names, sizes_inside
@@ -112,8 +111,7 @@ class _Builder:
         )
 
     def _input(self, value: Value) -> tuple[str, Entry]:
-        storage = Storage("input", value.type.size_bytes, value.name)
-        self.entries[value] = Entry(storage, value.type)
+        self.entries[value] = Entry.alone("input", value.type, value.name)
         return value.name, self.entries[value]
 
     def _reserve_outputs(self) -> None:
@@ -121,7 +119,7 @@ class _Builder:
         # The sizes of a view may be read after what it shows was written.
         reads = any(node.bound_sizes for node in self.graph)
         for value in self.graph.outputs:
-            origin = origin_of(value)
+            origin = value.origin
             if (
                 origin.node is None
                 or Trait.CONSTANT in origin.node.schema.traits
@@ -129,15 +127,14 @@ class _Builder:
                 or (reads and origin.type.size_bytes != value.type.size_bytes)
             ):
                 continue
-            storage = Storage("output", origin.type.size_bytes, value.name)
-            self.outputs[origin] = Entry(storage, origin.type)
+            self.outputs[origin] = Entry.alone("output", origin.type, value.name)
 
     def _output(self, index: int) -> tuple[str, Entry]:
         value = self.graph.outputs[index]
         name = self.graph.output_names[index] if self.graph.output_names else value.name
         entry = self.entries[value]
         if entry.storage.kind != "output" or entry.storage in self.finished:
-            target = Entry(Storage("output", value.type.size_bytes, name), value.type)
+            target = Entry.alone("output", value.type, name)
             self.steps.append(Copy(entry, target))
             entry = target
         entry.storage.name = name
@@ -173,8 +170,7 @@ class _Builder:
 
     def _pick_row(self, node: Node) -> None:
         table, place = (self._entry(node, v) for v in node.operands)
-        type_ = node.result.type
-        row = Entry(Storage("row", type_.size_bytes, node.result.name or "row"), type_)
+        row = Entry.alone("row", node.result.type, node.result.name or "row")
         self.entries[node.result] = row
         self.steps.append(PickRow(place, table, row))
 
@@ -206,8 +202,7 @@ class _Builder:
             return self._check(guard, value)
         entry = self.outputs.get(value)
         if entry is None:
-            storage = Storage("transient", value.type.size_bytes, value.name or step)
-            entry = Entry(storage, value.type)
+            entry = Entry.alone("transient", value.type, value.name or step)
         if entry.storage.kind == "block":
             allocate(self, entry)
         self.entries[value] = entry
@@ -270,33 +265,22 @@ class _Builder:
 
     def _scratch(self, kernel: KernelSignature, index: int) -> Entry:
         name, type_ = kernel.parameters[index]
-        return Entry(Storage("transient", type_.size_bytes, name), type_)
+        return Entry.alone("transient", type_, name)
 
     def _host_call(self, node: Node) -> None:
         operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)
         name = self.unique(node.op)
         results = tuple(self._result(v, name) for v in node.results)
-        self.steps.append(
-            HostCall(
-                name,
-                node.op,
-                dict(node.attributes),
-                operands,
-                results,
-                node.location,
-                nodes_of(node),
-            )
-        )
+        given, origin = dict(node.attributes), (node.location, nodes_of(node))
+        self.steps.append(HostCall(name, node.op, given, operands, results, *origin))
 
     def _call(self, node: Node) -> None:
         symbol = cast("str", node.attributes["symbol"])
         operands = tuple(self._entry(node, v) for v in node.present_operands)
         name = self.unique(symbol)
         results = tuple(self._result(v, name) for v in node.results)
-        place = node.location
-        self.steps.append(
-            ModuleCall(name, symbol, operands, results, place, nodes_of(node))
-        )
+        origin = (node.location, nodes_of(node))
+        self.steps.append(ModuleCall(name, symbol, operands, results, *origin))
 
     def unique(self, name: str) -> str:
         """A name that no other step has."""

@@ -83,10 +83,9 @@ def emit_if(build: StepBuilder, node: Node) -> None:
 def _place(build: StepBuilder, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
     entry = build.outputs.get(value)
     if _depends_on(value.type, bound):
-        entry = _block(value.type, value.name or name)
+        entry = Entry.alone("block", value.type, value.name or name)
     if entry is None:
-        storage = Storage("transient", value.type.size_bytes, value.name or name)
-        entry = Entry(storage, value.type)
+        entry = Entry.alone("transient", value.type, value.name or name)
     build.entries[value] = entry
     return entry
 
@@ -104,7 +103,7 @@ def _emit_branch(
     moved = [pair for pair in pairs if _depends_on(pair[1].type, node.bound_sizes)]
     kept = [pair for pair in pairs if pair not in moved]
     for value, target in kept:
-        _write_directly(build, origin_of(value), target)
+        _write_directly(build, value.origin, target)
     _reserve_blocks(build, [value for value, _ in moved])
     _emit_nodes(build, region)
     for value, target in kept:
@@ -149,19 +148,9 @@ def reserve_states(build: StepBuilder, graph: Graph) -> None:
             )
             if made_here and uses[value] == 1 and value not in build.outputs:
                 kept = build.outputs.get(result)
-                storage = Storage("transient", value.type.size_bytes, value.name or "state")
-                build.outputs[value] = kept or Entry(storage, value.type)
+                own = Entry.alone("transient", value.type, value.name or "state")
+                build.outputs[value] = kept or own
                 build.states.add(value)
-
-
-def origin_of(value: Value) -> Value:
-    """The value whose bytes `value` shows through views."""
-    while value.node is not None and Trait.VIEW in value.node.schema.traits:
-        source = value.node.operands[0]
-        if source is None:
-            break
-        value = source
-    return value
 
 
 def emit_while(build: StepBuilder, node: Node) -> None:
@@ -183,7 +172,7 @@ def emit_while(build: StepBuilder, node: Node) -> None:
         if _depends_on(target.type, node.trip_sizes):
             moved.append((body.outputs[index], target))
         elif _may_write_state(build, body, index):
-            _write_directly(build, origin_of(body.outputs[index]), target)
+            _write_directly(build, body.outputs[index].origin, target)
     _reserve_blocks(build, [value for value, _ in moved])
     _emit_nodes(build, body)
     _carry(build, body, states, [target for _, target in moved])
@@ -199,7 +188,7 @@ def _states(build: StepBuilder, node: Node, name: str) -> list[Entry]:
     moved: list[tuple[Value, Entry]] = []
     for value, inner, result in zip(given, carried, node.results, strict=False):
         if _depends_on(inner.type, node.trip_sizes):
-            states.append(_block(inner.type, result.name or f"{name}_state"))
+            states.append(Entry.alone("block", inner.type, result.name or f"{name}_state"))
             moved.append((value, states[-1]))
         else:
             states.append(_state(build, value, result, name))
@@ -224,10 +213,8 @@ def _state(build: StepBuilder, value: Value, result: Value, name: str) -> Entry:
     first, kept = build.entries[value], build.outputs.get(result)
     if value in build.states:
         return Entry(first.storage, result.type)
-    target = kept or Entry(
-        Storage("transient", result.type.size_bytes, result.name or f"{name}_state"),
-        result.type,
-    )
+    own = Entry.alone("transient", result.type, result.name or f"{name}_state")
+    target = kept or own
     build.steps.append(Copy(first, target))
     return target
 
@@ -235,10 +222,6 @@ def _state(build: StepBuilder, value: Value, result: Value, name: str) -> Entry:
 def _depends_on(type_: TensorType, sizes: Sequence[Symbol]) -> bool:
     """Whether one of the symbols is in the shape of a type."""
     return any(symbol in sizes for dim in type_.shape for symbol in symbols(dim))
-
-
-def _block(type_: TensorType, name: str) -> Entry:
-    return Entry(Storage("block", type_.size_bytes, name), type_)
 
 
 def allocate(build: StepBuilder, target: Entry) -> None:
@@ -252,12 +235,12 @@ def allocate(build: StepBuilder, target: Entry) -> None:
 def _reserve_blocks(build: StepBuilder, values: Sequence[Value]) -> None:
     """Let the makers of what a region yields write memory that can be handed over."""
     for value in values:
-        origin = origin_of(value)
+        origin = value.origin
         node = origin.node
         fixed = Trait.CONSTANT | Trait.PART | Trait.BRANCH | Trait.LOOP
         if node is None or node.schema.traits & fixed or origin in build.outputs:
             continue
-        build.outputs[origin] = _block(origin.type, value.name or "next")
+        build.outputs[origin] = Entry.alone("block", origin.type, value.name or "next")
 
 
 def _hand_over(
@@ -272,9 +255,9 @@ def _hand_over(
     moves: list[tuple[Entry, Entry]] = []
     for value, target in moved:
         source = build.entries[value]
-        is_own = source.storage.kind == "block" and origin_of(value).node in own
+        is_own = source.storage.kind == "block" and value.origin.node in own
         if not is_own or source.storage in taken:
-            aside = _block(value.type, target.storage.name)
+            aside = Entry.alone("block", value.type, target.storage.name)
             allocate(build, aside)
             build.steps.append(Copy(source, aside))
             source = aside
@@ -306,7 +289,7 @@ def _may_write_state(build: StepBuilder, body: Graph, index: int) -> bool:
     True when the last reader of the old value is before the maker of the new one, or is the maker, whose
     kernel may overwrite that operand.
     """
-    state, maker = body.inputs[index], origin_of(body.outputs[index]).node
+    state, maker = body.inputs[index], body.outputs[index].origin.node
     if maker is None or maker.schema.traits & (Trait.CONSTANT | Trait.PART):
         return False
     shown = {state}
@@ -315,7 +298,7 @@ def _may_write_state(build: StepBuilder, body: Graph, index: int) -> bool:
             shown.update(node.results)
     if any(value in shown for value in body.outputs):
         return False
-    if sum(origin_of(v).node is maker for v in body.outputs) > 1:
+    if sum(v.origin.node is maker for v in body.outputs) > 1:
         return False
     order = {node: place for place, node in enumerate(body.nodes)}
     readers = [
@@ -338,7 +321,7 @@ def _overwrites(build: StepBuilder, maker: Node, shown: set[Value], output: Valu
     places = [i for i, value in enumerate(operands) if value in shown]
     if signature is None or len(places) != 1:
         return False
-    result = origin_of(output).index
+    result = output.origin.index
     return (places[0], result) in updates_of(maker) or (
         places[0],
         len(operands) + result,
@@ -359,9 +342,7 @@ def _carry(
         if source.storage is target.storage or target in moved:
             continue
         if source.storage in carried:
-            aside = Entry(
-                Storage("transient", value.type.size_bytes, "carried"), value.type
-            )
+            aside = Entry.alone("transient", value.type, "carried")
             build.steps.append(Copy(source, aside))
             source = aside
         moves.append((source, target))

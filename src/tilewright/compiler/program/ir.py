@@ -69,6 +69,11 @@ class Entry:
     type: TensorType
     offset_bytes: Dim = 0
 
+    @staticmethod
+    def alone(kind: str, type_: TensorType, name: str) -> Entry:
+        """A tensor that has a storage to itself."""
+        return Entry(Storage(kind, type_.size_bytes, name), type_)
+
 
 @final
 @record(kw_only=True)

@@ -7,7 +7,7 @@ the weights.  Two storages alive at once never overlap.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import final
 
 from tilewright.base.arena import Block, align, pack, peak_bytes
@@ -15,20 +15,12 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
-    Allocate,
-    Branch,
-    Copy,
     Dispatch,
     Entry,
-    ExpectSizes,
-    HostCall,
     Jump,
     Label,
-    ModuleCall,
     PickRow,
     Program,
-    ReadSizes,
-    Rebind,
     Step,
     Storage,
     operands_of,
@@ -148,36 +140,19 @@ class _InPlace:
 
 
 def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
-    def move(entry: Entry) -> Entry:
-        storage = merged.get(entry.storage, entry.storage)
-        return entry if storage is entry.storage else replace(entry, storage=storage)
+    """The step with the entries of its fields in the storages that theirs became; rows and blocks stay what they are."""
 
-    match step:
-        case Dispatch():
-            return replace(step, arguments=tuple(move(e) for e in step.arguments))
-        case Copy():
-            return Copy(move(step.source), move(step.target))
-        case PickRow():
-            return PickRow(move(step.place), move(step.table), step.row)
-        case HostCall():
-            operands = tuple(None if e is None else move(e) for e in step.operands)
-            return replace(
-                step, operands=operands, results=tuple(move(e) for e in step.results)
-            )
-        case ModuleCall():
-            return replace(
-                step,
-                operands=tuple(move(e) for e in step.operands),
-                results=tuple(move(e) for e in step.results),
-            )
-        case Branch():
-            return Branch(move(step.condition), step.otherwise)
-        case ReadSizes():
-            return replace(step, source=move(step.source))
-        case (
-            Label() | Jump() | ExpectSizes() | Allocate() | Rebind()
-        ):  # of nothing that is shared
-            return step
+    def moved(held: object) -> object:
+        if isinstance(held, Entry):
+            storage = merged.get(held.storage, held.storage)
+            return held if storage is held.storage else replace(held, storage=storage)
+        if isinstance(held, tuple) and any(isinstance(x, Entry) for x in held):
+            return tuple(map(moved, held))
+        return held
+
+    held = {field.name: getattr(step, field.name) for field in fields(step)}
+    changed = {name: new for name, old in held.items() if (new := moved(old)) is not old}
+    return replace(step, **changed) if changed else step
 
 
 def _collect(program: Program, steps: tuple[Step, ...]) -> tuple[Storage, ...]:
