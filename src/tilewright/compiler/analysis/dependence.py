@@ -23,6 +23,7 @@ from tilewright.compiler.kernel.ir import (
     Expression,
     For,
     If,
+    Kernel,
     Space,
     Statement,
     Store,
@@ -173,24 +174,39 @@ def private_buffers(body: Sequence[Statement]) -> list[Buffer]:
     """
     found = accesses(body)
     changed = _changed(found)
-    written = dict.fromkeys(a.buffer for a in found if a.write)
-    return [b for b in written if _is_private(b, found, changed)]
+    local = [a.buffer for a in found if a.write and a.buffer.space is not Space.DEVICE]
+    return [b for b in dict.fromkeys(local) if _reads_its_own(b, found, changed)]
 
 
 def is_private(body: Sequence[Statement], buffer: Buffer) -> bool:
     """Whether `buffer` is one of the `private_buffers` of `body`."""
+    return buffer.space is not Space.DEVICE and reads_its_own(body, buffer)
+
+
+def reads_its_own(body: Sequence[Statement], buffer: Buffer) -> bool:
+    """Whether code writes a buffer, wherever it lies, and reads of it only what it wrote before."""
     found = accesses(body)
     changed = _changed(found)
-    return buffer in changed and _is_private(buffer, found, changed)
+    return buffer in changed and _reads_its_own(buffer, found, changed)
 
 
-def _is_private(
+def _reads_its_own(
     buffer: Buffer, found: Sequence[Access], changed: AbstractSet[Buffer]
 ) -> bool:
-    if buffer.space is Space.DEVICE:
-        return False
     order = [a for a in found if a.buffer is buffer]
     return _written_first(order) and not any(_moves(a, changed) for a in order)
+
+
+def lines_of_an_iteration(kernel: Kernel, outer: For) -> list[Buffer]:
+    """Temporaries in device memory that an iteration of a loop writes before it reads them, and that nothing else reads."""
+    return [
+        buffer
+        for buffer in kernel.locals
+        if buffer.space is Space.DEVICE
+        and buffer.data is None
+        and not live_outside(kernel.body, outer, buffer)
+        and reads_its_own(outer.body, buffer)
+    ]
 
 
 def _written_first(order: Sequence[Access]) -> bool:

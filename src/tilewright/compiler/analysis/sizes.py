@@ -16,6 +16,8 @@ from tilewright.compiler.kernel.rewrite import dim_if_defined
 
 GUESS: Final = 128
 """What a dimension known only at run time is taken for."""
+MAY_BE_LARGER: Final = 8
+"""How many times as large as it is taken for a size may well be, that is known only at run time."""
 
 
 def estimate(dim: Dim) -> int:

@@ -325,12 +325,12 @@ def loads_of(statement: Statement) -> tuple[Load, ...]:
     )
 
 
-def is_target(value: Expression, store: Store) -> bool:
-    """Whether a value is read from where a store writes."""
+def is_target(value: Expression, place: Load | Store) -> bool:
+    """Whether a value is read from where a store writes, or from where a load reads."""
     return (
         isinstance(value, Load)
-        and value.buffer is store.buffer
-        and value.indices == store.indices
+        and value.buffer is place.buffer
+        and value.indices == place.indices
     )
 
 

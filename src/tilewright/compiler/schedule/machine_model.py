@@ -172,6 +172,7 @@ class MachineModel:
         line_bytes: what memory moves at least.
         l1, l2, l3, main: memories from the nearest to the farthest.
         workgroup_ns: what a workgroup should run for at least, to be worth its start.
+        awake_ns: the same where fewer workgroups than threads would be left, and each byte is read once, by whichever thread it is.
         elements: what one element takes, to size workgroups by.
         extension: multiply-adds that take as long as a vector of the right operand to be extended.
         rows_at_once: rows that one instruction multiplies, by as many columns fewer: their words are as many times as long.
@@ -190,6 +191,7 @@ class MachineModel:
     l3: MemoryLevel
     main: MemoryLevel
     workgroup_ns: float = 20_000
+    awake_ns: float = 5_000
     elements: ElementTimes = _ELEMENTS
     extension: float = 0.0
     rows_at_once: int = 1

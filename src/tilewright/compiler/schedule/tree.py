@@ -8,7 +8,7 @@ primitives and the rules.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
@@ -172,6 +172,18 @@ def reference(var: Symbol) -> Dim:
     return symbolic.Expr.of_atom(var)
 
 
+def nested(around: Iterable[For | If], body: Body) -> Body:
+    """`body` inside of loops and guards, outermost first, whose own bodies do not count."""
+    for statement in reversed([*around]):
+        body = (with_inner(statement, body),)
+    return body
+
+
+def bare(nest: Iterable[For]) -> list[For]:
+    """Loops over the same iterations of which nothing is decided, and which sum up nothing."""
+    return [For(loop.var, loop.extent, ()) for loop in nest]
+
+
 def check_no_grid(kernel: Kernel, loop: For) -> None:
     """Raise ScheduleError for a loop of workgroups: their number is that of all calls, and nothing stands in front of them."""
     if loop.kind in GRID_KINDS:
@@ -187,6 +199,11 @@ def chain(loop: For) -> tuple[For, ...]:
         found.append(inner)
         inner = only_statement(inner.body)
     return tuple(found)
+
+
+def swap_locals(kernel: Kernel, new: Mapping[Buffer, Buffer]) -> Kernel:
+    """`kernel` with other local buffers in the place of some."""
+    return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
 
 
 def add_locals(kernel: Kernel, buffers: Iterable[Buffer]) -> Kernel:

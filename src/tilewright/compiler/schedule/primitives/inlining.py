@@ -57,6 +57,7 @@ from tilewright.compiler.schedule.tree import (
     chain,
     find,
     find_buffer,
+    nested,
     path_to,
     prune_locals,
     rewrite,
@@ -195,9 +196,8 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     for index, value, size in zip(indices, element, target.shape, strict=True):
         solution.equate(index, value, size)
     solution.finish()
-    body = substitute(nest[depth - 1].body, solution.env)
-    for condition in reversed(solution.guards):
-        body = (If(condition, body),)
+    guards = [If(condition, ()) for condition in solution.guards]
+    body = nested(guards, substitute(nest[depth - 1].body, solution.env))
     _check_nest_parallel(nest[:depth])
     _check_moved_up(kernel, position, producer, around, body, target)
     inner = around[-1]

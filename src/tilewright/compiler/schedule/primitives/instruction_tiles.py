@@ -21,7 +21,6 @@ from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.fields import children
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
-    Body,
     Buffer,
     Call,
     For,
@@ -38,8 +37,8 @@ from tilewright.compiler.schedule.tree import (
     add_locals,
     chain,
     find,
+    nested,
     rewrite,
-    with_inner,
 )
 
 _LEAST_LOOPS: Final = 3
@@ -172,10 +171,9 @@ class _Tiles:
         tiles = register("tiles", self.row.dtype, count, columns, self.row.tile_lanes)
         pairs = register("pairs", word, count, self.side)
         read = register("columns", word, columns, self.side)
-        body: Body = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
-        for loop in reversed(self.steps):
-            body = (with_inner(loop, body),)
-        changed = (*self._totals_in(tiles), *body, *self._totals_of(tiles))
+        step = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
+        sums = nested(self.steps, step)
+        changed = (*self._totals_in(tiles), *sums, *self._totals_of(tiles))
         kernel = rewrite(self.kernel, self.steps[0], changed)
         return add_locals(kernel, (tiles, pairs, read))
 

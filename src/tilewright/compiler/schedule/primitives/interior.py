@@ -39,7 +39,7 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import check_no_grid, find, rewrite
+from tilewright.compiler.schedule.tree import check_no_grid, find, nested, rewrite
 
 E = Expressions
 
@@ -77,8 +77,8 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     left = [c for c in asked if not isinstance(c, Const)]
     if not left:
         return rewrite(kernel, old, inside), (WHOLE,)
-    for condition in reversed(left):  # one in the other: each is a fact inside
-        inside = (If(condition, inside),)
+    # One in the other: each is a fact inside.
+    inside = nested((If(condition, ()) for condition in left), inside)
     every = functools.reduce(E.and_, left)
     kernel, rest = copy_of(kernel, (old,), old)
     code = (*inside, If(E.not_(every), rest))

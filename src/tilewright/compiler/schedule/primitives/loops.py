@@ -38,6 +38,7 @@ from tilewright.compiler.schedule.tree import (
     chain,
     find,
     make_loop,
+    nested,
     reference,
     rewrite,
     with_inner,
@@ -215,10 +216,7 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
     inward = _moved_inward(moved, wanted)
     if inward is None or not all(_is_parallel(kernel, x, moved[-1]) for x in inward):
         _check_permutable(kernel, moved)
-    body = nest[positions[-1]].body
-    for statement in reversed(wanted):
-        body = (with_inner(statement, body),)
-    return rewrite(kernel, first, body)
+    return rewrite(kernel, first, nested(wanted, nest[positions[-1]].body))
 
 
 def _check_extents(wanted: Sequence[For]) -> None:

@@ -6,7 +6,7 @@ stay as they are, except for the copies that caches need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,10 +21,11 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import (
-    is_private,
+    lines_of_an_iteration,
     live_outside,
     only_inside,
     private_buffers,
+    reads_its_own,
 )
 from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.ir import (
@@ -52,15 +53,19 @@ from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
+    Indices,
     add_locals,
+    bare,
     check_no_grid,
     find,
     find_buffer,
     make_loop,
     map_accesses,
+    nested,
     path_to,
     reference,
     rewrite,
+    swap_locals,
     used_buffers,
     with_inner,
 )
@@ -81,10 +86,6 @@ def _temporary(kernel: Kernel, name: str) -> Buffer:
     return buffer
 
 
-def _swap_local(kernel: Kernel, old: Buffer, new: Buffer) -> Kernel:
-    return replace(kernel, locals=tuple(new if b is old else b for b in kernel.locals))
-
-
 @primitive
 def set_scope(kernel: Kernel, buffer: str, scope: str) -> Kernel:
     """Move a temporary to another memory.
@@ -99,7 +100,7 @@ def set_scope(kernel: Kernel, buffer: str, scope: str) -> Kernel:
     old = _temporary(kernel, buffer)
     new = Buffer(old.name, old.dtype, old.shape, _space(scope), old.data)
     body = replace_buffers(kernel.body, {old: new})
-    return _swap_local(replace(kernel, body=body), old, new)
+    return swap_locals(replace(kernel, body=body), {old: new})
 
 
 @primitive
@@ -118,17 +119,16 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
     outer = find(kernel, loop)
     if live_outside(kernel.body, outer, old):
         raise ScheduleError(f"'{buffer}' is used outside '{loop}'")
-    own = Buffer(old.name, old.dtype, old.shape, _space(scope))
-    body = replace_buffers(outer.body, {old: own})
-    if not is_private(body, own):
+    space, body = _space(scope), outer.body
+    if space is Space.DEVICE or not reads_its_own(body, old):
         raise ScheduleError(
             f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
         )
-    users = [a for a in accesses(body) if a.buffer is own]
+    users = [a for a in accesses(body) if a.buffer is old]
     inner = {s.var.name for s in loops(body)}
     kept: list[tuple[int, Dim]] = []
     shape: list[Dim] = []
-    for position, size in enumerate(own.shape):
+    for position, size in enumerate(old.shape):
         parts = [_split_outer(a.indices[position], inner) for a in users]
         fixed = parts[0][0] if all(p[0] == parts[0][0] for p in parts) else None
         if fixed is not None and all(p[1] == 0 for p in parts):
@@ -136,12 +136,12 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
         base, extent = _part(fixed, [p[1] for p in parts], size)
         kept.append((position, base))
         shape.append(extent)
-    new = Buffer(old.name, old.dtype, tuple(shape), own.space)
+    new = Buffer(old.name, old.dtype, tuple(shape), space)
     changed = map_accesses(
-        body, own, new, lambda indices: tuple(indices[n] - base for n, base in kept)
+        body, old, new, lambda indices: tuple(indices[n] - base for n, base in kept)
     )
     kernel = rewrite(kernel, outer, (with_inner(outer, changed),))
-    return _swap_local(kernel, old, new)
+    return swap_locals(kernel, {old: new})
 
 
 def _split_outer(index: Dim, inner: set[str]) -> tuple[Dim, Dim]:
@@ -270,14 +270,7 @@ def cache_read(
     where = tuple(reference(s.var) for s in copied)
     facts = known_facts(path_to(kernel.body, outer) or ())
     around = _around_copy(path, copied, old, user, facts)
-    copy: Body = (Store(new, where, Load(old, user.indices)),)
-    for statement in reversed(around):
-        plain = (
-            For(statement.var, statement.extent, copy)
-            if isinstance(statement, For)
-            else with_inner(statement, copy)
-        )
-        copy = (plain,)
+    copy = nested(around, (Store(new, where, Load(old, user.indices)),))
     copy = rename_loops(copy, names)
     changed = map_accesses((outer,), old, new, lambda _: where)
     made = tuple(LoopName(x.var.name) for x in loops(copy))
@@ -321,7 +314,7 @@ def _around_copy(
     for statement in path:
         if isinstance(statement, For):
             if any(statement is s for s in copied):
-                around.append(statement)
+                around += bare([statement])
             elif not safe and (symbolic.bounds(statement.extent)[0] or 0) < 1:
                 raise ScheduleError(
                     f"'{statement.var.name}' may run no time, and then that part of "
@@ -408,8 +401,8 @@ def _is_own(kernel: Kernel, outer: For, buffer: Buffer) -> bool:
     if all(buffer is not b for b in kernel.locals):
         return False
     rest = rewrite(kernel, outer, ()).body
-    return _reads_its_own(outer.body, buffer) and (
-        buffer not in used_buffers(rest) or _reads_its_own(rest, buffer)
+    return reads_its_own(outer.body, buffer) and (
+        buffer not in used_buffers(rest) or reads_its_own(rest, buffer)
     )
 
 
@@ -448,12 +441,21 @@ def expand(kernel: Kernel, loop: str) -> Kernel:
     private = only_inside(private_buffers(outer.body), kernel.body, outer)
     count = largest(outer.extent)
     new = {b: Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
-    body = outer.body
     index = reference(outer.var)
+    return _with_axis(kernel, outer, new, lambda indices: (*indices, index))
+
+
+def _with_axis(
+    kernel: Kernel,
+    outer: For,
+    new: Mapping[Buffer, Buffer],
+    place: Callable[[Indices], Indices],
+) -> Kernel:
+    """The kernel with local buffers that have an axis for a loop, each iteration at its own place."""
+    body = outer.body
     for old, made in new.items():
-        body = map_accesses(body, old, made, lambda indices: (*indices, index))
-    kernel = rewrite(kernel, outer, (with_inner(outer, body),))
-    return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
+        body = map_accesses(body, old, made, place)
+    return swap_locals(rewrite(kernel, outer, (with_inner(outer, body),)), new)
 
 
 @primitive
@@ -475,35 +477,11 @@ def separate(kernel: Kernel, loop: str) -> Kernel:
     outer = find(kernel, loop)
     if all(statement is not outer for statement in kernel.body):
         raise ScheduleError(f"'{loop}' is not outermost")
-    index, body = reference(outer.var), outer.body
-    new: dict[Buffer, Buffer] = {}
-    for old in lines_of_an_iteration(kernel, outer):
-        new[old] = Buffer(old.name, old.dtype, (outer.extent, *old.shape), old.space)
-        body = map_accesses(body, old, new[old], lambda indices: (index, *indices))
+    new = {
+        b: Buffer(b.name, b.dtype, (outer.extent, *b.shape), b.space)
+        for b in lines_of_an_iteration(kernel, outer)
+    }
     if not new:
         raise ScheduleError(f"'{loop}' has no temporary in device memory for itself")
-    kernel = rewrite(kernel, outer, (with_inner(outer, body),))
-    return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))
-
-
-def lines_of_an_iteration(kernel: Kernel, outer: For) -> list[Buffer]:
-    """Temporaries in device memory that an iteration of a loop writes before it reads them, and that nothing else reads."""
-    return [
-        buffer
-        for buffer in kernel.locals
-        if buffer.space is Space.DEVICE
-        and buffer.data is None
-        and _needs_alone(kernel, outer, buffer)
-    ]
-
-
-def _needs_alone(kernel: Kernel, outer: For, buffer: Buffer) -> bool:
-    """Whether an iteration of a loop reads of a temporary only what it wrote, and nothing else reads it."""
-    outside = live_outside(kernel.body, outer, buffer)
-    return not outside and _reads_its_own(outer.body, buffer)
-
-
-def _reads_its_own(body: Body, buffer: Buffer) -> bool:
-    """Whether code reads of a buffer only what it wrote before, wherever the buffer lies."""
-    own = Buffer(buffer.name, buffer.dtype, buffer.shape, Space.WORKGROUP)
-    return is_private(replace_buffers(body, {buffer: own}), own)
+    index = reference(outer.var)
+    return _with_axis(kernel, outer, new, lambda indices: (index, *indices))

@@ -40,11 +40,12 @@ from tilewright.compiler.schedule.tree import (
     chain,
     find,
     map_accesses,
+    nested,
     path_to,
     reference,
     rewrite,
     swap,
-    with_inner,
+    swap_locals,
 )
 
 E: Final = Expressions
@@ -150,14 +151,11 @@ def fission(
         code = part
         for old, new in new_buffers.items():
             code = map_accesses(code, old, new, lambda own: place(index, own))
-        for statement in reversed(nest):
-            code = (with_inner(statement, code),)
+        code = nested(nest, code)
         named = code if position == 0 else rename_loops(code, names)
         result.extend(named)
         made.append(copy_piece(code, named))
-    changed = rewrite(kernel, outer, result)
-    renamed = tuple(new_buffers.get(b, b) for b in changed.locals)
-    return replace(changed, locals=renamed), tuple(made)
+    return swap_locals(rewrite(kernel, outer, result), new_buffers), tuple(made)
 
 
 def _nest_of_depth(outer: For, depth: int) -> tuple[tuple[For, ...], Body]:

@@ -17,7 +17,6 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
 from tilewright.compiler.kernel.ir import (
     Binary,
-    Body,
     Buffer,
     Const,
     Expression,
@@ -30,6 +29,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     buffers_written,
+    is_target,
     loads,
     map_body,
     only_statement,
@@ -42,10 +42,12 @@ from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
+    bare,
     enclosing_loops,
     find,
     find_buffer,
     map_accesses,
+    nested,
     path_to,
     reference,
     rewrite,
@@ -97,9 +99,7 @@ def rfactor(
     element = next(s.indices for s in stores((outer,)) if s.buffer is target)
 
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    first: Body = (Store(part, where, identity),)
-    for loop in reversed(partial_loops):
-        first = (For(loop.var, loop.extent, first),)
+    first = nested(bare(partial_loops), (Store(part, where, identity),))
     start = rename_loops(first, names)
     nest = start[0]
     assert isinstance(nest, For), "there is a loop at least"
@@ -167,24 +167,16 @@ def _only_addition(readers: Sequence[Store], total: Load) -> Binary:
     Raises: ScheduleError where it is not.
     """
     values = {id(x): x for store in readers for x in subexpressions(store.value)}
-    uses = [x for x in values.values() if any(_is_load(y, total) for y in parts(x))]
-    whole = any(_is_load(store.value, total) for store in readers)
+    uses = [x for x in values.values() if any(is_target(y, total) for y in parts(x))]
+    whole = any(is_target(store.value, total) for store in readers)
     (first, *more) = uses or [total]
     if whole or more or not isinstance(first, Binary) or first.op not in ("add", "sub"):
         raise ScheduleError(f"readers of '{total.buffer.name}' do not add one number to it")
-    if not _is_load(first.left, total) or any(
+    if not is_target(first.left, total) or any(
         load.buffer is total.buffer for load in loads(first.right)
     ):
         raise ScheduleError(f"'{total.buffer.name}' is not what a number is added to")
     return first
-
-
-def _is_load(value: Expression, total: Load) -> bool:
-    return (
-        isinstance(value, Load)
-        and value.buffer is total.buffer
-        and value.indices == total.indices
-    )
 
 
 @primitive

@@ -19,7 +19,6 @@ from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Binary,
-    Body,
     Buffer,
     Expression,
     For,
@@ -53,10 +52,12 @@ from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
+    bare,
     check_no_grid,
     enclosing_loops,
     find,
     make_loop,
+    nested,
     path_to,
     reference,
     rewrite,
@@ -184,12 +185,10 @@ def precompute_factors(
     names = FreshNames.of(kernel)
     dtype = found.factors[0].dtype
     made = Buffer(names.fresh("factors"), dtype, found.shape, Space.WORKGROUP)
-    copy: Body = tuple(
+    each = tuple(
         Store(made, found.place(part), factor) for part, factor in enumerate(found.factors)
     )
-    for around in reversed(found.loops):
-        copy = (For(around.var, around.extent, copy),)
-    copy = rename_loops(copy, names)
+    copy = rename_loops(nested(bare(found.loops), each), names)
     terms = make_loop(names.fresh("part"), len(found.factors), (), reduction=True)
     part = reference(terms.var)
     left = Load(found.left.buffer, found.index(part))

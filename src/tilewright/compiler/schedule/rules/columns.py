@@ -370,8 +370,7 @@ def _moving(inner: For, name: str) -> list[Load | Store]:
 
 def _lanes(inner: For, lane: For, machine: MachineModel) -> int:
     """Lanes of the widest type that moves with `lane`."""
-    types = [a.buffer.dtype for a in _moving(inner, lane.var.name)]
-    return machine.lanes(max(types, key=lambda t: t.bits))
+    return min(machine.lanes(a.buffer.dtype) for a in _moving(inner, lane.var.name))
 
 
 def _lane(chain: Sequence[For], machine: MachineModel) -> For | None:

@@ -324,8 +324,7 @@ def _lanes(machine: MachineModel, body: Body, lane: str | None = None) -> int:
         for v in loads(body)
         if id(v) not in places and (lane is None or depends(v, lane))
     ]
-    widest = max(types, key=lambda t: t.bits)
-    return machine.lanes(widest)
+    return min(map(machine.lanes, types))
 
 
 def _place_parts(load: Load) -> Iterator[Expression]:

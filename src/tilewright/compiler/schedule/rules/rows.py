@@ -18,8 +18,12 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.compiler.analysis.accesses import accesses
-from tilewright.compiler.analysis.dependence import only_inside, private_buffers
-from tilewright.compiler.analysis.sizes import estimate, trip_count
+from tilewright.compiler.analysis.dependence import (
+    lines_of_an_iteration,
+    only_inside,
+    private_buffers,
+)
+from tilewright.compiler.analysis.sizes import MAY_BE_LARGER, estimate, trip_count
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
@@ -41,7 +45,6 @@ from tilewright.compiler.schedule.primitives import (
     vectorize,
     version,
 )
-from tilewright.compiler.schedule.primitives.memory import lines_of_an_iteration
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous, lanes_of
 from tilewright.compiler.schedule.rules.structure import parallel_chain, short_axis
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
@@ -53,8 +56,6 @@ _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
 _ROWS_OF_A_LINE: Final = 4
 """Rows that keep a temporary in the same line of memory, at least: the first of them brings it near."""
-_MAY_BE_LONGER: Final = 8
-"""How much longer rows of an open length may well be than is guessed: they shall be work for several threads then."""
 _SHORT_VECTORS: Final = 2
 """Vectors (of f32) up to which a row of open length is short: its passes take as long as those of four."""
 
@@ -124,7 +125,7 @@ class RowsSite:
         work = max(1.0, sum(_pass_ns(p, self.machine) for p in self.passes))
         is_open = not all(isinstance(p.extent, int) for p in self.passes)
         if is_open and self.threads > 1:
-            work *= _MAY_BE_LONGER
+            work *= MAY_BE_LARGER  # they shall be work for several threads then
         size = max(1, int(self.machine.workgroup_ns / work))
         rows = self._known_rows()
         if self.threads > 1 and self.has_line:
@@ -288,15 +289,10 @@ def _pass_ns(loop: For, machine: MachineModel) -> float:
 def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:
     """Lanes along one pass over a row, unless it is too short for them."""
     loop = find(s.kernel, name)
-    lanes = machine.lanes(
-        max(
-            (
-                a.buffer.dtype
-                for a in (*stores(loop.body), *loads(loop.body))
-                if isinstance(a, Store) or depends(a, name)
-            ),
-            key=lambda t: t.bits,
-        )
+    lanes = min(
+        machine.lanes(a.buffer.dtype)
+        for a in (*stores(loop.body), *loads(loop.body))
+        if isinstance(a, Store) or depends(a, name)
     )
     extent = loop.extent
     if isinstance(extent, int) and extent < lanes and not machine.has_masks:

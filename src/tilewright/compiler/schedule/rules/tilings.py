@@ -51,9 +51,6 @@ _FEWEST_WORKGROUPS: Final = 4
 """For each thread, where all of them read the same rows."""
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
-_ONE_ROW: Final = 0.25
-"""Of the work that is worth a workgroup, what a part of a single row's product takes at least, where there would be fewer parts than
-threads: each weight is read once, by whichever thread it is."""
 _SHARED_ROWS: Final = 128
 _HIDDEN: Final = 8
 """Times what memory takes to bring a right operand, below which the work on it shall hide that."""
@@ -429,7 +426,7 @@ class ContractionShape:
 
     def _panels_of_a_thread(self, panels: int, batches: int, work_ns: float) -> int:
         """How many panels a single row meets in a workgroup, if all threads that are worth it get as many."""
-        worth = int(work_ns / (_ONE_ROW * self.machine.workgroup_ns))
+        worth = int(work_ns / self.machine.awake_ns)
         threads = max(1, min(self.threads, worth) // max(1, batches))
         return -(-panels // threads)
 

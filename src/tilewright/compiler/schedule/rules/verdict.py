@@ -29,7 +29,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.cost import Demand, cost
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.tree import enclosing_loops
+from tilewright.compiler.schedule.tree import enclosing_loops, nested
 
 
 @final
@@ -235,17 +235,13 @@ def nest_verdict(
     work = work_of(before, (nest,), machine, around)
     gained = _lanes_of(after, machine) - _lanes_of(before, machine)
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
-    alone = functools.reduce(
-        lambda inner, loop: replace(loop, body=(inner,)), reversed(around), nest
-    )
-    touched = footprints((alone,), line_bytes=machine.line_bytes)
-    widest = max(touched, key=lambda b: b.dtype.bits).dtype if touched else None
+    touched = footprints(nested(around, (nest,)), line_bytes=machine.line_bytes)
     return NestVerdict(
         machine=machine,
         outcome=outcome if share > 0.5 else Outcome.GENERIC,
         work=work,
         share=share,
-        lanes=1 if widest is None else machine.lanes(widest),
+        lanes=min((machine.lanes(buffer.dtype) for buffer in touched), default=1),
         size_bytes=sum(
             found.lines * machine.line_bytes
             for buffer, found in touched.items()

@@ -11,6 +11,7 @@ from typing import final
 
 from tilewright.base import symbolic
 from tilewright.base.record import record
+from tilewright.compiler.analysis.dependence import lines_of_an_iteration
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
 from tilewright.compiler.schedule.handles import WHOLE, Piece
@@ -23,7 +24,6 @@ from tilewright.compiler.schedule.primitives import (
     specialize,
     split,
 )
-from tilewright.compiler.schedule.primitives.memory import lines_of_an_iteration
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
