@@ -54,7 +54,7 @@ class Editor:
         # value -> node -> how many operands of the node are the value
         self._uses: dict[Value, dict[Node, int]] = {}
         for node in nodes:
-            self._count(node)
+            self._add_uses(node, node.operands)
 
     def __enter__(self) -> Editor:
         return self
@@ -152,7 +152,7 @@ class Editor:
         """Put `node` before `anchor` (None: at the end)."""
         previous = self._tail if anchor is None else self._previous.get(anchor)
         self._link_after(previous, node)
-        self._count(node)
+        self._add_uses(node, node.operands)
         self._check_order(node)
         self.modified = True
 
@@ -228,10 +228,10 @@ class Editor:
 
     # --- uses
 
-    def _count(self, node: Node) -> None:
+    def _add_uses(self, node: Node, operands: Sequence[Value | None]) -> None:
         # Each of the passes counts the uses of the whole graph.
         everywhere = self._uses
-        for value in node.operands:
+        for value in operands:
             if value is None:
                 continue
             uses = everywhere.get(value)
@@ -239,10 +239,6 @@ class Editor:
                 everywhere[value] = {node: 1}
             else:
                 uses[node] = uses.get(node, 0) + 1
-
-    def _add_use(self, value: Value, node: Node) -> None:
-        uses = self._uses.setdefault(value, {})
-        uses[node] = uses.get(node, 0) + 1
 
     def _drop_use(self, value: Value, node: Node) -> None:
         uses = self._uses[value]
@@ -255,7 +251,7 @@ class Editor:
             if value is old:
                 user.operands[index] = new
                 self._drop_use(old, user)
-                self._add_use(new, user)
+                self._add_uses(user, (new,))
         self._check_order(user)
 
     # --- order

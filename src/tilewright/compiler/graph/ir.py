@@ -59,6 +59,14 @@ class Value:
         self.node: Node | None = None
         self.index: int = 0
 
+    @property
+    def origin(self) -> Value:
+        """The value whose bytes this one shows through views."""
+        value = self
+        while value.node is not None and Trait.VIEW in value.node.schema.traits:
+            value = value.node.present_operands[0]
+        return value
+
     def __repr__(self) -> str:
         return f"%{self.name or '?'}: {self.type}"
 

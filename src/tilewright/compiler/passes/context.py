@@ -27,12 +27,8 @@ OPT_LEVELS: Final = (0, 1, 2, 3)
 """3 is what users of TVM and of C compilers ask for; no pass waits for it, so it is 2."""
 DEFAULT_OPT_LEVEL: Final = 2
 _BOOLS: Final = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "false": False,
-    "0": False,
-    "no": False,
+    **dict.fromkeys(("true", "1", "yes"), True),
+    **dict.fromkeys(("false", "0", "no"), False),
 }
 _READERS: Final[Mapping[type, Callable[[str], object]]] = {
     bool: lambda text: _BOOLS[text.lower()],
@@ -265,13 +261,15 @@ def known_names(option: str, names: Sequence[str]) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(pass_name(name) for name in given))
     for name in found:
         if name not in _PASSES:
-            listed = ", ".join(sorted(_PASSES))
-            hint = did_you_mean(name, _PASSES)
-            raise UserError(
-                f"{option}: there is no pass '{name}'",
-                hint=f"{hint}; passes: {listed}" if hint else f"passes: {listed}",
-            )
+            raise _unknown(f"{option}: there is no pass '{name}'", name, _PASSES, "passes")
     return found
+
+
+def _unknown(message: str, name: str, known: Iterable[str], plural: str) -> UserError:
+    """The error for a name that is none of those that there are, which it lists."""
+    names = sorted(known)
+    near, listed = did_you_mean(name, names), f"{plural}: {', '.join(names)}"
+    return UserError(message, hint=f"{near}; {listed}" if near else listed)
 
 
 def _config_value(key: str, value: object) -> object:
@@ -279,12 +277,7 @@ def _config_value(key: str, value: object) -> object:
     text_option("a key of config", key, "a text 'pass.option'")
     keys = config_keys()
     if key not in keys:
-        listed = ", ".join(keys)
-        hint = did_you_mean(key, keys)
-        raise UserError(
-            f"config: there is no key '{key}'",
-            hint=f"{hint}; keys: {listed}" if hint else f"keys: {listed}",
-        )
+        raise _unknown(f"config: there is no key '{key}'", key, keys, "keys")
     return parse_option(f"config: '{key}'", value, keys[key])
 
 

@@ -9,6 +9,7 @@ through an `Emitter`, which puts them before the matched node.  What ops exist c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -26,22 +27,14 @@ _MOST_ROUNDS = 16
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Emitter:
     """Makes nodes before `anchor`, with its location; types are inferred."""
 
-    __slots__ = ("_lookup", "anchor", "edit", "location")
-
-    def __init__(
-        self,
-        edit: Editor,
-        lookup: Lookup,
-        anchor: Node | None,
-        location: Location | None = None,
-    ) -> None:
-        self.edit: Editor = edit
-        self.anchor: Node | None = anchor
-        self.location: Location | None = location
-        self._lookup: Lookup = lookup
+    edit: Editor
+    lookup: Lookup
+    anchor: Node | None
+    location: Location | None = None
 
     def node(
         self,
@@ -50,7 +43,7 @@ class Emitter:
         attributes: Mapping[str, object] | None = None,
     ) -> Node:
         """A new node of the op called `op`."""
-        schema = self._lookup(op)
+        schema = self.lookup(op)
         return self.edit.create(
             schema, operands, attributes, before=self.anchor, location=self.location
         )

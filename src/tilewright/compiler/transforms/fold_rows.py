@@ -110,18 +110,11 @@ def _rows_of(node: Node) -> _Rows | None:
         if stack is None:
             return None
         stacks[index] = (stack, number(value.node, "axis") % stack.ndim)
-        places.append(_scalar(operand(value.node, 1)))
+        places.append(operand(value.node, 1).origin)
     counts = {array.shape[axis] for array, axis in stacks.values()}
     if len(set(places)) != 1 or len(counts) != 1 or not min(counts):
         return None
     return _Rows(places[0], counts.pop(), stacks)
-
-
-def _scalar(value: Value) -> Value:
-    """The value whose one element `value` shows through views."""
-    while value.node is not None and has(value.node, Trait.VIEW):
-        value = operand(value.node)
-    return value
 
 
 def _fold(node: Node, rows: _Rows, edit: Editor) -> None:

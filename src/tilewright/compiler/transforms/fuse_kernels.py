@@ -36,9 +36,7 @@ from tilewright.compiler.transforms.fusion_classes import (
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
 from tilewright.compiler.transforms.matching import dim_groups, has, operand
-from tilewright.formats.executable import MAX_BINDINGS
-
-_OTHER_BINDINGS: Final = 16  # results, findings and scratch
+from tilewright.compiler.transforms.split_concat import MOST_OPERANDS
 
 # These read each element of an operand once, whatever the size of their result.
 _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
@@ -91,11 +89,7 @@ class FuseKernels(GraphPass):
 
     def __post_init__(self) -> None:
         """Raises: UserError for more operands than a kernel can bind."""
-        count_option(
-            "fuse-kernels.most_operands",
-            self.most_operands,
-            most=MAX_BINDINGS - _OTHER_BINDINGS,
-        )
+        count_option("fuse-kernels.most_operands", self.most_operands, most=MOST_OPERANDS)
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Epilogues of anchors, then prologues and the rest, then pairs that join, then the regions."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.passes import Emitter
 
 _MOST_PLACES: Final = 1 << 16
 """Phases, or taps, of one axis: far more than any network has, and looked at in no time."""
@@ -108,6 +110,29 @@ def phases_of(
 def are_few(axes: Sequence[Axis]) -> bool:
     """Whether a part for each combination of runs is worth its place in the graph."""
     return math.prod(len(axis.runs) for axis in axes) <= _MOST_PARTS
+
+
+def joined(
+    axes: Sequence[Axis],
+    part: Callable[[tuple[Run, ...]], Value],
+    first: int,
+    emit: Emitter,
+    runs: tuple[Run, ...] = (),
+) -> Value:
+    """All phases of the axes behind those that `runs` stands for, in order.
+
+    Args:
+        axes: all of them.
+        part: makes what a run of each axis gives.
+        first: where the phases of the first axis stand in that.
+        emit: puts parts together.
+        runs: of the axes before.
+    """
+    at = len(runs)
+    if at == len(axes):
+        return part(runs)
+    parts = [joined(axes, part, first, emit, (*runs, run)) for run in axes[at].runs]
+    return parts[0] if len(parts) == 1 else emit.op("concat", parts, {"axis": first + at})
 
 
 def _runs(kernel: int, stride: int, dilation: int) -> tuple[Run, ...]:

@@ -42,6 +42,7 @@ from tilewright.compiler.transforms.quantized_values import (
     MOVES,
     Quantized,
     along,
+    as_scalar,
     comes_from_quantization,
     is_single,
     known,
@@ -297,7 +298,7 @@ class _Product:
         """The sum as floats, with the bias inside of it where that is a whole number there."""
         assert self.left.scale is not None
         assert self.right.scale is not None
-        factor = known(emit, "mul", [_scalar(self.left.scale, emit), self.right.scale])
+        factor = known(emit, "mul", [as_scalar(self.left.scale, emit), self.right.scale])
         factor = self.channel(factor, emit)
         total = self.sum(emit)
         steps = None if bias is None else _in_steps(bias, factor)
@@ -311,7 +312,7 @@ class _Product:
     def channel(self, value: Value, emit: Emitter) -> Value:
         """One number per column, or one for all, shaped to stand beside the result."""
         if is_single(value):
-            return _scalar(value, emit)
+            return as_scalar(value, emit)
         if self.is_matmul:
             return value
         spatial = (1,) * (self.node.result.type.rank - 2)
@@ -332,7 +333,7 @@ class _Product:
         rank = self.node.result.type.rank - 2
         fill = self.left.zero
         if fill is not None:
-            fill = known(emit, "cast", [_scalar(fill, emit)], {"dtype": dtypes.u8})
+            fill = known(emit, "cast", [as_scalar(fill, emit)], {"dtype": dtypes.u8})
         amounts = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
         return emit.op("pad", [self.left.values, fill], {"pads": amounts})
 
@@ -358,7 +359,7 @@ class _Product:
             depth = emit.scalar(_number(_depth(self.node)), columns)
             zero = self._column_zero(emit)
             columns = known(emit, "sub", [columns, known(emit, "mul", [zero, depth])])
-        correction = known(emit, "mul", [columns, _scalar(self.left.zero, emit)])
+        correction = known(emit, "mul", [columns, as_scalar(self.left.zero, emit)])
         return self.channel(correction, emit)
 
     def _column_zero(self, emit: Emitter) -> Value:
@@ -366,7 +367,7 @@ class _Product:
         zero = self.right.zero
         assert zero is not None
         if is_single(zero):
-            return _scalar(zero, emit)
+            return as_scalar(zero, emit)
         if self.is_matmul and self.right.values.type.rank > 2:
             return zero
         return known(emit, "reshape", [zero], {"shape": (zero.type.element_count,)})
@@ -389,10 +390,6 @@ class _Product:
 def _number(dim: Dim) -> int:
     assert isinstance(dim, int), "checked by _is_shallow"
     return dim
-
-
-def _scalar(value: Value, emit: Emitter) -> Value:
-    return known(emit, "reshape", [value], {"shape": ()}) if value.type.rank else value
 
 
 def _added(total: Value, constant: Value, emit: Emitter) -> Value:

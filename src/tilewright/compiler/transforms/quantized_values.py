@@ -77,6 +77,11 @@ def is_single(value: Value) -> bool:
     return value.type.element_count == 1
 
 
+def as_scalar(value: Value, emit: Emitter) -> Value:
+    """A single element without axes."""
+    return known(emit, "reshape", [value], {"shape": ()}) if value.type.rank else value
+
+
 def quantized(value: Value, emit: Emitter) -> Quantized | None:
     """`value` as bytes with a zero point, and a scale where it is a float."""
     node = maker(value, "dequantize_linear")
@@ -108,7 +113,7 @@ def along(value: Value, node: Node, emit: Emitter) -> Value:
     """A scale or zero point of `node` in as many axes as its data, or without any."""
     rank = operand(node).type.rank
     if is_single(value):
-        return known(emit, "reshape", [value], {"shape": ()}) if value.type.rank else value
+        return as_scalar(value, emit)
     if value.type.rank != 1:
         return value
     axis = normal_axis(number(node, "axis"), rank)

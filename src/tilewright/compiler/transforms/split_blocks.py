@@ -22,7 +22,7 @@ from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import dims, ints, operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, are_few, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
 
 def split_blocks(node: Node, emit: Emitter) -> Value | None:
@@ -103,7 +103,7 @@ class _Blocks:
         """The image: places of all phases in turn, cut to size."""
         rank = len(self.axes)
         pairs = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
-        whole = self._joined(())
+        whole = joined(self.axes, self._one, 2, self.emit)
         moved = self.emit.op("transpose", [whole], {"perm": (0, 1, *pairs)})
         sizes = tuple(axis.places * axis.stride for axis in self.axes)
         shape = (self.batch, self.channels, *sizes)
@@ -115,16 +115,6 @@ class _Blocks:
             if axis.drop or wanted[i] != sizes[i]
         }
         return emit_slice(self.emit, image, cuts)
-
-    def _joined(self, runs: tuple[Run, ...]) -> Value:
-        """All phases of the axes behind those that `runs` stands for, in order."""
-        position = len(runs)
-        if position == len(self.axes):
-            return self._one(runs)
-        parts = [self._joined((*runs, run)) for run in self.axes[position].runs]
-        if len(parts) == 1:
-            return parts[0]
-        return self.emit.op("concat", parts, {"axis": 2 + position})
 
     def _one(self, runs: tuple[Run, ...]) -> Value:
         phases = tuple(run.phases for run in runs)

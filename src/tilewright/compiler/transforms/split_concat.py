@@ -16,7 +16,8 @@ from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
-_OTHER_BINDINGS: Final = 16  # results, findings and scratch
+MOST_OPERANDS: Final = MAX_BINDINGS - 16
+"""What a kernel can bind beside results, findings and scratch."""
 
 
 @final
@@ -34,12 +35,8 @@ class SplitConcat(RewritePass):
 
     def __post_init__(self) -> None:
         """Raises: UserError for more operands than a kernel can bind."""
-        count_option(
-            "split-concat.most_operands",
-            self.most_operands,
-            least=2,
-            most=MAX_BINDINGS - _OTHER_BINDINGS,
-        )
+        most, name = self.most_operands, "split-concat.most_operands"
+        count_option(name, most, least=2, most=MOST_OPERANDS)
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
         """One rewrite."""

@@ -24,7 +24,7 @@ from tilewright.compiler.ops.shapes import ints_or
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
-from tilewright.compiler.transforms.phases import Axis, Run, are_few, phases_of
+from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
 _FEW_FILTERS: Final = 16
 """Filters for every input channel below which a convolution of its own for each phase pays."""
@@ -42,7 +42,7 @@ def split_phases(node: Node, emit: Emitter) -> Value | None:
         return None
     padded = _padded(x, axes, emit)
     parts = _PhaseConvolutions(node, axes, padded, emit)
-    return _interleaved(parts.joined(()), node, axes, emit)
+    return _interleaved(parts.joined(), node, axes, emit)
 
 
 def _axes(node: Node) -> tuple[Axis, ...] | None:
@@ -117,17 +117,9 @@ class _PhaseConvolutions:
         few = isinstance(filters, int) and filters < _FEW_FILTERS
         return self.groups > 1 and self.w.type.shape[0] == self.groups and few
 
-    def joined(self, runs: tuple[Run, ...]) -> Value:
-        """All phases of the axes behind those that `runs` stands for, in order."""
-        position = len(runs)
-        if position == len(self.axes):
-            return self._one(runs)
-        parts = [self.joined((*runs, run)) for run in self.axes[position].runs]
-        if len(parts) == 1:
-            return parts[0]
-        # [N, places…, outer, phases…, inner]
-        axis = 2 + len(self.axes) + position
-        return self.emit.op("concat", parts, {"axis": axis})
+    def joined(self) -> Value:
+        """All phases of all axes, in order."""
+        return joined(self.axes, self._one, 2 + len(self.axes), self.emit)
 
     def _one(self, runs: tuple[Run, ...]) -> Value:
         phases = tuple(run.phases for run in runs)

@@ -22,6 +22,7 @@ from tilewright.compiler.ops.shapes import normal_axes
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.matching import ints, operand
+from tilewright.compiler.transforms.movement_rewrites import emit_slice
 from tilewright.compiler.transforms.pack_matmul import flatten_rows
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -151,10 +152,8 @@ def _in_parts(
 
 def _cut(x: Value, axis: int, start: int, stop: int, emit: Emitter) -> Value:
     """The elements of `x` from `start` to `stop` along an axis."""
-    if (start, stop) == (0, x.type.shape[axis]):
-        return x
-    attributes = {"axes": (axis,), "starts": (start,), "sizes": (stop - start,)}
-    return emit.op("slice", [x], attributes)
+    is_whole = (start, stop) == (0, x.type.shape[axis])
+    return emit_slice(emit, x, {} if is_whole else {axis: (start, stop - start, 1)})
 
 
 def _like(wanted: Value, result: Value, emit: Emitter) -> Value:

@@ -39,7 +39,7 @@ class UpdateInPlace(GraphPass):
 
 def _updates(graph: Graph, node: Node) -> list[Node]:
     """The ops of a kernel that update an input of `graph`, which nothing else in the kernel reads."""
-    outputs = {_origin(value) for value in graph.outputs}
+    outputs = {value.origin for value in graph.outputs}
     if Trait.KERNEL not in node.schema.traits:
         ok = _may_update(node) and len(node.results) == 1
         rows = [(node, node.present_operands[0], node.result)] if ok else []
@@ -58,7 +58,7 @@ def _updates(graph: Graph, node: Node) -> list[Node]:
     return [
         inner
         for inner, source, result in rows
-        if _origin(source) in graph.inputs
+        if source.origin in graph.inputs
         and result in outputs
         and node.present_operands.count(source) == 1
     ]
@@ -72,10 +72,3 @@ def _may_update(node: Node) -> bool:
 
 def _read_once(region: Graph, value: Value) -> bool:
     return sum(node.operands.count(value) for node in region.nodes) == 1
-
-
-def _origin(value: Value) -> Value:
-    """The value whose bytes `value` shows through views."""
-    while value.node is not None and Trait.VIEW in value.node.schema.traits:
-        value = value.node.present_operands[0]
-    return value
