@@ -15,6 +15,7 @@ from typing import Any, Final, final, get_args
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.base.text_reader import NUMBER, TextReader
 from tilewright.compiler.kernel.fields import Role, fields_of
 from tilewright.compiler.kernel.index_parser import IndexParser
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
@@ -43,7 +44,6 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import as_index, lane_index
 from tilewright.compiler.kernel.text import INFIX
-from tilewright.compiler.kernel.text_line import NUMBER, Line
 
 _DEPTH_LIMIT: Final = 150
 _LANE_LIMIT: Final = 4096
@@ -73,8 +73,8 @@ class Scope:
 class ExpressionParser:
     """Reads expressions and indices from one line."""
 
-    def __init__(self, line: Line, scope: Scope) -> None:
-        self.line: Line = line
+    def __init__(self, line: TextReader, scope: Scope) -> None:
+        self.line: TextReader = line
         self.scope: Scope = scope
         self.parts: dict[str, Expression] = {}
         self.depth: int = 0
@@ -180,9 +180,7 @@ class ExpressionParser:
             line.expect(")")
             return value
         at = line.skip_space()
-        sign = line.take(_SIGN)
-        if sign is None:
-            raise line.expected("an operator")
+        sign = line.read(_SIGN, "an operator")
         right = self.expression()
         line.expect(")")
         op = _SIGNS[sign]

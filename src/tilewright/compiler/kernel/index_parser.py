@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.symbolic import Dim, Expr, Monomial, Operation, Symbol
-from tilewright.compiler.kernel.text_line import Line
+from tilewright.base.text_reader import TextReader
 
 _TERM_LIMIT: Final = 1000
 _DEPTH_LIMIT: Final = 100
@@ -27,9 +27,9 @@ class IndexParser:
     """
 
     def __init__(
-        self, line: Line, symbols: Mapping[str, Symbol], opaque: Callable[[], Dim]
+        self, line: TextReader, symbols: Mapping[str, Symbol], opaque: Callable[[], Dim]
     ) -> None:
-        self.line: Line = line
+        self.line: TextReader = line
         self.symbols: Mapping[str, Symbol] = symbols
         self.opaque: Callable[[], Dim] = opaque
         self.depth: int = 0

@@ -19,6 +19,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Symbol
 from tilewright.base.text import whole_number
+from tilewright.base.text_reader import TextReader
 from tilewright.compiler.kernel.expression_parser import ExpressionParser, Scope
 from tilewright.compiler.kernel.ir import (
     AccessMode,
@@ -38,9 +39,9 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.text import implied_bounds
-from tilewright.compiler.kernel.text_line import Line
 from tilewright.compiler.kernel.verifier import verify
 
+_TEXT: Final = "kernel text"
 _DEPTH_LIMIT: Final = 60
 _LINE_LIMIT: Final = 1_000_000
 _NOTE: Final = "# note: "
@@ -80,17 +81,17 @@ def parse_kernels(text: str) -> tuple[Kernel, ...]:
 class _Lines:
     """The lines that are not empty, one after another; how far in a line begins is its place in the nest."""
 
-    def __init__(self, lines: list[Line]) -> None:
-        self.lines: list[Line] = lines
+    def __init__(self, lines: list[TextReader]) -> None:
+        self.lines: list[TextReader] = lines
         self.next: int = 0
 
     def is_done(self) -> bool:
         return self.next == len(self.lines)
 
-    def peek(self) -> Line | None:
+    def peek(self) -> TextReader | None:
         return None if self.is_done() else self.lines[self.next]
 
-    def take(self) -> Line:
+    def take(self) -> TextReader:
         line = self.lines[self.next]
         self.next += 1
         return line
@@ -98,7 +99,7 @@ class _Lines:
 
 def _lines_of(text: str) -> _Lines:
     numbered = enumerate(text.splitlines(), 1)
-    lines = [Line(line, number) for number, line in numbered if line.strip()]
+    lines = [TextReader(line, _TEXT, number) for number, line in numbered if line.strip()]
     if len(lines) > _LINE_LIMIT:
         raise UserError(f"kernel text of more than {_LINE_LIMIT} lines")
     for line in lines:
@@ -132,18 +133,20 @@ class _KernelParser:
         try:
             verify(kernel)
         except InternalError as error:
-            place = f"kernel text, line {line.number}"
+            place = f"{_TEXT}, line {line.number}"
             raise UserError(error.message, location=place) from error
         return kernel
 
-    def _expect_line_of_block(self, line: Line) -> None:
+    def _expect_line_of_block(self, line: TextReader) -> None:
         following = self.lines.peek()
         if following is None or following.position == 0:
             raise line.error("expected lines that belong to it, further in")
 
     # --- what is declared ----------------------------------------------------------------
 
-    def _signature(self, line: Line) -> tuple[tuple[Parameter, ...], tuple[Symbol, ...]]:
+    def _signature(
+        self, line: TextReader
+    ) -> tuple[tuple[Parameter, ...], tuple[Symbol, ...]]:
         """The parameters and sizes of the first line."""
         begin = line.position
         place = line.text.find("*, ", begin)
@@ -164,7 +167,7 @@ class _KernelParser:
         line.expect_end()
         return tuple(parameters), sizes
 
-    def _sizes(self, line: Line) -> Iterator[Symbol]:
+    def _sizes(self, line: TextReader) -> Iterator[Symbol]:
         while not line.is_at(")"):
             start = line.skip_space()
             found = self.symbol(line)
@@ -173,30 +176,24 @@ class _KernelParser:
             if not line.accept(","):
                 break
 
-    def symbol(self, line: Line) -> Symbol:
+    def symbol(self, line: TextReader) -> Symbol:
         """`n`, or `n: 1..64`."""
         name = line.word("the name of a size")
-        if not line.accept(":"):
-            return Symbol(name)
-        low = None if line.is_at("..") else line.whole("a lower bound")
-        line.expect("..")
-        has_upper = line.is_at("-") or line.is_at_digit()
-        high = line.whole("an upper bound") if has_upper else None
-        return Symbol(name, low, high)
+        return Symbol(name, *(line.bounds() if line.accept(":") else ()))
 
-    def declare_symbol(self, symbol: Symbol, line: Line, at: int) -> None:
+    def declare_symbol(self, symbol: Symbol, line: TextReader, at: int) -> None:
         if symbol.name in self.scope.symbols:
             raise line.error(f"'{symbol.name}' stands for something already", at=at)
         self.scope.symbols[symbol.name] = symbol
 
-    def _parameter(self, line: Line) -> Parameter:
+    def _parameter(self, line: TextReader) -> Parameter:
         start = line.skip_space()
         word = line.word("read, write or read_write")
         if word not in _ACCESSES:
             raise line.unknown("access", word, _ACCESSES, start)
         return Parameter(self._buffer(line), _ACCESSES[word])
 
-    def _buffer(self, line: Line) -> Buffer:
+    def _buffer(self, line: TextReader) -> Buffer:
         """`name: f32[4, n]@workgroup`, and its data."""
         start = line.skip_space()
         name = line.word("a buffer")
@@ -220,16 +217,14 @@ class _KernelParser:
         self.scope.buffers[name] = buffer
         return buffer
 
-    def _data(self, line: Line, dtype: DType) -> tuple[float, ...]:
+    def _data(self, line: TextReader, dtype: DType) -> tuple[float, ...]:
         """`[1.0, 2.0]`, or `99 values` and their bytes in base 64."""
         if not line.accept("["):
             return self._packed_data(line, dtype)
         return line.several(lambda: self._datum(line, dtype), "]")
 
-    def _datum(self, line: Line, dtype: DType) -> float:
-        number = line.take(_NUMBER)
-        if number is None:
-            raise line.expected("a number")
+    def _datum(self, line: TextReader, dtype: DType) -> float:
+        number = line.read(_NUMBER, "a number")
         if dtype.is_float:
             return float(number)
         whole = whole_number(number, signed=True)
@@ -237,7 +232,7 @@ class _KernelParser:
             raise line.error(f"'{number[:40]}' is no value of {dtype}")
         return whole
 
-    def _packed_data(self, line: Line, dtype: DType) -> tuple[float, ...]:
+    def _packed_data(self, line: TextReader, dtype: DType) -> tuple[float, ...]:
         count = line.whole("a number of values")
         line.expect("values")
         start = line.skip_space()
@@ -267,7 +262,7 @@ class _KernelParser:
             else:
                 return
 
-    def _function(self, line: Line) -> None:
+    def _function(self, line: TextReader) -> None:
         """`function name(f32) -> f32 = $0 * $0`."""
         line.expect("function ")
         start = line.skip_space()
@@ -315,22 +310,22 @@ class _KernelParser:
         self.depth -= 1
         return tuple(found)
 
-    def _is_note(self, line: Line) -> bool:
+    def _is_note(self, line: TextReader) -> bool:
         return self.depth == 1 and line.text.startswith(_NOTE, line.position)
 
-    def _statement(self, line: Line) -> Iterator[Statement]:
+    def _statement(self, line: TextReader) -> Iterator[Statement]:
         for word, read in _STATEMENTS.items():
             if line.is_at(word):
                 yield from read(self, line)
                 return
         yield self._store(line)
 
-    def check_inner(self, line: Line, around: int) -> None:
+    def check_inner(self, line: TextReader, around: int) -> None:
         following = self.lines.peek()
         if following is None or following.position <= around:
             raise line.error("expected statements inside, or 'pass'")
 
-    def _store(self, line: Line) -> Store:
+    def _store(self, line: TextReader) -> Store:
         """`x[i : 8 lanes] = value where mask`."""
         start = line.skip_space()
         parser = ExpressionParser(line, self.scope)
@@ -346,7 +341,7 @@ class _KernelParser:
         return Store(buffer, indices, value, step, mask)
 
 
-def _for(p: _KernelParser, line: Line) -> Iterator[Statement]:
+def _for(p: _KernelParser, line: TextReader) -> Iterator[Statement]:
     """`for i in range(n):  # unroll, reduction, i: 0..7`."""
     around = line.position
     line.expect("for ")
@@ -379,7 +374,7 @@ def _for(p: _KernelParser, line: Line) -> Iterator[Statement]:
     yield For(var, extent, body, kind, is_reduction)
 
 
-def _if(p: _KernelParser, line: Line) -> Iterator[Statement]:
+def _if(p: _KernelParser, line: TextReader) -> Iterator[Statement]:
     around = line.position
     line.expect("if ")
     condition = ExpressionParser(line, p.scope).expression()
@@ -389,7 +384,7 @@ def _if(p: _KernelParser, line: Line) -> Iterator[Statement]:
     yield If(condition, p.block(around))
 
 
-def _prefetch(p: _KernelParser, line: Line) -> Iterator[Statement]:
+def _prefetch(p: _KernelParser, line: TextReader) -> Iterator[Statement]:
     """`prefetch x[i]  # level 2`."""
     line.expect("prefetch ")
     buffer, indices, _, _ = ExpressionParser(line, p.scope).place()
@@ -403,24 +398,26 @@ def _prefetch(p: _KernelParser, line: Line) -> Iterator[Statement]:
     yield Prefetch(buffer, indices, level)
 
 
-def _barrier(_: _KernelParser, line: Line) -> Iterator[Statement]:
+def _barrier(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
     line.expect("barrier")
     line.expect_end()
     yield Barrier()
 
 
-def _comment(_: _KernelParser, line: Line) -> Iterator[Statement]:
+def _comment(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
     line.expect("#")
     yield Comment(line.text[line.position :].removeprefix(" "))
 
 
-def _pass(_: _KernelParser, line: Line) -> Iterator[Statement]:
+def _pass(_: _KernelParser, line: TextReader) -> Iterator[Statement]:
     line.expect("pass")
     line.expect_end()
     return iter(())
 
 
-_STATEMENTS: Final[Mapping[str, Callable[[_KernelParser, Line], Iterator[Statement]]]] = {
+_STATEMENTS: Final[
+    Mapping[str, Callable[[_KernelParser, TextReader], Iterator[Statement]]]
+] = {
     "for ": _for,
     "if ": _if,
     "prefetch ": _prefetch,

@@ -1,58 +1,70 @@
-"""One line of kernel text while it is read: where the reading stands, and errors that say where.
+"""A text while it is read: where the reading stands, and errors that say where.
 
-Knows letters, not kernels.  Called by `parser` and `expression_parser`.
+Knows letters, not what they mean.  Called by who reads the text forms of graphs and kernels.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.text import did_you_mean
 
-NAME: Final = re.compile(r"[^\W\d][\w.$']*")
 NUMBER: Final = re.compile(r"-?(?:inf|nan|\d+(?:\.\d*)?(?:e[+-]?\d+)?)(?![\w.])")
-WHOLE: Final = re.compile(r"-?\d+(?!\w|\.(?!\.))")
 
 Item = TypeVar("Item")
+_NAME: Final = re.compile(r"[^\W\d][\w.$']*")
+_WHOLE: Final = re.compile(r"-?\d+(?!\w|\.(?!\.))")
 _DIGIT_LIMIT: Final = 40
+_SHOWN: Final = 24
 _SPACE: Final = re.compile(r"[ \t]*")
 
 
 @final
-class Line:
-    """A line and a position in it.  Every method that reads skips spaces first."""
+class TextReader:
+    """A text and a position in it.  Every method that reads skips first what stands between words.
 
-    def __init__(self, text: str, number: int) -> None:
+    Args:
+        text: what is read.
+        subject: what that is, for errors.
+        number: of its first line.
+        space: what stands between words.
+    """
+
+    def __init__(
+        self, text: str, subject: str, number: int = 1, space: re.Pattern[str] = _SPACE
+    ) -> None:
         self.text: str = text
+        self.subject: str = subject
         self.number: int = number
+        self.space: re.Pattern[str] = space
         self.position: int = 0
 
     def error(
         self, message: str, *, at: int | None = None, hint: str | None = None
     ) -> UserError:
         """An error here, or at a position that was kept."""
-        column = (self.position if at is None else at) + 1
-        place = f"kernel text, line {self.number}, column {column}"
+        before = self.text[: self.position if at is None else at]
+        line, column = self.number + before.count("\n"), len(before) - before.rfind("\n")
+        place = f"{self.subject}, line {line}, column {column}"
         return UserError(message, location=place, hint=hint)
 
-    def expected(self, subject: str) -> UserError:
-        """The error that something else stands here."""
-        rest = self.text[self.position :].strip()
-        shown = "the end of the line" if not rest else f"'{rest[:24]}'"
-        return self.error(f"expected {subject}, got {shown}")
+    def expected(self, subject: str, *, at: int | None = None) -> UserError:
+        """The error that something else stands here, or at a position that was kept."""
+        rest, *_ = self.text[self.position if at is None else at :].strip().split("\n", 1)
+        shown = f"'{rest[:_SHOWN]}'" if rest else "the end of the line"
+        return self.error(f"expected {subject}, got {shown}", at=at)
 
     def unknown(self, subject: str, name: str, known: Iterable[str], at: int) -> UserError:
         """The error that a name means nothing here."""
-        near = difflib.get_close_matches(name, list(known), n=1)
-        hint = f"did you mean '{near[0]}'?" if near else None
+        hint = did_you_mean(name, known)
         return self.error(f"unknown {subject} '{name}'", at=at, hint=hint)
 
     def skip_space(self) -> int:
         """The position of what comes next."""
-        match = _SPACE.match(self.text, self.position)
+        match = self.space.match(self.text, self.position)
         self.position = self.position if match is None else match.end()
         return self.position
 
@@ -66,6 +78,11 @@ class Line:
             return False
         self.position += len(token)
         return True
+
+    def accept_word(self, word: str) -> bool:
+        """Read a word if it comes next, and not a longer one."""
+        end = self.skip_space() + len(word)
+        return not self.text[end : end + 1].isalnum() and self.accept(word)
 
     def expect(self, token: str) -> None:
         """Read a token.  Raises: UserError if something else comes."""
@@ -84,6 +101,13 @@ class Line:
         self.position = match.end()
         return match[0]
 
+    def read(self, pattern: re.Pattern[str], subject: str) -> str:
+        """Read what a pattern finds next.  Raises: UserError if it finds nothing."""
+        found = self.take(pattern)
+        if found is None:
+            raise self.expected(subject)
+        return found
+
     def several(self, read: Callable[[], Item], end: str) -> tuple[Item, ...]:
         """Read what stands between commas up to the token `end`, which is read, too."""
         found: list[Item] = []
@@ -95,22 +119,24 @@ class Line:
 
     def word(self, subject: str) -> str:
         """Read a name.  Raises: UserError if something else comes."""
-        found = self.take(NAME)
-        if found is None:
-            raise self.expected(subject)
-        return found
+        return self.read(_NAME, subject)
 
     def whole(self, subject: str) -> int:
         """Read a whole number.  Raises: UserError if something else comes, or too many digits."""
         start = self.skip_space()
-        found = self.take(WHOLE)
-        if found is None:
-            raise self.expected(subject)
+        found = self.read(_WHOLE, subject)
         if len(found) > _DIGIT_LIMIT:
             raise self.error(f"a number of more than {_DIGIT_LIMIT} digits", at=start)
         return int(found)
 
-    def expect_end(self) -> None:
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Read `1..64`, of which either number may be left out."""
+        low = None if self.is_at("..") else self.whole("a lower bound")
+        self.expect("..")
+        has_upper = self.is_at("-") or self.is_at_digit()
+        return low, self.whole("an upper bound") if has_upper else None
+
+    def expect_end(self, subject: str = "the end of the line") -> None:
         """Raises: UserError if anything is left."""
         if self.skip_space() != len(self.text):
-            raise self.expected("the end of the line")
+            raise self.expected(subject)
