@@ -54,7 +54,6 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     payloads,
     stores,
-    subexpressions,
     with_body,
 )
 from tilewright.compiler.lowering.simplify import fold
@@ -194,20 +193,18 @@ class _Lanes:
     def _reduced(self, store: Store) -> Expression | None:
         """`T op lanes-of-x combined`, when the store is `T = T op x` and x has lanes."""
         value = store.value
-        if isinstance(value, Fma) and self._is_target(value.c, store):
-            total: Expression = value.c
-            op, item = "add", Binary("mul", value.a, value.b, value.dtype)
+        ways: tuple[tuple[Expression, Expression], ...] = ()
+        op = "add"
+        if isinstance(value, Fma):
+            ways = ((value.c, Binary("mul", value.a, value.b, value.dtype)),)
         elif isinstance(value, Binary) and value.op in COMBINING_OPS:
-            op = value.op
-            if self._is_target(value.left, store):
-                total, item = value.left, value.right
-            elif self._is_target(value.right, store):
-                total, item = value.right, value.left
-            else:
-                return None
-        else:
+            op, ways = value.op, ((value.left, value.right), (value.right, value.left))
+        found = next((way for way in ways if self._is_target(way[0], store)), None)
+        if found is None:
             return None
-        if self._reads(item, store) or store.mask is not None:
+        total, item = found
+        reads = any(load.buffer is store.buffer for load in loads(item))
+        if reads or store.mask is not None:
             raise _NoLanesError
         exact = not value.dtype.is_float or op in ("min", "max")
         if not (self.reduction or exact):
@@ -223,12 +220,6 @@ class _Lanes:
 
     def _is_target(self, value: Expression, store: Store) -> bool:
         return isinstance(value, Load) and value.mask is None and is_target(value, store)
-
-    def _reads(self, value: Expression, store: Store) -> bool:
-        return any(
-            isinstance(part, Load) and part.buffer is store.buffer
-            for part in subexpressions(value)
-        )
 
     # --- indices ---------------------------------------------------------------------------
 
@@ -249,7 +240,8 @@ class _Lanes:
             linear = symbolic.linear(dim, self.name)
             if linear is not None and isinstance(linear[0], int):
                 return linear[1], linear[0]
-        return self._per_lane(dim), 0
+        wide = symbolic.map_opaque(dim, self._opaque)
+        return symbolic.substitute(wide, {self.name: self.lane}), 0
 
     def _same_in_lanes(self, dim: Dim) -> bool:
         """Whether what `dim` takes from memory is one scalar for all lanes.
@@ -262,10 +254,6 @@ class _Lanes:
             and self.value(atom.payload) is atom.payload
             for atom in symbolic.opaques(dim)
         )
-
-    def _per_lane(self, dim: Dim) -> Dim:
-        wide = symbolic.map_opaque(dim, self._opaque)
-        return symbolic.substitute(wide, {self.name: self.lane})
 
     def _opaque(self, atom: Opaque) -> Dim:
         if not isinstance(atom.payload, Expression):

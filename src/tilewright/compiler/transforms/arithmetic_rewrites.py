@@ -19,6 +19,7 @@ from tilewright.compiler.graph.schema import Range, TensorType, Trait
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
+    either_way,
     has,
     is_constant,
     is_splat,
@@ -120,12 +121,12 @@ def reciprocal_of_root(node: Node, emit: Emitter) -> Value | None:
 
 def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
     """`y * reciprocal(x)` is y / x where both have the same size; rounds once less."""
-    for here, there in ((0, 1), (1, 0)):
-        inner = maker(operand(node, there), "reciprocal")
-        if inner is None or emit.edit.sole_user(inner.result) is not node:
+    for value, inverse in either_way(node):
+        inner = maker(inverse, "reciprocal")
+        if inner is None or emit.edit.sole_user(inverse) is not node:
             continue
-        if inner.result.type == node.result.type:
-            return emit.op("div", [operand(node, here), operand(inner)])
+        if inverse.type == node.result.type:
+            return emit.op("div", [value, operand(inner)])
     return None
 
 

@@ -23,6 +23,7 @@ from tilewright.compiler.ops.shapes import (
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     dim_groups,
+    either_way,
     ints,
     maker,
     operand,
@@ -46,14 +47,14 @@ def swapped_last(rank: int) -> tuple[int, ...]:
 
 def without_factor(node: Node, scale: float) -> tuple[Value, float] | None:
     """What one number multiplies or divides in a node, all elements of it, and `scale` with that number in it."""
-    for here, there in ((0, 1), (1, 0)):
-        factor = splat_of(operand(node, there))
-        if factor is None or operand(node, here).type.shape != node.result.type.shape:
+    for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
+        factor = splat_of(other)
+        if factor is None or value.type.shape != node.result.type.shape:
             continue
         if node.op == "mul":
-            return operand(node, here), scale * float(factor)
-        if here == 0 and factor:
-            return operand(node, here), scale / float(factor)
+            return value, scale * float(factor)
+        if factor:
+            return value, scale / float(factor)
     return None
 
 
@@ -122,8 +123,7 @@ class Scores:
         """The product itself, where each row of it has a factor of its own, as heads of cosines have."""
         if node.op != "mul" or self.row_factor is not None:
             return None
-        for here, there in ((0, 1), (1, 0)):
-            product, factor = operand(node, here), operand(node, there)
+        for product, factor in either_way(node):
             if (
                 maker(product, "matmul") is not None
                 and product.type.shape == node.result.type.shape
@@ -137,14 +137,11 @@ class Scores:
         if self.softcap or self.row_factor is not None:
             return None
         shape = node.result.type.shape
-        sides = ((0, 1), (1, 0)) if node.op == "add" else ((0, 1),)
-        for here, there in sides:
-            if operand(node, here).type.shape == shape and leads_to_product(
-                operand(node, here)
-            ):
+        for value, added in either_way(node)[: 2 if node.op == "add" else 1]:
+            if value.type.shape == shape and leads_to_product(value):
                 sign = 1.0 if node.op == "add" else -1.0
-                self.biases.append((operand(node, there), sign * self.scale, shape))
-                return operand(node, here)
+                self.biases.append((added, sign * self.scale, shape))
+                return value
         return None
 
     def _masked(self, node: Node) -> Value | None:

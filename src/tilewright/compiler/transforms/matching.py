@@ -61,6 +61,12 @@ def optional_operand(node: Node, index: int) -> Value | None:
     return node.operands[index] if index < len(node.operands) else None
 
 
+def either_way(node: Node) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+    """The first two operands of a node as they stand, and the other way round."""
+    first, second = operand(node, 0), operand(node, 1)
+    return (first, second), (second, first)
+
+
 def maker(value: Value | None, *ops: str) -> Node | None:
     """The node that makes `value`, if it is one of `ops` (any op when none is named)."""
     if value is None or value.node is None:

@@ -8,6 +8,7 @@ that were rounded to f16.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,9 +65,9 @@ def known_product(node: Node, emit: Emitter) -> Value | None:
     _take_apart(node.result, product, emit, 0)
     if len(product.factors) > _MOST_FACTORS:
         return None
-    for gate in product.factors:
-        for x in product.factors:
-            found = None if x is gate else _activation(x, gate, emit)
+    for gate, x in itertools.permutations(product.factors, 2):
+        for recognize in _RECOGNIZERS if x.type == gate.type else ():
+            found = recognize(x, gate)
             if found is not None:
                 return _rebuild(node, product, (x, gate), found, emit)
     return None
@@ -109,17 +110,6 @@ class _Match:
     op: str
     scale: float
     attributes: Mapping[str, object]
-
-
-def _activation(x: Value, gate: Value, emit: Emitter) -> _Match | None:
-    del emit
-    if x.type != gate.type:
-        return None
-    for recognize in _RECOGNIZERS:
-        found = recognize(x, gate)
-        if found is not None:
-            return found
-    return None
 
 
 def _rebuild(
@@ -226,7 +216,7 @@ def _subtract(parts: Sequence[Terms]) -> Terms | None:
     return _add([parts[0], {p: -f for p, f in parts[1].items()}])
 
 
-def _multiply(parts: Sequence[Terms]) -> Terms | None:
+def _multiply(parts: Sequence[Terms]) -> Terms:
     result: Terms = {}
     for left, a in parts[0].items():
         for right, b in parts[1].items():
@@ -243,9 +233,9 @@ def _power(parts: Sequence[Terms]) -> Terms | None:
     exponent = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
     if exponent not in (1.0, 2.0, 3.0):
         return None
-    result: Terms | None = parts[0]
+    result = parts[0]
     for _ in range(int(exponent) - 1):
-        result = _multiply([result, parts[0]]) if result is not None else None
+        result = _multiply([result, parts[0]])
     return result
 
 
@@ -260,10 +250,7 @@ def _near(value: float, expected: float) -> bool:
 
 
 def _close(terms: Terms | None, expected: Terms) -> bool:
-    if terms is None:
-        return False
-    powers = {p for p, f in terms.items() if f} | set(expected)
-    return all(
-        power in expected and _near(terms.get(power, 0.0), expected[power])
-        for power in powers
+    found = {power: factor for power, factor in (terms or {}).items() if factor}
+    return found.keys() == expected.keys() and all(
+        _near(found[p], expected[p]) for p in found
     )

@@ -28,6 +28,7 @@ from tilewright.compiler.transforms.attention_scores import (
 )
 from tilewright.compiler.transforms.matching import (
     constant_of,
+    either_way,
     ints,
     maker,
     number,
@@ -65,8 +66,8 @@ def folded_sums(node: Node, emit: Emitter) -> Value | None:
     shape, value, added = operand(fold).type.shape, operand(fold), list[Value]()
     user = fold
     while (total := maker(value, "add")) is not None:
-        sides = [(operand(total, here), operand(total, 1 - here)) for here in (0, 1)]
-        found = [x for x in sides if x[0].type.shape == shape and leads_to_product(x[0])]
+        ways = either_way(total)
+        found = [x for x in ways if x[0].type.shape == shape and leads_to_product(x[0])]
         if not found or emit.edit.sole_user(value) is not user:
             return None
         (value, other), user = found[0], total

@@ -13,6 +13,7 @@ from typing import ClassVar, final
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import (
+    either_way,
     flag,
     ints,
     last_axes,
@@ -47,10 +48,10 @@ class RecognizeNorms(RewritePass):
 
 def normalized(node: Node, emit: Emitter) -> Value | None:
     """`d * rsqrt(mean(d * d) + eps)` for d = x - mean(x) or any d."""
-    for here, there in ((0, 1), (1, 0)):
-        root = maker(operand(node, there), "rsqrt")
+    for value, factor in either_way(node):
+        root = maker(factor, "rsqrt")
         if root is not None:
-            found = _norm_of(operand(node, here), operand(root), emit)
+            found = _norm_of(value, operand(root), emit)
             if found is not None and found.type == node.result.type:
                 return found
     return None
@@ -143,10 +144,10 @@ def _as_parameter(norm: Node, value: Value, emit: Emitter) -> Value:
 
 def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:
     """The norm that only this node uses, and the other operand."""
-    for here, there in ((0, 1), (1, 0)):
-        norm = maker(operand(node, here), "layer_norm", "rms_norm")
-        if norm is not None and emit.edit.sole_user(norm.result) is node:
-            return norm, operand(node, there)
+    for value, other in either_way(node):
+        norm = maker(value, "layer_norm", "rms_norm")
+        if norm is not None and emit.edit.sole_user(value) is node:
+            return norm, other
     return None
 
 
