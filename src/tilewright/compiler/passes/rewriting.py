@@ -65,6 +65,10 @@ class Emitter:
         """The elements of `x` as another type."""
         return self.op("cast", (x,), {"dtype": dtype})
 
+    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+        """The parts behind one another; a single one as it is."""
+        return parts[0] if len(parts) == 1 else self.op("concat", parts, {"axis": axis})
+
     def constant(self, array: Array) -> Value:
         """A new constant; the array is kept, not copied."""
         return self.op("constant", (), {"value": array})

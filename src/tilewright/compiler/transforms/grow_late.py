@@ -68,11 +68,8 @@ def mix_channels_first(node: Node, emit: Emitter) -> Value | None:
     for grows, run in itertools.groupby(
         zip(parts, grown, strict=True), lambda pair: pair[1]
     ):
-        together = [part for part, _ in run]
-        whole = together[0]
-        if len(together) > 1:  # neighbours that do not grow are multiplied as they were
-            whole = emit.op("concat", together, {"axis": axis})
-        terms.add(whole, grows)
+        # Neighbours that do not grow are multiplied as they were.
+        terms.add(emit.concat([part for part, _ in run], axis), grows)
     # What grows is added first: one kernel computes it element by element, and a product adds that to its own sums.
     return reduce(lambda a, b: emit.op("add", [a, b]), terms.ordered())
 

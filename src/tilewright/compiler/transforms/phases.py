@@ -132,7 +132,7 @@ def joined(
     if at == len(axes):
         return part(runs)
     parts = [joined(axes, part, first, emit, (*runs, run)) for run in axes[at].runs]
-    return parts[0] if len(parts) == 1 else emit.op("concat", parts, {"axis": first + at})
+    return emit.concat(parts, first + at)
 
 
 def _runs(kernel: int, stride: int, dilation: int) -> tuple[Run, ...]:

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.transforms.matching import number
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.formats.executable import MAX_BINDINGS
 
@@ -44,7 +45,7 @@ class SplitConcat(RewritePass):
 
     def split(self, node: Node, emit: Emitter) -> Value | None:
         """concat(a, b, c, d) is concat(concat(a, b), concat(c, d))."""
-        parts = node.present_operands
+        parts, axis = node.present_operands, number(node, "axis")
         if len(parts) <= self.most_operands:
             return None
         while len(parts) > self.most_operands:
@@ -52,8 +53,5 @@ class SplitConcat(RewritePass):
             size = -(-len(parts) // max(2, min(count, self.most_operands)))
             size = min(size, self.most_operands)
             runs = [parts[at : at + size] for at in range(0, len(parts), size)]
-            parts = [
-                run[0] if len(run) == 1 else emit.op("concat", run, node.attributes)
-                for run in runs
-            ]
-        return emit.op("concat", parts, node.attributes)
+            parts = [emit.concat(run, axis) for run in runs]
+        return emit.concat(parts, axis)
