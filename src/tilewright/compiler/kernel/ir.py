@@ -10,9 +10,8 @@ saturate, NaN gives 0.  Indices are mathematical integers (`base.symbolic.Dim`) 
 A kernel is a 3-D grid of independent workgroups (the loops of kind GRID_*, outermost) over
 parameters (bindings), `dims` (u32 push constants) and local buffers.  What is inside of loops of kind
 THREAD_* is run by every thread of a workgroup at once; they share its WORKGROUP buffers, and each has
-REGISTER buffers of its own.  All nodes are frozen: a
-schedule primitive returns a new kernel.  Loop variables and buffers are unique within a kernel:
-variables by name, buffers by identity.
+REGISTER buffers of its own.  All nodes are frozen: a schedule primitive returns a new kernel.
+Loop variables, by name, and buffers, by identity, are unique within a kernel.
 
 From naive to machine: `lowering` builds naive nests (every loop SERIAL, multi-dimensional
 indices), `schedule` rewrites them, `lowering` flattens, vectorizes and unrolls, `printers` print.
@@ -676,10 +675,7 @@ class Parameter:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """One kernel.  `dims` are the push constants in order; `trace` is what schedules did.
-
-    `verdict` is what that came to: None before scheduling.
-    """
+    """One kernel.  `dims` are the push constants in order; `trace` is what schedules did, `verdict` what that came to."""
 
     name: str
     parameters: tuple[Parameter, ...]
