@@ -19,6 +19,7 @@ from onnx import (
     SparseTensorProto,
     TensorProto,
     ValueInfoProto,
+    defs,
 )
 
 import tilewright.compiler.frontends.onnx.extensions as extensions
@@ -87,6 +88,9 @@ _OF_DOMAINS: Final = {
 }
 MAX_DEPTH: Final = 32
 _UNNAMED: Final = "model"  # the file's name is not the model's
+_TO_REGISTER: Final = (
+    "give it a meaning: tilewright.onnx_operators.register_function or .register_operator"
+)
 _TO_THE_HOST: Final = (
     "tilewright.onnx_backend.prepare(model) runs what the host computes, too"
 )
@@ -549,7 +553,8 @@ class Importer:
     @staticmethod
     def _unknown_op(domain: str, op: str) -> UnsupportedError:
         known = (*table.names(domain), *extensions.names(domain))
-        hint = did_you_mean(op, known) if known else _OF_DOMAINS.get(domain)
+        meant = None if defs.has(op, domain) else did_you_mean(op, known)
+        hint = meant or _OF_DOMAINS.get(domain, _TO_REGISTER)
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
 

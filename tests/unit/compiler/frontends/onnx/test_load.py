@@ -371,6 +371,13 @@ def test_a_single_problem_names_its_node_and_suggests() -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["ImageDecoder", "local.Image"])
+def test_what_is_no_slip_of_the_pen_says_how_to_give_it_a_meaning(op: str) -> None:
+    body = f"graph (uint8[3] x) => (uint8[a, b, 3] y) {{ y = {op}(x) }}"
+    with pytest.raises(ModelError, match=r"hint: .*onnx_operators\.register_function"):
+        load(onnx_models.parse(body))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
