@@ -108,7 +108,9 @@ class KernelFinding:
         nodes = ", ".join(self.nodes[:_NODES]) + (f" +{more}" if more > 0 else "")
         where = f" ({nodes})" if nodes else ""
         time, runs = format_duration(self.time_ns), plural(self.runs, "run")
-        return f"{self.kernel}: {time} in {runs}, {100 * self.share:.1f} % of a call{where}"
+        return (
+            f"{self.kernel}: {time} in {runs}, {100 * self.share:.1f} % of all steps{where}"
+        )
 
 
 def observe(

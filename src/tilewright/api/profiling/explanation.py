@@ -29,7 +29,7 @@ MARKS: Final = {"reason": "   ", "try": "   → ", "cause": " "}
 """What stands before a line, by its kind."""
 _RESTLESS: Final = 1.3  # the median beside the best
 _OUTSIDE: Final = 1.5  # a call by its steps: what is around them counts
-_SHOWN_SHARE: Final = 0.005  # of a call: kernels below it are summed up
+_SHOWN_SHARE: Final = 0.005  # of all steps: kernels below it are summed up
 
 
 @final
@@ -79,7 +79,10 @@ class Explanation:
         hidden = self.findings[len(shown) :]
         if hidden:
             share = 100 * sum(finding.share for finding in hidden)
-            yield "note", f"{plural(len(hidden), 'kernel')} more: {share:.1f} % of a call"
+            yield (
+                "note",
+                f"{plural(len(hidden), 'kernel')} more: {share:.1f} % of all steps",
+            )
 
     def _notes(self) -> Iterator[str]:
         """The call as a whole, and whether to believe what was measured."""

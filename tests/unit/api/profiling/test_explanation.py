@@ -46,9 +46,9 @@ def test_the_text_begins_with_the_call_and_sums_causes_up() -> None:
     assert text.startswith("m.onnx: 9.00 ms a call on 4 threads, n = 2\n")
     assert re.search(r"1\.30 ms if all were at their limits \(limits: \d+ GFLOP/s, ", text)
     assert "50.0 %  below all its limits (1 kernel, 700.00 µs to be won at most)" in text
-    assert "1. k: 1.00 ms in 1 run, 50.0 % of a call (node)" in text
+    assert "1. k: 1.00 ms in 1 run, 50.0 % of all steps (node)" in text
     assert "3. k" not in text  # a thousandth of the time
-    assert text.endswith("1 kernel more: 0.0 % of a call")
+    assert text.endswith("1 kernel more: 0.0 % of all steps")
     assert "around its steps" not in text
     assert "does other things" not in text
 
