@@ -123,6 +123,8 @@ def _print(report: CoverageReport) -> None:
             row.op_type, str(row.count), row.status.value, ways, reasons, style=colour
         )
     out.print(rows)
+    for hint in report.hints:
+        out.print(hint)
 
 
 def _because(text: str, nodes: tuple[str, ...]) -> str:

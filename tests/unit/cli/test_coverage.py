@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+import tilewright as tw
 from fakes import onnx_models
 from tilewright.cli import root
 
@@ -50,6 +51,23 @@ def test_shapes_decide_what_a_report_says(tmp_path: Path) -> None:
     finished = CliRunner().invoke(root, ["coverage", model, *options])
     lines = [line.split() for line in finished.output.splitlines()]
     assert ["input", "v0:", "f32[2,", "3]"] in lines
+
+
+def test_what_would_help_stands_below_the_table(tmp_path: Path) -> None:
+    model = onnx_models.parse(
+        "graph (seq(float[N]) items, float[3] x) => (float[M] y, float[3] z)"
+        " { y = ConcatFromSequence<axis = 0>(items) z = Sigmoyd(x) }"
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    finished = CliRunner().invoke(root, ["coverage", str(tmp_path / "m.onnx")])
+    below = finished.output.partition("operator ")[2]
+    hints = [
+        "hint: tilewright.onnx_backend.prepare(model) takes the items from the values of a call",
+        "hint for Sigmoyd: did you mean 'Sigmoid' or 'HardSigmoid'?",
+    ]
+    assert [line for line in below.splitlines() if "hint" in line] == hints
+    report = str(tw.coverage(model))
+    assert all(hint in report for hint in hints)
 
 
 def test_an_unsupported_operator_is_named_with_its_node_and_exits_with_1(

@@ -159,6 +159,13 @@ class CoverageReport:
         """How many op types have this status."""
         return sum(r.status is status for r in self.rows)
 
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What would help with what is not supported, each once; the first few."""
+        found = dict.fromkeys((p.op_type, p.hint) for p in self.problems if p.hint)
+        lines = [f"hint for {op}: {text}" if op else f"hint: {text}" for op, text in found]
+        return tuple(lines[:SHOWN_VALUES])
+
     def __str__(self) -> str:
         meta = self.metadata
         head = [
@@ -175,7 +182,8 @@ class CoverageReport:
             model.append(f"  {self.host_note}")
         counts = [(self.count(s), s.value) for s in Status]
         totals = ", ".join(f"{count} {word}" for count, word in counts if count)
-        return "\n".join([*head, *model, *self._table(), f"op types: {totals}"])
+        rows = [*self._table(), *(f"  {hint}" for hint in self.hints)]
+        return "\n".join([*head, *model, *rows, f"op types: {totals}"])
 
     def _table(self) -> list[str]:
         width = max((len(r.op_type) for r in self.rows), default=0)

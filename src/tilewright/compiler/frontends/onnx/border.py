@@ -92,7 +92,7 @@ class Border:
             words = (kind or "unknown").removesuffix("_type").replace("_", " ")
             raise UnsupportedError(
                 f"type {words} is not supported without its items",
-                hint="tilewright.onnx_backend.prepare(model) takes them from the values of a call",
+                hint="tilewright.onnx_backend.prepare(model) takes the items from the values of a call",
             )
         held, self.inputs[name] = self._made(info.type, name, self.items[name], maker)
         return held
