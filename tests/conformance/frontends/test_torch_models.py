@@ -179,6 +179,20 @@ def test_buffers_that_a_call_changes_are_kept_for_the_next_one() -> None:
         assert found["pair"][1] is None
 
 
+def test_a_module_without_arguments_gives_tensors() -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self) -> Any:
+            self.count += 1
+            return self.count * 2
+
+    model = tw.compile(Counted().eval(), args=())
+    assert [model(), model()] == [torch.tensor(2.0), torch.tensor(4.0)]
+
+
 class Writing(nn.Module):
     """Changes its argument."""
 

@@ -121,7 +121,7 @@ def test_a_branch_on_real_numbers_is_told_by_places_of_shapes() -> None:
     for sides, shown in (
         (
             BOTH,
-            r"x\.shape\[1\] / x\.shape\[0\] > 1\.5, the branch of the example.* torch\.cond",
+            r"x\.shape\[1\] / x\.shape\[0\] > 1\.5\)'.*\n.* or decide by torch\.cond",
         ),
         ({0: Dim("rows"), 1: Dim("columns")}, r"columns / rows > 1\.5"),
     ):

@@ -165,6 +165,34 @@ def test_one_row_is_taken_where_nobody_can_tell_a_view_from_a_copy(function: Any
     )
 
 
+def written_by_columns(x: Any) -> Any:
+    y = torch.zeros(x.shape[0], 8)
+    y[:, :4] = x
+    y[:, 4:].copy_(x.flip(0))
+    return y.view(x.shape[0], 2, 4).transpose(1, 2).reshape(x.shape[0], 8).relu_()
+
+
+def added_to_a_row(x: Any) -> Any:
+    y = x.clone().permute(1, 0)
+    y[0] += 1
+    return y.flatten()
+
+
+def written_at_even_columns(x: Any) -> Any:
+    y = x.flip(1)
+    y[:, ::2].reshape(x.shape[0], 2).exp_()
+    return y
+
+
+@pytest.mark.parametrize(
+    "function", [written_by_columns, added_to_a_row, written_at_even_columns]
+)
+def test_what_finds_types_of_a_write_decides_nothing(function: Any) -> None:
+    """Torch looks at how elements lie when it finds out which type `copy_` has."""
+    calls = [(torch.randn(count, 4),) for count in (3, 1, 0, 5)]
+    same(function, calls, ({0: Dim.AUTO},))
+
+
 class Classifier(nn.Module):
     """Activations in place before what flattens."""
 

@@ -17,7 +17,11 @@ import numpy as np
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import unmasked
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.torch.decisions import remedy_of
 from tilewright.compiler.frontends.torch.program import (
+    Decision,
+    Input,
     Output,
     Program,
     Role,
@@ -62,6 +66,8 @@ class Calling:
             for entry in program.inputs
             if entry.role is Role.STATE and entry.array is not None
         }
+        self._decisions: tuple[Decision, ...] = program.decisions
+        self._shapes: dict[str, tuple[Dim, ...]] = {e.name: _sizes_of(e) for e in held}
         self._outputs: tuple[Output, ...] = program.outputs
         self._users: tuple[str, ...] = tuple(
             name for name in self._order if name not in self._states
@@ -98,7 +104,7 @@ class Calling:
             leaves = [*arguments]
         else:
             leaves = self._flatten(arguments, named)
-        is_torch = any(border.is_instance(leaf, "Tensor") for leaf in leaves)
+        is_torch = _are_of_torch(leaves)
         given = dict(zip(self._users, leaves, strict=True))
         arrays = {n: _arrays(leaf, n in self._complex) for n, leaf in given.items()}
         if self._states:
@@ -123,7 +129,17 @@ class Calling:
             for name in self._order
             for array in (arrays[name] if name in arrays else [self._states[name]])
         ]
-        results = list(run(given))
+        try:
+            results = list(run(given))
+        except InputError as error:
+            sides = [
+                (self._shapes[name], _numbers_of(held[0], self._shapes[name]))
+                for name, held in arrays.items()
+            ]
+            hint = remedy_of(self._decisions, sides)
+            if hint is None:
+                raise
+            raise InputError(error.message, location=error.location, hint=hint) from error
         kept: list[Array] = []
         at = iter(results)
         for output in self._outputs:
@@ -177,6 +193,26 @@ class Calling:
         if set(named) != set(known or ()):
             return dict(named)
         return {name: named[name] for name in known}
+
+
+def _sizes_of(entry: Input) -> tuple[Dim, ...]:
+    """The sizes by which a program knows an input: its shape, or the number that it is."""
+    if entry.number is not None:
+        return (entry.number,)
+    return () if entry.type is None else entry.type.shape
+
+
+def _numbers_of(array: Array, sizes: Sequence[Dim]) -> Sequence[int]:
+    """What those are in a call."""
+    is_number = len(sizes) == 1 and np.ndim(array) == 0
+    return (int(array),) if is_number else np.shape(array)
+
+
+def _are_of_torch(leaves: Sequence[object]) -> bool:
+    """Whether tensors are to come back: some are given, or nothing but numbers of Python is."""
+    if any(border.is_instance(leaf, "Tensor") for leaf in leaves):
+        return True
+    return all(isinstance(leaf, int) for leaf in leaves)
 
 
 def _plain_arguments(spec: Any) -> int:

@@ -32,6 +32,9 @@ _ASKS_DATA: Final = frozenset(
 )  # fmt: skip
 _NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.compile(module, backend="tilewright"), which runs in Python what asks data'
 
+_VIOLATED: Final = "Constraints violated"
+_NO_RANGE: Final = "give the size a range that the module takes (Dim('rows', min=2)), leave it to torch (torch.export.Dim.AUTO), or leave it out of dynamic_shapes"
+
 
 def reason(error: BaseException) -> str:
     """The first lines of a message of torch's, without its advice, and the line of the module where it was raised."""
@@ -43,9 +46,10 @@ def reason(error: BaseException) -> str:
 
 
 def hint(error: BaseException) -> str | None:
-    """What helps where the data decides what the module does next."""
-    asks = type(error).__name__ in _ASKS_DATA
-    return _NO_TRACE if asks else None
+    """What helps where the data decides what the module does next, or the module a size that calls were to decide."""
+    if type(error).__name__ in _ASKS_DATA:
+        return _NO_TRACE
+    return _NO_RANGE if str(error).lstrip().startswith(_VIOLATED) else None
 
 
 def place_of(error: BaseException) -> str:

@@ -307,7 +307,7 @@ class Importer:
         if found is None:
             raise UnsupportedError(f"operator '{operation.target}' is not supported")
         if operation.reason:
-            raise UnsupportedError(operation.reason)
+            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
         call = Call(operation, self.maker, self._find, self._draws)
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
         return self._finished(call, found.build(call), found.ignores)
@@ -323,7 +323,7 @@ class Importer:
 
     def _import_flow(self, operation: Operation, build: control.Build) -> Held:
         if operation.reason:
-            raise UnsupportedError(operation.reason)
+            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
 
         def inline(body: Body, given: Sequence[control.Given]) -> list[Whole | None]:
             return self._inline(operation, body, given)
@@ -385,7 +385,7 @@ class Importer:
     def _import_complex(self, operation: Operation, entry: Row | None) -> Held:
         build = complex_numbers.ROWS.get(operation.target)
         if operation.reason:
-            raise UnsupportedError(operation.reason)
+            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
         if build is not None:
             call = Call(operation, self.maker, self._find, self._draws, self._hold)
             return self._finished(call, build(call))

@@ -67,6 +67,22 @@ Part = Dim | float | Formula | Relation | Ref
 
 @final
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """A condition on sizes that held for the example.
+
+    Attributes:
+        text: as Python has it, in the words of the module.
+        holds: the same, to be computed.
+        remedy: what helps a call for which it does not hold.
+    """
+
+    text: str
+    holds: Relation
+    remedy: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Rounded:
     """A size that is a real number, rounded: half of the height of an image, 1.7 times its width.
 
@@ -182,6 +198,7 @@ class Operation:
         is_list: the operator gives several values, which others take apart by position.
         place: where in the program of the user it stands; empty if unknown.
         reason: why it cannot be compiled, whatever the rows say; empty if nothing is known.
+        remedy: what helps where there is a reason.
         complex_results: positions of results whose types are those of their two parts.
         numbers: results that are numbers, as the sizes that others know them by.
     """
@@ -195,6 +212,7 @@ class Operation:
     reason: str = ""
     complex_results: frozenset[int] = frozenset()
     numbers: Mapping[int, Dim] = field(default_factory=dict[int, Dim])
+    remedy: str = ""
 
 
 @final
@@ -223,6 +241,7 @@ class Program:
     Attributes:
         counter: the name of the state that counts calls, where random numbers are drawn; else empty.
         rounded: sizes that have to be computed, each behind those that it follows from.
+        decisions: what torch decided by the example, which calls must keep.
     """
 
     name: str
@@ -234,3 +253,4 @@ class Program:
     dims: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
     counter: str = ""
     rounded: tuple[Rounded, ...] = ()
+    decisions: tuple[Decision, ...] = ()

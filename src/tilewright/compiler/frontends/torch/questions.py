@@ -14,7 +14,7 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from types import FrameType
 from typing import Any, Final, final
 
@@ -64,8 +64,29 @@ class Questions:
         bounds = environment.var_to_range.get(symbol)
         self._ranges.setdefault((environment, symbol), bounds)
 
-    def conditions(self, exported: Any) -> tuple[Condition, ...]:
-        """What calls of a program must keep, of the sizes that they decide, each once."""
+    def branches(self, exported: Any) -> tuple[Condition, ...]:
+        """What calls of a program must keep so that it is the same operators."""
+        return self._of_sizes(exported, self._answers(exported, chooses=True))
+
+    def copies(self, exported: Any) -> tuple[Condition, ...]:
+        """What calls must keep so that views are views and copies are copies, where that matters."""
+        if not self.choices:
+            return ()
+        answers = self._answers(exported, chooses=False)
+        return self._of_sizes(exported, (*answers, *conditions_of(self.choices)))
+
+    def _answers(self, exported: Any, *, chooses: bool) -> list[Condition]:
+        environment = environment_of(exported.graph.nodes)
+        return [
+            environment.replace(holds)
+            for asked_of, holds, chosen in self._asked
+            if asked_of is environment and chosen == chooses
+        ]
+
+    def _of_sizes(
+        self, exported: Any, conditions: Iterable[Condition]
+    ) -> tuple[Condition, ...]:
+        """Those about sizes that calls decide, each once."""
         environment = environment_of(exported.graph.nodes)
         if environment is None:
             return ()
@@ -77,12 +98,7 @@ class Questions:
             for symbol in environment.replace(size.node.expr).free_symbols
         }
         found: dict[Condition, None] = {}
-        asked = [
-            environment.replace(holds)
-            for asked_of, holds, chooses in self._asked
-            if asked_of is environment and (chooses or self.choices)
-        ]
-        for holds in (*asked, *conditions_of(self.choices)):
+        for holds in conditions:
             if holds.free_symbols and holds.free_symbols <= given:
                 found[holds] = None
         return tuple(found)
@@ -158,7 +174,7 @@ def _what_holds(expression: Any, answer: Any) -> Condition:
     sympy: Any = border.load("sympy")
     if not isinstance(expression, sympy.logic.boolalg.Boolean):
         return sympy.Eq(expression, answer)
-    return expression if answer else sympy.Not(expression)
+    return expression if answer else sympy.to_nnf(sympy.Not(expression), simplify=False)
 
 
 def _caller() -> FrameType | None:
@@ -199,8 +215,8 @@ def _chooses(asked: Condition, frame: FrameType | None, are_of_operators: bool) 
     asker, operator, is_python = "", "", False
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
-        if name == "dispatch" and is_within_torch(file, _ABSTRACT):
-            return False  # it runs to tell types
+        if _tells_types(file, name):
+            return False
         if not asker:
             is_python = is_python or _is_python(file, name)
             is_passed = file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
@@ -214,6 +230,12 @@ def _chooses(asked: Condition, frame: FrameType | None, are_of_operators: bool) 
     if operator:
         return operator not in table.names() and not is_within_torch(asker, *LAYOUTS)
     return not are_of_operators and not is_within_torch(asker, *LAYOUTS, *COMPOSITES)
+
+
+def _tells_types(file: str, name: str) -> bool:
+    """Whether what runs in a frame only finds out which types results have, whoever runs it."""
+    is_dispatched = name == "dispatch" and is_within_torch(file, _ABSTRACT)
+    return is_dispatched or is_within_torch(file, _TYPES)
 
 
 def _is_python(file: str, name: str) -> bool:
@@ -243,6 +265,7 @@ def _is_of_few(asked: Condition) -> bool:
 
 
 _ABSTRACT: Final = ("_subclasses", "fake_tensor.py")
+_TYPES: Final = ("_meta_registrations.py",)
 _CALLS: Final = ("_ops.py",)
 _SHAPES: Final = ("fx", "experimental", "symbolic_shapes.py")
 _TRUTHS: Final = ("__init__.py",)

@@ -120,8 +120,10 @@ def read_exported(
     by_target = {entry.target: entry.name for entry in inputs if entry.target}
     user = [node for name, node in nodes.items() if specs[name].kind.name == "USER_INPUT"]
     shapes = [(node.name, reader.sizes(node.meta.get("val"))) for node in user]
-    checks = checks_of(guards, noted.conditions(exported), shapes, sizes)
-    operations = (*reader.operations(), *checks)
+    checks = checks_of(
+        guards, noted.branches(exported), noted.copies(exported), shapes, sizes
+    )
+    operations = (*reader.operations(), *(check.operation for check in checks))
     values = reader.returned()
     complexes = reader.complex_values()
     outputs: list[Output] = []
@@ -141,6 +143,7 @@ def read_exported(
     found = Program(
         name, inputs, operations, tuple(outputs), tuple(reasons), (), sizes.symbols,
         rounded=sizes.rounded,
+        decisions=tuple(check.decision for check in checks if check.decision is not None),
     )  # fmt: skip
     return _counting(found) if _any_draws(found.operations) else found
 
