@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +100,87 @@ def test_what_an_operator_decided_is_checked_by_calls(name: str) -> None:
     same(function, [example, right], sides)
     with pytest.raises(tw.InputError, match=r"a size does not fit|sizes do not agree"):
         same(function, [example, other], sides)
+
+
+def turned(x: Any) -> Any:
+    return x * 2 if x.t().is_contiguous() else x * 3
+
+
+def channels_last(x: Any) -> Any:
+    is_last = x.is_contiguous(memory_format=torch.channels_last)
+    return x * 2 if is_last else x * 3
+
+
+def first_columns(x: Any) -> Any:
+    return x * 2 if x[:, :4].is_contiguous() else x * 3
+
+
+LAYOUTS: dict[str, tuple[Callable[..., Any], Any, Any, Any]] = {
+    "turned": (turned, [(3, 4), (5, 2), (0, 4)], [(1, 4), (3, 1)], (0, 1)),
+    "channels last": (channels_last, [(2, 3, 4, 5), (1, 3, 2, 2)], [(2, 1, 4, 5), (2, 3, 1, 1)], (0, 1, 2, 3)),
+    "a part": (first_columns, [(3, 6), (2, 5)], [(1, 6), (3, 4)], (0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_branch_on_how_elements_lie_is_checked_for_sizes_of_one(name: str) -> None:
+    """Elements of one row lie one behind the other, whatever the strides."""
+    function, right, others, axes = LAYOUTS[name]
+    sides = (dict.fromkeys(axes, Dim.AUTO),)
+    same(function, [(torch.randn(size),) for size in right], sides)
+    for size in others:
+        calls = [(torch.randn(shape),) for shape in (right[0], size)]
+        with pytest.raises(tw.InputError, match=r"hint: torch decided by the example"):
+            same(function, calls, sides)
+
+
+def test_how_elements_lie_is_no_question_where_no_size_can_change_it() -> None:
+    def kept(x: Any) -> Any:
+        return x * 2 if x.is_contiguous() and (x + 1).is_contiguous() else x * 3
+
+    same(kept, [(torch.randn(size),) for size in ((3, 4), (1, 1), (0, 4))], ({0: Dim.AUTO, 1: Dim.AUTO},))  # fmt: skip
+
+
+def written_turned(x: Any) -> Any:
+    y = x * 1
+    y.t().contiguous().add_(1)
+    return y
+
+
+def as_many(x: Any) -> Any:
+    return x * 2 if x.shape[0] != x.shape[1] else x * 3
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "told"),
+    [
+        (as_many, (4, 4), r"for which x\.shape\[\d\] != x\.shape\[\d\].*decide by torch\.cond"),
+        (written_turned, (1, 6), r"for which x\.shape\[0\] != 1.*write to a copy"),
+    ],
+)  # fmt: skip
+def test_a_call_for_which_torch_would_decide_otherwise_is_told_what_helps(
+    function: Any, size: tuple[int, int], told: str
+) -> None:
+    with pytest.raises(tw.InputError) as caught:
+        same(function, [(torch.zeros(4, 6),), (torch.zeros(size),)], ({0: Dim.AUTO, 1: Dim.AUTO},))  # fmt: skip
+    assert "does not fit" in caught.value.message
+    assert re.search(told, caught.value.hint or "")
+
+
+def test_sizes_that_break_no_decision_are_told_nothing_of_one() -> None:
+    def added(x: Any, y: Any) -> Any:
+        return x + y if x.shape[0] != 2 else x
+
+    with pytest.raises(tw.InputError) as caught:
+        same(added, [rows(5, 5), rows(5, 4)], OPEN * 2)
+    assert "torch decided" not in (caught.value.hint or "")
+
+
+def test_a_range_that_the_module_does_not_take_is_told_what_helps() -> None:
+    module = module_of(lambda x: x * 2 if x.shape[0] > 4 else x)
+    with pytest.raises(tw.ModelError, match="hint: give the size a range") as caught:
+        tw.compile(module, args=rows(8), dynamic_shapes=({0: Dim("count")},))
+    assert "Constraints violated (count)" in str(caught.value)
 
 
 def test_an_argument_with_a_number_in_its_name_is_no_element_of_another() -> None:

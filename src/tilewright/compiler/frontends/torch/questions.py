@@ -19,6 +19,8 @@ from types import FrameType
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+import tilewright.compiler.frontends.torch.layout_questions as layout_questions
+import tilewright.compiler.frontends.torch.substitutes as substitutes
 import tilewright.compiler.frontends.torch.table as table
 from tilewright.compiler.frontends.torch.guards import (
     COMPOSITES,
@@ -212,14 +214,15 @@ def _chooses(asked: Condition, frame: FrameType | None, are_of_operators: bool) 
         frame: who asks.
         are_of_operators: only what operators ask does.
     """
-    asker, operator, is_python = "", "", False
+    asker, operator, is_python, is_put = "", "", False, False
     while frame is not None:
         file, name = frame.f_code.co_filename, frame.f_code.co_name
         if _tells_types(file, name):
             return False
         if not asker:
             is_python = is_python or _is_python(file, name)
-            is_passed = file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
+            is_put = is_put or file == layout_questions.__file__
+            is_passed = _is_passed(file, name, is_put=is_put)
             asker = "" if is_passed else file
         if not operator and is_within_torch(file, _CALLS):
             held = frame.f_locals.get("self")
@@ -236,6 +239,13 @@ def _tells_types(file: str, name: str) -> bool:
     """Whether what runs in a frame only finds out which types results have, whoever runs it."""
     is_dispatched = name == "dispatch" and is_within_torch(file, _ABSTRACT)
     return is_dispatched or is_within_torch(file, _TYPES)
+
+
+def _is_passed(file: str, name: str, *, is_put: bool) -> bool:
+    """Whether a frame hands on what another asks; behind a function of ours, modes of torch do."""
+    if is_put and (file in _OURS or name == "__torch_function__"):
+        return True
+    return file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
 
 
 def _is_python(file: str, name: str) -> bool:
@@ -264,6 +274,7 @@ def _is_of_few(asked: Condition) -> bool:
     )
 
 
+_OURS: Final = (layout_questions.__file__, substitutes.__file__)
 _ABSTRACT: Final = ("_subclasses", "fake_tensor.py")
 _TYPES: Final = ("_meta_registrations.py",)
 _CALLS: Final = ("_ops.py",)

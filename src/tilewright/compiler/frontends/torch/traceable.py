@@ -22,6 +22,7 @@ from typing import Any, Final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
 from tilewright.compiler.frontends.torch.decompositions import distances
+from tilewright.compiler.frontends.torch.layout_questions import is_contiguous
 from tilewright.compiler.frontends.torch.packed_sequences import first_size, zeros
 from tilewright.compiler.frontends.torch.substitutes import replaced_functions
 
@@ -231,6 +232,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.Tensor.corrcoef: _correlation,
         torch.Tensor.cov: _covariance,
         torch.Tensor.equal: _are_equal,
+        torch.Tensor.is_contiguous: is_contiguous,
         torch.Tensor.narrow: _narrowed,
         torch.Tensor.tensor_split: _evenly_split,
     }
