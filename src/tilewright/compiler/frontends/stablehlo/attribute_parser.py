@@ -94,7 +94,7 @@ class AttributeParser:
         """`[a, b]`; after it may stand `x [c]`, the partner of a pair, or the rest of dimension labels."""
         cursor = self.cursor
         labels = _LABEL_LIST.match(cursor.text, cursor.start)
-        if labels is not None and re.match(r"x\[", cursor.text[labels.end() :]):
+        if labels is not None and cursor.text.startswith("x[", labels.end()):
             return self.labels()
         first = self._items("[", "]")
         if not cursor.accept("x"):
@@ -328,7 +328,7 @@ class AttributeParser:
     def resources(self) -> Mapping[str, Resource]:
         """The elements that stand at the end of the text, which are read once."""
         if self._resources is None:
-            cursor = Cursor(self.cursor.text, self.cursor.file)
+            cursor = Cursor(self.cursor.text, self.cursor.file, self.cursor.first_line)
             begin = cursor.text.rfind(BEGIN)
             self._resources = {}
             if begin >= 0:

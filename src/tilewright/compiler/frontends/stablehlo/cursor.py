@@ -42,13 +42,27 @@ _LETTERS: Final = {"n": "\n", "t": "\t"}
 
 @final
 class Cursor:
-    """Reads one text; `kind` and `word` are those of the next token, `end` and empty after the last."""
+    """Reads one text; `kind` and `word` are those of the next token, `end` and empty after the last.
 
-    __slots__ = ("_depth", "_lines", "end", "file", "kind", "start", "text", "word")
+    `first_line` is the number, in the file, of the line that the text begins in.
+    """
 
-    def __init__(self, text: str, file: str) -> None:
+    __slots__ = (
+        "_depth",
+        "_lines",
+        "end",
+        "file",
+        "first_line",
+        "kind",
+        "start",
+        "text",
+        "word",
+    )
+
+    def __init__(self, text: str, file: str, first_line: int = 1) -> None:
         self.text: str = text
         self.file: str = file
+        self.first_line: int = first_line
         self.start: int = 0
         self.end: int = 0
         self.kind: str = ""
@@ -149,7 +163,7 @@ class Cursor:
         if self._lines is None:
             self._lines = [0, *(m.end() for m in re.finditer("\n", self.text))]
         line = bisect_right(self._lines, offset)
-        return Place(line, offset - self._lines[line - 1] + 1)
+        return Place(self.first_line + line - 1, offset - self._lines[line - 1] + 1)
 
     def error(
         self, message: str, place: Place | None = None, hint: str | None = None

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.compiler.frontends.stablehlo.cursor import MAX_DEPTH, MAX_DIGITS, Cursor
 from tilewright.compiler.frontends.stablehlo.elements import bits_of, numpy_of
 from tilewright.compiler.frontends.stablehlo.tree import ComplexType, Element, TensorType
+from tilewright.compiler.frontends.stablehlo.type_parser import MAX_SIZE
 from tilewright.compiler.graph.schema import Array
 
 BODY: Final = re.compile(r"[^<>\"]*")
@@ -55,15 +56,18 @@ def _shape_of(type_: TensorType) -> tuple[int, ...]:
     return tuple(size for size in sizes if size is not None)
 
 
-def _numpy_of(element: Element) -> np.dtype[np.generic]:
-    found = numpy_of(element)
+def _numpy_of(type_: TensorType) -> np.dtype[np.generic]:
+    """What numpy calls the elements of a type of known sizes, as long as it can have them."""
+    found = numpy_of(type_.element)
     if found is None:
-        raise ValueError(f"elements of type {element} cannot be written down")
+        raise ValueError(f"elements of type {type_.element} cannot be written down")
+    if math.prod(_shape_of(type_)) * found.itemsize > MAX_SIZE:
+        raise ValueError("no memory holds it")
     return found
 
 
 def _from_bytes(data: bytes, type_: TensorType) -> Array:
-    shape, dtype = _shape_of(type_), _numpy_of(type_.element)
+    shape, dtype = _shape_of(type_), _numpy_of(type_)
     count = math.prod(shape)
     if dtype == np.bool_:
         return _truths(data, shape)
@@ -92,7 +96,7 @@ def _truths(data: bytes, shape: tuple[int, ...]) -> Array:
 
 
 def _array(literal: str, type_: TensorType) -> Array:
-    shape, dtype = _shape_of(type_), _numpy_of(type_.element)
+    shape, dtype = _shape_of(type_), _numpy_of(type_)
     text = _COMMENT.sub("", literal) if "//" in literal else literal
     words = _ITEM.findall(text)
     if not words:
@@ -217,6 +221,8 @@ def _float(word: str) -> float:
 
 def _integers(words: Sequence[str], element: Element, dtype: np.dtype[np.generic]) -> Any:
     values = [_integer(word) for word in words]
+    if not values:
+        return np.empty(0, dtype)
     if dtype == np.bool_:
         low, high = -1, 1
     else:

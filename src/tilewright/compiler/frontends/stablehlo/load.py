@@ -84,7 +84,12 @@ def read_modules(source: Source) -> tuple[tuple[Module, ...], str, Path | None]:
     if is_saved_export(data):
         data = artifact_of_saved(data, file)
     if is_artifact(data):
-        return read_artifact(data, file), file, path
+        try:
+            return read_artifact(data, file), file, path
+        except MALFORMED as error:
+            raise ModelError(
+                malformed(error, "the artifact").reason, location=file
+            ) from error
     try:
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:

@@ -44,13 +44,12 @@ def parse(text: str, file: str = "<text>") -> tuple[Module, ...]:
     Raises: ModelError naming file, line and column of what the grammar does not allow.
     """
     found: list[Module] = []
-    start = 0
+    start, line = 0, 1
     breaks = [*_SECTION.finditer(text), None]
     for end in breaks:
         stop = len(text) if end is None else end.start()
-        # Lines before the section stay, empty, so that places are those of the file.
-        lines = "\n" * text.count("\n", 0, start)
-        found += _Parser(Cursor(lines + text[start:stop], file)).modules()
+        found += _Parser(Cursor(text[start:stop], file, line)).modules()
+        line += text.count("\n", start, stop)
         start = stop if end is None else end.end()
     return tuple(found)
 

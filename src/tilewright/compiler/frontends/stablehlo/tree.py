@@ -108,9 +108,13 @@ class TensorType:
 @final
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """Several values as one."""
+    """Several values as one; `part_count` is how many types stand in its text, itself among them."""
 
     items: tuple[Type, ...]
+    part_count: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "part_count", 1 + _part_count(self.items))
 
     def __str__(self) -> str:
         return f"tuple<{', '.join(map(str, self.items))}>"
@@ -130,10 +134,15 @@ class DialectType:
 @final
 @dataclass(frozen=True, slots=True)
 class FunctionType:
-    """What a function or an operation takes and gives."""
+    """What a function or an operation takes and gives; `part_count` as of a tuple."""
 
     inputs: tuple[Type, ...]
     results: tuple[Type, ...]
+    part_count: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        count = 1 + _part_count(self.inputs) + _part_count(self.results)
+        object.__setattr__(self, "part_count", count)
 
     def __str__(self) -> str:
         listed = ", ".join(map(str, self.inputs))
@@ -149,6 +158,13 @@ Type = (
     | DialectType
     | FunctionType
 )
+
+
+def _part_count(types: tuple[Type, ...]) -> int:
+    """How many types there are when each is written out: names let one stand in many places."""
+    return sum(
+        t.part_count if isinstance(t, TupleType | FunctionType) else 1 for t in types
+    )
 
 
 # --- attributes ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from tilewright.compiler.frontends.stablehlo.cursor import Cursor
 from tilewright.compiler.frontends.stablehlo.elements import SCALARS
@@ -26,6 +26,8 @@ from tilewright.compiler.frontends.stablehlo.tree import (
 )
 
 MAX_RANK: Final = 64
+MAX_PARTS: Final = 1 << 16
+"""Of a tuple or a function type: with names for types a few lines make one that no memory holds when it is written out."""
 # Sizes are 64-bit numbers.
 MAX_SIZE: Final = (1 << 63) - 1
 _SIZE: Final = re.compile(r"\s*(\d{1,20}|\?|\*)x")
@@ -33,6 +35,7 @@ _NUMBER: Final = re.compile(r"-?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?")
 
 _UNSIGNED: Final = re.compile(r"u\d{1,2}\Z")
 _INTEGER: Final = re.compile(r"[su]?i\d{1,2}\Z")
+Composed = TypeVar("Composed", TupleType, FunctionType)
 
 
 @final
@@ -77,7 +80,12 @@ class TypeParser:
         """`(types) -> types`."""
         inputs = self.listed()
         self.cursor.expect("->")
-        return FunctionType(inputs, self.results())
+        return self._limited(FunctionType(inputs, self.results()))
+
+    def _limited(self, found: Composed) -> Composed:
+        if found.part_count > MAX_PARTS:
+            raise self.cursor.error(f"a type has more than {MAX_PARTS} parts")
+        return found
 
     def results(self) -> tuple[Type, ...]:
         """One type, or several between parentheses."""
@@ -172,7 +180,7 @@ class TypeParser:
             return TupleType(())
         items = self.several()
         self.cursor.expect(">")
-        return TupleType(items)
+        return self._limited(TupleType(items))
 
     def _complex(self) -> ComplexType:
         self.cursor.expect("<")

@@ -36,7 +36,11 @@ from tilewright.compiler.frontends.stablehlo.tree import (
     Type,
     TypeAttribute,
 )
-from tilewright.compiler.frontends.stablehlo.type_parser import MAX_RANK, MAX_SIZE
+from tilewright.compiler.frontends.stablehlo.type_parser import (
+    MAX_PARTS,
+    MAX_RANK,
+    MAX_SIZE,
+)
 from tilewright.compiler.graph.schema import Array
 
 _SCALARS: Final = {
@@ -66,6 +70,8 @@ _WORDS: Final = {
 }  # fmt: skip
 _MINUS_ONE: Final = -(1 << 63)
 _BITS: Final = 8
+_MAX_WIDTH: Final = 1024
+"""Of an integer, in bits: none that anything here computes with has more than 64."""
 
 
 Found = TypeVar("Found")
@@ -278,6 +284,8 @@ class Constants:
         numpy = numpy_of(type_.element)
         if numpy is None or len(shape) != len(type_.shape):
             raise cursor.error(f"a literal of type {type_} cannot be read")
+        if math.prod(shape) * numpy.itemsize > MAX_SIZE:
+            raise cursor.error(f"no memory holds a literal of type {type_}")
         data = cursor.blob()
         return Dense(type_, _elements(data, shape, type_.element, numpy, cursor))
 
@@ -302,6 +310,8 @@ class Constants:
         code = cursor.number()
         if code == 0:
             width, kind = divmod(cursor.number(), 4)
+            if width > _MAX_WIDTH:
+                raise cursor.error(f"an integer has {width} bits, at most {_MAX_WIDTH}")
             return ScalarType(f"{'u' if kind == _UNSIGNED else ''}i{width}")
         if code in _BUILTIN_SCALARS:
             return ScalarType(_BUILTIN_SCALARS[code])
@@ -312,13 +322,13 @@ class Constants:
         return ComplexType(self.scalar(cursor))
 
     def _function(self, cursor: ByteCursor) -> Type:
-        return FunctionType(self._several(cursor), self._several(cursor))
+        return _limited(FunctionType(self._several(cursor), self._several(cursor)), cursor)
 
     def _several(self, cursor: ByteCursor) -> tuple[Type, ...]:
         return tuple(self.type(cursor) for _ in range(cursor.count()))
 
     def _tuple(self, cursor: ByteCursor) -> Type:
-        return TupleType(self._several(cursor))
+        return _limited(TupleType(self._several(cursor)), cursor)
 
     def _ranked(self, cursor: ByteCursor) -> Type:
         shape = self._shape(cursor)
@@ -367,6 +377,12 @@ class Constants:
 
 _CALLED_PLACE: Final = 10
 _NAMED_PLACE: Final = 14
+
+
+def _limited(found: TupleType | FunctionType, cursor: ByteCursor) -> Type:
+    if found.part_count > MAX_PARTS:
+        raise cursor.error(f"a type has more than {MAX_PARTS} parts")
+    return found
 
 
 def _elements(

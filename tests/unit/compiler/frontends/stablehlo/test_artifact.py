@@ -10,8 +10,11 @@ import pytest
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.compiler.frontends.door import Shaping, front_end_of
 from tilewright.compiler.frontends.stablehlo.artifact import is_artifact, read_artifact
+from tilewright.compiler.frontends.stablehlo.bytecode_cursor import ByteCursor
+from tilewright.compiler.frontends.stablehlo.bytecode_file import BytecodeFile, Entry
 from tilewright.compiler.frontends.stablehlo.load import load
 from tilewright.compiler.frontends.stablehlo.tree import Fields, Labels, Symbol
+from tilewright.compiler.frontends.stablehlo.vhlo_attributes import Constants
 from tilewright.compiler.graph.evaluator import evaluate
 
 GOLDEN = Path(__file__).resolve().parents[4] / "golden" / "stablehlo"
@@ -137,3 +140,66 @@ def test_a_damaged_artifact_is_refused_or_read(seed: int) -> None:
 def test_what_is_wrong_is_said(data: bytes, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read_artifact(data, "x.mlirbc")
+
+
+def number(value: int) -> bytes:
+    """A number of 64 bits, as bytecode has it."""
+    return b"\0" + value.to_bytes(8, "little")
+
+
+def constants(types: list[tuple[str, bytes]], attributes: list[bytes]) -> Constants:
+    """Those of a file that says so much of types, by dialect, and of VHLO's attributes."""
+
+    def entry(dialect: str, data: bytes) -> Entry:
+        return Entry(dialect, ByteCursor(data, "x"), is_coded=True)
+
+    file = BytecodeFile(6, "x")
+    file.types = [entry(dialect, data) for dialect, data in types]
+    file.attributes = [entry("vhlo", data) for data in attributes]
+    return Constants(file)
+
+
+def coded(*values: int) -> bytes:
+    return b"".join(map(number, values))
+
+
+F32, TENSOR, TUPLE = coded(4), 20, 23
+FAR = 1 << 63  # 2^62 with its sign below it
+
+
+@pytest.mark.parametrize(
+    ("types", "attribute", "message"),
+    [
+        (
+            [("vhlo", F32), ("vhlo", coded(TENSOR, 2, FAR, FAR, 0))],
+            coded(15, 1, 4) + b"\0\0\x80\x3f",
+            "no memory holds a literal of type tensor<4611686018427387904x",
+        ),
+        ([("builtin", coded(0, 1 << 62))], coded(9, 0, 2), "an integer has 1152921504606846976 bits"),
+        (
+            [("vhlo", F32), *[("vhlo", coded(TUPLE, 2, i, i)) for i in range(50)]],
+            coded(17, 50),
+            "a type has more than 65536 parts",
+        ),
+    ],
+)  # fmt: skip
+def test_constants_that_no_memory_holds_are_refused(
+    types: list[tuple[str, bytes]], attribute: bytes, message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        constants(types, [attribute]).attribute_at(0, ByteCursor(b"", "x"))
+
+
+def test_whatever_reading_runs_into_is_said_of_the_artifact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A class of exceptions, not each place that may raise one."""
+
+    def fail(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(Constants, "type_at", fail)
+    with pytest.raises(
+        ModelError, match=r"layer.*the artifact is malformed \(OverflowError"
+    ):
+        load(GOLDEN / "layer-1.17.0.mlirbc")

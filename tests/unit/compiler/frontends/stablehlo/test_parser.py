@@ -1,6 +1,7 @@
 """Texts of modules as trees, and what is said of those that are none."""
 
 import re
+import time
 
 import numpy as np
 import pytest
@@ -382,3 +383,65 @@ def test_modules_that_nest_without_end_are_refused() -> None:
         with pytest.raises(ModelError, match="nests deeper than 64 levels"):
             parse(opening * 20_000 + "}" * 20_000)
     parse("module {" * 60 + "}" * 60)
+
+
+def named_types(first: str, next_: str) -> str:
+    """Forty types, each of which holds the one before it twice."""
+    lines = [f"!t0 = {first}"]
+    lines += [f"!t{i} = {next_.replace('!t', f'!t{i - 1}')}" for i in range(1, 40)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("first", "next_"),
+    [
+        ("tuple<f32, f32>", "tuple<!t, !t>"),
+        ("tuple<>", "tuple<!t, !t>"),
+        ("(f32) -> f32", "(!t) -> (!t)"),
+        ("(f32) -> f32", "(!t, !t) -> f32"),
+    ],
+)
+@pytest.mark.parametrize("use", ["tensor<2x!t39>", "!t39"])
+def test_types_that_unfold_without_end_are_refused(
+    first: str, next_: str, use: str
+) -> None:
+    """The message that named such a type took all memory."""
+    text = f"{named_types(first, next_)}\nfunc.func @f(%a: {use}) {{ return }}"
+    with pytest.raises(ModelError, match="a type has more than 65536 parts"):
+        parse(text, "case.mlir")
+
+
+def test_types_of_many_parts_are_read() -> None:
+    parts = ", ".join(["f32"] * 1000)
+    module = only(f"!t = tuple<{parts}>\nfunc.func private @f(!t, !t) -> !t")
+    assert len(module.functions["f"].type.inputs) == 2
+
+
+def test_the_time_for_a_text_grows_with_its_length() -> None:
+    """Each list looked at a copy of the rest, each section at the lines before it."""
+
+    def seconds(count: int) -> float:
+        lists = "[0], " * count + "[0]"
+        text = f"module attributes {{a = [{lists}]}} {{}}\n" + "// -----\n" * count
+        begin = time.process_time()
+        parse(text, "case.mlir")
+        return time.process_time() - begin
+
+    few, many = 500, 16_000
+    assert min(seconds(many) for _ in range(2)) < 4 * many / few * max(seconds(few), 0.005)
+
+
+def test_places_in_later_sections_are_those_of_the_file() -> None:
+    with pytest.raises(ModelError, match=r"case\.mlir:5:3:"):
+        parse("module {}\n// -----\nmodule {}\n// ----- note\n  oops", "case.mlir")
+
+
+def test_a_literal_of_no_integers_may_have_brackets() -> None:
+    assert literal("[]> : tensor<0xi32>").shape == (0,)
+    assert literal("[[], []]> : tensor<2x0xi8>").shape == (2, 0)
+
+
+@pytest.mark.parametrize("text", ["1.0", '"0x0000803F"', "[1.0]"])
+def test_literals_that_no_memory_holds_are_refused_in_words(text: str) -> None:
+    with pytest.raises(ModelError, match="no memory holds it"):
+        literal(f"{text}> : tensor<4611686018427387904x4611686018427387904xf32>")
