@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, cast, final
 
-from tilewright.base.errors import InternalError
+from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Expr, names_in
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import OpSchema, Trait
@@ -138,12 +138,19 @@ class Editor:
     ) -> Node:
         """A new node with inferred result types, inserted before `before` (None: at the end).
 
-        Raises: the op's ModelError when the operands do not fit.
+        Raises: the op's ModelError when the operands do not fit, with the node's location.
         """
         complete = schema.complete(attributes or {})
-        types = schema.infer([None if v is None else v.type for v in operands], complete)
         if location is None:
             location = UNKNOWN_LOCATION if before is None else before.location
+        try:
+            types = schema.infer(
+                [None if v is None else v.type for v in operands], complete
+            )
+        except ModelError as error:
+            if error.location is None and location is not UNKNOWN_LOCATION:
+                error.location = location
+            raise
         node = Node(schema, operands, complete, types, location=location, names=names)
         self.insert_before(before, node)
         return node

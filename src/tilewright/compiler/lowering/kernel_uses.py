@@ -20,6 +20,7 @@ from tilewright.compiler.graph.text import ArrayHashes
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build, symbols_of
+from tilewright.compiler.lowering.index_numbers import check_index_numbers
 from tilewright.compiler.lowering.lift_numbers import (
     NO_CANDIDATES,
     Candidates,
@@ -75,6 +76,7 @@ def _distinct(graph: Graph) -> list[KernelUse]:
         if structure not in texts:
             kernel = build_kernel(node, KEY_NAME)
             text = texts[structure] = kernel_text(kernel)
+            check_index_numbers(kernel, text, node.location)
             found.setdefault(text, (kernel, []))
         found[texts[structure]][1].append(node)
     return [

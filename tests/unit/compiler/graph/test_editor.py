@@ -3,9 +3,12 @@ import random
 import pytest
 
 from fakes import tiny_ops
+from tilewright.base.dtypes import f32
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Location, Value
 from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
 
 CHAIN = """graph @g(%x: f32[2]) {
@@ -83,6 +86,17 @@ def test_create_at_the_end_and_with_bad_operands():
             )
     assert ops(graph)[-2:] == ["neg", "concat"]
     verify(graph)
+
+
+def test_a_node_that_cannot_be_says_what_it_was_made_for():
+    """A pass that makes an impossible node fails with the name of the node of the model."""
+    graph = chain()
+    first = graph.nodes[0]
+    first.location = Location("net.onnx", "first")
+    wrong = Value(TensorType(f32, (3,)))
+    with Editor(graph) as edit, pytest.raises(ModelError) as caught:
+        edit.create(tiny_ops.lookup("add"), [first.operands[0], wrong], before=first)
+    assert str(caught.value).startswith("net.onnx: node 'first': ")
 
 
 def test_replace_moves_uses_outputs_and_the_name():

@@ -15,6 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
@@ -24,6 +25,8 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.row import Row, row
 
 _MOST_SAMPLES: Final = 1 << 16
+_MOST_PLACES: Final = 1 << 24
+"""Of the samples along one axis of a region: each is a number of the program."""
 _OUTSIDE: Final = -2.0
 
 
@@ -38,6 +41,10 @@ class _Side:
 
     def places(self, e: NodeMaker, samples: int) -> Tensor:
         """`[regions, parts, samples]`, as many samples of each region."""
+        if self.parts * samples > _MOST_PLACES:
+            raise ModelError(
+                f"{samples} samples in each of {self.parts} parts, expected at most {_MOST_PLACES} in all"
+            )
         steps = (np.arange(self.parts * samples) + 0.5) / (self.parts * samples)
         fractions = steps.reshape(1, self.parts, samples)
         fractions = e.constant(fractions.astype(self.size.dtype.numpy))

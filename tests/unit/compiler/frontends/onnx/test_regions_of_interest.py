@@ -7,7 +7,7 @@ import pytest
 
 import tilewright
 from fakes import onnx_models
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ModelError
 from tilewright.compiler.frontends.onnx import load
 from tilewright.compiler.graph.evaluator import evaluate
 
@@ -88,3 +88,10 @@ def test_what_is_compiled_does_the_same() -> None:
             InputError, match="the data gives size 131072, expected at most"
         ):
             model(X, np.array([[0, 0, bad, 1]], np.float32), np.array([0]))
+
+
+def test_more_samples_than_a_program_has_numbers_for_are_refused() -> None:
+    """A graph of a few bytes asked for 32 GiB of numbers while it was read."""
+    text = TEXT.replace("MORE", "sampling_ratio = 2147483647")
+    with pytest.raises(ModelError, match="2147483647 samples in each of 3 parts"):
+        load(onnx_models.parse(text))
