@@ -162,13 +162,20 @@ class Buffer:
         allowed_access: int = _ACCESS,
         allowed_usage: int = _DEFAULT_USAGE,
     ) -> None:
+        size = storage.size_bytes
+        length = size - byte_offset if byte_length < 0 else byte_length
+        if byte_offset < 0 or length < 0 or byte_offset + length > size:
+            raise failure(
+                StatusCode.OUT_OF_RANGE,
+                f"buffer at byte {byte_offset} of length {byte_length}, the storage has {size} bytes",
+            )
         self.storage: Storage = storage
         self.byte_offset: int = byte_offset
-        self.byte_length: int = (
-            storage.size_bytes - byte_offset if byte_length < 0 else byte_length
-        )
+        self.byte_length: int = length
         self.memory_type: int = memory_type
-        self.allowed_access: int = allowed_access
+        self.allowed_access: int = (
+            allowed_access & ~WRITE if storage.readonly else allowed_access
+        )
         self.allowed_usage: int = allowed_usage
         self.preserve_count: int = 1
 
