@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import io
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast, final
@@ -98,16 +99,15 @@ def export_library(module: Module, path: str | Path, **given: object) -> Any:
         if options.system_lib:
             brought = with_system_library(brought, options.prefix)
         check_system(path, brought.os)
-        if options.header is not None:
-            _write_header(options.header, brought)
-        if form == ".c" and is_ours:
-            return write_sources(path, brought)
-        link = _compile(brought, folder, (*options.addons, *packed), options)
-        if options.fcompile is None:
-            return _FORMS[form](link, path, options.link_words)
-        files = [str(file) for file in link.everything]
-        words = _arguments(brought, options.words, options.fcompile)
-        return options.fcompile(str(path), files, **words)
+        with _header(options.header, brought):
+            if form == ".c" and is_ours:
+                return write_sources(path, brought)
+            link = _compile(brought, folder, (*options.addons, *packed), options)
+            if options.fcompile is None:
+                return _FORMS[form](link, path, options.link_words)
+            files = [str(file) for file in link.everything]
+            words = _arguments(brought, options.words, options.fcompile)
+            return options.fcompile(str(path), files, **words)
 
 
 def _kinds(module: Module) -> str:
@@ -412,7 +412,12 @@ def _write_text(linked: Sequence[Module], path: Path, fmt: str) -> None:
     write_text_output(path, module.inspect_source(fmt))
 
 
-def _write_header(path: Path, files: LinkFiles) -> None:
+@contextmanager
+def _header(path: Path | None, files: LinkFiles) -> Generator[None]:
+    """Write the header where one is wanted; it appears when the block ends, with the library or not at all."""
+    if path is None:
+        yield
+        return
     if not files.public:
         raise UserError("these modules have no C interface, so no header", location=path)
     plain, suffix = files.public[0], path.suffix
@@ -420,6 +425,8 @@ def _write_header(path: Path, files: LinkFiles) -> None:
     places = {chosen: path}
     if chosen != plain:  # the class for C++ includes the interface
         places[plain] = path.with_name(plain)
-    for name, place in places.items():
-        with open_output(place) as file:
+    with ExitStack() as written:
+        for name, place in places.items():
+            file = written.enter_context(open_output(place))
             file.write(view_bytes(files.files[name]))
+        yield

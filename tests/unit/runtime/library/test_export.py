@@ -185,6 +185,23 @@ def test_two_models_are_no_library(tmp_path: Path) -> None:
         root.export_library(tmp_path / "net.so")
 
 
+@pytest.mark.parametrize("before", [None, "older"])
+def test_a_header_appears_with_its_library_or_not_at_all(
+    tmp_path: Path, before: str | None
+) -> None:
+    header = tmp_path / "n.hpp"
+    if before is not None:
+        header.write_text(before)
+
+    def fail(*_: object, **__: object) -> None:
+        raise UserError("the disk is full")
+
+    with pytest.raises(UserError, match="the disk is full"):
+        LinkedModule().export_library(tmp_path / "net.so", fail, header=header)
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == ({} if before is None else {"n.hpp": before})
+
+
 def test_a_header_is_not_written_over_its_library(tmp_path: Path) -> None:
     path = tmp_path / "net.so"
     with pytest.raises(UserError, match=r"both the library and its header\nhint: .*net\.h"):
