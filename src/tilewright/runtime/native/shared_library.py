@@ -65,6 +65,8 @@ def open_first(
     for name in names:
         try:
             return ctypes.CDLL(name), name
+        except UnicodeDecodeError as error:
+            problems.append(str(_no_text(error)))
         except OSError as error:
             problems.append(str(error))
     text = f"{lacking}: {problems[0]}"

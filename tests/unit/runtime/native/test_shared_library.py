@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.native.shared_library import SharedLibrary, new_spelling
+from tilewright.base.errors import DeviceError
+from tilewright.runtime.native.shared_library import (
+    SharedLibrary,
+    new_spelling,
+    open_first,
+)
 
 
 def library(folder: Path, value: int) -> bytes:
@@ -33,3 +38,11 @@ def test_a_path_has_many_spellings(tmp_path: Path) -> None:
     assert len(spellings) == 200
     assert {Path(one).read_text() for one in spellings} == {"here"}
     assert max(map(len, spellings)) < len(str(tmp_path)) + 50
+
+
+@pytest.mark.parametrize("name", ["\udcff\udcfe", "none\udcff.so", ""])
+def test_a_library_whose_name_is_no_text_is_refused_in_words(name: str) -> None:
+    """Names come from the environment, whose bytes may be any, and the system's reason repeats them."""
+    names = [name or "/nowhere/none.so"]
+    with pytest.raises(DeviceError, match=r"^cuda: no driver: .*cannot open shared object"):
+        open_first(names, "cuda", "no driver", "install one")
