@@ -34,6 +34,7 @@ REWRITES: Final = frozenset(
 # Words that happen to be names of ops: a kind of storage, and what holds after a pass.
 HOMONYMS: Final = {
     "graph/schema.py": ["attention"],
+    "lowering/index_numbers.py": ["mod"],  # of sizes
     "lowering/lift_numbers.py": [
         "mul",
         "div",

@@ -149,8 +149,8 @@ def root() -> None:
 def main() -> None:
     """The entry point of the `tilewright` command."""
     keep_interrupts()
-    prepare_streams()
     try:
+        prepare_streams()
         code = _run()
         _end_at_interrupt()
     except KeyboardInterrupt:  # once more, while the first was answered

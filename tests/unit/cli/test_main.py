@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from fakes import command_line
 from tilewright import __main__ as cli_main
+from tilewright import cli
 from tilewright.base.errors import ModelError
 
 
@@ -146,3 +147,17 @@ def test_a_current_folder_that_was_removed_is_no_traceback(tmp_path: Path) -> No
         (sys.executable, "-c", code), capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_before_the_verb_ends_as_one_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "prepare_streams", stop)
+    monkeypatch.setattr(cli, "keep_interrupts", lambda: None)
+    monkeypatch.setattr(cli, "_end_at_interrupt", lambda: None)  # the test goes on
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 130

@@ -190,9 +190,11 @@ class TuningStore:
                 if mode != "mode=ro":
                     base.execute(_LOCKED)  # what cannot be written is said now
                 yield base
-        except (sqlite3.Error, OSError) as error:
+        # The words of SQLite repeat names of a damaged file, which Python decodes.
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else error
             raise UserError(
-                f"cannot be used as a store of tuned decisions: {error}",
+                f"cannot be used as a store of tuned decisions: {reason}",
                 location=self.path,
                 hint="name another file (--store, --tuning-store), or delete one that is damaged",
             ) from error

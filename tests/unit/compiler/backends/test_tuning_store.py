@@ -145,7 +145,7 @@ def test_decisions_that_do_not_fit_the_kernel_are_passed_over(
     assert "columns=12345" in complaints.text
 
 
-@pytest.mark.parametrize("damage", ["text", "cut", "layout", "table", "folder"])
+@pytest.mark.parametrize("damage", ["text", "cut", "name", "layout", "table", "folder"])
 def test_a_damaged_store_is_passed_over_with_a_line_in_the_log(
     store: TuningStore, damage: str, complaints: pytest.LogCaptureFixture
 ) -> None:
@@ -154,6 +154,10 @@ def test_a_damaged_store_is_passed_over_with_a_line_in_the_log(
         store.path.write_bytes(b"no data base at all" * 99)
     elif damage == "cut":
         store.path.write_bytes(store.path.read_bytes()[:50])
+    elif damage == "name":  # which SQLite repeats, and Python decodes
+        data = store.path.read_bytes()
+        assert b"tablebestbest" in data
+        store.path.write_bytes(data.replace(b"tablebestbest", b"tableb\xccstbest"))
     elif damage == "folder":
         store.path.unlink()
         store.path.mkdir()

@@ -28,8 +28,10 @@ def copy(shape: tuple[Dim, Dim], extent: Dim, step: Dim, first: Dim = 0) -> Kern
     return b.build()
 
 
-def check(kernel: Kernel) -> None:
+def check(kernel: Kernel) -> bool:
+    """Whether nothing is wrong with the indices of a kernel."""
     check_index_numbers(kernel, kernel_text(kernel), PLACE)
+    return True
 
 
 FAR = 1 << 62
@@ -66,7 +68,7 @@ def test_indices_beyond_64_bits_are_refused_with_the_node(
     ],
 )
 def test_others_are_not(shape: tuple[Dim, Dim], extent: Dim, step: Dim, first: Dim) -> None:
-    check(copy(shape, extent, step, first))
+    assert check(copy(shape, extent, step, first))
 
 
 def test_remainders_and_extremes_are_as_large_as_what_bounds_them() -> None:
@@ -75,7 +77,7 @@ def test_remainders_and_extremes_are_as_large_as_what_bounds_them() -> None:
     with b.nest((4,)) as (i,):
         place = mod(i * FAR // 8, 5) + floordiv(i * FAR // 8, N) + maximum(i, N)
         b.store(out, (i,), b.load(x, (place,)))
-    check(b.build())
+    assert check(b.build())
 
 
 def test_a_model_of_such_a_step_is_refused_at_its_node() -> None:
