@@ -172,6 +172,8 @@ class TuningStore:
         try:
             if is_stream(self.path):  # of which the mere opening may wait for ever
                 raise UserError("is a device or a pipe", location=self.path)
+            if "\0" in str(self.path):  # SQLite would take what stands before it
+                raise UserError("is no name of a file", location=repr(str(self.path)))
             if mode != "mode=ro":
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             uri = f"{self.path.absolute().as_uri()}?{mode}"

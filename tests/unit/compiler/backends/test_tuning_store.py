@@ -327,6 +327,13 @@ def write_many(path: Path, first: int) -> None:
 
 
 @pytest.mark.slow
+def test_a_name_with_a_zero_byte_makes_no_other_file(tmp_path: Path) -> None:
+    store = TuningStore(tmp_path / "store\0.sqlite")
+    with pytest.raises(UserError, match="is no name of a file"):
+        store.note_best("a", finding("x"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_several_processes_write_at_a_time(store: TuningStore) -> None:
     context = multiprocessing.get_context("spawn")
     writers = [
