@@ -61,13 +61,24 @@ def unraveled(e: NodeMaker, places: Tensor, shape: Sequence[Dim]) -> Tensor:
     """Places in a tensor of `shape` as a matrix with a row per axis."""
     rows: list[Tensor] = []
     rest = places
-    for axis in reversed(range(len(shape))):
-        size = e.dim(shape[axis])
-        is_first = axis == 0
-        rows.append(rest if is_first else e.op("mod", rest, size))
-        rest = rest if is_first else e.op("div", rest, size)
-    rows.reverse()
-    return e.concat([e.unsqueeze(row, (0,)) for row in rows], 0)
+    for size in reversed(shape[1:]):
+        above = _quotient(e, rest, size)
+        rows.append(e.op("sub", rest, e.op("mul", above, e.dim(size))))
+        rest = above
+    rows = [rest, *reversed(rows)]
+    return e.concat([e.unsqueeze(row, (0,)) for row in rows[: len(shape)]], 0)
+
+
+def _quotient(e: NodeMaker, places: Tensor, size: Dim) -> Tensor:
+    """The whole part of places in memory over a size, which is 0 only where there is no place.
+
+    Vectors divide no integers.  In f64 the quotient by a size that only a call knows has the same whole part for every
+    place below 2**53: the true one is a whole number, or lies at least 1 / size from the next, and rounding moves it less.
+    """
+    if isinstance(size, int):
+        return e.op("div", places, e.dim(size))
+    places, by = (e.cast(x, dtypes.f64) for x in (places, e.dim(size)))
+    return e.cast(e.op("div", places, by), dtypes.i64)
 
 
 @final

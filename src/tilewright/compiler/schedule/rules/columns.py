@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
@@ -25,6 +26,7 @@ from tilewright.compiler.kernel.rewrite import (
     expression_symbols,
     loads,
     loops,
+    payloads,
     stores,
 )
 from tilewright.compiler.schedule.cost import body_cost, element_ns
@@ -34,18 +36,20 @@ from tilewright.compiler.schedule.decisions import (
     Decision,
     powers_around,
 )
-from tilewright.compiler.schedule.handles import WHOLE
+from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     fuse,
     interior,
     reorder,
+    shorten,
     specialize,
     subtotal,
     unroll,
     vectorize,
 )
+from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -104,9 +108,13 @@ def match_columns(
     lane = _lane(chain, machine)
     if lane is None:
         return None
-    if any(stride(a, lane.var.name) != 1 for a in _moving(chain[-1], lane.var.name)):
+    lanes, count = _lanes(chain[-1], lane, machine), len(chain)
+    moving = _moving(chain[-1], lane.var.name)
+    is_picked = any(stride(a, lane.var.name) != 1 for a in moving)
+    if is_picked or not symbolic.is_multiple(lane.extent, lanes):
         chain, lane = _lengthened(s, chain, lane)
-    lanes = _lanes(chain[-1], lane, machine)
+        lanes = _lanes(chain[-1], lane, machine)
+    is_joined = not is_picked and len(chain) < count
     if (groups := groups_around(chain, lane, lanes)) is not None:
         joined = s.fresh("filter")
         s.apply(fuse, groups.var.name, lane.var.name, joined)
@@ -119,7 +127,9 @@ def match_columns(
     beside = find(s.kernel, names[-2]) if len(names) > 1 else None
     whole = find(s.kernel, names[0])
     work_ns = _work_ns(chain, machine)
-    return ColumnsSite(s, machine, tuple(names), whole, inner, beside, lanes, work_ns)
+    return ColumnsSite(
+        s, machine, tuple(names), whole, inner, beside, lanes, work_ns, is_joined
+    )
 
 
 @final
@@ -132,6 +142,7 @@ class ColumnsSite:
         inner: the loop of the lanes.
         beside: the loop around it, whose results are neighbours.
         work_ns: of one iteration of all the loops.
+        is_joined: whether the loop of the lanes is several, which memory walks in one go: neighbours are vectors of it.
     """
 
     s: Schedule
@@ -142,6 +153,7 @@ class ColumnsSite:
     beside: For | None
     lanes: int
     work_ns: float
+    is_joined: bool
 
     def space(self) -> ChoiceSpace[Columns]:
         """How many results are computed together, and how many are a workgroup's."""
@@ -187,7 +199,7 @@ class ColumnsSite:
 
     def _most_rows(self) -> int:
         """Windows share what they load with a few neighbours, where they are short or slide."""
-        if self.beside is None or not self._is_near():
+        if self.beside is None or self.is_joined or not self._is_near():
             return 0
         extent = self.beside.extent
         return max(1, min(_NEIGHBOURS, extent)) if isinstance(extent, int) else _NEIGHBOURS
@@ -199,7 +211,8 @@ class ColumnsSite:
     def _vectors(self) -> int:
         """Where some lanes may be outside and others not, one: as little as possible is done under masks."""
         near = 1 if self._masks_lanes() else 2
-        return min(near if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+        shares = self._is_near() and not self.is_joined
+        return min(near if shares else _MOST_VECTORS, self._vector_counts()[-1])
 
     def _masks_lanes(self) -> bool:
         """Whether tiles at an end have lanes of which some are left out."""
@@ -277,6 +290,7 @@ class ColumnsSite:
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
         parts = s.parts(specialize, channel, tile[0], tail)
+        parts = [p for part in parts for p in self._shortened(part, channel, tile[0])]
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
         if chosen.interior and WHOLE in parts:
@@ -298,13 +312,37 @@ class ColumnsSite:
         width = self.lanes * chosen.vectors
         vectors, channel = cut(s, lane, width, f"{lane}_t", "channel")
         grid.commit(blocks_of(s, [*self.names[:-1], vectors], chosen.work))
-        for part in s.parts(specialize, channel):
+        tail = "guarded" if self._may_mask_rest() else "exact"
+        for part in s.parts(specialize, channel, tail=tail):
             name = part[channel]
             if find(s.kernel, name).extent == width or chosen.vectors == 1:
-                self._in_lanes(name)
+                for piece in self._shortened(part, channel, channel):
+                    self._in_lanes(piece[channel])
             else:
                 self._rest_in_lanes(name)
         s.note(f"columns: passes in {width} lanes along '{lane}'")
+
+    def _may_mask_rest(self) -> bool:
+        """Whether only a call knows how much is left over of whole vectors, and that may be a vector with a mask.
+
+        Where no lane is active nothing is loaded, so no length of a loop may lie in memory.
+        """
+        if isinstance(self.inner.extent, int) or not self.machine.has_masks:
+            return False
+        return not any(any(payloads(x.extent)) for x in loops(self.inner.body))
+
+    def _shortened(self, part: Piece, channel: str, top: str) -> list[Piece]:
+        """Vectors side by side of which some lanes are left out: half of them, and so on, where a call leaves no more."""
+        s, name = self.s, part[channel]
+        extent = find(s.kernel, name).extent
+        if guard_of(find(s.kernel, name)) is None or not isinstance(extent, int):
+            return [part]
+        if extent < 2 * self.lanes:
+            return [part]
+        half = -(-extent // self.lanes // 2) * self.lanes
+        long, *short = s.parts(shorten, name, half, part[top])
+        more = [q for p in short for q in self._shortened(part.then(p), channel, top)]
+        return [part.then(long), *more]
 
     def _in_lanes(self, name: str) -> None:
         """Lanes of a whole loop, if its length is known."""

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fakes.contractions import product as packed_product
-from fakes.loop_nests import assert_same, body_text, op_kernel
-from tilewright.base.dtypes import DType, f16, f32
+from fakes.loop_nests import assert_same, body_text, emit, op_kernel
+from tilewright.base.dtypes import DType, f16, f32, i64
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, ceildiv, symbol, symbols
 from tilewright.base.target import Target
@@ -219,3 +219,88 @@ def test_rows_of_open_length_are_shared_out_to_workgroups() -> None:
 def test_rows_of_known_length_have_no_code_for_others() -> None:
     done = schedule(op_kernel("softmax", [(M, 21)], (M, 21), {"axis": -1}), V4)
     assert "side" not in body_text(done)
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def sums(shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Kernel:
+    kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
+    return op_kernel("reduce_sum", [shape], kept, {"axes": axes, "keepdims": False})
+
+
+def places_of_largest() -> Kernel:
+    """In each of N columns."""
+    b = KernelBuilder("k", symbols(K * N))
+    x, y = b.parameter("x", f32, (K, N)), b.result("y", i64, (N,))
+    emit(b, "arg_max", {"axis": 0, "keepdims": False}, [x], y)
+    return b.build()
+
+
+def lane_counts(kernel: Kernel) -> set[Dim]:
+    return {x.extent for x in loops(kernel.body) if x.kind is LoopKind.VECTOR}
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+def test_lanes_of_sums_over_an_outer_axis_go_on_over_all_axes_inside(
+    machine: MachineModel,
+) -> None:
+    naive = sums((K, M, N), (0,))
+    done = schedule(naive, machine)
+    joined = [step["into"] for name, step in done.trace if name == "fuse"]
+    lanes = [step["loop"] for name, step in done.trace if name == "split"]
+    assert lanes[0] in joined
+    for sizes in ((3, 20, 3), (1, 1, 1), (9, 13, 17), (60, 2, 65)):
+        assert_same(naive, done, dict(zip("KMN", sizes, strict=True)))
+
+
+@pytest.mark.parametrize(("columns", "joined"), [(56, True), (64, False)])
+def test_rows_of_whole_vectors_stay_loops_of_their_own(columns: int, joined: bool) -> None:
+    naive = sums((64, 56, columns), (0,))
+    done = schedule(naive, V4)
+    assert any(name == "fuse" for name, _ in done.trace) == joined
+    assert_same(naive, done)
+
+
+@pytest.mark.parametrize("columns", [1, 15, 17, 33, 64, 81, 130])
+def test_columns_left_over_of_an_open_number_have_fewer_vectors(columns: int) -> None:
+    naive = sums((K, N), (0,))
+    done = schedule(naive, V4)
+    assert sum(name == "shorten" for name, _ in done.trace) == 2
+    for depth in (1, 6):
+        assert_same(naive, done, {"K": depth, "N": columns})
+
+
+@pytest.mark.parametrize("machine", [V4, ZEN4], ids=str)
+@pytest.mark.parametrize("columns", [1, 7, 33, 64, 100])
+def test_passes_over_columns_of_an_open_number_have_no_serial_rest(
+    machine: MachineModel, columns: int
+) -> None:
+    naive = places_of_largest()
+    done = schedule(naive, machine)
+    assert done.verdict is not None
+    assert done.verdict.outcome is Outcome.COLUMNS
+    assert all(isinstance(n, int) and n >= 8 for n in lane_counts(done))
+    inside = [x for x in loops(done.body) if x.reduction]
+    vectors = [x for x in loops(done.body) if x.kind is LoopKind.VECTOR]
+    assert all(any(x in loops(v.body) for v in vectors) for x in inside)
+    for depth in (1, 6):
+        assert_same(naive, done, {"K": depth, "N": columns})
+
+
+def test_passes_of_softmax_over_columns_of_an_open_number_have_no_serial_rest() -> None:
+    naive = op_kernel("softmax", [(5, K, N)], (5, K, N), {"axis": 1})
+    done = schedule(naive, V4)
+    vectors = [x for x in loops(done.body) if x.kind is LoopKind.VECTOR]
+    inside = [x for x in loops(done.body) if x.extent == K]
+    assert inside
+    assert all(any(x in loops(v.body) for v in vectors) for x in inside)
+    for columns in (1, 16, 19):
+        assert_same(naive, done, {"K": 4, "N": columns}, exact=False)
+
+
+def test_passes_over_columns_have_masks_only_where_there_are_some() -> None:
+    naive = places_of_largest()
+    done = schedule(naive, V3)
+    assert not any(name == "shorten" for name, _ in done.trace)
+    assert_same(naive, done, {"K": 6, "N": 33})
