@@ -177,13 +177,28 @@ def _missing(name: str, keys: Sequence[str], value: str) -> InputError:
 
 
 def check_output_names(outputs: Sequence[str], names: Sequence[str]) -> None:
-    """Say before the work which `--output` names nothing.  Raises: UserError."""
+    """Say before the work which `--output` names nothing, and whether there are enough.  Raises: UserError."""
     for output in outputs:
         head, equals, _ = output.partition("=")
         is_place = output[:1] in ("@", "+", "-", "")
         if equals and not is_place and _name_of(output, names) is None:
             hint = did_you_mean(head, names) or f"outputs: {', '.join(names)}"
             raise UserError(f"there is no output '{head}'", hint=hint)
+    plain, rest = _unnamed(outputs, names)
+    if plain and len(plain) != len(rest):
+        raise UserError(
+            f"got {len(plain)} --output for {len(rest)} results",
+            hint=f"one for each of {', '.join(rest)}, or by name: --output={rest[0]}=@file.npy"
+            if rest
+            else None,
+        )
+
+
+def _unnamed(outputs: Sequence[str], names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Every `--output` that goes by its place, and the results that none names."""
+    by_name = {_name_of(output, names) for output in outputs}
+    plain = [o for o in outputs if _name_of(o, names) is None and not _is_archive(o)]
+    return plain, [name for name in names if name not in by_name]
 
 
 def places_of(outputs: Sequence[str]) -> list[str]:
@@ -201,21 +216,21 @@ def write_results(
     Returns: the lines to print.  Raises: UserError when a file cannot be written.
     """
     by_name = dict(zip(names, results, strict=True))
-    plain: list[str] = []
+    plain, rest = _unnamed(outputs, names)
     lines: list[str] = []
     for output in outputs:
         name = _name_of(output, names)
         if _is_archive(output):
             _write_archive(output[1:], by_name)
-        elif name is None:
-            plain.append(output)
-        elif _is_archive(output[len(name) + 1 :]):
+        elif name is not None and _is_archive(output[len(name) + 1 :]):
             _write_archive(output[len(name) + 2 :], {name: by_name[name]})
-        else:
+        elif name is not None:
             found = write_outputs([by_name[name]], [output[len(name) + 1 :]], limit=limit)
             lines += [f"{name}:", *found[1:]] if found else []
     if plain or not outputs:
-        lines += write_outputs(results, plain, limit=limit)
+        pairs = zip(results, names, strict=True)
+        held = [result for result, name in pairs if name in rest]
+        lines += write_outputs(held, plain, limit=limit)
     return lines
 
 

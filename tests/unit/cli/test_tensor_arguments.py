@@ -104,6 +104,22 @@ def test_a_model_runs_by_names(scale_vmfb: Path, tmp_path: Path) -> None:
     assert done.out.startswith("y:\n2x3xf32=")
 
 
+def test_outputs_without_a_name_are_those_that_none_names(
+    scale_vmfb: Path, tmp_path: Path
+) -> None:
+    z, y = tmp_path / "z.npy", tmp_path / "y.npy"
+    call = ("run", scale_vmfb, "--random")
+    assert tilewright(*call, f"--output=@{y}", f"--output=z=@{z}").code == 0
+    assert (np.load(y).shape, np.load(z).shape) == ((1, 3), (3, 1))
+    done = tilewright(*call, f"--output=@{tmp_path / 'none.npy'}")
+    assert done.code == 1
+    assert done.err == (
+        "error: got 1 --output for 2 results\n"
+        "hint: one for each of y, z, or by name: --output=y=@file.npy\n"
+    )
+    assert not (tmp_path / "none.npy").exists()
+
+
 def test_an_output_that_there_is_not_is_said_before_the_work(scale_vmfb: Path) -> None:
     done = tilewright("run", scale_vmfb, "--random", "--output=zz=@z.npy")
     assert (done.code, done.err) == (
