@@ -11,6 +11,9 @@ loops, as sums of axes times numbers.  A convolution of stride 2 in panels of 16
 Sizes of axes are those of the dimensions that they index alone.  What falls behind the end of the result, such as the
 columns that fill the last panel, is not stored.
 
+A last panel of fewer than `least` columns may be left out: then the matrix is the operand `rest`, whose columns behind
+the panels are read where they lie.
+
 Source: the index maps are those of `linalg.generic` (MLIR) with two operands and one sum.
 """
 
@@ -31,8 +34,9 @@ from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.schema import Attributes, TensorType
-from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.kernel.builder import KernelBuilder, Source
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
     CONTRACTION,
     PRODUCT,
@@ -43,7 +47,7 @@ from tilewright.compiler.ops.contraction import (
     widened,
     word_product,
 )
-from tilewright.compiler.ops.declaration import Types, attr, declare, operand
+from tilewright.compiler.ops.declaration import Types, attr, declare, operand, optional
 from tilewright.compiler.ops.shapes import check_at_most, check_same, element_count, need
 
 Map = tuple[Dim, ...]
@@ -280,13 +284,61 @@ def _cut(
             span = end
 
 
+# --- columns behind the panels -------------------------------------------------------------------
+
+
+def _panel_axis(maps: IndexMaps) -> int:
+    """The dimension of the right operand along which its panels lie."""
+    lane = str(maps.right[-1])
+    others = [axis(name) for name, _ in _terms(maps.result[-1]) if name != lane]
+    if len(others) != 1 or maps.right.count(others[0]) != 1:
+        raise ModelError("contract: a rest needs columns in panels")
+    return maps.right.index(others[0])
+
+
+def _rest_map(maps: IndexMaps) -> Map:
+    """Where an element of a matrix lies whose panels are the right operand."""
+    at = _panel_axis(maps)
+    return (*maps.right[:at], *maps.right[at + 1 : -1], maps.result[-1])
+
+
+def _all_panels(
+    attributes: Attributes,
+    right: TensorType | Source,
+    result: Sequence[Dim],
+    rest: TensorType | Source | None,
+) -> Sequence[Dim]:
+    """The shape that the right operand would have if the rest were panels, too.
+
+    Raises: ModelError unless it is the panels of the rest with `least` columns, both of one type.
+    """
+    if rest is None:
+        return right.shape
+    least, maps = cast("int", attributes["least"]), maps_of(attributes)
+    at, width = _panel_axis(maps), right.shape[-1]
+    wanted = (*right.shape[:at], *right.shape[at + 1 : -1], result[-1])
+    fits = rest.dtype is right.dtype and len(wanted) == len(rest.shape)
+    if not isinstance(width, int) or not fits or not 1 <= least <= width:
+        raise ModelError(
+            f"contract: {right} are no panels of {rest}, at least {least} columns"
+        )
+    count = symbolic.floordiv(result[-1] + width - least, width)
+    check_same("the panels", count, right.shape[at])
+    for size, found in zip(wanted, rest.shape, strict=True):
+        check_same("a size of the rest of the right operand", size, found)
+    whole = symbolic.ceildiv(result[-1], width)
+    return (*right.shape[:at], whole, *right.shape[at + 1 :])
+
+
 # --- the row ---------------------------------------------------------------------------------
 
 
 def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     left, right = need(types, 0), need(types, 1)
+    rest = types[2] if len(types) > 2 else None
     shape = cast("tuple[Dim, ...]", attributes["shape"])
-    axis_sizes(maps_of(attributes), left.shape, right.shape, shape)
+    panels = _all_panels(attributes, right, shape, rest)
+    axis_sizes(maps_of(attributes), left.shape, panels, shape)
     words, stated = word_product(attributes), cast("DType | None", attributes["dtype"])
     if words is not None and (left.dtype, right.dtype) != words.words:
         wanted = " and ".join(map(str, words.words))
@@ -298,7 +350,9 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 def _sizes_in(
     types: Sequence[TensorType], result: TensorType, attributes: Attributes
 ) -> dict[str, Dim]:
-    return axis_sizes(maps_of(attributes), types[0].shape, types[1].shape, result.shape)
+    rest = types[2] if len(types) > 2 else None
+    panels = _all_panels(attributes, types[1], result.shape, rest)
+    return axis_sizes(maps_of(attributes), types[0].shape, panels, result.shape)
 
 
 def _work(
@@ -315,8 +369,9 @@ def _body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
     left, right, (result,) = given(operands, 0), given(operands, 1), results
-    maps = maps_of(attributes)
-    sizes = axis_sizes(maps, left.shape, right.shape, result.shape)
+    rest, maps = maybe(operands, 2), maps_of(attributes)
+    panels = _all_panels(attributes, right, result.shape, rest)
+    sizes = axis_sizes(maps, left.shape, panels, result.shape)
     extents = tuple(sizes[name] for name in maps.axes)
     sums = accumulator_dtype(left.dtype, result.dtype)
     total = b.temporary(sums, extents, "acc")
@@ -325,7 +380,7 @@ def _body(
         with b.reduce([sizes[name] for name in maps.sums], maps.sums) as inner:
             at = dict(zip((*maps.axes, *maps.sums), (*outer, *inner), strict=True))
             x = b.read(left, _indices(maps.left, at))
-            y = b.read(right, _indices(maps.right, at))
+            y = _right_element(b, attributes, operands, at)
             b.accumulate("add", total, outer, product(b, attributes, x, y, sums))
     with b.nest(extents, maps.axes) as outer:
         at = dict(zip(maps.axes, outer, strict=True))
@@ -336,6 +391,21 @@ def _body(
             b.write(result, _indices(maps.result, at), b.load(total, outer))
 
 
+def _right_element(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, at: Mapping[str, Dim]
+) -> Expression:
+    """An element of a panel, or of the columns behind all: which it is depends on the panel alone."""
+    right, rest, maps = given(operands, 1), maybe(operands, 2), maps_of(attributes)
+    if rest is None:
+        return b.read(right, _indices(maps.right, at))
+    end, least = b.index(rest.shape[-1]), cast("int", attributes["least"])
+    lane, column = _indices((maps.right[-1], maps.result[-1]), at)
+    is_packed = b.le(b.index(column - lane + least), end)
+    packed = b.read(right, _indices(maps.right, at), is_packed)
+    lying = b.read(rest, _indices(_rest_map(maps), at), b.lt(b.index(column), end))
+    return b.select(is_packed, packed, lying)
+
+
 def _indices(indices: Map, at: Mapping[str, Dim]) -> Map:
     return tuple(symbolic.substitute(index, at) for index in indices)
 
@@ -343,9 +413,17 @@ def _indices(indices: Map, at: Mapping[str, Dim]) -> Map:
 # --- the oracle ------------------------------------------------------------------------------
 
 
-def _oracle(left: np.ndarray, right: np.ndarray, /, **attributes: object) -> np.ndarray:
+def _oracle(
+    left: np.ndarray,
+    right: np.ndarray,
+    rest: np.ndarray | None = None,
+    /,
+    **attributes: object,
+) -> np.ndarray:
     maps, dtype = maps_of(attributes), cast("DType | None", attributes["dtype"])
     shape = cast("tuple[int, ...]", attributes["shape"])
+    if rest is not None:
+        right = _with_rest(maps, right, rest)
     sizes = cast("dict[str, int]", axis_sizes(maps, left.shape, right.shape, shape))
     extra: tuple[str, ...] = ()
     words = word_product(attributes)
@@ -365,6 +443,17 @@ def _oracle(left: np.ndarray, right: np.ndarray, /, **attributes: object) -> np.
     where = (np.broadcast_to(_at(index, at), total.shape)[kept] for index in maps.result)
     result[tuple(where)] = total[kept]
     return result
+
+
+def _with_rest(maps: IndexMaps, right: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """All panels: those there are, and one of the columns behind them."""
+    at, width = _panel_axis(maps), right.shape[-1]
+    behind = rest[..., right.shape[at] * width :]
+    if not behind.shape[-1]:
+        return right
+    last = np.zeros((*rest.shape[:-1], width), rest.dtype)
+    last[..., : behind.shape[-1]] = behind
+    return np.concatenate([right, np.expand_dims(last, at)], at)
 
 
 def _at(index: Dim, at: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -445,7 +534,11 @@ _CHANNELS: Final = "axes=n,h,w,c sums=y,x right=y,x,c result=n,h,w,c"
 contract: Final = declare(
     name="contract",
     summary="Sums of products of elements that index maps pick: packed matrix products and convolutions",
-    operands=(operand("left", NUMERIC), operand("right", NUMERIC)),
+    operands=(
+        operand("left", NUMERIC),
+        operand("right", NUMERIC),
+        optional("rest", NUMERIC),
+    ),
     attributes=(
         attr("axes", "string"),
         attr("sums", "string"),
@@ -455,6 +548,7 @@ contract: Final = declare(
         attr("shape", "dims"),
         PRODUCT,
         attr("dtype", "dtype", None),
+        attr("least", "int", 1),
     ),
     infer=_infer,
     evaluate=_oracle,
@@ -466,6 +560,10 @@ contract: Final = declare(
         f"[3,5] [2,5,4]; {_PRODUCT} shape=(3,7)",
         f"[3,5] [2,5,4]; {_PRODUCT} shape=(3,8)",
         f"[0,5] [2,5,4]; {_PRODUCT} shape=(0,7)",
+        f"[3,5] [1,5,4] [5,6]; {_PRODUCT} shape=(3,6) least=3",
+        f"[3,5] [2,5,4] [5,7]; {_PRODUCT} shape=(3,7) least=3",
+        f"[3,5] [0,5,4] [5,3]; {_PRODUCT} shape=(3,3) least=4",
+        f"[2,3,4] [2,1,4,4] [2,4,6]; {_BATCH} right=b,p,k,l shape=(2,3,6) least=4",
         f"[2,3,5] [1,5,4]; {_BATCH} right=p,k,l shape=(2,3,3)",
         f"[2,3,4] [2,2,4,4]; {_BATCH} right=b,p,k,l shape=(2,3,6)",
         f"f32[3,5] f16[2,5,4]; {_PRODUCT} shape=(3,7)",

@@ -335,7 +335,8 @@ def _pack_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     if x.rank < 2:
         raise ModelError(f"pack_panels needs a matrix, got {x}")
     *batch, rows, columns = x.shape
-    shape = (*batch, panel_count(columns, panel), rows, panel)
+    missing = cast("int", attributes["least"]) - 1
+    shape = (*batch, panel_count(columns - missing, panel), rows, panel)
     bits = cast("int", attributes["words"])
     if not bits:
         return (x.with_shape(shape),)
@@ -343,7 +344,9 @@ def _pack_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (TensorType(dtype, (*shape[:-2], steps, panel)),)
 
 
-def _pack_oracle(x: np.ndarray, *, panel: int, words: int) -> np.ndarray:
+def _pack_oracle(x: np.ndarray, *, panel: int, words: int, least: int) -> np.ndarray:
+    if 0 < x.shape[-1] % panel < least:
+        x = x[..., : x.shape[-1] // panel * panel]
     *batch, rows, columns = x.shape
     together = per_word(dtypes.from_numpy(x.dtype), words) if words else 1
     panels, steps = -(-columns // panel), -(-rows // together)
@@ -392,10 +395,10 @@ def _pack_body(
 
 pack_panels: Final = declare(
     name="pack_panels",
-    summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel]; "
+    summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel], without a last one of fewer than `least`; "
     "with `words` the rows that fill a word of so many bits are one: [..., ceil(N/panel), ceil(K/4), panel] of bytes in 32",
     operands=(operand("x", NUMERIC),),
-    attributes=(attr("panel", "int"), attr("words", "int", 0)),
+    attributes=(attr("panel", "int"), attr("words", "int", 0), attr("least", "int", 1)),
     infer=_pack_infer,
     evaluate=_pack_oracle,
     body=_pack_body,
@@ -406,6 +409,9 @@ pack_panels: Final = declare(
         "[2,3,8]; panel=4",
         "[5,3]; panel=16",
         "[4,5]; panel=1",
+        "[5,7]; panel=4 least=3",
+        "[5,6]; panel=4 least=3",
+        "[2,5,2]; panel=4 least=3",
         "i8[8,5]:index(127); panel=4 words=32",
         "i8[2,7,3]:index(127); panel=2 words=32",
         "i8[2,7,3]:index(128); panel=2 words=16",

@@ -66,6 +66,8 @@ from tilewright.compiler.transforms.spread_images import ChooseGap
 _MANY_ROWS: Final = 16
 """Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 _RANK: Final = 2
+_WIDE_PANEL_BITS: Final = 2048
+"""Of a row of a panel, half of which is two of the widest vectors: of narrower ones little is padding."""
 
 
 @final
@@ -178,12 +180,17 @@ class PackMatmul(RewritePass):
             b = short
         if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
             b = emit.cast(b, dtypes.f32)
-        panels = _panels(b, panel, emit)
+        rest: dict[str, object] = {}
+        if _may_lie(b, panel, left):
+            # Of an open number of columns few may be left, or all be few: a panel of them would be mostly padding.
+            rest = {"least": panel // 2 + 1}
+        panels = _panels(b, panel, emit, **rest)
         dtype = node.attributes["dtype"]
         if dtype is None and b.type.dtype is not left.type.dtype:
             dtype = left.type.dtype
-        form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
-        result = emit.op("contract", [left, panels], form)
+        shape = left.type.shape
+        form = product_in_panels(shape, panels.type.shape, columns, dtype=dtype, **rest)
+        result = emit.op("contract", [left, panels, b] if rest else [left, panels], form)
         return emit.cast(result, node.result.type.dtype) if widens else result
 
     def _spread(self, left: Value, emit: Emitter) -> tuple[Value, dict[str, int]]:
@@ -263,13 +270,13 @@ def _leads_only_to(value: Value, node: Node, made: set[Node], edit: Editor) -> b
     return True
 
 
-def _panels(b: Value, panel: int, emit: Emitter) -> Value:
+def _panels(b: Value, panel: int, emit: Emitter, **others: object) -> Value:
     """The panels of a right operand; filters of Winograd's are made as such, which spares a copy of them all."""
     filters = maker(b, "winograd_filter")
     if filters is not None and not number(filters, "panel"):
         attributes = {**filters.attributes, "panel": panel}
         return emit.op("winograd_filter", filters.operands, attributes)
-    return emit.op("pack_panels", [b], {"panel": panel})
+    return emit.op("pack_panels", [b], {"panel": panel, **others})
 
 
 def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> Value:
@@ -283,6 +290,33 @@ def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> V
             columns = emit.op("transpose", [lying], {"perm": perm})
             return emit.op("pack_panels", [columns], {"panel": panel})
     return emit.op("pack_panels", [b], {"panel": panel, "words": row.right_bits})
+
+
+def _may_lie(b: Value, panel: int, left: Value) -> bool:
+    """Whether a few columns behind the panels are as well read where they lie."""
+    columns, dtype = b.type.shape[-1], b.type.dtype
+    if isinstance(columns, int) or symbolic.is_multiple(columns, panel):
+        return False
+    if dtype is not left.type.dtype or dtype.bits < f32.bits:
+        return False
+    wide = panel * dtype.bits >= _WIDE_PANEL_BITS
+    # A matrix that several others meet is read often enough for a panel.
+    return wide and _lies_in_memory(b) and not _meets_several(b, left)
+
+
+def _meets_several(b: Value, left: Value) -> bool:
+    """Whether one right matrix is multiplied by several left ones."""
+    stacked, other = left.type.shape[:-2], b.type.shape[:-2]
+    aligned = (1,) * (len(stacked) - len(other)) + other[-len(stacked) or len(other) :]
+    return any(y == 1 != x for x, y in zip(stacked, aligned, strict=True))
+
+
+def _lies_in_memory(value: Value) -> bool:
+    """Whether a kernel that packs a matrix could not make it, so that it is stored for others to read."""
+    node = value.node
+    while node is not None and has(node, Trait.VIEW):
+        node = operand(node).node
+    return node is None or not (has(node, Trait.MOVEMENT) or has(node, Trait.ELEMENTWISE))
 
 
 def _is_known(value: Value) -> bool:

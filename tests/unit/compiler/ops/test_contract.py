@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
@@ -125,3 +127,51 @@ def test_the_oracle_takes_no_memory_for_the_window() -> None:
     assert peak < 16 * (
         x.nbytes + result.nbytes
     )  # a copy for each tap would be 441 times as much
+
+
+def with_rest(
+    right: tuple[int, ...],
+    rest: tuple[int, ...],
+    of: DType = dtypes.f32,
+    **changes: object,
+):
+    types = [
+        TensorType(dtypes.f32, (3, 5)),
+        TensorType(dtypes.f32, right),
+        TensorType(of, rest),
+    ]
+    operands = [Value(each, "") for each in types]
+    return make_node("contract", operands, {**PRODUCT, **changes})
+
+
+@pytest.mark.parametrize(
+    ("right", "rest", "changes", "problem"),
+    [
+        ((2, 5, 4), (5, 7), {"least": 4}, "the panels: 1 and 2 differ"),
+        ((2, 5, 4), (5, 8), {}, "7 and 8 differ"),
+        ((2, 5, 4), (6, 7), {}, "5 and 6 differ"),
+        ((2, 5, 4), (5, 7), {"least": 0}, "no panels of"),
+        ((2, 5, 4), (5, 7), {"least": 5}, "no panels of"),
+        ((1, 5, 4), (1, 5, 7), {}, "no panels of"),
+        ((1, 5, 4), (5, 7), {"of": dtypes.f64}, "no panels of"),
+    ],
+)
+def test_a_rest_that_is_not_behind_the_panels_is_refused(
+    right: tuple[int, ...],
+    rest: tuple[int, ...],
+    changes: dict[str, Any],
+    problem: str,
+) -> None:
+    with pytest.raises(ModelError, match=problem):
+        with_rest(right, rest, **changes)
+
+
+def test_a_rest_needs_panels() -> None:
+    types = [TensorType(dtypes.f32, shape) for shape in ((3, 5), (5, 7), (5, 7))]
+    maps = {"axes": "m, l", "right": "k, l", "result": "m, l"}
+    with pytest.raises(ModelError, match="needs columns in panels"):
+        make_node("contract", [Value(x, "") for x in types], {**PRODUCT, **maps})
+
+
+def test_few_columns_are_all_rest() -> None:
+    assert with_rest((0, 5, 4), (5, 3), shape=(3, 3), least=4).result.type.shape == (3, 3)

@@ -3,6 +3,7 @@ import pytest
 
 from fakes.graphs import assert_stays, only, ops, run
 from tilewright.base.dtypes import bf16, f16
+from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
@@ -274,3 +275,85 @@ def test_bytes_are_eight_to_a_word_where_rows_are_multiplied_in_pairs(
     assert graph.nodes[-1].attributes["product"] == (
         "long_bytes" if "64" in words else "bytes"
     )
+
+
+OPEN = "graph @g<M: 0.., N: 0.., K: 0..>"
+WIDE = [PackMatmul(choose_panel=lambda rows, columns, depth, dtype: 64)]
+
+
+@pytest.mark.parametrize("shape", ["", "2, "], ids=["one", "batch"])
+def test_few_columns_of_an_open_number_are_not_packed(shape: str) -> None:
+    text = f"""{OPEN}(%a: f32[{shape}M, K], %b: f32[{shape}K, N]) {{
+      %y: f32[{shape}M, N] = matmul(%a, %b) return %y
+    }}"""
+    graph = run(WIDE, text)
+    assert ops(graph) == ["pack_panels", "contract:matmul"]
+    packed, rest = graph.nodes[-1].operands[1:]
+    assert rest is graph.inputs[1]
+    assert packed.type.shape[-3] == (symbol("N", 0) + 31) // 64
+    plain = parse_graph(text, catalogue.schema)
+    lead = (2,) if shape else ()
+    sizes = [
+        (3, 2, 1),
+        (3, 5, 32),
+        (1, 3, 33),
+        (2, 3, 64),
+        (2, 3, 100),
+        (0, 2, 3),
+        (2, 0, 5),
+        (2, 2, 0),
+    ]
+    for m, k, n in sizes:
+        a = np.arange(np.prod((*lead, m, k)), dtype="f").reshape(*lead, m, k)
+        b = np.arange(np.prod((*lead, k, n)), dtype="f").reshape(*lead, k, n)
+        (wanted,), (got,) = evaluate(plain, [a, b]), evaluate(graph, [a, b])
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "made"),
+    [
+        ("%w: f32[N, K]", "%b: f32[K, N] = transpose(%w) {perm = [1, 0]}"),
+        ("%w: f32[K, N]", "%b: f32[K, N] = relu(%w)"),
+    ],
+    ids=["turned", "computed on the way"],
+)
+def test_what_the_packing_kernel_makes_is_packed_whole(inputs: str, made: str) -> None:
+    text = f"""{OPEN}(%a: f32[M, K], {inputs}) {{
+      {made} %y: f32[M, N] = matmul(%a, %b) return %y
+    }}"""
+    graph = run(WIDE, text)
+    assert ops(graph)[1:] == ["pack_panels", "contract:matmul"]
+    assert len(graph.nodes[-1].operands) == 2
+
+
+@pytest.mark.parametrize(("columns", "passes"), [("7", WIDE), ("64*N", WIDE), ("N", P[:1])])
+def test_known_numbers_of_panels_and_narrow_ones_are_packed_whole(
+    columns: str, passes: list[PackMatmul]
+) -> None:
+    text = f"""{OPEN}(%a: f32[M, K], %b: f32[K, {columns}]) {{
+      %y: f32[M, {columns}] = matmul(%a, %b) return %y
+    }}"""
+    graph = run(passes, text)
+    assert ops(graph) == ["pack_panels", "contract:matmul"]
+    assert len(graph.nodes[-1].operands) == 2
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "result", "operands"),
+    [
+        ("3, M, K", "3, K, N", "3", 3),
+        ("M, K", "3, K, N", "3", 3),
+        ("1, M, K", "3, K, N", "3", 3),
+        ("2, 3, M, K", "3, K, N", "2, 3", 2),
+        ("2, 1, M, K", "1, 3, K, N", "2, 3", 2),
+        ("1, 3, M, K", "3, K, N", "1, 3", 3),
+    ],
+)
+def test_a_matrix_that_several_others_meet_is_packed_whole(
+    left: str, right: str, result: str, operands: int
+) -> None:
+    text = f"""{OPEN}(%a: f32[{left}], %b: f32[{right}]) {{
+      %y: f32[{result}, M, N] = matmul(%a, %b) return %y
+    }}"""
+    assert len(run(WIDE, text).nodes[-1].operands) == operands

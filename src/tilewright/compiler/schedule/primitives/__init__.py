@@ -1,7 +1,11 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
 from tilewright.compiler.schedule.primitives.grid import bind, join
-from tilewright.compiler.schedule.primitives.guards import drop_guards, sink_guards
+from tilewright.compiler.schedule.primitives.guards import (
+    drop_guards,
+    settle_tests,
+    sink_guards,
+)
 from tilewright.compiler.schedule.primitives.hints import prefetch, prefetch_lines
 from tilewright.compiler.schedule.primitives.inlining import forward, inline, reverse_inline
 from tilewright.compiler.schedule.primitives.instruction_tiles import multiply_tiles
@@ -73,6 +77,7 @@ __all__ = [
     "rfactor",
     "separate",
     "set_scope",
+    "settle_tests",
     "shorten",
     "sink_guards",
     "specialize",

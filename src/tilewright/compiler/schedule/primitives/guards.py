@@ -1,4 +1,4 @@
-"""Primitives on guards: drop_guards, sink_guards.
+"""Primitives on guards: drop_guards, settle_tests, sink_guards.
 
 Tiles that do not divide a loop leave guards around everything in them; what only makes temporaries need not
 keep them.  Nothing here changes a value that anybody sees.
@@ -8,22 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
-from tilewright.base import symbolic
+from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Symbol
-from tilewright.compiler.analysis.accesses import Access, accesses, is_masked, known_facts
+from tilewright.compiler.analysis.accesses import (
+    Access,
+    Fact,
+    accesses,
+    facts_of,
+    index_sides,
+    is_masked,
+    known_facts,
+)
 from tilewright.compiler.analysis.dependence import is_private, live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
+from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
+    Binary,
     Body,
     Buffer,
+    Compare,
+    Const,
     Expression,
     For,
     If,
     Kernel,
     Load,
+    Select,
     Space,
     Statement,
     Store,
@@ -53,6 +66,8 @@ from tilewright.compiler.schedule.tree import (
     rewrite,
     with_inner,
 )
+
+E: Final = Expressions
 
 _LOCAL: Final = (Space.REGISTER, Space.WORKGROUP)
 """Where temporaries of a workgroup lie."""
@@ -356,3 +371,59 @@ def sink_guards(kernel: Kernel, loop: str) -> Kernel:
         return with_inner(inner, (moved,))
 
     return rewrite(kernel, outer, map_body((outer,), statement=sink))
+
+
+@primitive
+def settle_tests(kernel: Kernel, loop: str) -> Kernel:
+    """Decide the tests inside a loop that guards around it have decided.
+
+    Tests compare numbers made of loop variables and sizes; those that no guard decides stay.
+
+    rewrite:
+        if n >= 8: for i: y[i] = a[i] if n >= 4 else b[i]
+        ->
+        if n >= 8: for i: y[i] = a[i]
+    """
+    outer = find(kernel, loop)
+    facts = known_facts(path_to(kernel.body, outer) or ())
+
+    def settled(value: Expression) -> Expression:
+        if isinstance(value, Compare):
+            known = _decided(value, facts)
+            return value if known is None else E.const(known, dtypes.bool_)
+        if isinstance(value, Binary) and value.op == "and":
+            return E.and_(value.left, value.right)
+        if isinstance(value, Select):
+            return E.select(value.condition, value.if_true, value.if_false)
+        if isinstance(value, Load) and isinstance(value.mask, Const) and value.mask.value:
+            return replace(value, mask=None)
+        return value
+
+    def opened(statement: Statement) -> Statement | Body:
+        if isinstance(statement, If) and isinstance(statement.condition, Const):
+            return statement.body if statement.condition.value else ()
+        return statement
+
+    return rewrite(kernel, outer, map_body((outer,), expression=settled, statement=opened))
+
+
+def _decided(test: Compare, facts: Sequence[Fact]) -> bool | None:
+    """What a comparison of indices comes to where `facts` hold; None where they do not tell."""
+    sides = index_sides(test)
+    if sides is None:
+        return None
+    for op, known in ((test.op, True), (_OPPOSITE.get(test.op, ""), False)):
+        said = facts_of(op, *sides)
+        if said and all(_follows(each, facts) for each in said):
+            return known
+    return None
+
+
+_OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
+
+
+def _follows(wanted: Fact, facts: Sequence[Fact]) -> bool:
+    """Whether one of `facts` says at least as much as `wanted`."""
+    low, high = wanted
+    most = (symbolic.bounds(low - high - (x - y))[1] for x, y in facts)
+    return any(bound is not None and bound <= 0 for bound in most)

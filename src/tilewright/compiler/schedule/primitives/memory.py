@@ -31,6 +31,7 @@ from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
+    Expression,
     For,
     If,
     Kernel,
@@ -43,11 +44,15 @@ from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     dim_symbols,
     expression_symbols,
+    loads_of,
     loops,
+    map_body,
     payloads,
     rename_loops,
     replace_buffers,
+    subexpressions,
 )
+from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
@@ -238,8 +243,8 @@ def cache_read(
 ) -> tuple[Kernel, tuple[BufferName, tuple[LoopName, ...]]]:
     """Copy what a loop reads of a buffer into a cache in front of the loop.
 
-    The cache has one dimension per loop (from `loop` inward) on which the index depends.  Makes the cache
-    and the loops of the copy, outermost first.
+    The cache has one dimension per loop (from `loop` inward) on which the index depends; it holds 0 where a mask
+    keeps a read away.  Makes the cache and the loops of the copy, outermost first.
 
     rewrite:
         for i: for j: y[i, j] += a[i, k] * b[k, j]
@@ -248,7 +253,8 @@ def cache_read(
         for i: for j: y[i, j] += a[i, k] * t[j]
 
     Raises: ScheduleError unless the loop reads the buffer at one index, does not write it, and
-    the cache has a constant size; for a loop of workgroups, in front of which a workgroup has no place for a cache.
+    the cache has a constant size; where loops on which the index does not depend decide a mask; for a loop of
+    workgroups, in front of which a workgroup has no place for a cache.
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
@@ -257,9 +263,9 @@ def cache_read(
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'")
     user = users[0]
-    if any(a.indices != user.indices or is_masked(a) for a in users):
+    if any(a.indices != user.indices for a in users):
         raise ScheduleError(f"'{loop}' reads '{buffer}' at several indices")
-    path = _path_of(outer, user)
+    path, mask = _path_of(outer, user), _mask_of(users, old)
     used = {s.name for index in user.indices for s in dim_symbols(index)}
     copied = [s for s in path if isinstance(s, For) and s.var.name in used]
     if not _names(path).isdisjoint(symbolic.names_in(c.extent for c in copied)):
@@ -270,12 +276,41 @@ def cache_read(
     where = tuple(reference(s.var) for s in copied)
     facts = known_facts(path_to(kernel.body, outer) or ())
     around = _around_copy(path, copied, old, user, facts)
-    copy = nested(around, (Store(new, where, Load(old, user.indices)),))
+    apart = _names(path) - {s.var.name for s in copied}
+    if mask is not None and any(s.name in apart for s in expression_symbols(mask)):
+        raise ScheduleError(f"a mask decides which part of '{buffer}' exists")
+    copy = nested(around, (Store(new, where, Load(old, user.indices, mask=mask)),))
     copy = rename_loops(copy, names)
-    changed = map_accesses((outer,), old, new, lambda _: where)
+    changed = map_accesses((_unmasked(outer, old),), old, new, lambda _: where)
     made = tuple(LoopName(x.var.name) for x in loops(copy))
     kernel = add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
     return kernel, (BufferName(new.name), made)
+
+
+def _mask_of(users: Sequence[Access], buffer: Buffer) -> Expression | None:
+    """The mask of all reads of a buffer, if they have one.  Raises: ScheduleError where it differs, or memory decides it."""
+    statements = [a.statement for a in users if a.statement is not None]
+    masks = [v.mask for x in statements for v in loads_of(x) if v.buffer is buffer]
+    texts = {None if mask is None else expression_text(mask) for mask in masks}
+    if len(texts) > 1:
+        raise ScheduleError(f"'{buffer.name}' is read with several masks")
+    (mask, *_) = masks
+    parts = () if mask is None else subexpressions(mask)
+    if any(isinstance(part, Load) for part in parts):
+        raise ScheduleError(f"memory decides where '{buffer.name}' is read")
+    return mask
+
+
+def _unmasked(outer: For, buffer: Buffer) -> Statement:
+    """A loop whose reads of a buffer have no mask."""
+
+    def opened(value: Expression) -> Expression:
+        if isinstance(value, Load) and value.buffer is buffer and value.mask is not None:
+            return replace(value, mask=None)
+        return value
+
+    (changed,) = map_body((outer,), expression=opened)
+    return changed
 
 
 def _mentions(fact: Fact, names: set[str]) -> bool:

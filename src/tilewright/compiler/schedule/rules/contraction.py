@@ -35,6 +35,7 @@ from tilewright.compiler.schedule.primitives import (
     prefetch,
     prefetch_lines,
     reorder,
+    settle_tests,
     shorten,
     sink_guards,
     specialize,
@@ -101,6 +102,7 @@ class ContractionSite:
         self.inside_panel: str = self.lane
         self.panel: str = self.lane
         self.inside: list[str] = []
+        self.rest: str = "" if found.rest is None else found.rest.buffer.name
         self.shape: ContractionShape = self._shape(max(1, threads))
 
     def space(self) -> ChoiceSpace[Tiling]:
@@ -124,6 +126,7 @@ class ContractionSite:
         micro = MicroKernel(
             left=found.left.buffer.name,
             right=found.right.buffer.name,
+            rest=self.rest,
             lanes=tiling.lanes or self.lanes,
             streams=tiling.streams,
             unroll=tiling.unroll,
@@ -241,6 +244,8 @@ class ContractionSite:
             return 0
         if not isinstance(width, int) or not self._is_packed(width) or width % self.lanes:
             return 0
+        if self.rest:
+            return 0  # what is read of a part of a panel would depend on whether the panel is whole
         return width
 
     def _is_packed(self, width: int) -> bool:
@@ -377,23 +382,39 @@ class ContractionSite:
         cut = s.parts(specialize, lane, nest[self.inside_panel], tail)
         parts = [nest.then(part) for part in cut]
         if tail == "guarded":
-            top = nest[self.inside_panel]
-            parts = [part for whole in parts for part in self._halves(whole, top)]
+            parts = [half for part in parts for half in self._halves(part)]
+        if self.rest:
+            for part in parts:
+                s.apply(settle_tests, part[self.inside_panel])
         for row in row_tiles:
             parts = parts_of(s, parts, row, row_tiles[0])
         for row in row_tiles:
             parts = [p.then(more) for p in parts for more in self._in_tiles(p[row])]
         return parts
 
-    def _halves(self, part: Piece, top: str) -> list[Piece]:
-        """Tiles of half the vectors for where a call has no more columns left in the last panel."""
-        s, lane = self.s, part[self.lane]
+    def _halves(self, part: Piece) -> list[Piece]:
+        """Tiles of half the vectors for where a call has no more columns left in the last panel.
+
+        Of columns that are read where they lie, in the place of such a panel, half of those may be left, too.
+        """
+        s, lane, top = self.s, part[self.lane], part[self.inside_panel]
         columns = find(s.kernel, lane).extent
         assert isinstance(columns, int), "columns of a tile"
-        half = -(-columns // self.lanes // 2) * self.lanes
+        half = self._half(columns)
         if guard_of(find(s.kernel, lane)) is None or half >= columns:
             return [part]
-        return [part.then(more) for more in s.parts(shorten, lane, half, part[top])]
+        parts = [part.then(more) for more in s.parts(shorten, lane, half, top)]
+        if self.rest and half > self.lanes:
+            last = parts.pop()
+            more = s.parts(
+                shorten, last[self.lane], self._half(half), last[self.inside_panel]
+            )
+            parts += map(last.then, more)
+        return parts
+
+    def _half(self, columns: int) -> int:
+        """Half of some columns, in whole vectors."""
+        return -(-columns // self.lanes // 2) * self.lanes
 
     def _in_tiles(self, row: str) -> tuple[Piece, ...]:
         """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two."""
@@ -415,7 +436,8 @@ class ContractionSite:
         """
         s = self.s
         around = self._panel_loop(right)
-        paths = [] if around is None else _step_loops(around.body)
+        found = [] if around is None else _step_loops(around.body)
+        paths = [path for path in found if _reads(path, right)]
         if around is None or not paths:
             return
         # Their first iterations: a block's variable is no size.
@@ -453,7 +475,9 @@ class ContractionSite:
     def _fetch_steps(self, right: str, columns: int) -> None:
         """While some steps of the sum are multiplied, bring the panel's next ones into the first level cache."""
         s = self.s
-        paths = _step_loops(find(s.kernel, self.panel).body)
+        paths = [
+            p for p in _step_loops(find(s.kernel, self.panel).body) if _reads(p, right)
+        ]
         if not paths:
             return
         *_, turn = max(paths, key=trip_count)
@@ -507,6 +531,11 @@ class ContractionSite:
                 apart = stride(load, around.var.name)
                 return apart if isinstance(apart, int) else 0
         return 0
+
+
+def _reads(path: Sequence[For], name: str) -> bool:
+    """Whether the innermost of nested loops reads a buffer of that name."""
+    return any(load.buffer.name == name for load in loads(path[-1].body))
 
 
 def _step_loops(body: Body, outer: tuple[For, ...] = ()) -> list[tuple[For, ...]]:

@@ -54,6 +54,7 @@ _MANY_SUMS: Final = 16
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
+    `rest` is read in the place of `right` in panels that are not whole; "" if nothing is.
     A step of the sum adds `products`, or the product of two `words`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
@@ -71,6 +72,7 @@ class MicroKernel:
     words: bool = False
     interleaved: bool = False
     instruction: str = ""
+    rest: str = ""
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -244,10 +246,13 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     if len(tile) < depth:
         raise ScheduleError(f"the tile inside '{step}' is not a perfect nest")
     vector = tile[-2]
+    rights = [name for name in (micro.right, micro.rest) if name]
     if micro.streams > 1:
-        s.attempt(cache_read, micro.right, vector)  # nothing of it is used twice
+        for right in rights:
+            s.attempt(cache_read, right, vector)  # nothing of it is used twice
     else:
-        s.attempt(cache_read, micro.right, tile[0])
+        for right in rights:
+            s.attempt(cache_read, right, tile[0])
         if len(tile) > 2:
             s.attempt(cache_read, micro.left, vector)
     s.apply(drop_guards, step)

@@ -30,6 +30,7 @@ from tilewright.compiler.kernel.ir import (
     If,
     Kernel,
     Load,
+    Select,
     Space,
     Statement,
     Store,
@@ -79,6 +80,16 @@ def strip_casts(value: Expression) -> Expression:
     """`value` without conversions around it."""
     while isinstance(value, Cast):
         value = value.operand
+    return value
+
+
+def chosen_load(value: Expression) -> Expression:
+    """`value` without conversions; of two loads between which a test chooses the first, where it is chosen."""
+    value = strip_casts(value)
+    if isinstance(value, Select):
+        first, second = strip_casts(value.if_true), strip_casts(value.if_false)
+        if isinstance(first, Load) and isinstance(second, Load):
+            return Load(first.buffer, first.indices)
     return value
 
 
@@ -132,6 +143,15 @@ class Contraction:
             if isinstance(part, Call) and part.function.name in TILES:
                 return TILES[part.function.name].name
         return ""
+
+    @property
+    def rest(self) -> Load | None:
+        """What a test chooses in the place of the right operand, in panels that are not whole; None without a test."""
+        for part in subexpressions(self.total.value):
+            if isinstance(part, Select) and chosen_load(part) is not part:
+                other = strip_casts(part.if_false)
+                return other if isinstance(other, Load) else None
+        return None
 
     @property
     def depth(self) -> int:
@@ -213,7 +233,7 @@ def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
         parts = found
     else:
         return None
-    a, b = strip_casts(parts[0]), strip_casts(parts[1])
+    a, b = chosen_load(parts[0]), chosen_load(parts[1])
     if isinstance(a, Load) and isinstance(b, Load):
         return b, a
     return _factors_of_word(a, b, step) or _factors_of_word(b, a, step)

@@ -20,6 +20,7 @@ from tilewright.compiler.schedule.primitives import (
     privatize,
     rfactor,
     set_scope,
+    settle_tests,
     sink_guards,
     split,
 )
@@ -309,3 +310,60 @@ def test_sink_guards_moves_them_inside_inner_loops() -> None:
     text = body_text(kernel)
     assert text.index("for k") < text.index("if", text.index("for k"))
     assert_same(guarded_tile(), kernel)
+
+
+def chosen_by_size(guard: str, test: str, least: int = 4) -> Kernel:
+    """`if n guard 8: y = a if n test least else b`, and the mask of `a` is the test."""
+    size = symbol("n", 0)
+    b = KernelBuilder("k", list(symbolic.symbols(size)))
+    x, z, y = (
+        b.parameter("a", f32, (size,)),
+        b.parameter("b", f32, (size,)),
+        b.result("y", f32, (size,)),
+    )
+    compares = {"ge": b.ge, "gt": b.gt, "le": b.le, "lt": b.lt}
+    with b.when(compares[guard](b.index(size), b.index(8))):
+        asked = compares[test](b.index(size), b.index(least))
+        with b.nest((size,), ("i",)) as (i,):
+            b.store(y, (i,), b.select(asked, b.load(x, (i,), asked), b.load(z, (i,))))
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("guard", "test", "kept"),
+    [
+        ("ge", "ge", "a"),
+        ("ge", "gt", "a"),
+        ("ge", "lt", "b"),
+        ("ge", "le", "b"),
+        ("gt", "le", "b"),
+        ("lt", "le", "both"),  # 4 or less, or 5 to 7
+        ("le", "ge", "both"),
+    ],
+)
+def test_tests_that_guards_decide_are_settled(guard: str, test: str, kept: str) -> None:
+    before = chosen_by_size(guard, test)
+    after = settle_tests(before, "i")
+    text = body_text(after)
+    wanted = {"a", "b"} if kept == "both" else {kept}
+    assert {name for name in ("a", "b") if f"{name}[" in text} == wanted
+    assert ("select" in text) == (kept == "both")
+    for size in (0, 3, 4, 5, 7, 8, 9, 20):
+        assert_same(before, after, {"n": size})
+
+
+def test_a_guard_that_another_decides_is_opened_or_left_out() -> None:
+    size = symbol("n", 0)
+    b = KernelBuilder("k", list(symbolic.symbols(size)))
+    x, y = b.parameter("x", f32, (size,)), b.result("y", f32, (size,))
+    with b.when(b.ge(b.index(size), 8)), b.nest((size,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(x, (i,)))
+        with b.when(b.lt(b.index(size), 8)):
+            b.store(y, (i,), 1)
+        with b.when(b.gt(b.index(size), 7)):
+            b.accumulate("add", y, (i,), b.load(x, (i,)))
+    before = b.build()
+    after = settle_tests(before, "i")
+    assert body_text(after).count("if ") == 1
+    for count in (0, 7, 8, 9):
+        assert_same(before, after, {"n": count})

@@ -21,6 +21,7 @@ from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
+from tilewright.compiler.transforms.contract_forms import product_in_panels
 
 V4, V3 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3"))
 ZEN4, ZEN3 = (MachineModel.of(Target.parse(f"x86_64 -mcpu=znver{n}")) for n in (4, 3))
@@ -108,6 +109,38 @@ def test_half_of_three_vectors_is_two() -> None:
     assert widths == {2, 3}
     for columns in (1, 16, 17, 31, 32, 33, 48, 49, 81):
         assert_same(naive, done, {"M": 5, "K": 3, "N": columns})
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+@pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
+def test_few_columns_behind_the_panels_are_read_where_they_lie(
+    batch: tuple[int, ...], machine: MachineModel
+) -> None:
+    panel = 4 * machine.lanes(f32)
+    few = panel // 2
+    packed = (N + panel - few - 1) // panel
+    shapes = [(*batch, M, K), (*batch, packed, K, panel), (*batch, K, N)]
+    form = product_in_panels(shapes[0], shapes[1], N, least=few + 1)
+    naive = op_kernel("contract", shapes, (*batch, M, N), form)
+    done = schedule(naive, machine)
+    assert done.verdict is not None
+    assert done.verdict.outcome is Outcome.TILED
+    assert "select" not in body_text(done)
+    sums = [x for x in loops(done.body) if x.reduction]
+    read = [{v.buffer.name for v in loads((x,))} & {"x1", "x2"} for x in sums]
+    assert {"x1"} in read
+    assert {"x2"} in read
+    for columns in (
+        1,
+        few // 2,
+        few,
+        few + 1,
+        panel - 1,
+        panel,
+        panel + 1,
+        panel + few + 1,
+    ):
+        assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
 # --- short rows --------------------------------------------------------------------------------
