@@ -90,7 +90,9 @@ class Trained(nn.Module):
 
 
 def test_numbers_are_quantized_and_back() -> None:
-    same(Trained(), [(torch.randn(4, 16) * 20,)])
+    calls = [(torch.randn(4, count) * 20,) for count in (16, 1, 0)]
+    same(Trained(), calls[:1])
+    same(Trained(), calls, ({1: torch.export.Dim.AUTO},))
 
 
 class Ranges(nn.Module):

@@ -332,7 +332,7 @@ def _starts(drawn: Held, size: int, kernel: int, count: int) -> Held:
 # --- quantization -------------------------------------------------------------------------------
 
 
-def _quantized_and_back(
+def quantized_and_back(
     x: Held, scale: Held, zero_point: Held, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:
     """Numbers as a grid of whole ones has them, and which of them the grid reaches."""
@@ -342,18 +342,19 @@ def _quantized_and_back(
     return found.to(x.dtype), within
 
 
-def _quantized_by_channel(
+def quantized_by_channel(
     x: Held, scale: Held, zero_point: Held, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:
+    """The same with a grid of its own for each place along an axis."""
     shape = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-    return _quantized_and_back(x, scale, zero_point, quant_min, quant_max)
+    return quantized_and_back(x, scale, zero_point, quant_min, quant_max)
 
 
 def _quantized_if_enabled(
     x: Held, scale: Held, zero_point: Held, fake_quant_enabled: Held, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:  # fmt: skip
-    found, within = _quantized_and_back(x, scale, zero_point, quant_min, quant_max)
+    found, within = quantized_and_back(x, scale, zero_point, quant_min, quant_max)
     is_on = fake_quant_enabled[0] >= 1
     torch = _torch()
     return torch.where(is_on, found, x), within | ~is_on
@@ -430,8 +431,8 @@ _OWN: Final[dict[str, Decomposition]] = {
     "_cdist_forward": distances,
     "_embedding_bag": _embedding_bags,
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _quantized_if_enabled,
-    "fake_quantize_per_channel_affine_cachemask": _quantized_by_channel,
-    "fake_quantize_per_tensor_affine_cachemask": _quantized_and_back,
+    "fake_quantize_per_channel_affine_cachemask": quantized_by_channel,
+    "fake_quantize_per_tensor_affine_cachemask": quantized_and_back,
     "_embedding_bag_forward_only": _embedding_bags,
     "_pdist_forward": _own_distances,
     "_trilinear": _trilinear,

@@ -21,7 +21,11 @@ from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
-from tilewright.compiler.frontends.torch.decompositions import distances
+from tilewright.compiler.frontends.torch.decompositions import (
+    distances,
+    quantized_and_back,
+    quantized_by_channel,
+)
 from tilewright.compiler.frontends.torch.layout_questions import is_contiguous
 from tilewright.compiler.frontends.torch.packed_sequences import first_size, zeros
 from tilewright.compiler.frontends.torch.substitutes import replaced_functions
@@ -198,6 +202,24 @@ def _are_close(
     return _torch().isclose(input, other, rtol, atol, equal_nan).all().item()
 
 
+def _fake_quantized(
+    input: Held, scale: Held, zero_point: Held, quant_min: int, quant_max: int
+) -> Held:
+    """Torch finds the type only by running it, which open sizes do not let it."""
+    if all(isinstance(size, int) for size in input.shape):
+        return NotImplemented
+    return quantized_and_back(input, scale, zero_point, quant_min, quant_max)[0]
+
+
+def _fake_quantized_by_channel(
+    input: Held, scale: Held, zero_point: Held, axis: int, quant_min: int, quant_max: int
+) -> Held:
+    if all(isinstance(size, int) for size in input.shape):
+        return NotImplemented
+    found, _ = quantized_by_channel(input, scale, zero_point, axis, quant_min, quant_max)
+    return found
+
+
 def _differ(shape: Sequence[Held], other: Sequence[Held]) -> bool:
     """Whether shapes surely differ."""
     pairs = zip(shape, other, strict=False)
@@ -218,6 +240,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.corrcoef: _correlation,
         torch.cov: _covariance,
         torch.equal: _are_equal,
+        torch.fake_quantize_per_channel_affine: _fake_quantized_by_channel,
+        torch.fake_quantize_per_tensor_affine: _fake_quantized,
         torch.narrow: _narrowed,
         torch.nn.functional.affine_grid: _affine_grid,
         torch.nn.functional.ctc_loss: connectionist_loss,
