@@ -104,7 +104,7 @@ class TilesOf:
 
     def __call__(
         self,
-        places: Sequence[int],
+        places: Sequence[Dim],
         channels: int,
         filters: int,
         taps: int,

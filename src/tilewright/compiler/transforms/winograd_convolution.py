@@ -1,6 +1,6 @@
 """Convolutions in Winograd's domain, where fewer products take less time than they cost in transforms.
 
-Images may be of any size: a choice is made once, for the sizes that are likely.
+Images may be of any size: a choice is made once.
 Which of them, the caller says (`choose_tile`): what a machine multiplies and moves is not known here.
 """
 
@@ -32,7 +32,7 @@ from tilewright.compiler.transforms.rewrite_pass import RewritePass
 _MOST_OF_A_BYTE: Final = 255
 # (images, height and width of the result, channels and filters of a group, taps along each side, groups, dtype of the sums)
 # -> results along each side of a tile; 0 for a convolution that sums its products directly
-ChooseTile = Callable[[Sequence[int], int, int, int, int, DType], int]
+ChooseTile = Callable[[Sequence[Dim], int, int, int, int, DType], int]
 
 
 @final
@@ -102,8 +102,8 @@ class WinogradConvolution(RewritePass):
         filters, channels, taps, _ = map(estimate, operand(node, 1).type.shape)
         groups = number(node, "groups")
         # For one image, so that an image of a batch has the bits that it has alone.
-        likely = [1, *map(estimate, node.result.type.shape[1:3])]
-        return self.choose_tile(likely, channels, filters // groups, taps, groups, dtype)
+        places = [1, *node.result.type.shape[1:3]]
+        return self.choose_tile(places, channels, filters // groups, taps, groups, dtype)
 
 
 def _can_be_in_points(node: Node) -> bool:

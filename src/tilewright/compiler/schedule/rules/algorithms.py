@@ -12,6 +12,8 @@ from typing import Final, final
 
 from tilewright.base.dtypes import DType, f32, i16
 from tilewright.base.record import record
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.schedule.machine_model import MachineModel, MemoryLevel
 from tilewright.compiler.schedule.rules.tiles import choose_tile
 
@@ -26,13 +28,16 @@ _STEPS: Final = 3
 """Additions and multiplications of a transform for each number that comes out of one of its axes."""
 _NEAR: Final = 2
 """Times the first level cache: what it has lost of a band by the time it is read again is still in the second."""
+_PLACES_OF_A_CHANNEL: Final = 3584
+"""Places along a side times channels, of usual networks for pictures of 224 pixels a side: 64 channels of 56 x 56, 512 of 7 x 7."""
+_LIKELY_SIZES: Final = (1, 2, 4)
 _WORKGROUPS: Final = 16
 """As many as keep the cores of most machines busy; the threads of a call are not known when code is made."""
 
 
 def winograd_tile(
     machine: MachineModel,
-    places: Sequence[int],
+    places: Sequence[Dim],
     channels: int,
     filters: int,
     taps: int,
@@ -45,27 +50,43 @@ def winograd_tile(
 
     Few channels or filters, of which times are not known well, are summed directly.  Where `others` read the same filters,
     no machine has its own choice: it is the one whose time, in that of a machine's own choice, is the least on the machine
-    that it suits worst.  Of bytes `machine` decides alone, as their choice is one of size, too.
+    that it suits worst; of open heights and widths, for the image that it suits worst (`_likely_places`).
+    Of bytes `machine` decides alone, as their choice is one of size, too.
 
     `dtype`: of the sums: f32, or i32 of words of two 16-bit numbers.
-    `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
+    `places`: images, height and width of the result, the latter two of any size; `channels` and `filters` of each of the groups, which
     take equal times; `taps` along each side of a filter.
     """
     readers = () if dtype.is_integer else others
     lanes = max(each.lanes(f32) for each in (machine, *readers))
     if taps not in _SQUARES or min(channels, filters) < lanes:
         return 0
-    layer = _Layer(tuple(places), channels, filters, taps, groups, dtype)
-    times = [(each, layer.times(each)) for each in (machine, *readers)]
-    own = [layer.own_tile(*each) for each in times]
+    times: list[Mapping[int, float]] = []
+    own: list[int] = []
+    for each in _likely_places(places, max(channels, filters) * groups):
+        layer = _Layer(each, channels, filters, taps, groups, dtype)
+        for reader in (machine, *readers):
+            times.append(layer.times(reader))
+            own.append(layer.own_tile(reader, times[-1]))
     if len({*own}) == 1:
         return own[0]
 
     def worst(tile: int) -> float:
         ratios = zip(times, own, strict=True)
-        return max(taken[tile] / taken[best] for (_, taken), best in ratios)
+        return max(taken[tile] / taken[best] for taken, best in ratios)
 
     return min((0, *own), key=worst)
+
+
+def _likely_places(places: Sequence[Dim], channels: int) -> list[tuple[int, ...]]:
+    """`places` for each of some likely images, where heights and widths are open.
+
+    Networks halve images where they double channels: pictures of 224 pixels a side, and of two and four times as many.
+    """
+    if all(isinstance(size, int) for size in places):
+        return [tuple(map(estimate, places))]
+    sides = [max(1, times * _PLACES_OF_A_CHANNEL // channels) for times in _LIKELY_SIZES]
+    return [tuple(n if isinstance(n, int) else side for n in places) for side in sides]
 
 
 @final

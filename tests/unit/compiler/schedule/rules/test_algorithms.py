@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.dtypes import DType, f32, i32
+from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import (
@@ -51,6 +52,15 @@ def test_filters_that_several_machines_read_have_the_form_that_none_loses_much_b
     shared = {56: 4, 28: 4, 14: 2, 7: 2}
     assert chosen(f32, *levels) == chosen(f32, *reversed(levels)) == shared
     assert chosen(i32, levels[1], levels[0], levels[2]) == chosen(i32, levels[1])
+
+
+def test_images_of_any_size_have_filters_that_no_usual_one_loses_much_by() -> None:
+    """Beside 512 channels a Cascade Lake would wait for filters of 4 x 4 tiles at 7 x 7 places."""
+    height, width = symbol("H", 1), symbol("W", 1)
+    chosen = {n: winograd_tile(MESH, (1, height, width), n, n, 3) for n in (64, 256, 512)}
+    assert chosen == {64: 4, 256: 4, 512: 2}
+    assert winograd_tile(MACHINES[2], (1, height, width), 512, 512, 3) == 4
+    assert winograd_tile(MESH, (1, 7, 7), 512, 512, 3) == 0, "of a known size"
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
