@@ -137,6 +137,7 @@ def attempts(
         ("shorten", (loop, 1 + chooser.randrange(3)), {}),
         ("interior", (loop,), {}),
         ("split_counts", (loop,), {}),
+        ("split_counts", (loop, 4), {}),
         ("split_powers", (loop, 4), {}),
         ("version", (loop, find(kernel, loop).extent, chooser.randrange(4)), {}),
         ("precompute_factors", (loop, other), {}),

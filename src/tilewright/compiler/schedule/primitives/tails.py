@@ -5,7 +5,7 @@ They copy code; values private to an iteration get their own buffers in each cop
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -294,7 +294,9 @@ def _is_guard(statement: Statement, condition: Expression) -> TypeGuard[If]:
 
 
 @primitive
-def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
+def split_counts(
+    kernel: Kernel, loop: str, block: int = 0
+) -> tuple[Kernel, tuple[Piece, ...]]:
     """Give each number of times that a short loop of unknown length may run its own code.
 
     rewrite:
@@ -303,7 +305,17 @@ def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
         if n == 2: for i in 2: S(i)
         if n == 1: for i_2 in 1: S(i_2)
 
-    Raises: ScheduleError where the number is known or has no bound, and for a loop of workgroups.
+    With a `block`, so many iterations, if there are as many, run in front, and only what is left of them is counted:
+
+    rewrite:
+        for i in n: S(i)                                            (n < 2 * 3)
+        ->
+        for b in n // 3: for i in 3: S(i)
+        if n % 3 == 2: for i_2 in 2: S(n // 3 * 3 + i_2)
+        if n % 3 == 1: for i_3 in 1: S(n // 3 * 3 + i_3)
+
+    Raises: ScheduleError where the number is known or has no bound, for a block that may run twice, and for a loop of
+    workgroups.
     """
     old = find(kernel, loop)
     check_no_grid(kernel, old)
@@ -312,17 +324,28 @@ def split_counts(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
         raise ScheduleError(
             f"'{loop}' runs {old.extent} times, which is no number up to a bound"
         )
+    if block < 0 or 0 < 2 * block <= most:
+        raise ScheduleError(f"'{loop}' may run {most} times, no fewer than two of {block}")
     check_fixed((old,), old.body)
     names = FreshNames.of(kernel)
+    found: list[tuple[Expression | None, Body]] = []
+    rest, start = old.extent, cast("Dim", 0)
+    if block:
+        blocks = symbolic.floordiv(old.extent, block)
+        around = make_loop(names.fresh(f"{loop}_b"), blocks, ())
+        found.append((None, (with_inner(around, (_run_of(old, block, old.body),)),)))
+        rest, start = symbolic.mod(old.extent, block), blocks * block
+    for count in range(symbolic.bounds(rest)[1] or 0, 0, -1):
+        is_it = E.compare("eq", E.index(rest), E.index(count))
+        found.append((is_it, (_run_of(old, count, old.body, start),)))
     code: list[Statement] = []
     parts: list[Piece] = []
-    for count in range(most, 0, -1):
-        body: Body = (_run_of(old, count, old.body),)
+    for condition, body in found:
         made = body
-        if count != most:
+        if code:
             kernel, made = copy_of(kernel, body, old, names)
         parts.append(copy_piece(body, made))
-        code.append(If(E.compare("eq", E.index(old.extent), E.index(count)), made))
+        code += made if condition is None else _when(condition, made)
     return rewrite(kernel, old, code), tuple(parts)
 
 

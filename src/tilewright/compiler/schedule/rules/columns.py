@@ -45,6 +45,7 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     shorten,
     specialize,
+    split_counts,
     subtotal,
     unroll,
     vectorize,
@@ -293,18 +294,26 @@ class ColumnsSite:
         parts = [p for part in parts for p in self._shortened(part, channel, tile[0])]
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
+            parts = [p.then(each) for p in parts for each in self._counted(p[tile[0]])]
         if chosen.interior and WHOLE in parts:
             # Of whole tiles only: there are few others.
             parts = [*s.parts(interior, tile[0]), *(p for p in parts if p != WHOLE)]
         ways = 1 if window <= _WINDOW_LIMIT else 2
         micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways)
         for part in parts:
-            # Of neighbours only a call counts, one is computed after the other.
+            # Of lanes only a call counts, one is computed after the other.
             counted = [isinstance(find(s.kernel, part[x]).extent, int) for x in tile]
             if any(counted):
                 first = counted.index(True)
                 schedule_micro_kernel(s, part[tile[first]], len(tile) - first, micro)
         s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
+
+    def _counted(self, row: str) -> tuple[Piece, ...]:
+        """Code for each number of neighbours that may be left over where only a call knows how many are: one alone waits for its sum."""
+        extent = find(self.s.kernel, row).extent
+        if isinstance(extent, int):
+            return (WHOLE,)
+        return self.s.parts(split_counts, row)
 
     def _several_passes(self, chosen: Columns, grid: Grid) -> None:
         """Whole passes in lanes: every private value becomes a vector."""

@@ -63,7 +63,7 @@ _LEAST_LINES: Final = 128
 _LEAST_BLOCK_LINES: Final = 16
 """Lines of a block that take longer to use than memory takes to bring one."""
 _FEW_ROWS: Final = 3
-"""Of a rest that each have a tile of their own."""
+"""Of a rest that each have a tile of their own; more would be long code."""
 _MOST_HINTS: Final = 4
 _MOST_HINTS_OF_WORDS: Final = 16
 """Of words, whose bytes are multiplied in as many instructions as lines of them are asked for."""
@@ -307,6 +307,7 @@ class ContractionSite:
         outer_rows = self.rows[:-1] if len(self.rows) > 1 else self.rows
         inner_rows = self.rows[-1:] if len(self.rows) > 1 else []
         row = fuse_all(s, outer_rows) if outer_rows else None
+        beside = self._batches_beside(tiling)
         grid: list[str] = [fuse_all(s, self.batches)] if self.batches else []
         per_inner = trip_count(find(s.kernel, n) for n in inner_rows)
         if row is not None:
@@ -318,11 +319,27 @@ class ContractionSite:
         # The right operand stays in the second level cache, or one panel of it does.
         between = [*rows, panel] if tiling.outer == "rows" else [panel, *rows]
         inside = [*between, *row_tiles, self.lane]
-        s.apply(reorder, [*grid, *inside])
+        s.apply(reorder, [*grid, *beside, *inside])
         self.inside_panel = inside[inside.index(panel) + 1]
         self.inside = inside
         self.panel = panel
         return grid
+
+    def _batches_beside(self, tiling: Tiling) -> list[str]:
+        """The loop over the products that one workgroup takes, where only a call counts them and one is too little work.
+
+        Rows of an image of any width are such products.
+        """
+        if not self.batches or isinstance(
+            find(self.s.kernel, self.batches[-1]).extent, int
+        ):
+            return []
+        most = self.shape.batches_at_once(tiling)
+        if most == 1:
+            return []
+        block, name = self._block(self.batches[-1], most)
+        self.batches[-1:] = block
+        return [name]
 
     def _block(self, name: str, size: int) -> tuple[list[str], str]:
         """Split off workgroups of `size` iterations: (grid loops, the loop inside)."""
@@ -417,13 +434,18 @@ class ContractionSite:
         return -(-columns // self.lanes // 2) * self.lanes
 
     def _in_tiles(self, row: str) -> tuple[Piece, ...]:
-        """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two."""
+        """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two.
+
+        What is left of a row of an image is a large part of it: half a tile, and a tile of as many as are left then.
+        """
         extent = find(self.s.kernel, row).extent
         if isinstance(extent, int):
             return (WHOLE,)
         most = symbolic.bounds(extent)[1] or 1
         if most <= _FEW_ROWS:
             return self.s.apply(split_counts, row)
+        if len(self.rows) > 1:
+            return self.s.apply(split_counts, row, (most + 2) // 2)
         return self.s.apply(split_powers, row, 1 << (most.bit_length() - 1))
 
     # --- memory --------------------------------------------------------------------------

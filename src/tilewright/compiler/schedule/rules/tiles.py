@@ -25,6 +25,9 @@ makes places of several steps at once, and waits for what it read there on the s
 STAYS: Final = 0.65
 """Of the second level cache: so much of a panel, or of rows, stays there while the other passes and the next one comes."""
 
+Likely = tuple[int, ...]
+"""What a number may be that only a call knows."""
+
 
 @final
 @record
@@ -167,8 +170,8 @@ def tile_cycles(
 @functools.lru_cache(maxsize=1024)
 def choose_tile(
     machine: MachineModel,
-    extents: tuple[int, ...],
-    columns: int,
+    extents: tuple[int | Likely, ...],
+    columns: int | Likely,
     depth: int,
     lanes: int,
     *,
@@ -179,9 +182,13 @@ def choose_tile(
     """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns.
 
     `row_bytes`: from a row to the next, 0 where rules cannot tell, None where only a call does.
-    `depth` counts steps of so many `products`.  Remembered: a model asks for few of them, often.
+    `depth` counts steps of so many `products`.  Of likely numbers the tile is the cheapest on average, by row and column: of
+    rows the innermost loop alone may have them, and tiles go along that loop then; of columns, those in lines of so many.
+    Remembered: a model asks for few of them, often.
     """
-    rows = math.prod(extents)
+    widths, lines = _likely(extents[-1]), _likely(columns)
+    outer = tuple(n for n in extents[:-1] if isinstance(n, int))
+    rows, most = math.prod(outer) * max(widths), max(widths) * max(lines)
     limit = rows if row_bytes is not None else min(rows, OPEN_ROWS)
     best: Tile | None = None
     usual = (1, 2, 3, 4)
@@ -191,13 +198,25 @@ def choose_tile(
         width = vectors * lanes
         if panel is not None and width != panel:
             continue
-        if panel is None and width > lanes and width >= columns + lanes:
+        if panel is None and width > lanes and width >= max(lines) + lanes:
             continue
         fit = min(most_rows(machine, vectors, products), limit)
-        for sizes in dict.fromkeys(row_sizes(extents, most) for most in range(1, fit + 1)):
+        for sizes in dict.fromkeys(_tile_sizes(extents, n) for n in range(1, fit + 1)):
             bad = aliasing(machine, math.prod(sizes), row_bytes or 0)
-            tiles = tile_counts(extents, sizes)
-            total = _total(cycles, tiles, columns, vectors, lanes, bad=bad)
+            of_panels = functools.partial(
+                _total,
+                cycles,
+                vectors=vectors,
+                lanes=lanes,
+                bad=bad,
+                halves=lines is columns,
+            )
+            totals = [
+                of_panels(tile_counts((*outer, n), sizes), line) * (most / (n * line))
+                for n in widths
+                for line in lines
+            ]
+            total = sum(totals) / len(totals)
             if best is None or total < best.cost * 0.999:
                 best = Tile(math.prod(sizes), width, total)
     if best is None:
@@ -208,16 +227,27 @@ def choose_tile(
     return best
 
 
+def _likely(number: int | Likely) -> Likely:
+    return (number,) if isinstance(number, int) else number
+
+
+def _tile_sizes(extents: tuple[int | Likely, ...], most: int) -> tuple[int, ...]:
+    """`row_sizes`; of likely extents, any of which may be shorter, the most."""
+    known = [n for n in extents if isinstance(n, int)]
+    return row_sizes(known, most) if len(known) == len(extents) else (most,)
+
+
 def _total(
     cycles: Callable[..., float],
     tiles: Mapping[int, int],
     columns: int,
+    *,
     vectors: int,
     lanes: int,
-    *,
     bad: bool,
+    halves: bool,
 ) -> float:
-    """Cycles for all tiles: of each panel of `vectors`, and of the columns that are left."""
+    """Cycles for all tiles: of each panel of `vectors`, and of the columns that are left, in whole or half panels with `halves`."""
     again = sum(tiles.values()) > 1
 
     def of_panel(wide: int) -> float:
@@ -227,5 +257,7 @@ def _total(
         )
 
     panels, rest = divmod(columns, vectors * lanes)
-    total = panels * of_panel(vectors)
-    return total + of_panel(-(-rest // lanes)) if rest else total
+    total, left = panels * of_panel(vectors), -(-rest // lanes)
+    if halves and left:
+        left = vectors if left > -(-vectors // 2) else -(-vectors // 2)
+    return total + of_panel(left) if left else total

@@ -34,6 +34,8 @@ _LIKELY_COLUMNS: Final = 128
 """Columns that are known only at run time: positions of a sequence, more often than not a
 multiple of a power of two; a panel should divide it, and be narrow where it does not."""
 _LIKELY_ROWS: Final = 1 << 10
+_LIKELY_WIDTHS: Final = (7, 14, 28, 56, 10, 20, 40, 80)
+"""Places in a row of an image that may have any size: of 224 and of 640 pixels, after strides of 32, 16, 8 and 4 or 64."""
 _LIKELY_DEPTH: Final = 1 << 10
 _MOST_VECTORS: Final = 4
 """Vectors in the columns of a tile: more of them leave room for few rows."""
@@ -223,16 +225,23 @@ class ContractionShape:
 
     def _tile_of(self, columns: int | None) -> Tile:
         """The tile that the cost model takes, with so many columns if that is said."""
-        return choose_tile(
+        rows = likely_rows(self.rows)
+        # Lines of an image each have a last tile of their own.
+        are_lines = self.panels and not isinstance(self.width, int)
+        choose = functools.partial(
+            choose_tile,
             self.machine,
-            likely_rows(self.rows),
-            self.columns,
-            self.steps_at_once or self.depth,
-            self.lanes,
+            columns=_LIKELY_WIDTHS if are_lines else self.columns,
+            depth=self.steps_at_once or self.depth,
+            lanes=self.lanes,
             row_bytes=self.row_bytes,
-            panel=columns,
             products=self.products,
         )
+        tile = choose(rows, panel=columns)
+        if len(rows) == 1 or isinstance(self.rows[-1], int):
+            return tile
+        # What is left over of a row of an image is more of it than what is left over of all columns.
+        return choose((*rows[:-1], _LIKELY_WIDTHS), panel=tile.columns)
 
     def _halved(self, tiling: Tiling) -> ContractionShape | None:
         """The same for vectors of half the bits, where a tile has all columns and they may be so short."""
@@ -430,27 +439,40 @@ class ContractionShape:
         threads = max(1, min(self.threads, worth) // max(1, batches))
         return -(-panels // threads)
 
-    def _blocks(self, tiling: Tiling) -> Tiling:
-        """Work per workgroup: enough to be worth its start, little enough to share out."""
+    def batches_at_once(self, tiling: Tiling) -> int:
+        """How many products beside each other one workgroup takes: several where all of one is too little work."""
+        units, _ = self._units(tiling)
+        return max(1, units // (self.panel_count(tiling) * self.tile_count(tiling)))
+
+    def _units(self, tiling: Tiling) -> tuple[int, float]:
+        """Panels times tiles of rows that are worth a workgroup, and what one of them takes: ns."""
         panels, tiles = self.panel_count(tiling), self.tile_count(tiling)
         batches = self.batches * (1 if self._fits(tiling) else _product(self.panels))
-        size = self.dtype.itemsize
         rows, columns = math.prod(tiling.rows), tiling.columns * tiling.streams
-        panel_bytes = self.depth * columns * size
-        is_one_row = tiles * rows == 1
-        if is_one_row:
-            panel_bytes *= self.words
-        rows_bytes = rows * self.depth * size
         unit = max(
             2 * rows * columns * self.depth * self.machine.elements.flop,
-            panel_bytes * self.machine.ns_per_byte / max(1, tiles),
+            self._panel_bytes(tiling) * self.machine.ns_per_byte / max(1, tiles),
         )
         least = _LONGER * self.machine.workgroup_ns
         whole = unit * panels * tiles * batches
         work = min(max(least, whole / (8 * self.threads)), 10 * least)
         units = max(1, round(work / max(unit, 1e-3)))
-        if is_one_row and self.threads > 1:
+        if tiles * rows == 1 and self.threads > 1:
             units = min(units, self._panels_of_a_thread(panels, batches, whole))
+        return units, unit
+
+    def _panel_bytes(self, tiling: Tiling) -> int:
+        """Of what a tile reads of the right operand."""
+        size = self.depth * tiling.columns * tiling.streams * self.dtype.itemsize
+        is_one_row = self.tile_count(tiling) * math.prod(tiling.rows) == 1
+        return size * self.words if is_one_row else size
+
+    def _blocks(self, tiling: Tiling) -> Tiling:
+        """Work per workgroup: enough to be worth its start, little enough to share out."""
+        panels, tiles = self.panel_count(tiling), self.tile_count(tiling)
+        rows, panel_bytes = math.prod(tiling.rows), self._panel_bytes(tiling)
+        rows_bytes = rows * self.depth * self.dtype.itemsize
+        units, unit = self._units(tiling)
         half = max(self.machine.l2.size_bytes // 2, 1 << 15)
         # All work on a panel takes no more than some times what memory takes to bring it: nothing else hides that.
         bringing = panel_bytes * self.machine.ns_per_byte
@@ -517,7 +539,7 @@ def contraction_panel(
     shape = ContractionShape(
         machine=machine.for_sums_of(dtype),
         dtype=dtype,
-        rows=likely_rows(m),
+        rows=tuple(max(1, x) if isinstance(x, int) else x for x in m) or (1,),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
         sums=(k,) if known else (),  # windows overlap, and sums of open rows do not wait

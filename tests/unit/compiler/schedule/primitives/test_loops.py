@@ -281,6 +281,23 @@ def test_split_counts_has_a_code_for_every_remainder(size: int) -> None:
     assert_same(doubled(N), changed, {"N": size})
 
 
+@pytest.mark.parametrize("size", range(17))
+def test_split_counts_runs_a_block_in_front_of_what_it_counts(size: int) -> None:
+    kernel = specialize(split(doubled(N), "i", 8), "i_i")
+    changed = split_counts(kernel, "i_i_2", 4)
+    counts = [x.extent for x in loops(changed.body) if x.var.name.startswith("i_i")]
+    assert counts[0] == 8
+    assert [n for n in counts[1:] if isinstance(n, int)] == [4, 3, 2, 1]
+    assert_same(doubled(N), changed, {"N": size})
+
+
+@pytest.mark.parametrize("block", [-1, 1, 3])
+def test_a_block_in_front_of_what_is_counted_runs_once_at_most(block: int) -> None:
+    kernel = specialize(split(doubled(N), "i", 8), "i_i")
+    with pytest.raises(ScheduleError, match="may run 7 times"):
+        split_counts(kernel, "i_i_2", block)
+
+
 @pytest.mark.parametrize("extent", [3, N])
 def test_split_counts_needs_a_number_that_is_not_known_but_bounded(extent) -> None:
     with pytest.raises(ScheduleError, match="which is no number up to a bound"):

@@ -148,6 +148,18 @@ def test_windows_left_over_in_a_row_of_any_length_run_in_lanes(width):
     assert alone == []
 
 
+@pytest.mark.parametrize("target", ["x86_64-v4", "x86_64-v3", "x86_64 -mcpu=znver4"])
+def test_windows_left_over_are_computed_together_whatever_their_number(target):
+    w = symbol("W", 1)
+    shapes, result = [(1, 4, w + 2, 64), (3, 3, 64)], (1, 2, w, 64)
+    kernel = op_kernel("contract", shapes, result, depthwise())
+    changed = schedule(kernel, MachineModel.of(Target.parse(target)))
+    together = {b.shape[0] for b in changed.locals if b.name.startswith("acc")}
+    assert together == {4, 3, 2, 1}
+    for width in (1, 2, 3, 5, 14):
+        assert_same(kernel, changed, {"W": width}, exact=False)
+
+
 def grouped(groups: int, depth: int, filters: int, step: int, places: Dim) -> Kernel:
     shapes = [(1, 7, step * places + 2, groups * depth), (3, 3, depth, groups, filters)]
     result = (1, 4 // step + 1, places, groups * filters)

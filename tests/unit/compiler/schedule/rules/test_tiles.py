@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tilewright.base.dtypes import f32, f64
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import contraction_panel
 from tilewright.compiler.schedule.rules.tiles import (
+    Tile,
     aliasing,
     choose_tile,
     most_rows,
@@ -198,6 +199,43 @@ def test_tiles_and_rests_have_every_row_once(extents: list[int], most: int) -> N
     assert max(counts) <= most
     again = row_sizes(extents, math.prod(sizes))
     assert math.prod(again) == math.prod(sizes)
+
+
+@pytest.mark.parametrize("machine", [MESH, ZEN4, V3, V2], ids=str)
+def test_tiles_of_images_of_any_width_leave_few_places_of_usual_ones(
+    machine: MachineModel,
+) -> None:
+    height, width = symbol("H", 1), symbol("W", 1)
+
+    def tile(*rows: Dim) -> Tile:
+        shape = ContractionShape(
+            machine=machine.for_sums_of(f32), dtype=f32, rows=rows, width=256, depth=2304, packs=True,
+        )  # fmt: skip
+        return shape.best_tile(None)
+
+    chosen, long = tile(1, height, width), tile(1, height, 1024)
+    assert chosen.columns == long.columns
+
+    def tiles(rows: int) -> int:
+        return sum(-(-n // rows) for n in (7, 14, 28, 56))
+
+    share = chosen.rows / long.rows
+    assert tiles(chosen.rows) * share <= tiles(long.rows)
+    assert MESH is not machine or (chosen.rows, long.rows) == (14, 13)
+
+
+@pytest.mark.parametrize("machine", [MESH, ZEN4], ids=str)
+@pytest.mark.parametrize("filters", [6, 8])
+def test_tiles_along_lines_of_any_length_leave_few_lanes_empty(
+    machine: MachineModel, filters: int
+) -> None:
+    """28 places are two vectors, not half of a tile of four, and 65 five, not six."""
+    height, width = symbol("H", 1), symbol("W", 1)
+    machine, lanes = machine.for_sums_of(f32), machine.lanes(f32)
+    lines = ContractionShape(
+        machine=machine, dtype=f32, rows=(filters,), width=width, panels=(height,), depth=27
+    )
+    assert lines.best_tile(None).columns == 2 * lanes
 
 
 def test_panels_fit_the_tiles_that_loops_over_an_image_leave() -> None:
