@@ -66,7 +66,7 @@ def test_a_graph_compiles_too_and_stays_as_it_was() -> None:
 
 def test_other_objects_are_no_models() -> None:
     with pytest.raises(
-        ModelError, match=r"got int, expected a path, bytes or an onnx\.ModelProto"
+        ModelError, match=r"got int, expected a path, bytes, an onnx\.ModelProto, "
     ):
         tw.compile(42)
     broken = Graph("broken", outputs=[Value(TensorType(dtypes.f32, (2,)), "y")])

@@ -80,7 +80,7 @@ def open_model(source: Source) -> OpenModel:
         return _parse(memoryview(source).cast("B"), None, "<bytes>")
     if not isinstance(source, str | PathLike):
         raise ModelError(
-            f"got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
+            f"got {type(source).__name__}, expected a path, bytes, an onnx.ModelProto, a graph, or a module of PyTorch"
         )
     path = Path(source)
     problem = why_no_file(path)
