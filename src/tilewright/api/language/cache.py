@@ -104,10 +104,10 @@ class Cache:
 
     def advance(self, new: Sequence[int], total: int) -> None:
         """Take up what a step has read and written; of a text of so many tokens, as for `end_of_step`."""
-        self.tokens += new
         if not self.states:
+            self.tokens += new
             return
-        self.turn = 1 - self.turn
+        self.tokens, self.turn = [*self.tokens, *new], 1 - self.turn
         if len(self.tokens) in self._stops(total):
             self._copy()
 
@@ -131,21 +131,22 @@ class Cache:
             same += 1
         if self.states and same < len(self.tokens):
             self._parting = same
-            same = self._go_back(same)
+            return self._go_back(same)
         del self.tokens[same:]
         return same
 
     def _go_back(self, most: int) -> int:
-        """Let states be those behind so many tokens, or fewer, of which there is a copy; behind how many they are."""
+        """Keep so many tokens, or fewer, of whose states there is a copy; how many that are.
+
+        The copy is written beside the states, for an interrupt in the middle must not leave some of each.
+        """
         self._copies = [copy for copy in self._copies if copy.count <= most]
-        if not self._copies:
-            for state in self.states.values():
-                state[...] = 0
-            return 0
-        last = self._copies[-1]
-        for name, state in self.states.items():
-            state[...] = last.states[name]
-        return last.count
+        last = self._copies[-1] if self._copies else None
+        for name, state in self._states[1 - self.turn].items():
+            state[...] = 0 if last is None else last.states[name]
+        count = 0 if last is None else last.count
+        self.tokens, self.turn = self.tokens[:count], 1 - self.turn
+        return count
 
     # --- files
 
@@ -171,7 +172,7 @@ class Cache:
     def load(self, path: str | Path) -> None:
         """Take what an earlier run has written.
 
-        After an error everything is as it was.
+        After an error everything is as it was, after an interrupt nothing may be left of what was read.
 
         Raises: UserError for a file of another model, with more than there is room for, or that cannot be read;
             ArchiveError for one that is damaged.
@@ -189,14 +190,18 @@ class Cache:
             raise UserError(
                 f"has {len(tokens)} tokens, there is room for {self.room}", location=path
             )
-        places = self._held(len(tokens))
-        for name, wanted in places.items():
+        for name, wanted in self._held(len(tokens)).items():
             _check_fits(found, name, wanted, path)
         copies = list(self._saved_copies(found, len(tokens), path))
-        # From here on nothing is refused: a part of it would stand under tokens that it is not of.
-        for name, wanted in places.items():
-            wanted[...] = found[name]
-        self.tokens, self._copies = tokens.tolist(), copies
+        # From here on nothing is refused, and an interrupt leaves no text: a part of this one would stand under tokens
+        # that it is not of.
+        self._go_back(0)
+        for name, array in self.arrays.items():
+            array[:, :, : len(tokens)] = found[name]
+        for name, state in self._states[1 - self.turn].items():
+            state[...] = found[name]
+        self._copies = copies
+        self.tokens, self.turn = tokens.tolist(), 1 - self.turn
 
     def _saved_copies(
         self, found: Mapping[str, npt.NDArray[np.generic]], most: int, path: str | Path

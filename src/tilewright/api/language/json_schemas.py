@@ -273,17 +273,22 @@ class _Writer:
         return found
 
     def _resolved(self, schema: object, place: str) -> Schema:
-        """A part without references; what stands beside them is left out."""
+        """A part without references, of none but the types that stand beside them."""
+        within = _EVERY
         for _ in range(_MOST_DEPTH):
             if schema is False:
                 return {"enum": []}
             own = {} if schema is True else mapping(schema, place)
+            types = types_of(own, place, within)
             if "$ref" in own:
                 schema = self._part(_name_of(own, place), place)
             elif "allOf" in own and len(list_of(own, "allOf", place)) == 1:
                 (schema,) = list_of(own, "allOf", place)
-            else:
+            elif within == _EVERY:
                 return own
+            else:
+                return {**own, "type": types} if types else {"enum": []}
+            within = frozenset(types)
         return {}
 
     def _typed(self, own: Schema, place: str, within: frozenset[str]) -> Rule:

@@ -188,6 +188,53 @@ def test_a_step_that_fails_leaves_the_states_as_they_were() -> None:
     reader.read([4, 4, 2, 9])
 
 
+class Interrupted:
+    """An array in whose place nothing is written."""
+
+    def __setitem__(self, place: object, value: object) -> None:
+        raise KeyboardInterrupt
+
+
+def interrupt_states(cache: Cache, name: str) -> None:
+    """Let an interrupt come when the second of the states that stand beside is written."""
+    beside = dict(cache._states[1 - cache.turn])
+    beside[name] = Interrupted()  # pyright: ignore[reportArgumentType]
+    held = list(cache._states)
+    held[1 - cache.turn] = beside
+    cache._states = (held[0], held[1])
+
+
+def test_an_interrupt_on_the_way_back_leaves_no_mixture() -> None:
+    reader, whole = Reader(), [4, 4, 2, 9, 9]
+    reader.read(whole)
+    own = reader.cache._states
+    interrupt_states(reader.cache, "window_1")
+    with pytest.raises(KeyboardInterrupt):
+        reader.cache.keep([4, 4, 3])
+    reader.cache._states = own
+    assert reader.cache.tokens == whole
+    reader.read([*whole, 1])
+    reader.read([4, 4, 3])
+
+
+def test_an_interrupt_while_a_prompt_is_loaded_leaves_no_text(tmp_path: Path) -> None:
+    reader, saved, place = Reader(), Reader(), tmp_path / "prompt"
+    saved.read([6, 1, 8])
+    saved.cache.save(place)
+    reader.read([5, 5, 5, 5])
+    own = reader.cache.arrays["value_0"]
+    reader.cache.arrays["value_0"] = Interrupted()  # pyright: ignore[reportIndexIssue, reportArgumentType]
+    with pytest.raises(KeyboardInterrupt):
+        reader.cache._held = lambda count: {}  # the check looks at arrays
+        reader.cache.load(place)
+    reader.cache.arrays["value_0"] = own  # pyright: ignore[reportIndexIssue]
+    assert reader.cache.tokens == []
+    del reader.cache._held
+    reader.read([5, 5, 5, 5])
+    reader.cache.load(place)
+    reader.read([6, 1, 8, 2])
+
+
 def test_states_and_their_copies_are_saved(tmp_path: Path) -> None:
     reader, other, place = Reader(), Reader(), tmp_path / "prompt"
     prompt = [6, 1, 8, 8, 3, 2, 9]

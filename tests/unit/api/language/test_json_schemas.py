@@ -115,6 +115,11 @@ TEXTS: list[tuple[Any, list[str], list[str]]] = [
         ['{"kind":"cat"}', '{"kind": "dog", "lives": 1}', "null"], ["{}", '{"lives":1}', '{"kind":"cow"}'],
     ),
     (
+        {"oneOf": [{"$ref": "#/$defs/one", "type": ["object", "string"]}, {"type": "object", "properties": {"k": {"const": 2}}}],
+         "$defs": {"one": {"allOf": [{"type": ["object", "null"], "properties": {"k": {"const": 1}}}], "type": ["object", "null"]}}},
+        ['{"k":1}', '{"k":2}'], ["null", '"k"', "{}", '{"k":3}'],
+    ),
+    (
         {"oneOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"required": ["b"], "properties": {"b": {}}}]},
         ['{"a":1}', '{"b":[]}'], ["{}", '{"a":1,"b":2}', "[1]"],
     ),

@@ -326,7 +326,6 @@ def write_many(path: Path, first: int) -> None:
         store.note_tried("shared", {f"point {i}": float(i + 1)})
 
 
-@pytest.mark.slow
 def test_a_name_with_a_zero_byte_makes_no_other_file(tmp_path: Path) -> None:
     store = TuningStore(tmp_path / "store\0.sqlite")
     with pytest.raises(UserError, match="is no name of a file"):
@@ -334,6 +333,7 @@ def test_a_name_with_a_zero_byte_makes_no_other_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_several_processes_write_at_a_time(store: TuningStore) -> None:
     context = multiprocessing.get_context("spawn")
     writers = [
