@@ -252,7 +252,7 @@ class _LaneRows:
             self._vectors(lane)
             return
         name = inner[0].var.name
-        if sums_of_products(inner[0]):
+        if sums_of_products(inner[0]) and not inner[0].reduction:
             s.apply(reorder, [name, lane])
             self._contract(name, lane)
         elif inner[0].reduction:

@@ -113,6 +113,16 @@ def test_a_number_of_keys_that_is_not_known_may_be_any(keys: int) -> None:
     assert_same(kernel, schedule(kernel, V2), {"N": keys}, exact=False)
 
 
+@pytest.mark.parametrize("target", ["x86_64-v4", "x86_64-v2", "x86_64 -mcpu=znver3"])
+@pytest.mark.parametrize(("size", "columns"), [(3, 1), (1, 3), (1, 1)])
+def test_rows_of_one_element_are_summed_up(target: str, size: int, columns: int) -> None:
+    """What the values of one column add up to is a sum of products that no loop goes around."""
+    shapes = [(1, 2, 17, size), (1, 2, 9, size), (1, 2, 9, columns)]
+    kernel = op_kernel("attention", shapes, (1, 2, 17, columns))
+    machine = MachineModel.of(Target.parse(target))
+    assert_same(kernel, schedule(kernel, machine), exact=False)
+
+
 def open_rows(**attributes: object) -> Kernel:
     query, memory = (1, 4, M, 2), (1, 2, N, 2)
     return op_kernel("attention", [query, memory, memory], query, attributes)
