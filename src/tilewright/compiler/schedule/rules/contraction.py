@@ -191,6 +191,7 @@ class ContractionSite:
             rows=tuple(loop.extent for loop in found.rows),
             width=panels[0] * width if grain else width,
             panels=() if grain else panels,
+            has_lines=self._has_lines(),
             batches=trip_count(found.batches),
             depth=found.depth,
             sums=tuple(loop.extent for loop in found.reductions),
@@ -203,6 +204,15 @@ class ContractionSite:
             words=self._words(),
             threads=threads,
         )
+
+    def _has_lines(self) -> bool:
+        """Whether windows go over the innermost of what only the right operand has; not over images side by side."""
+        found = self.found
+        if not found.panels:
+            return False
+        line, steps = found.panels[-1].var.name, {x.var.name for x in found.reductions}
+        read = (symbolic.names_in((index,)) for index in found.right.indices)
+        return any(line in names and not steps.isdisjoint(names) for names in read)
 
     def _words(self) -> int:
         """Of the right operand in one step of a column: several where a step is a whole block."""

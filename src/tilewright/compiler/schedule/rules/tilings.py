@@ -100,6 +100,7 @@ class ContractionShape:
         rows: the extents of the loops over rows, outermost first.
         width: columns that lie in order.
         panels: the extents of the loops over what else only the right operand has.
+        has_lines: the innermost of them goes over lines of an image, along which the columns lie.
         batches: products of that size beside each other, estimated.
         depth: steps of each sum, estimated.
         sums: the extents of the loops over those steps, outermost first; none where that is not known.
@@ -119,6 +120,7 @@ class ContractionShape:
     rows: tuple[Dim, ...]
     width: Dim
     panels: tuple[Dim, ...] = ()
+    has_lines: bool = False
     batches: int = 1
     depth: int
     sums: tuple[Dim, ...] = ()
@@ -227,7 +229,7 @@ class ContractionShape:
         """The tile that the cost model takes, with so many columns if that is said."""
         rows = likely_rows(self.rows)
         # Lines of an image each have a last tile of their own.
-        are_lines = self.panels and not isinstance(self.width, int)
+        are_lines = self.has_lines and not isinstance(self.width, int)
         choose = functools.partial(
             choose_tile,
             self.machine,

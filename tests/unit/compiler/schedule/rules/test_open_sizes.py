@@ -20,7 +20,7 @@ from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.rules import schedule, space_of
 from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
 from tilewright.compiler.transforms.contract_forms import (
     convolution_along_rows,
@@ -175,6 +175,21 @@ def test_lines_of_an_image_that_are_little_work_share_a_workgroup(
     assert all(grid.extent != M for grid in grid_loops(done))
     for height, width in ((1, 1), (3, 17), (40, 5), (2, 70)):
         assert_same(naive, done, {"M": height, "N": width})
+
+
+@pytest.mark.parametrize("machine", [V4, ZEN3], ids=str)
+def test_sounds_side_by_side_are_no_lines_of_an_image(machine: MachineModel) -> None:
+    """A sound is long: its tile is that of one of known length, not of a row of an image."""
+    filters = (64, 3, 128)
+
+    def decided(count: Dim, length: Dim) -> object:
+        form = convolution_along_rows(filters, (count, 64, length + 2), (length,), (1,))
+        shapes: list[tuple[Dim, ...]] = [filters, (count, 64, length + 2)]
+        naive = op_kernel("contract", shapes, (count, 128, length), lambda _: form)
+        best = space_of(naive, machine).nests[0].best()
+        return best.columns, best.rows
+
+    assert decided(M, N) == decided(2, N) == decided(2, 8000)
 
 
 # --- short rows --------------------------------------------------------------------------------

@@ -233,8 +233,8 @@ def test_tiles_along_lines_of_any_length_leave_few_lanes_empty(
     height, width = symbol("H", 1), symbol("W", 1)
     machine, lanes = machine.for_sums_of(f32), machine.lanes(f32)
     lines = ContractionShape(
-        machine=machine, dtype=f32, rows=(filters,), width=width, panels=(height,), depth=27
-    )
+        machine=machine, dtype=f32, rows=(filters,), width=width, panels=(height,), depth=27, has_lines=True,
+    )  # fmt: skip
     assert lines.best_tile(None).columns == 2 * lanes
 
 
