@@ -190,7 +190,7 @@ def check_output_names(outputs: Sequence[str], names: Sequence[str]) -> None:
             f"got {len(plain)} --output for {len(rest)} results",
             hint=f"one for each of {', '.join(rest)}, or by name: --output={rest[0]}=@file.npy"
             if rest
-            else None,
+            else "every result has one by name",
         )
 
 

@@ -103,7 +103,7 @@ class _Rules:
 
     def _is_zero_point(self, value: Expression) -> bool:
         """Whether a float is a short integer that the model fixes, or a byte that is made of one."""
-        if not isinstance(value, Cast):
+        if not isinstance(value, Cast) or value.operand.dtype.bits > _SHORT:
             return False
         number = value.operand
         while isinstance(number, Cast) or (

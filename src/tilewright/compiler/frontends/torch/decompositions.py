@@ -335,10 +335,11 @@ def _starts(drawn: Held, size: int, kernel: int, count: int) -> Held:
 def quantized_and_back(
     x: Held, scale: Held, zero_point: Held, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:
-    """Numbers as a grid of whole ones has them, and which of them the grid reaches."""
+    """Numbers as a grid of whole ones has them, of NaN the least, and which of them the grid reaches."""
     places = (x * (1.0 / scale)).round() + zero_point
     within = (places >= quant_min) & (places <= quant_max)
-    found = (places.clamp(quant_min, quant_max) - zero_point) * scale
+    near = _torch().where(places == places, places.clamp(quant_min, quant_max), quant_min)
+    found = (near - zero_point) * scale
     return found.to(x.dtype), within
 
 

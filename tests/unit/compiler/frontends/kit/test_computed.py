@@ -8,7 +8,13 @@ import pytest
 import tilewright as tw
 from fakes import onnx_models
 from tilewright.base import dtypes
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.frontends.kit import computed
+from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx import load
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.ir import Graph, Value
+from tilewright.compiler.graph.schema import TensorType
 
 OPEN = "graph (bool[A,B,C] x) => (int64[3,K] y) { y = NonZero(x) }"
 KNOWN = OPEN.replace("A,B,C", "5,7,3")
@@ -31,8 +37,18 @@ def test_places_are_divided_by_open_sizes_in_f64(text: str, divided: dtypes.DTyp
 
 
 @pytest.mark.parametrize("size", [3, 7, 10, 33, 4097, (1 << 31) - 1])
-def test_quotients_in_f64_have_the_whole_part_of_those_of_integers(size: int) -> None:
+def test_places_near_multiples_of_an_open_size_are_those_of_integers(size: int) -> None:
     near = np.arange(1, 2000, dtype=np.int64) * ((1 << 52) // 2000 // size) * size
     places = np.concatenate([near - 1, near, near + 1])
-    found = (places.astype(np.float64) / np.float64(size)).astype(np.int64)
-    np.testing.assert_array_equal(found, places // size)
+    graph = Graph("places")
+    for name, type_ in (
+        ("places", TensorType(dtypes.i64, places.shape)),
+        ("sized", TensorType(dtypes.bool_, (symbol("N", 1),))),
+    ):
+        graph.inputs.append(Value(type_, name))
+    e = NodeMaker(graph)
+    given, sized = (e.of_value(value) for value in graph.inputs)
+    graph.outputs.append(e.value(computed.unraveled(e, given, (1 << 52, *sized.shape))))
+    graph.output_names.append("y")
+    (found,) = evaluate(graph, [places, np.broadcast_to(np.False_, (size,))])
+    np.testing.assert_array_equal(found, np.stack(np.divmod(places, size)))
