@@ -25,6 +25,7 @@ from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.schedule.machine_model import ElementTimes, MachineModel
 from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
 from tilewright.compiler.schedule.rules.tilings import Tiling
+from tilewright.compiler.transforms.contract_forms import product_in_panels
 
 MACHINES = {
     name: MachineModel.of(Target.parse(text))
@@ -134,6 +135,14 @@ def depthwise(size: int, channels: int, step: int) -> Kernel:
     return op_kernel("contract", shapes, result, channels_alone(strides=(step, step)))
 
 
+def few_columns(panel: int) -> Kernel:
+    """Columns behind the last panel lie where they lay: half a panel of them, or fewer."""
+    few = panel // 2
+    left, packed = (M, 5), ((N + panel - few - 1) // panel, 5, panel)
+    form = product_in_panels(left, packed, N, least=few + 1)
+    return op_kernel("contract", [left, packed, (5, N)], (M, N), form)
+
+
 def reduction(op: str, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Kernel:
     kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
     return op_kernel(op, [shape], kept, {"axes": axes, "keepdims": True})
@@ -186,6 +195,7 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "product of open rows": lambda: fused(M, 37, 5, 16),
     "product of open sizes": lambda: op_kernel("matmul", [(M, 5), (5, N)], (M, N)),
     "row of open columns": lambda: op_kernel("matmul", [(1, 5), (5, N)], (1, N)),
+    "product of few open columns": lambda: few_columns(32),
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of rows with gaps": lambda: op_kernel(
         "contract", [(7, 19), (2, 16, 32)], (7, 40), packed_product(40)
@@ -231,6 +241,8 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "padded windows far apart of open sizes": lambda: padded_pool("max_pool", M, N, 2),
     "sum of rows": lambda: reduction("reduce_sum", (5, 67), (1,)),
     "sum of columns": lambda: reduction("reduce_sum", (9, 67), (0,)),
+    "sum of open columns": lambda: reduction("reduce_sum", (M, N), (0,)),
+    "sum of an open axis inside": lambda: reduction("reduce_max", (3, M, 5, N), (1,)),
     "sum of short rows": lambda: reduction("reduce_sum", (19, 3), (1,)),
     "sum of open rows": lambda: reduction("reduce_max", (M, N), (1,)),
     "mean of nothing": lambda: reduction("reduce_sum", (0, 5), (1,)),
