@@ -44,7 +44,7 @@ SAYS = {
         "op 'ngram_counts' has no kernel",
         "steps: dispatch mul_0, host ngram_counts, dispatch mul",
         "[[1. 4. 0.]",
-        "op 'MakeItBetter' is not supported\nhint: see all of it: tilewright.coverage(model)",
+        "op 'MakeItBetter' is not supported\nhint: give it a meaning: tilewright.onnx_operators.register_function or .register_operator",
     ),
     "08_async_calls.py": (
         "futures: True",
