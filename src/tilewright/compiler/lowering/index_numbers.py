@@ -1,7 +1,7 @@
 """Refuses kernels with indices that 64 bits do not hold: machine code computes with what is left of such a number.
 
 Whatever a model says of steps, dilations, borders and sizes ends as factors and sums of indices, so one look at a naive
-kernel is one at all of them.  Sizes that a call decides count as 1 here; what they are is checked in the call.  Called
+kernel is one at all places of elements; numbers that are values wrap as those of their type do.  Sizes that a call decides count as 1 here; what they are is checked in the call.  Called
 where kernels are found.
 """
 
@@ -36,11 +36,12 @@ def check_index_numbers(kernel: Kernel, text: str, location: Location) -> None:
     limits: dict[str, int] = {}
     for statement in statements:
         if isinstance(statement, For):
-            limits[statement.var.name] = max(_magnitude(statement.extent, limits), 1)
+            limits[statement.var.name] = max(_magnitude(statement.extent, limits) - 1, 1)
     for node in (*statements, *expressions(kernel.body)):
+        if not isinstance(node, Load | Store | Prefetch):
+            continue
         largest = max((_magnitude(dim, limits) for dim in dims_of(node)), default=0)
-        if isinstance(node, Load | Store | Prefetch):
-            largest = max(largest, _position(node, limits))
+        largest = max(largest, _position(node, limits))
         if largest > _MOST:
             raise ModelError(
                 f"places of elements are numbers of {largest.bit_length()} bits, at most 63 are computed with",
@@ -74,4 +75,10 @@ def _atom_magnitude(atom: Atom, limits: Mapping[str, int]) -> int:
     left, right = _magnitude(atom.left, limits), _magnitude(atom.right, limits)
     if atom.op == "mod":
         return max(right, 1)
-    return left if atom.op == "floordiv" else max(left, right)
+    if atom.op == "floordiv":
+        return (
+            -(-left // atom.right)
+            if isinstance(atom.right, int) and atom.right > 0
+            else left
+        )
+    return max(left, right)
