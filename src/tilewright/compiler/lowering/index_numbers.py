@@ -1,8 +1,8 @@
 """Refuses kernels with indices that 64 bits do not hold: machine code computes with what is left of such a number.
 
 Whatever a model says of steps, dilations, borders and sizes ends as factors and sums of indices, so one look at a naive
-kernel is one at all places of elements; numbers that are values wrap as those of their type do.  Sizes that a call decides count as 1 here; what they are is checked in the call.  Called
-where kernels are found.
+kernel is one at all places of elements; numbers that are values wrap as those of their type do.  Sizes that a call decides
+count as 1 here; what they are is checked in the call.  Called where kernels are found.
 """
 
 from __future__ import annotations
