@@ -33,14 +33,6 @@ class DeltaNet:
     maker: NodeMaker
     space: StateSpace
 
-    @property
-    def _grid(self) -> tuple[int, int]:
-        return self.space.groups, self.space.heads // self.space.groups
-
-    @property
-    def _columns(self) -> int:
-        return self.space.inner // self.space.heads
-
     def scanned(
         self, read: Tensor, decays: Tensor, shares: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -53,7 +45,7 @@ class DeltaNet:
             state: before the first token, `[1, heads, size, columns]`.
         """
         e = self.maker
-        held = e.reshape(state, (*self._grid, self.space.size, self._columns))
+        held = e.reshape(state, (*self.space.grid, self.space.size, self.space.columns))
         if read.shape[1] == 1:
             mixed, held = self._single(
                 [e.squeeze(t, (0,)) for t in (read, decays, shares)], held
@@ -66,7 +58,8 @@ class DeltaNet:
 
     def _apart(self, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, `[groups, n, size]`, and values, `[groups, heads, n, columns]`, of `[n, all of them]`."""
-        e, space, (groups, own), count = self.maker, self.space, self._grid, read.shape[0]
+        e, space, count = self.maker, self.space, read.shape[0]
+        groups, own = space.grid
         shared = groups * space.size
         query, key = (
             e.transpose(
@@ -80,7 +73,7 @@ class DeltaNet:
             for at in range(2)
         )
         value = e.slice(read, 1, 2 * shared, space.inner)
-        value = e.reshape(value, (count, groups, own, self._columns))
+        value = e.reshape(value, (count, groups, own, self.space.columns))
         scale = e.scalar(space.size**-0.5, dtypes.f32)
         return e.op("mul", query, scale), key, e.transpose(value, (1, 2, 0, 3))
 
@@ -94,7 +87,7 @@ class DeltaNet:
     def _of_heads(self, x: Tensor) -> Tensor:
         """`[n, heads]` as `[groups, heads, n]`."""
         e = self.maker
-        return e.reshape(e.transpose(x, (1, 0)), (*self._grid, x.shape[0]))
+        return e.reshape(e.transpose(x, (1, 0)), (*self.space.grid, x.shape[0]))
 
     def _single(self, rows: list[Tensor], held: Tensor) -> tuple[Tensor, Tensor]:
         e, groups = self.maker, self.space.groups
@@ -110,7 +103,7 @@ class DeltaNet:
 
     def _chunk(self, rows: list[Tensor], held: Tensor) -> tuple[Tensor, Tensor]:
         """What tokens of a chunk read, `[n, inner]`, and the state behind it."""
-        e, columns = self.maker, self._columns
+        e, columns = self.maker, self.space.columns
         query, key, value = self._apart(rows[0])
         decays, share = (self._of_heads(t) for t in rows[1:])
         count, total = decays.shape[2], running(e, decays)

@@ -37,6 +37,16 @@ class StateSpace:
     groups: int
     normalises: bool
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Groups, and heads of each."""
+        return self.groups, self.heads // self.groups
+
+    @property
+    def columns(self) -> int:
+        """Columns of a head."""
+        return self.inner // self.heads
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

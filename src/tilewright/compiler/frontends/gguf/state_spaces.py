@@ -48,7 +48,7 @@ def kept_shapes(
     before = space.taps - 1
     if kind == "mamba":
         return (1, before, space.inner), (1, space.size, space.inner)
-    columns = space.inner // space.heads
+    columns = space.columns
     sizes = (space.size, columns) if kind == "delta" else (columns, space.size)
     channels = space.inner + 2 * space.groups * space.size
     return (1, before, channels), (1, space.heads, *sizes)
@@ -120,7 +120,7 @@ def _of_heads(parts: Parts, x: Tensor, kept: Summed, block: str) -> tuple[Tensor
         heads = _Heads(e, space, decays)
         mixed, state = heads.scanned(read, steps, kept.state)
         own = e.slice(read, 2, 0, space.inner)
-        past = np.repeat(through, space.inner // space.heads)
+        past = np.repeat(through, space.columns)
         mixed = e.op("add", mixed, e.op("mul", own, e.constant(past)))
         mixed = e.op("mul", mixed, e.op("silu", gate))
     return _normalised(parts, mixed, block), Summed(later, state)
@@ -150,14 +150,6 @@ class _Heads:
     space: StateSpace
     decays: np.ndarray
 
-    @property
-    def _grid(self) -> tuple[int, int]:
-        return self.space.groups, self.space.heads // self.space.groups
-
-    @property
-    def _columns(self) -> int:
-        return self.space.inner // self.space.heads
-
     def scanned(self, read: Tensor, steps: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """What each token reads from the state behind it, `[1, n, inner]`, and the last state.
 
@@ -167,7 +159,7 @@ class _Heads:
             state: before the first token, `[1, heads, columns, size]`.
         """
         e, count = self.maker, read.shape[1]
-        held = e.reshape(state, (*self._grid, self._columns, self.space.size))
+        held = e.reshape(state, (*self.space.grid, self.space.columns, self.space.size))
         if count == 1:
             mixed, held = self._single(read, steps, held)
         else:
@@ -177,11 +169,11 @@ class _Heads:
         return mixed, e.reshape(held, state.shape)
 
     def _single(self, read: Tensor, steps: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
-        e, (groups, own) = self.maker, self._grid
+        e, (groups, own) = self.maker, self.space.grid
         x, write, ask = self._apart(e.reshape(read, (1, read.shape[2])))
         steps = e.reshape(steps, (groups, own, 1, 1))
         decay = e.op("exp", e.op("mul", steps, self._constant((groups, own, 1, 1))))
-        x = e.reshape(x, (groups, own, self._columns, 1))
+        x = e.reshape(x, (groups, own, self.space.columns, 1))
         write, ask = (e.reshape(t, (groups, 1, 1, self.space.size)) for t in (write, ask))
         new = e.op("mul", e.op("mul", steps, x), write)
         held = e.op("add", e.op("mul", held, decay), new)
@@ -203,8 +195,8 @@ class _Heads:
 
     def _chunk(self, rows: list[Tensor], held: Tensor) -> tuple[Tensor, Tensor]:
         """What tokens of a chunk read, `[n, inner]`, and the state behind it; of `[n, columns]` and `[n, heads]`."""
-        e, space, (groups, own) = self.maker, self.space, self._grid
-        (read, steps), columns = rows, self._columns
+        e, space, (groups, own) = self.maker, self.space, self.space.grid
+        (read, steps), columns = rows, self.space.columns
         count = read.shape[0]
         x, write, ask = self._apart(read)
         x = e.transpose(e.reshape(x, (count, groups, own, columns)), (1, 2, 0, 3))
@@ -261,7 +253,7 @@ def _of_differences(
     read, later = _convolved(parts, e.slice(packed, 2, 0, channels), kept.rows, block)
     with parts.part("DeltaNet", f"{block}.ssm_scan"):
         mixed, state = DeltaNet(e, space).scanned(read, decays, share, kept.state)
-        apart = (1, x.shape[1], space.heads, space.inner // space.heads)
+        apart = (1, x.shape[1], space.heads, space.columns)
         scale = parts.weights.vector(f"{block}.ssm_norm.weight", apart[3])
         mixed = parts.normalised(e.reshape(mixed, apart), scale)
         gate = e.slice(packed, 2, channels, space.inner)
