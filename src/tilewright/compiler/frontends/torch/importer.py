@@ -306,8 +306,7 @@ class Importer:
             return self._import_complex(operation, found)
         if found is None:
             raise UnsupportedError(f"operator '{operation.target}' is not supported")
-        if operation.reason:
-            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
+        _check_supported(operation)
         call = Call(operation, self.maker, self._find, self._draws)
         record.dtypes = tuple({str(t.dtype): 0 for t in operation.results if t is not None})
         return self._finished(call, found.build(call), found.ignores)
@@ -322,8 +321,7 @@ class Importer:
                     raise SkipNodeError("an operand is unknown")
 
     def _import_flow(self, operation: Operation, build: control.Build) -> Held:
-        if operation.reason:
-            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
+        _check_supported(operation)
 
         def inline(body: Body, given: Sequence[control.Given]) -> list[Whole | None]:
             return self._inline(operation, body, given)
@@ -384,8 +382,7 @@ class Importer:
 
     def _import_complex(self, operation: Operation, entry: Row | None) -> Held:
         build = complex_numbers.ROWS.get(operation.target)
-        if operation.reason:
-            raise UnsupportedError(operation.reason, hint=operation.remedy or None)
+        _check_supported(operation)
         if build is not None:
             call = Call(operation, self.maker, self._find, self._draws, self._hold)
             return self._finished(call, build(call))
@@ -541,3 +538,9 @@ def _references(argument: Argument) -> Sequence[str]:
     if isinstance(argument, Formula | Relation):
         return [name for part in argument.parts for name in _references(part)]
     return ()
+
+
+def _check_supported(operation: Operation) -> None:
+    """Raise UnsupportedError, with what helps, for what the reader found no words for."""
+    if operation.reason:
+        raise UnsupportedError(operation.reason, hint=operation.remedy or None)
