@@ -39,6 +39,8 @@ class Core:
         fill: cycles that a line which comes from the second level cache delays a step, though it was foreseen.
         third_level: bytes that the third level cache brings to one core in a cycle.
         memory: bytes that main memory brings to one core in a nanosecond, where work hides a part of it.
+        read_ahead: bytes ahead of words from main memory, whose numbers take work to make, for whose lines it pays to ask; 0: what is
+            used next is asked for soon enough.
         written_ahead: bytes ahead of a run of stores for whose lines it pays to ask; 0: stores fetch their lines soon enough.
         clock: of a usual core of that kind at work.
     """
@@ -57,6 +59,7 @@ class Core:
     fill: float = 0.0
     third_level: float = 25.0
     memory: float = 25.0
+    read_ahead: int = 0
     written_ahead: int = 0
     clock: float = 3.0
 
@@ -81,7 +84,7 @@ _TALL_TILES: Final = frozenset({"avx512f", "neon"})
 _LOOKUPS: Final = frozenset({"avx512f"})
 """Extensions that look numbers up by the lowest 4 bits of words."""
 _EXTENSION: Final = 0.3
-_MESH: Final = Core(fill=0.2, third_level=9, memory=16, written_ahead=1024)
+_MESH: Final = Core(fill=0.2, third_level=9, memory=16, read_ahead=4096, written_ahead=1024)
 """Two multiply-adds of 512 bits a cycle, and a third level cache that lies in slices over the chip.
 
 Measured: Cascade Lake.  The others of its line have that cache too, and its numbers unmeasured.

@@ -28,7 +28,7 @@ _MOST_LINES: Final = 64
 
 
 @primitive
-def prefetch(
+def prefetch(  # noqa: PLR0913 - what a stored trace has by position
     kernel: Kernel,
     buffer: str,
     loop: str,
@@ -37,8 +37,9 @@ def prefetch(
     line: int = 16,
     level: int = 2,
     most: int = 0,
+    turns: int = 1,
 ) -> Kernel:
-    """Ask for what the next iteration of `ahead` reads, `step` elements per iteration of `loop`.
+    """Ask for what the iteration of `ahead` so many `turns` later reads, `step` elements per iteration of `loop`.
 
     A step longer than a cache line of `line` elements takes several hints.  With `most`, hints go no further than so
     many elements, however often `loop` runs.
@@ -64,7 +65,7 @@ def prefetch(
     position: Dim = 0
     for around in (*(s for s in path if isinstance(s, For)), inner):
         position = position * around.extent + reference(around.var)
-    *before, last = _next_first(found, outer)
+    *before, last = _first_of_later(found, outer, turns)
     places = [position * step + offset for offset in range(0, step, line)]
     if most:
         places = [symbolic.minimum(place, most) for place in places]
@@ -137,10 +138,10 @@ def _lines(load: Load | Store, inner: Sequence[For], line: int) -> tuple[int, ..
     )
 
 
-def _next_first(load: Load, outer: For) -> tuple[Dim, ...]:
-    """The indices of the first element that the iteration after this one reads."""
+def _first_of_later(load: Load, outer: For, turns: int) -> tuple[Dim, ...]:
+    """The indices of the first element that the iteration so many `turns` after this one reads."""
     start: dict[str, Dim] = {inner.var.name: 0 for inner in loops(outer.body)}
-    start[outer.var.name] = reference(outer.var) + 1
+    start[outer.var.name] = reference(outer.var) + turns
     first: list[Dim] = []
     moves = False
     for index in load.indices:

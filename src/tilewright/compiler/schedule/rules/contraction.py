@@ -19,11 +19,10 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import Body, Call, For, If, LoopKind
-from tilewright.compiler.kernel.rewrite import loads, loops, subexpressions
+from tilewright.compiler.kernel.ir import Call
+from tilewright.compiler.kernel.rewrite import loops, subexpressions
 from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -32,8 +31,6 @@ from tilewright.compiler.schedule.primitives import (
     cache_write,
     fission,
     fuse,
-    prefetch,
-    prefetch_lines,
     reorder,
     settle_tests,
     shorten,
@@ -48,6 +45,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
 )
+from tilewright.compiler.schedule.rules.read_ahead import ReadAhead
 from tilewright.compiler.schedule.rules.structure import (
     Contraction,
     find_contraction,
@@ -59,14 +57,8 @@ from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all, p
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
-_LEAST_LINES: Final = 128
-_LEAST_BLOCK_LINES: Final = 16
-"""Lines of a block that take longer to use than memory takes to bring one."""
 _FEW_ROWS: Final = 3
 """Of a rest that each have a tile of their own; more would be long code."""
-_MOST_HINTS: Final = 4
-_MOST_HINTS_OF_WORDS: Final = 16
-"""Of words, whose bytes are multiplied in as many instructions as lines of them are asked for."""
 
 
 def match_contraction(
@@ -138,10 +130,18 @@ class ContractionSite:
         tiles = [*row_tiles, self.lane]
         for part in parts:
             schedule_micro_kernel(self.s, part[tiles[0]], len(tiles), micro)
+        ahead = ReadAhead(
+            s=self.s,
+            machine=self.machine,
+            right=micro.right,
+            panel=self.panel,
+            sums=self.dtype,
+            words_of_one_row=found.products > 1 and self.shape.is_one_row,
+        )
         if tiling.prefetch:
-            self._fetch_panels(micro.right, tiling)
+            ahead.fetch_panels(tiling)
         if tiling.near:
-            self._fetch_steps(micro.right, tiling.columns)
+            ahead.fetch_steps(tiling.columns)
         return Outcome.TILED
 
     def _begin_with_bias(self) -> None:
@@ -457,129 +457,3 @@ class ContractionSite:
         if len(self.rows) > 1:
             return self.s.apply(split_counts, row, (most + 2) // 2)
         return self.s.apply(split_powers, row, 1 << (most.bit_length() - 1))
-
-    # --- memory --------------------------------------------------------------------------
-
-    def _fetch_panels(self, right: str, tiling: Tiling) -> None:
-        """While one panel is multiplied, bring the next one into the second level cache.
-
-        Weights come from main memory in every run of a model that is larger than the caches;
-        one panel at a time they are too short a stream for the hardware to foresee.
-        """
-        s = self.s
-        around = self._panel_loop(right)
-        found = [] if around is None else _step_loops(around.body)
-        paths = [path for path in found if _reads(path, right)]
-        if around is None or not paths:
-            return
-        # Their first iterations: a block's variable is no size.
-        outside: dict[str, Dim] = {
-            loop.var.name: 0 for loop in enclosing_loops(s.kernel, around)
-        }
-        path = max(paths, key=lambda path: trip_count(path, outside))
-        panel = self._panel_elements(around, right)
-        if tiling.steps:
-            panel = min(panel, tiling.steps * tiling.columns)
-        line = self.machine.line_bytes // self.dtype.itemsize
-        if panel < line * _LEAST_LINES:
-            return  # there as soon as it is missed
-        words = self.found.products > 1 and self.shape.is_one_row
-        if words and self._fetch_blocks(right, path, line):
-            return
-        step = -(-panel // trip_count(path, outside))
-        if step > line * (_MOST_HINTS_OF_WORDS if words else _MOST_HINTS):
-            return  # hardly used, memory decides
-        # Where a turn is worth less than a line, a hint in each costs more than some in a loop around it.
-        depth = len(path)
-        while step < line and depth > 1:
-            longer = -(-panel // trip_count(path[: depth - 1], outside))
-            if longer > line * _MOST_HINTS:
-                break
-            step, depth = longer, depth - 1
-        most = 0
-        if any(not isinstance(x.extent, int) for x in path[:depth]):
-            # A call may have fewer rows than is likely: a line per turn costs no more than a part of one.
-            step, most = max(step, line), panel
-        loop = path[depth - 1].var.name
-        if s.attempt(prefetch, right, loop, around.var.name, step, line, most=most):
-            s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
-
-    def _fetch_steps(self, right: str, columns: int) -> None:
-        """While some steps of the sum are multiplied, bring the panel's next ones into the first level cache."""
-        s = self.s
-        paths = [
-            p for p in _step_loops(find(s.kernel, self.panel).body) if _reads(p, right)
-        ]
-        if not paths:
-            return
-        *_, turn = max(paths, key=trip_count)
-        steps = next((x for x in turn.body if isinstance(x, For)), None)
-        if steps is None or not steps.reduction or not isinstance(steps.extent, int):
-            return
-        name, ahead = steps.var.name, turn.var.name
-        step = self._panel_elements(steps, right)
-        if (
-            not 0 < step <= columns
-            or self._panel_elements(turn, right) != steps.extent * step
-        ):
-            return  # not in the order in which they are read
-        line = self.machine.line_bytes // self.dtype.itemsize
-        if s.attempt(prefetch_lines, right, name, ahead, line, 1):
-            s.note(
-                f"steps of the next turn of '{ahead}' are fetched {columns} elements at a time"
-            )
-
-    def _fetch_blocks(self, right: str, path: Sequence[For], line: int) -> bool:
-        """While one block of words is multiplied, bring the next one into the first level cache.
-
-        Making numbers of words takes longer than reading them, so a line that is asked for a block ahead is
-        there in time, and nothing is waited for between the caches.
-        """
-        if len(path) < 2:
-            return False
-        block, inner = path[-2], path[-1]
-        size = self._panel_elements(block, right)
-        step = -(-size // trip_count((inner,)))
-        if size < line * _LEAST_BLOCK_LINES or step > line * _MOST_HINTS:
-            return False
-        name = inner.var.name
-        if not self.s.attempt(prefetch, right, name, block.var.name, step, line, 1):
-            return False
-        self.s.note(f"the next block is fetched {step} elements per turn of '{name}'")
-        return True
-
-    def _panel_loop(self, right: str) -> For | None:
-        """The loop that goes from panel to panel: in a workgroup, or from one to the next."""
-        inside = find(self.s.kernel, self.panel)
-        for loop in (inside, *reversed(enclosing_loops(self.s.kernel, inside))):
-            if loop.extent != 1 and self._panel_elements(loop, right):
-                return loop
-        return None
-
-    def _panel_elements(self, around: For, right: str) -> int:
-        """How far apart iterations of `around` read the right operand; 0 where that is not regular."""
-        for load in loads(around.body):
-            if load.buffer.name == right:
-                apart = stride(load, around.var.name)
-                return apart if isinstance(apart, int) else 0
-        return 0
-
-
-def _reads(path: Sequence[For], name: str) -> bool:
-    """Whether the innermost of nested loops reads a buffer of that name."""
-    return any(load.buffer.name == name for load in loads(path[-1].body))
-
-
-def _step_loops(body: Body, outer: tuple[For, ...] = ()) -> list[tuple[For, ...]]:
-    """The loops that take the steps of a sum, each with the loops around it."""
-    found: list[tuple[For, ...]] = []
-    for statement in body:
-        if isinstance(statement, If):
-            found += _step_loops(statement.body, outer)
-        elif isinstance(statement, For) and statement.kind is LoopKind.SERIAL:
-            path = (*outer, statement)
-            inner = _step_loops(statement.body, path)
-            found += inner
-            if statement.reduction and not inner:
-                found.append(path)
-    return found

@@ -35,6 +35,13 @@ def test_prefetch_asks_for_the_next_iteration_a_bit_at_a_time() -> None:
     assert_same(panels(), changed)
 
 
+def test_prefetch_asks_for_an_iteration_further_on() -> None:
+    changed = prefetch(panels(), "b", "k", "p", 2, level=1, turns=3)
+    verify(changed)
+    assert "prefetch b[p + 3, 0, 14*c + 56*i + 2*k]  # level 1" in body_text(changed)
+    assert_same(panels(), changed)
+
+
 def test_prefetch_follows_a_loop_that_was_split() -> None:
     kernel = split(panels(), "p", 2)
     changed = prefetch(kernel, "b", "c", "p_i", 5)

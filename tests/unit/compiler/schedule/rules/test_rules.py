@@ -25,6 +25,7 @@ from tilewright.compiler.schedule.rules.prepare import WRITTEN_LIMIT
 from tilewright.compiler.schedule.rules.structure import written_size
 
 V4, V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3", "v2"))
+ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 M, N = symbol("M", 1), symbol("N", 1)
 
 
@@ -376,18 +377,38 @@ def words(rows: int, block: int, panel: int = 64) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("rows", "block", "hint"),
+    ("machine", "block", "hints"),
     [
-        (1, 32, "prefetch w[p_f, 4*k_2 + 4, 64*w_3 + 48]  # level 1"),
-        (1, 128, "prefetch w[p_f, 16*k_2 + 16, 64*w_3 + 48]  # level 1"),
-        (1, 512, "prefetch w[p_f + 1, 0, 64*w_3]  # level 2"),  # one block
-        (1, 16, "prefetch w[p_f + 1, 0,"),  # blocks are used up before memory answers
+        (V4, 32, ("w[p_f, 4*k_2 + 16, 64*w_3 + 48]", "scale[p_f, k_2 + 4, 48]")),
+        (V4, 128, ("w[p_f, 16*k_2 + 16, 64*w_3 + 48]", "scale[p_f, k_2 + 1, 48]")),
+        (V4, 16, ("w[p_f, 2*k_2 + 16, 64*w_3 + 48]", "scale[p_f, k_2 + 8, 48]")),
+        (ZEN4, 32, ("w[p_f, 4*k_2 + 4, 64*w_3 + 48]",)),
+        (ZEN4, 128, ("w[p_f, 16*k_2 + 16, 64*w_3 + 48]",)),
     ],
 )
-def test_words_for_one_row_are_fetched_a_block_ahead(rows, block, hint) -> None:
-    naive = words(rows, block)
-    done = schedule(naive, V4)
-    assert hint in body_text(done)
+def test_words_for_one_row_are_fetched_as_far_ahead_as_the_machine_asks(
+    machine, block, hints
+) -> None:
+    naive = words(1, block)
+    done = schedule(naive, machine)
+    found = [line for line in body_text(done).splitlines() if "prefetch" in line]
+    assert all(any(hint in line for line in found) for hint in hints)
+    assert all("level 1" in line for line in found)
+    assert any("scale" in line for line in found) == (machine.core.read_ahead > 0)
+    assert not any("prefetch a[" in line for line in found)  # every panel has that row
+    assert_same(naive, done)
+
+
+@pytest.mark.parametrize(
+    ("machine", "block"),
+    [(V4, 512), (ZEN4, 512), (ZEN4, 16)],  # one block; blocks that are soon used up
+)
+def test_where_blocks_are_no_distance_the_next_panel_of_words_is_fetched(
+    machine, block
+) -> None:
+    naive = words(1, block)
+    done = schedule(naive, machine)
+    assert "prefetch w[p_f + 1, 0," in body_text(done)
     assert_same(naive, done)
 
 
