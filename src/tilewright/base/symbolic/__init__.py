@@ -42,12 +42,13 @@ from tilewright.base.symbolic.queries import (
     substitute_if_defined,
     symbols,
 )
-from tilewright.base.symbolic.text import parse
+from tilewright.base.symbolic.text import DimReader, parse
 
 __all__ = [
     "Atom",
     "Bounds",
     "Dim",
+    "DimReader",
     "Expr",
     "Monomial",
     "Opaque",

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, DimReader
 from tilewright.base.text import unquote
 from tilewright.base.text_reader import TextReader
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
@@ -25,6 +25,7 @@ from tilewright.compiler.graph.schema import Array, AttributeSpec, OpSchema, Ten
 Lookup = Callable[[str], OpSchema]
 
 _SPACE: Final = re.compile(r"(?:\s+|//[^\n]*)*")
+_BLANK: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _CALL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(")
 _VALUE: Final = re.compile(r"%(?:[A-Za-z_][A-Za-z0-9_.$]*|[0-9]+)")
@@ -59,6 +60,7 @@ class _Parser:
         self._lookup: Lookup = lookup
         self._resources: Mapping[str, Array] = resources
         self._symbols: dict[str, Dim] = {}
+        self._dim_reader: DimReader = DimReader(text, self._symbol)
 
     # --- words
 
@@ -93,17 +95,14 @@ class _Parser:
         return self._text.several(self._dim, "]")
 
     def _dim(self) -> Dim:
-        text, start, depth = self._text.text, self._text.skip_space(), 0
-        end = start
-        while end < len(text) and (depth or text[end] not in ",]"):
-            depth += (text[end] == "(") - (text[end] == ")")
-            end += 1
-        self._text.position = end
-        try:
-            value = symbolic.parse(text[start:end].strip())
-        except UserError as error:
-            raise self._text.expected("a dimension", at=start) from error
-        return symbolic.substitute(value, self._symbols)
+        # `//` begins a comment elsewhere.
+        space, self._text.space = self._text.space, _BLANK
+        value = self._dim_reader.read()
+        self._text.space = space
+        return value
+
+    def _symbol(self, name: str, _: int) -> Dim:
+        return self._symbols.get(name, symbolic.symbol(name))
 
     # --- structure
 

@@ -14,10 +14,9 @@ from typing import Any, Final, final, get_args
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.symbolic import Dim, Symbol
+from tilewright.base.symbolic import Dim, DimReader, Expr, Symbol
 from tilewright.base.text_reader import NUMBER, TextReader
 from tilewright.compiler.kernel.fields import Role, fields_of
-from tilewright.compiler.kernel.index_parser import IndexParser
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.kernel.ir import (
     BINARY_OPS,
@@ -78,13 +77,21 @@ class ExpressionParser:
         self.scope: Scope = scope
         self.parts: dict[str, Expression] = {}
         self.depth: int = 0
-        self.indices: IndexParser = IndexParser(line, scope.symbols, self._opaque)
+        self.indices: DimReader = DimReader(
+            line, self._symbol, opaque=self._opaque, as_written=True, subject="an index"
+        )
 
     # --- indices -------------------------------------------------------------------------
 
     def dim(self) -> Dim:
         """An index, an extent or a size."""
         return self.indices.read()
+
+    def _symbol(self, name: str, start: int) -> Dim:
+        found = self.scope.symbols.get(name)
+        if found is None:
+            raise self.line.unknown("variable or size", name, self.scope.symbols, start)
+        return Expr.of_atom(found)
 
     def dims(self, end: str) -> tuple[Dim, ...]:
         """Indices with commas between them, up to one of the tokens `:` and `end`."""
