@@ -107,8 +107,6 @@ class _Terms:
     def _weights(self, count: Dim) -> Value:
         weights = operand(self.node, 1)
         axis = 0 if self.node.op == "matmul" else 1
-        if count == weights.type.shape[axis]:
-            return weights
         return emit_slice(self.emit, weights, {axis: (self.start, count, 1)})
 
 

@@ -130,24 +130,21 @@ def cuts_of(node: Node) -> dict[int, Cut]:
 
 
 def emit_slice(emit: Emitter, x: Value, cuts: Mapping[int, Cut]) -> Value:
-    """A slice with these cuts, or `x` when there are none."""
-    if not cuts:
+    """A slice with those of these cuts that leave something out, or `x` when there are none."""
+    real = {axis: cut for axis, cut in cuts.items() if cut != (0, x.type.shape[axis], 1)}
+    if not real:
         return x
-    axes = tuple(sorted(cuts))
-    attributes = {
-        "axes": axes,
-        "starts": tuple(cuts[a][0] for a in axes),
-        "sizes": tuple(cuts[a][1] for a in axes),
-        "steps": tuple(cuts[a][2] for a in axes),
-    }
+    axes = tuple(sorted(real))
+    starts, sizes, steps = zip(*(real[axis] for axis in axes), strict=True)
+    attributes = {"axes": axes, "starts": starts, "sizes": sizes, "steps": steps}
     return emit.op("slice", [x], attributes)
 
 
 def slice_of_everything(node: Node, emit: Emitter) -> Value | None:
     """Axes that are kept whole need no cut."""
     x, cuts = operand(node), cuts_of(node)
-    real = {axis: cut for axis, cut in cuts.items() if cut != (0, x.type.shape[axis], 1)}
-    return emit_slice(emit, x, real) if len(real) < len(cuts) else None
+    is_whole = any(cut == (0, x.type.shape[axis], 1) for axis, cut in cuts.items())
+    return emit_slice(emit, x, cuts) if is_whole else None
 
 
 def slice_of_slice(node: Node, emit: Emitter) -> Value | None:

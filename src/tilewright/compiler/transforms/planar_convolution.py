@@ -40,7 +40,7 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
     word,
 )
-from tilewright.compiler.transforms.movement_rewrites import cuts_of, emit_slice
+from tilewright.compiler.transforms.movement_rewrites import Cut, cuts_of, emit_slice
 
 _MOVE: Final = 16
 """Products that take as long as moving one element to another place of a tensor."""
@@ -311,10 +311,8 @@ def _folded_places(x: Value, image: _Image, emit: Emitter) -> Value:
     if any(image.pads):
         pads = (0, *image.pads[:rank], 0, 0, *image.pads[rank:], 0)
         x = emit.op("pad", [x], {"pads": pads})
-    *outer, places, depth = x.type.shape
-    read = image.sizes[-1] * image.stride
-    if read != places:
-        x = emit_slice(emit, x, {rank: (0, read, 1)})
+    *outer, _, depth = x.type.shape
+    x = emit_slice(emit, x, {rank: (0, image.sizes[-1] * image.stride, 1)})
     shape = (*outer, image.sizes[-1], image.stride * depth)
     return emit.reshape(x, shape)
 
@@ -365,9 +363,5 @@ def _rows(total: Value, image: _Image, emit: Emitter) -> Value:
         total = emit.op("pad", [total], {"pads": rest})
     shape = (*total.type.shape[:2], image.wanted[0], *image.sizes[1:])
     rows = emit.reshape(total, shape)
-    cuts: dict[int, tuple[Dim, Dim, int]] = {
-        2 + axis: (0, image.wanted[axis], 1)
-        for axis in range(1, len(image.sizes))
-        if image.wanted[axis] != image.sizes[axis]
-    }
+    cuts: dict[int, Cut] = {3 + i: (0, d, 1) for i, d in enumerate(image.wanted[1:])}
     return emit_slice(emit, rows, cuts)

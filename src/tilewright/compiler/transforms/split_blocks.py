@@ -16,12 +16,11 @@ from typing import final
 import numpy as np
 
 from tilewright.base.record import record
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import dims, ints, operand
-from tilewright.compiler.transforms.movement_rewrites import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
 
@@ -108,11 +107,9 @@ class _Blocks:
         sizes = tuple(axis.places * axis.stride for axis in self.axes)
         shape = (self.batch, self.channels, *sizes)
         image = self.emit.reshape(moved, shape)
-        wanted = self.node.result.type.shape[2:]
-        cuts: dict[int, tuple[Dim, Dim, int]] = {
-            2 + i: (axis.drop, wanted[i], 1)
-            for i, axis in enumerate(self.axes)
-            if axis.drop or wanted[i] != sizes[i]
+        wanted = self.node.result.type.shape
+        cuts: dict[int, Cut] = {
+            i: (axis.drop, wanted[i], 1) for i, axis in enumerate(self.axes, 2)
         }
         return emit_slice(self.emit, image, cuts)
 
@@ -140,10 +137,8 @@ class _Blocks:
         """Columns with one tap each are the places."""
         shape = (self.batch, self.channels * element_count(phases), *self.counts)
         image = self.emit.reshape(columns, shape)
-        cuts: dict[int, tuple[Dim, Dim, int]] = {
-            2 + i: (side.begin, side.extent, 1)
-            for i, side in enumerate(sides)
-            if side.extent != self.counts[i]
+        cuts: dict[int, Cut] = {
+            i: (side.begin, side.extent, 1) for i, side in enumerate(sides, 2)
         }
         return emit_slice(self.emit, image, cuts)
 

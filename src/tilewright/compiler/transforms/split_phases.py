@@ -23,7 +23,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import ints_or
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
-from tilewright.compiler.transforms.movement_rewrites import emit_slice
+from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
 _FEW_FILTERS: Final = 16
@@ -72,12 +72,11 @@ def _axes(node: Node) -> tuple[Axis, ...] | None:
 
 def _padded(x: Value, axes: Sequence[Axis], emit: Emitter) -> Value:
     """The input with every place that some tap reads, and no other."""
-    cuts: dict[int, tuple[Dim, Dim, int]] = {}
+    cuts: dict[int, Cut] = {}
     low, high = [0], [0]
     for i, axis in enumerate(axes, 1):
         front, back = max(0, -axis.begin), max(0, -axis.end)
-        if front or back:
-            cuts[i] = (front, x.type.shape[i] - front - back, 1)
+        cuts[i] = (front, x.type.shape[i] - front - back, 1)
         low.append(max(0, axis.begin))
         high.append(max(0, axis.end))
     whole = emit_slice(emit, x, cuts)
@@ -142,11 +141,10 @@ class _PhaseConvolutions:
         return self.emit.constant(np.zeros((), self.x.type.dtype.numpy))
 
     def _convolution(self, runs: tuple[Run, ...], w: Value, bias: Value | None) -> Value:
-        cuts: dict[int, tuple[Dim, Dim, int]] = {}
-        for i, (axis, run) in enumerate(zip(self.axes, runs, strict=True), 1):
-            length = axis.places + (run.count - 1) * axis.step
-            if length != self.x.type.shape[i]:
-                cuts[i] = (axis.start(run), length, 1)
+        cuts: dict[int, Cut] = {
+            i: (axis.start(run), axis.places + (run.count - 1) * axis.step, 1)
+            for i, (axis, run) in enumerate(zip(self.axes, runs, strict=True), 1)
+        }
         part = emit_slice(self.emit, self.x, cuts)
         attributes = {
             "dilations": tuple(axis.step for axis in self.axes),
@@ -197,9 +195,6 @@ def _interleaved(value: Value, node: Node, axes: Sequence[Axis], emit: Emitter) 
     shape = node.result.type.shape
     sizes = tuple(axis.places * axis.stride for axis in axes)
     whole = emit.reshape(moved, (shape[0], *sizes, shape[-1]))
-    cuts = {
-        i: (axis.drop, shape[i], 1)
-        for i, axis in enumerate(axes, 1)
-        if axis.drop or shape[i] != whole.type.shape[i]
-    }
-    return emit_slice(emit, whole, cuts)
+    return emit_slice(
+        emit, whole, {i: (axis.drop, shape[i], 1) for i, axis in enumerate(axes, 1)}
+    )

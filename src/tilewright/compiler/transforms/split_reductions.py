@@ -152,8 +152,7 @@ def _in_parts(
 
 def _cut(x: Value, axis: int, start: int, stop: int, emit: Emitter) -> Value:
     """The elements of `x` from `start` to `stop` along an axis."""
-    is_whole = (start, stop) == (0, x.type.shape[axis])
-    return emit_slice(emit, x, {} if is_whole else {axis: (start, stop - start, 1)})
+    return emit_slice(emit, x, {axis: (start, stop - start, 1)})
 
 
 def _like(wanted: Value, result: Value, emit: Emitter) -> Value:
