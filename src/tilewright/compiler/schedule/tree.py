@@ -7,13 +7,13 @@ primitives and the rules.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.base.text import did_you_mean
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
@@ -47,8 +47,7 @@ def find(kernel: Kernel, name: str) -> For:
     if found is not None:
         return found
     names = [loop.var.name for loop in loops(kernel.body)]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"loops: {' '.join(names)}"
+    hint = did_you_mean(name, names) or f"loops: {' '.join(names)}"
     raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
 
 
@@ -68,11 +67,10 @@ def _search(body: Sequence[Statement], name: str) -> For | None:
 
 def find_buffer(kernel: Kernel, name: str) -> Buffer:
     """The parameter or local called `name`.  Raises: ScheduleError when there is none."""
-    for buffer in kernel.buffers:
-        if buffer.name == name:
-            return buffer
-    near = difflib.get_close_matches(name, [b.name for b in kernel.buffers], n=1)
-    hint = f"did you mean '{near[0]}'?" if near else None
+    buffers = {buffer.name: buffer for buffer in kernel.buffers}
+    if name in buffers:
+        return buffers[name]
+    hint = did_you_mean(name, buffers)
     raise ScheduleError(f"no buffer '{name}'", location=kernel.name, hint=hint)
 
 

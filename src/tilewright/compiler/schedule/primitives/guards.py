@@ -391,13 +391,7 @@ def settle_tests(kernel: Kernel, loop: str) -> Kernel:
         if isinstance(value, Compare):
             known = _decided(value, facts)
             return value if known is None else E.const(known, dtypes.bool_)
-        if isinstance(value, Binary) and value.op == "and":
-            return E.and_(value.left, value.right)
-        if isinstance(value, Select):
-            return E.select(value.condition, value.if_true, value.if_false)
-        if isinstance(value, Load) and isinstance(value.mask, Const) and value.mask.value:
-            return replace(value, mask=None)
-        return value
+        return without_decided(value)
 
     def opened(statement: Statement) -> Statement | Body:
         if isinstance(statement, If) and isinstance(statement.condition, Const):
@@ -405,6 +399,17 @@ def settle_tests(kernel: Kernel, loop: str) -> Kernel:
         return statement
 
     return rewrite(kernel, outer, map_body((outer,), expression=settled, statement=opened))
+
+
+def without_decided(value: Expression) -> Expression:
+    """What is left of a value whose tests may be decided."""
+    if isinstance(value, Binary) and value.op == "and":
+        return E.and_(value.left, value.right)
+    if isinstance(value, Select):
+        return E.select(value.condition, value.if_true, value.if_false)
+    if isinstance(value, Load) and isinstance(value.mask, Const) and value.mask.value:
+        return replace(value, mask=None)
+    return value
 
 
 def _decided(test: Compare, facts: Sequence[Fact]) -> bool | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ScheduleError
@@ -17,7 +16,6 @@ from tilewright.compiler.analysis.accesses import facts_of, index_sides
 from tilewright.compiler.analysis.dependence import check_fixed
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
-    Binary,
     Body,
     Compare,
     Const,
@@ -26,8 +24,6 @@ from tilewright.compiler.kernel.ir import (
     If,
     Index,
     Kernel,
-    Load,
-    Select,
 )
 from tilewright.compiler.kernel.rewrite import (
     expressions,
@@ -37,6 +33,7 @@ from tilewright.compiler.kernel.rewrite import (
     subexpressions,
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
+from tilewright.compiler.schedule.primitives.guards import without_decided
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import check_no_grid, find, nested, rewrite
@@ -188,12 +185,6 @@ def _without_tests(old: For, extents: _Extents, tests: frozenset[Dim]) -> Body:
             return E.const(True, dtypes.bool_)
         if isinstance(value, Index) and value.lanes == 1:
             return E.index(_settled(value.dim, extents), value.dtype)
-        if isinstance(value, Binary) and value.op == "and":
-            return E.and_(value.left, value.right)
-        if isinstance(value, Select):
-            return E.select(value.condition, value.if_true, value.if_false)
-        if isinstance(value, Load) and isinstance(value.mask, Const) and value.mask.value:
-            return replace(value, mask=None)
-        return value
+        return without_decided(value)
 
     return map_body((old,), expression=held)
