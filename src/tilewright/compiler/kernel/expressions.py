@@ -15,7 +15,6 @@ from typing import Concatenate, Final, ParamSpec
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.ir import (
     BINARY_OPS,
@@ -269,11 +268,7 @@ class Expressions:
     compare = staticmethod(compare)
     horizontal = staticmethod(horizontal)
     as_index = staticmethod(as_index)
-
-    @staticmethod
-    def index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
-        """The value of an index as an expression."""
-        return from_index(dim, dtype)
+    index = staticmethod(from_index)
 
     add = _named(binary, "add")
     sub = _named(binary, "sub")
