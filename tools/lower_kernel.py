@@ -22,10 +22,10 @@ from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.parser import parse_kernels
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
+from tilewright.compiler.readers.kernel_text import parse_kernels
 
 ALL: Final = "all"
 

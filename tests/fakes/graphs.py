@@ -6,11 +6,11 @@ from fakes.contractions import form_of
 from tilewright.base import symbolic
 from tilewright.compiler.graph.compare import difference
 from tilewright.compiler.graph.evaluator import evaluate
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import dimension_symbols, resources, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import PassContext, run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 
 EVERYTHING_HELD = frozenset(
     {

@@ -13,9 +13,9 @@ from tilewright.base.target import Target
 from tilewright.compiler import pipeline
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import resources, to_text
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.readers.graph_text import parse_graph
 
 # Error allowed relative to the largest element: types of few digits round after every op.
 TOLERANCE = {"f16": 3e-2, "bf16": 2e-1, "f32": 2e-4, "f64": 2e-4}

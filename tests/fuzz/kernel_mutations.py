@@ -28,8 +28,8 @@ from tilewright.base.dtypes import f16, f64
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.parser import parse_kernel, parse_kernels
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.readers.kernel_text import parse_kernel, parse_kernels
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 

@@ -11,8 +11,8 @@ import pytest
 from fakes.native_kernel import needs_x86, targets_apart
 from fuzz.comparison import assert_close, compiled, expected_of, run
 from tilewright.base.target import Target
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.readers.graph_text import parse_graph
 
 pytestmark = needs_x86
 CASES = [

@@ -16,7 +16,6 @@ from tilewright.compiler import pipeline
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
@@ -24,6 +23,7 @@ from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.builder import make_node
 from tilewright.compiler.ops.declaration import OpDecl, type_of
 from tilewright.compiler.printers.llvm_text.function import emit_kernel
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 

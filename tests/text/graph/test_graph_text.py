@@ -25,11 +25,11 @@ import pytest
 from fakes.graphs import EVERYTHING_HELD, assert_same_results, copy_of, parse
 from fakes.standard_passes import standard_passes
 from tilewright.compiler.graph.compare import difference
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import resources, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 
 UPDATE = bool(os.environ.get("TILEWRIGHT_UPDATE_TEXT"))
 STANDARD = standard_passes(

@@ -1,4 +1,4 @@
-"""The text form of the graph IR: printing.  `parser.py` reads it back.
+"""The text form of the graph IR: printing.  `readers/graph_text.py` reads it back.
 
     graph @main<N: 1..>(%x: f32[N, 4]) {
       %w: f32[4] = constant {value = f32[4] [1.0, 2.0, 3.0, 4.0]}

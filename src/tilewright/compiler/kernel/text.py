@@ -1,6 +1,6 @@
 """Kernels as readable text, close to Python.
 
-For people, tests and dumps; `parser` reads it back, so it says all that a kernel computes, though not how it came
+For people, tests and dumps; `readers.kernel_text` reads it back, so it says all that a kernel computes, though not how it came
 to be (trace, verdict).  `expression_text` also names opaque index atoms, so two expressions with equal text have
 equal values (buffer names are unique in a kernel).
 """

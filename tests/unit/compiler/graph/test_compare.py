@@ -5,8 +5,8 @@ from tilewright.compiler.graph.compare import (
     node_fingerprint,
     same,
 )
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import ArrayHashes
+from tilewright.compiler.readers.graph_text import parse_graph
 
 BASE = """graph @g<N: ..>(%x: f32[N, 2]) {
   %w: f32[2] = constant {value = f32[2] [1.0, 2.0]}

@@ -7,9 +7,9 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Location, Value
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.readers.graph_text import parse_graph
 
 CHAIN = """graph @g(%x: f32[2]) {
   %a: f32[2] = neg(%x)

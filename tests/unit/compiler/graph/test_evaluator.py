@@ -8,7 +8,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InputError, InternalError, ModelError
 from tilewright.compiler.graph.evaluator import bind_dims, evaluate
 from tilewright.compiler.graph.ir import Location
-from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.readers.graph_text import parse_graph
 
 
 def graph_of(text):

@@ -9,11 +9,11 @@ from tilewright.base import dtypes
 from tilewright.base.errors import UserError
 from tilewright.compiler.graph.compare import attributes_equal, difference
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.text import ArrayHashes, describe, resources, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.readers.graph_text import parse_graph
 
 EVERYTHING = """graph @main<N: 1.., S: 0..512>(%x: f32[N, 4], %"input.1/a": f32[2*N, (S + 4)]) {
   %w: f32[4] = constant {value = f32[4] [1.0, -0.0, inf, nan]}

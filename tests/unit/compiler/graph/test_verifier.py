@@ -5,10 +5,10 @@ from fakes import tiny_ops
 from tilewright.base import dtypes
 from tilewright.base.errors import InternalError
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import formal_operands, verify, violations
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.readers.graph_text import parse_graph
 
 F32 = TensorType(dtypes.f32, (2,))
 

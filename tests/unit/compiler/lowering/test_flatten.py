@@ -10,9 +10,9 @@ from tilewright.compiler.analysis.strides import linear_index
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import For, Load, Store, walk
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.lowering.flatten import bounded_variables, flatten
+from tilewright.compiler.readers.kernel_text import parse_kernel
 
 f32 = dtypes.f32
 

@@ -15,13 +15,13 @@ from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import AccessMode, Binary
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import expressions
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.lowering.kernel_uses import find_kernels
 from tilewright.compiler.lowering.lift_numbers import candidates, lift
 from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.tuning.workload import Workload
 
 ALL_ONES = float(np.nextafter(np.float32(2), np.float32(0)))

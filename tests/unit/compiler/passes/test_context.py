@@ -13,7 +13,6 @@ import pytest
 from fakes import tiny_ops
 from tilewright.base.errors import UserError
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.passes import (
     GraphPass,
     PassContext,
@@ -24,6 +23,7 @@ from tilewright.compiler.passes import (
     register_pass,
     run_passes,
 )
+from tilewright.compiler.readers.graph_text import parse_graph
 
 
 @final

@@ -13,7 +13,6 @@ from fakes import tiny_ops
 from tilewright.base.errors import UserError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.passes import (
     DumpIR,
     GraphPass,
@@ -27,6 +26,7 @@ from tilewright.compiler.passes import (
     register_pass,
     run_passes,
 )
+from tilewright.compiler.readers.graph_text import parse_graph
 
 
 @register_pass

@@ -5,9 +5,9 @@ import numpy as np
 
 from fakes import tiny_ops
 from tilewright.compiler.graph.editor import Editor
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes import Emitter, GraphPass, apply_rewrites, run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 
 
 def neg_of_neg(node, emit):

@@ -6,7 +6,6 @@ import pytest
 from fakes import tiny_ops
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.editor import Editor
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.passes import (
     DumpIR,
     GraphPass,
@@ -19,6 +18,7 @@ from tilewright.compiler.passes import (
     register_pass,
     run_passes,
 )
+from tilewright.compiler.readers.graph_text import parse_graph
 
 
 @register_pass

@@ -1,7 +1,7 @@
 from fakes import tiny_ops
 from fakes.graphs import assert_becomes, parse
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.passes import run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 from tilewright.compiler.transforms import EliminateDead
 
 D = [EliminateDead()]

@@ -3,9 +3,9 @@ import pytest
 
 from fakes.graphs import EVERYTHING_HELD, ops, parse, run
 from tilewright.compiler.graph.evaluator import evaluate
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 from tilewright.compiler.transforms import FoldConstants, FoldScales, GrowLate, Simplify
 
 PASSES = [Simplify(), FoldScales(), GrowLate(), FoldConstants()]

@@ -5,8 +5,8 @@ from fakes.graphs import assert_stays, only, ops, run
 from tilewright.base.dtypes import bf16, f16
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.evaluator import evaluate
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.readers.graph_text import parse_graph
 from tilewright.compiler.transforms import (
     FoldConstants,
     PackMatmul,

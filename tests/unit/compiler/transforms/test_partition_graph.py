@@ -15,10 +15,10 @@ from tilewright.compiler.graph.compare import same
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import run_passes
+from tilewright.compiler.readers.graph_text import parse_graph
 from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
 from tilewright.compiler.transforms.graph_pattern import Pattern, is_const, is_op, wildcard
 from tilewright.compiler.transforms.partition_graph import PartitionGraph, _Partition

@@ -16,9 +16,9 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import AccessMode, Kernel
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.primitives import (
     bind,
     fuse,

@@ -8,8 +8,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol, symbols
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel, Space
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.primitives import (
     bind,
     cache_read,

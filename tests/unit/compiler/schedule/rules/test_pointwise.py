@@ -13,10 +13,10 @@ from tilewright.base.target import Target
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import For, If, LoopKind, walk
-from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.readers.kernel_text import parse_kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.pointwise import (

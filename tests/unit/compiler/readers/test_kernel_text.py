@@ -47,9 +47,9 @@ from tilewright.compiler.kernel.ir import (
     Unary,
     walk,
 )
-from tilewright.compiler.kernel.parser import parse_kernel, parse_kernels
 from tilewright.compiler.kernel.rewrite import as_index, lane_index
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.readers.kernel_text import parse_kernel, parse_kernels
 
 X = Buffer("x", f32, (64,))
 Y = Buffer("y", f32, (64,))

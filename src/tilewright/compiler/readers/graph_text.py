@@ -1,4 +1,4 @@
-"""The text form of the graph IR: parsing.  `text.py` prints it and shows what it looks like.
+"""Graphs from text: what `graph.text.to_text` prints, which also shows what it looks like, read back.
 
 Recursive descent with one line of context in errors.  The parser knows syntax and attribute
 kinds; what ops exist comes from the `lookup` argument, whether the graph makes sense is the
@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, DimReader
 from tilewright.base.text import unquote
-from tilewright.base.text_reader import TextReader
+from tilewright.base.text_reader import NUMBER, TextReader
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, AttributeSpec, OpSchema, TensorType
 
@@ -30,7 +30,6 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _CALL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(")
 _VALUE: Final = re.compile(r"%(?:[A-Za-z_][A-Za-z0-9_.$]*|[0-9]+)")
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_NUMBER: Final = re.compile(r"-?(?:inf|nan|[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)")
 
 
 def parse_graph(
@@ -224,7 +223,7 @@ class _Parser:
             return None
         readers: dict[str, Callable[[], object]] = {
             "int": lambda: self._text.whole("an integer"),
-            "float": lambda: float(self._text.read(_NUMBER, "a number")),
+            "float": lambda: float(self._text.read(NUMBER, "a number")),
             "string": self._string,
             "bool": self._bool,
             "dtype": self._dtype,
@@ -245,7 +244,7 @@ class _Parser:
 
     def _floats(self) -> tuple[float, ...]:
         self._text.expect("[")
-        return self._text.several(lambda: float(self._text.read(_NUMBER, "a number")), "]")
+        return self._text.several(lambda: float(self._text.read(NUMBER, "a number")), "]")
 
     def _bool(self) -> bool:
         if self._text.accept_word("true"):
@@ -276,5 +275,5 @@ class _Parser:
         if dtype.is_bool:
             return self._bool()
         if dtype.is_float:
-            return float(self._text.read(_NUMBER, "a number"))
+            return float(self._text.read(NUMBER, "a number"))
         return self._text.whole("an integer")

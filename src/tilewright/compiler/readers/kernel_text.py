@@ -19,8 +19,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, UserError
 from tilewright.base.symbolic import Symbol
 from tilewright.base.text import whole_number
-from tilewright.base.text_reader import TextReader
-from tilewright.compiler.kernel.expression_parser import ExpressionParser, Scope
+from tilewright.base.text_reader import NUMBER, TextReader
 from tilewright.compiler.kernel.ir import (
     AccessMode,
     Barrier,
@@ -40,13 +39,13 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.text import implied_bounds
 from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.readers.expression_text import ExpressionParser, Scope
 
 _TEXT: Final = "kernel text"
 _DEPTH_LIMIT: Final = 60
 _LINE_LIMIT: Final = 1_000_000
 _NOTE: Final = "# note: "
 _HEADER: Final = re.compile(r"kernel\s+([^\s(]+)\s*\(")
-_NUMBER: Final = re.compile(r"-?(?:inf|nan|\d{1,40}(?:\.\d*)?(?:e[+-]?\d{1,4})?)(?![\w.])")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _KINDS: Final = {kind.value: kind for kind in LoopKind}
 _SPACES: Final = {space.value: space for space in Space}
@@ -224,7 +223,7 @@ class _KernelParser:
         return line.several(lambda: self._datum(line, dtype), "]")
 
     def _datum(self, line: TextReader, dtype: DType) -> float:
-        number = line.read(_NUMBER, "a number")
+        number = line.read(NUMBER, "a number")
         if dtype.is_float:
             return float(number)
         whole = whole_number(number, signed=True)

@@ -1,8 +1,8 @@
-"""Expressions of kernel text: what `text.expression_text` prints, read back.
+"""Expressions of kernel text: what `kernel.text.expression_text` prints, read back.
 
 What stands before the operands decides the kind: `_HEADS` has a row for each kind with a form of its own; a
-kind without one is read as `text` prints it, its class with its data in `<...>`.  Types and lanes follow from
-the operands, and every node is asked what is wrong with it.  Called by `parser`.
+kind without one is read as it is printed, its class with its data in `<...>`.  Types and lanes follow from
+the operands, and every node is asked what is wrong with it.  Called by `kernel_text`.
 """
 
 from __future__ import annotations
