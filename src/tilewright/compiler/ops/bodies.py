@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import i32, i64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes
 from tilewright.compiler.kernel import numerics
@@ -238,3 +239,22 @@ def wrapped_index(b: KernelBuilder, value: Expression, extent: Dim) -> Dim:
     value = b.cast(value, b.index(0).dtype)
     wrapped = b.select(b.lt(value, 0), b.add(value, b.index(extent)), value)
     return b.as_index(b.min(b.max(wrapped, 0), b.index(extent - 1)))
+
+
+def order_key(b: KernelBuilder, value: Expression, *, largest: bool) -> Expression:
+    """A signed integer that is larger the earlier `value` comes; i64 for 64-bit types, else i32."""
+    dtype = value.dtype
+    if dtype.is_float:
+        bits = i64 if dtype.bits == 64 else i32
+        plain = b.select(b.eq(value, 0), 0, value)
+        raw = b.bitcast(plain, bits)
+        low = b.const((1 << (bits.bits - 1)) - 1, bits)
+        turned = b.xor(raw, b.and_(b.shr(raw, bits.bits - 1), low))
+        key = b.select(b.is_nan(value), low, turned)
+    elif dtype.bits == 64 or dtype is dtypes.u32:
+        wide = b.cast(value, i64)
+        # The upper half of u64 became negative.
+        key = b.xor(wide, -(1 << 63)) if dtype is dtypes.u64 else wide
+    else:
+        key = b.cast(value, i32)
+    return key if largest else b.not_(key)

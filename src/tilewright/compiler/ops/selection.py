@@ -29,7 +29,13 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.bodies import Operands, Results, given, picking_nest
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    given,
+    order_key,
+    picking_nest,
+)
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -57,25 +63,6 @@ _LONGEST: Final = 1 << 31
 """No line is longer: places are i32."""
 _RANKED: Final = 256
 """Up to so many selected elements get their places by counting."""
-
-
-def order_key(b: KernelBuilder, value: Expression, *, largest: bool) -> Expression:
-    """A signed integer that is larger the earlier `value` comes; i64 for 64-bit types, else i32."""
-    dtype = value.dtype
-    if dtype.is_float:
-        bits = i64 if dtype.bits == 64 else i32
-        plain = b.select(b.eq(value, 0), 0, value)
-        raw = b.bitcast(plain, bits)
-        low = b.const((1 << (bits.bits - 1)) - 1, bits)
-        turned = b.xor(raw, b.and_(b.shr(raw, bits.bits - 1), low))
-        key = b.select(b.is_nan(value), low, turned)
-    elif dtype.bits == 64 or dtype is dtypes.u32:
-        wide = b.cast(value, i64)
-        # The upper half of u64 became negative.
-        key = b.xor(wide, -(1 << 63)) if dtype is dtypes.u64 else wide
-    else:
-        key = b.cast(value, i32)
-    return key if largest else b.not_(key)
 
 
 @final
@@ -187,10 +174,15 @@ def _entries(line: _Line, size: Dim, room: Dim) -> _Entries:
 def _select(line: _Line, count: Dim) -> None:
     """Find the key of the last element taken, take what is not below it, and put it in order."""
     taken = _entries(line, count, _rounded(count, 2 * _RUN))
+    take, take_all = partial(_take, line, taken), partial(_take_all, line, taken)
+    is_known = isinstance(line.size, int) and isinstance(count, int)
     if count == line.size:
-        _take_all(line, taken)
+        take_all()
+    elif is_known or (isinstance(count, int) and count <= _RANKED):
+        take()
     else:
-        _take(line, taken)
+        size, number = (line.b.index(n) for n in (line.size, count))
+        _either(line.b, line.b.eq(size, number), take_all, take)
     if isinstance(count, int) and count <= _RANKED:
         _put_by_rank(line, taken)
     else:
@@ -566,10 +558,14 @@ def _by_length(line: _Line, most: int, long: _Way, short: _Way) -> None:
     elif high is not None and high <= most:
         short()
     else:
-        is_long = b.gt(b.index(line.size), b.index(most))
-        for condition, find in ((is_long, long), (b.not_(is_long), short)):
-            with b.when(condition):
-                find()
+        _either(b, b.gt(b.index(line.size), b.index(most)), long, short)
+
+
+def _either(b: KernelBuilder, condition: Expression, then: _Way, otherwise: _Way) -> None:
+    """Code for either case of what only a call knows."""
+    for case, find in ((condition, then), (b.not_(condition), otherwise)):
+        with b.when(case):
+            find()
 
 
 top_k: Final = declare(

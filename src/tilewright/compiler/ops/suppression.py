@@ -20,7 +20,14 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.bodies import Operands, Results, given, maybe, picking_nest
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    given,
+    maybe,
+    order_key,
+    picking_nest,
+)
 from tilewright.compiler.ops.declaration import (
     OpDecl,
     Types,
@@ -29,7 +36,6 @@ from tilewright.compiler.ops.declaration import (
     operand,
     optional,
 )
-from tilewright.compiler.ops.selection import order_key
 from tilewright.compiler.ops.shapes import check_same, need
 
 _PASSED_OVER: Final = 64

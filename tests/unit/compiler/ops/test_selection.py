@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.base.dtypes import DType, bf16, f16, f32
+from tilewright.base.dtypes import DType, bf16, f16, f32, i64
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Compare, If, walk
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.builder import GraphBuilder
 
@@ -52,3 +54,38 @@ def test_few_of_a_line_of_open_length_are_found_as_many_are() -> None:
         values, found = model(line)
         np.testing.assert_array_equal(found, places)
         np.testing.assert_array_equal(values, line[places])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_all_of_a_line_of_open_length_are_put_in_order_without_a_search(rows: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (rows, symbol("length", 300))))
+    for name, value in zip(("values", "places"), b.top_k(x, k=(300,)), strict=True):
+        b.output(name, value)
+    model = tw.compile(b.graph)
+    for length in (300, 301, 700):
+        line = np.random.default_rng(5).standard_normal((rows, length))
+        line = (np.round(line * 4) / 4).astype(np.float32)
+        line[0, -1] = np.nan
+        order = np.argsort(-np.nan_to_num(line, nan=np.inf), axis=1, kind="stable")
+        values, found = model(line)
+        np.testing.assert_array_equal(found, order[:, :300])
+        np.testing.assert_array_equal(
+            values, np.take_along_axis(line, order[:, :300], axis=1)
+        )
+
+
+@pytest.mark.parametrize(("count", "compared"), [(256, False), (257, True)])
+def test_only_many_of_a_line_of_open_length_are_compared_with_its_length(
+    count: int, compared: bool
+) -> None:
+    """Up to 256 are put in order by counting, which takes longer than finding them."""
+    b = KernelBuilder("top_k")
+    x = b.parameter("x", f32, (symbol("length", count),))
+    results = [b.result("values", f32, (count,)), b.result("places", i64, (count,))]
+    row = catalogue.lookup("top_k")
+    assert row.body is not None
+    row.body.emit(b, row.complete({"k": (count,)}), [x], results)
+    asked = [x.condition for x in walk(b.build().body) if isinstance(x, If)]
+    equal = [c for c in asked if isinstance(c, Compare) and c.op == "eq"]
+    assert bool(equal) == compared
