@@ -49,6 +49,7 @@ from tilewright.compiler.schedule.primitives import (
     version,
     version_of_sizes,
 )
+from tilewright.compiler.schedule.rules.squares import write_out_blocks
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of, cut
 from tilewright.compiler.schedule.rules.written_lines import ask_for_written_lines
@@ -180,7 +181,7 @@ class PointwiseSite:
         known = {loop.var.name for loop in loops(s.kernel.body)}
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
         if row is not None and WHOLE in parts:
-            _write_out_blocks(s, row, lanes)
+            write_out_blocks(s, row, lanes)
         elif row is None and body_cost(self.body) <= _CHEAP:
             ask_for_written_lines(s, self.machine, known)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
@@ -275,7 +276,7 @@ class PointwiseSite:
         row, lane = tiled[-2:]
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
         if WHOLE in parts:
-            _write_out_blocks(s, row, lanes)
+            write_out_blocks(s, row, lanes)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         strip, few = short.values()
         s.apply(reorder, [few, strip])
@@ -503,13 +504,6 @@ def _block_of(extent: Dim, lanes: int) -> int:
 def _far(distance: Dim | None) -> int:
     """How far apart elements lie, estimated."""
     return 0 if distance is None else abs(estimate(distance))
-
-
-def _write_out_blocks(s: Schedule, row: str, lanes: int) -> None:
-    """Write out the rows of whole square blocks, which are then transposed in registers."""
-    for part in s.parts(specialize, row):
-        if find(s.kernel, part[row]).extent == lanes:
-            s.apply(unroll, part[row])
 
 
 def vectorize_loop(

@@ -1,0 +1,39 @@
+"""Square blocks that are transposed in registers."""
+
+import pytest
+
+from fakes.loop_nests import assert_same
+from tilewright.base.dtypes import f32
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import LoopKind
+from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.readers.kernel_text import parse_kernel
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("columns", ["n", "50"])
+def test_whole_blocks_of_a_panel_of_open_width_are_transposed_without_masks(
+    columns: str, level: str
+) -> None:
+    """The last panel tests which columns are there; blocks that are all there are squares in registers."""
+    dims = ", *, n: 1.., k: 1.." if columns == "n" else ", *, k: 1.."
+    kernel = parse_kernel(
+        f"""kernel pack(read in0: f32[{columns}, k], write out0: f32[({columns} + 31) // 32, k, 32]{dims}):
+    for p in range(({columns} + 31) // 32):
+        for i in range(k):
+            for j in range(32):
+                out0[p, i, j] = select((index<i64>(32*p + j) < index<i64>({columns})), (in0[32*p + j, i] where (index<i64>(32*p + j) < index<i64>({columns}))), 0.0)
+"""
+    )
+    machine = MachineModel.of(Target.level(level))
+    changed = schedule(kernel, machine)
+    squares = [
+        x
+        for x in loops(changed.body)
+        if x.kind is LoopKind.UNROLL and x.extent == machine.lanes(f32)
+    ]
+    assert any(v.mask is None for x in squares for v in loads(x.body)) == (columns == "n")
+    for n, k in ((1, 1), (31, 16), (32, 17), (33, 40), (70, 64)):
+        assert_same(kernel, changed, dims={"n": n, "k": k} if columns == "n" else {"k": k})
