@@ -39,6 +39,7 @@ from tilewright.compiler.schedule.decisions import (
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
+    cache_write,
     expand,
     fuse,
     interior,
@@ -275,6 +276,7 @@ class ColumnsSite:
         """One sum or extreme per element: accumulators for a few neighbours and vectors."""
         s, lane, inner = self.s, self.names[-1], self.inner
         window = _window(inner)
+        _keep_total(s, inner)
         tile: list[str] = []
         outer = [*self.names[:-1]]
         if chosen.rows:
@@ -389,6 +391,13 @@ def _lengthened(s: Schedule, chain: Sequence[For], lane: For) -> tuple[Sequence[
         names[at : at + 2] = joined
     chain = parallel_chain(find(s.kernel, names[0]))
     return chain, find(s.kernel, names[at])
+
+
+def _keep_total(s: Schedule, inner: For) -> None:
+    """Let a total wait in a register where a call may have no step: LLVM leaves it in memory, as it may never be written there."""
+    totals = [a.buffer for a in stores(inner.body) if a.buffer.space is Space.DEVICE]
+    if totals and not all(isinstance(loop.extent, int) for loop in loops(inner.body)):
+        s.attempt(cache_write, totals[0].name, inner.var.name)
 
 
 def _take_subtotals(s: Schedule, inner: For) -> None:

@@ -13,7 +13,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Kernel, LoopKind
+from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import dim_symbols, loops, stores
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -278,3 +278,18 @@ def test_squares_of_what_is_computed_are_summed_in_lanes_of_the_channels(batch, 
     changed = schedule(kernel, machine)
     assert changed.verdict.outcome is Outcome.COLUMNS
     assert_same(kernel, changed, exact=False, dims={"n": 3})
+
+
+@pytest.mark.parametrize("machine", [V3, V4])
+def test_a_sum_of_open_axes_waits_in_registers(machine: MachineModel) -> None:
+    """A store that may never run keeps code generators from holding a total outside of memory."""
+    h, w, c = symbol("h", 0), symbol("w", 0), symbol("c", 1)
+    axes = {"axes": (0, 1), "keepdims": False}
+    kernel = op_kernel("reduce_sum", [(h, w, c)], (c,), axes)
+    changed = schedule(kernel, machine)
+    totals = {
+        a.buffer.space for x in loops(changed.body) if x.reduction for a in stores(x.body)
+    }
+    assert totals == {Space.REGISTER}
+    for sizes in ((3, 5, 70), (0, 4, 3), (4, 0, 17), (1, 1, 1), (2, 9, 64), (5, 3, 33)):
+        assert_same(kernel, changed, dims=dict(zip("hwc", sizes, strict=True)))
