@@ -40,6 +40,14 @@ def regroups(node: Node) -> bool:
     return len(before) > 2 and len(after) > 2 and before[-2:] == after[-2:]
 
 
+def cuts_rows(node: Node) -> bool:
+    """Whether a reshape keeps the last axis and cuts what is in front of it another way."""
+    if node.op != "reshape":
+        return False
+    before, after = operand(node).type.shape, node.result.type.shape
+    return len(before) > 2 and len(after) > 2 and before[-1] == after[-1]
+
+
 def swapped_last(rank: int) -> tuple[int, ...]:
     """The permutation that swaps the last two axes."""
     return (*range(rank - 2), rank - 1, rank - 2)
@@ -71,6 +79,7 @@ class Scores:
         mask: what scores are kept where, the shape there and what stands in the place of the others.
         softcap: what stands before the hyperbolic tangent that is taken of them; 0: none is.
         row_factor: what the rows of the product are multiplied by: `[.., 1]`, or with rows.
+        cut: (rows, keys) that reshapes have still to lead back to; what differs by rows has no place until then.
     """
 
     emit: Emitter
@@ -80,6 +89,7 @@ class Scores:
     mask: tuple[Value, tuple[Dim, ...], float] | None = None
     shapes: list[tuple[Dim, ...]] = field(default_factory=list)
     row_factor: Value | None = None
+    cut: tuple[Dim, ...] | None = None
     product: Node = field(init=False)
 
     def read(self, value: Value, user: Node) -> bool:
@@ -90,10 +100,13 @@ class Scores:
                 return False
             if not value.type.dtype.is_float:
                 return False
-            self.shapes.append(value.type.shape)
+            if value.type.shape[-2:] == self.cut:
+                self.cut = None
+            if self.cut is None:
+                self.shapes.append(value.type.shape)
             if node.op == "matmul":
                 self.product = node
-                return True
+                return self.cut is None
             onward = self._step(node)
             if onward is None:
                 return False
@@ -110,6 +123,9 @@ class Scores:
             # cap * tanh(scale * product): the op's scale is that of scores in whole, not in parts of the cap.
             self.softcap = self.scale
             return operand(node)
+        if cuts_rows(node) and not regroups(node):
+            self.cut = self.cut or node.result.type.shape[-2:]
+            return operand(node)
         return operand(node) if node.op == "cast" or regroups(node) else None
 
     def _scaled(self, node: Node) -> Value | None:
@@ -121,7 +137,7 @@ class Scores:
 
     def _row_scaled(self, node: Node) -> Value | None:
         """The product itself, where each row of it has a factor of its own, as heads of cosines have."""
-        if node.op != "mul" or self.row_factor is not None:
+        if node.op != "mul" or self.row_factor is not None or self.cut is not None:
             return None
         for product, factor in either_way(node):
             if (
@@ -134,7 +150,7 @@ class Scores:
         return None
 
     def _biased(self, node: Node) -> Value | None:
-        if self.softcap or self.row_factor is not None:
+        if self.softcap or self.row_factor is not None or self.cut is not None:
             return None
         shape = node.result.type.shape
         for value, added in either_way(node)[: 2 if node.op == "add" else 1]:
@@ -145,7 +161,7 @@ class Scores:
         return None
 
     def _masked(self, node: Node) -> Value | None:
-        if self.softcap or self.row_factor is not None:
+        if self.softcap or self.row_factor is not None or self.cut is not None:
             return None
         shape = node.result.type.shape
         for kept in (1, 2):
@@ -227,8 +243,9 @@ class WrittenAttention:
     def _lead(self) -> tuple[Dim, ...]:
         """(batch, heads): those axes in front that scores have somewhere; the finest cut there is."""
         shapes = [*self.scores.shapes, self.ends.shape]
-        leads = {shape[:-2] for shape in shapes}
+        leads = list(dict.fromkeys(shape[:-2] for shape in shapes))
         two = [lead for lead in leads if len(lead) == 2]
+        two += [cut for cut in map(_without_ones, leads) if len(cut) == 2]
         if two:
             return two[0]
         finest = max(leads, key=len)
@@ -394,6 +411,10 @@ class WrittenAttention:
         if value.type.shape == shape:
             return value
         return self.emit.reshape(value, shape)
+
+
+def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(d for d in shape if d != 1)
 
 
 def _joined(

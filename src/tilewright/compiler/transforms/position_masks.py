@@ -243,14 +243,15 @@ _LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold | None]]] = 
 
 
 def _of_triangle(array: Array, place: Place) -> _Threshold | None:
-    """An array of one number up to a diagonal, and another behind it."""
+    """An array of one number up to a diagonal, and another behind it; all of its matrices are alike."""
     if array.ndim < 2 or not array.size or array.size > _LARGEST:
         return None
     rows, keys = array.shape[-2:]
-    if array.size != rows * keys:
-        return None
     kind = dtypes.from_numpy(array.dtype)
-    flat = array.reshape(rows, keys)
+    matrices = array.reshape(-1, rows, keys)
+    flat = matrices[0]
+    if not (matrices == flat).all():
+        return None
     if not kind.is_bool:
         flat = flat.astype(np.float64)
     first = int(np.count_nonzero(flat[0] == flat[0, 0]))

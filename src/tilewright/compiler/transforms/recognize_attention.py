@@ -22,6 +22,7 @@ from tilewright.compiler.transforms.attention_scores import (
     AttentionEnds,
     Scores,
     WrittenAttention,
+    cuts_rows,
     leads_to_product,
     regroups,
     swapped_last,
@@ -95,10 +96,9 @@ def spelled_out(node: Node, emit: Emitter) -> Value | None:
 
 def turned_round(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product is `v' p'`, so that columns of the result come before rows."""
-    swap, values, shape = operand(node, 1).node, operand(node, 0), node.result.type.shape
-    if swap is None or not _swaps_last(swap) or values.type.rank < 2:
-        return None
-    if emit.edit.sole_user(swap.result) is not node:
+    values, shape = operand(node, 0), node.result.type.shape
+    swap = _swap_of(operand(node, 1), node, emit)
+    if swap is None or values.type.rank < 2:
         return None
     found = _read(operand(swap), swap, emit)
     if found is None:
@@ -140,16 +140,36 @@ def _read(value: Value, user: Node, emit: Emitter) -> _Found | None:
     if weights is None:
         return None
     last, kept = weights.softmax, 0
+    scores.cut = weights.cut
     if weights.choice is not None:
         last, kept = weights.choice
         scores.hide(last, kept, -math.inf)
     return _Found(emit, weights, scores) if scores.read(operand(last, kept), last) else None
 
 
-def _swaps_last(node: Node) -> bool:
-    if node.op != "transpose":
-        return False
-    return ints(node, "perm") == swapped_last(node.result.type.rank)
+def _swap_of(value: Value, user: Node, emit: Emitter) -> Node | None:
+    """What swaps rows and keys, behind which `value`, which only `user` reads, cuts other axes at most.
+
+    A transpose, which may move axes of one element, too, as the products of JAX ask for; of one row a reshape.
+    """
+    if emit.edit.sole_user(value) is not user:
+        return None
+    view = maker(value, "reshape")
+    if view is not None:
+        before, end = operand(view).type.shape, value.type.shape
+        if end[-1:] == (1,) and before[-2:] == (1, *end[-2:-1]):
+            return view
+        value, user = operand(view), view
+    swap = maker(value, "transpose")
+    if swap is None or emit.edit.sole_user(value) is not user:
+        return None
+    before = operand(swap).type.shape
+    last = len(before) - 2
+    moved = [i for i in ints(swap, "perm") if i >= last or before[i] != 1]
+    leads = [i for i in range(last) if before[i] != 1]
+    end = user.result.type.shape if view is not None else value.type.shape
+    is_swap = last >= 0 and moved == [*leads, last + 1, last]
+    return swap if is_swap and end[-2:] == (before[-1], before[-2]) else None
 
 
 # --- from the weights to the softmax ---------------------------------------------------------
@@ -166,6 +186,7 @@ class _Weights:
         choice: what hides keys in front of the softmax, where the same keys have weights of zero behind it, and
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
+        cut: (rows, keys) behind a reshape that cuts rows another way, until the scores have these again.
     """
 
     emit: Emitter
@@ -173,6 +194,7 @@ class _Weights:
     zero_nan: bool = False
     choice: tuple[Node, int] | None = None
     lost: Value | None = None
+    cut: tuple[Dim, ...] | None = None
     softmax: Node = field(init=False)
 
     def read(self, value: Value, user: Node) -> _Weights | None:
@@ -198,15 +220,24 @@ class _Weights:
                 self.zero_rows, self.softmax = True, guarded
                 last = number(guarded, "axis") % value.type.rank == value.type.rank - 1
                 return self if last else None
-            if node.op != "cast" and not regroups(node):
+            if node.op != "cast" and not regroups(node) and not self._cuts_rows(node):
                 return None
             if not operand(node).type.dtype.is_float:
                 return None
             value, user = operand(node), node
         return None
 
+    def _cuts_rows(self, node: Node) -> bool:
+        """Whether a reshape leaves keys and cuts rows another way, as the first there."""
+        if self.cut is not None or self.lost is not None or not cuts_rows(node):
+            return False
+        self.cut = node.result.type.shape[-2:]
+        return True
+
     def _hidden_twice(self, node: Node) -> Node | None:
         """The softmax `s` of `where(m, s, 0)`, if it is taken of `where(m, scores, low)`: no key leaves zeros."""
+        if self.cut is not None:
+            return None
         sole_user = self.emit.edit.sole_user
         for kept in (1, 2):
             softmax = maker(operand(node, kept), "softmax")
@@ -247,6 +278,6 @@ def _guarded(node: Node, emit: Emitter) -> Node | None:
     softmax = maker(operand(node, 2), "softmax")
     if test is None or softmax is None or splat_of(operand(node, 1)) != 0:
         return None
-    if operand(test) is not softmax.result or operand(node, 1).type.rank:
+    if operand(test) is not softmax.result or node.result.type != softmax.result.type:
         return None
     return softmax if emit.edit.use_count(softmax.result) == 2 else None

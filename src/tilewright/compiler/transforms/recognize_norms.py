@@ -1,7 +1,7 @@
-"""Normalizations that models spell out: layer norm, RMS norm, and their scale and bias.
+"""Normalizations that models spell out: layer norm, RMS norm, their scale and bias, and softmax.
 
-Works on what `simplify` leaves: the division by a root is `mul` by `rsqrt`.  Softmax needs no
-recognition: guards around it (`where(is_nan(s), 0, s)`) are fused as its epilogue.
+Works on what `simplify` leaves: the division by a root is `mul` by `rsqrt`.  Guards around a softmax
+(`where(is_nan(s), 0, s)`) are fused as its epilogue.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
 )
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
+from tilewright.compiler.transforms.spelled_softmax import (
+    log_softmax_of_shifted,
+    softmax_of_powers,
+)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecognizeNorms(RewritePass):
-    """Write spelled-out normalizations over trailing axes as one op, scale and bias included.
+    """Write spelled-out normalizations as one op, scale and bias included.
 
-    Requires: simplified.  Ensures: `layer_norm` and `rms_norm` stand for their spelled-out
-    forms; results change in the last digits.
+    Requires: simplified.  Ensures: `layer_norm` and `rms_norm` of trailing axes, `softmax` and `log_softmax`
+    stand for their spelled-out forms; results change in the last digits.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
@@ -43,6 +47,8 @@ class RecognizeNorms(RewritePass):
             "mul": (normalized, absorb_scale),
             "add": (absorb_bias,),
             "reshape": (normalized_groups,),
+            "div": (softmax_of_powers,),
+            "sub": (log_softmax_of_shifted,),
         }
 
 

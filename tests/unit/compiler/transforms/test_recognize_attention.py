@@ -105,6 +105,17 @@ def test_rows_without_a_key_that_yield_zero_are_said():
     assert attention(graph).attributes["zero_nan"] is True
 
 
+@pytest.mark.parametrize("shape", ["", "1", "1, 1"])
+def test_the_zero_of_rows_without_a_key_may_have_axes_of_one_element(shape):
+    after = (
+        f"%n: bool[2, 3, 5, 7] = is_nan(%p) %z: f32[{shape}] = constant {{value = f32[{shape}] [0.0]}}"
+        " %g: f32[2, 3, 5, 7] = where(%n, %z, %p) %o: f32[2, 3, 5, 6] = matmul(%g, %v) return %o"
+    )
+    graph = run(R, spelled_out(after=after))
+    assert ops(graph) == ["attention"]
+    assert attention(graph).attributes["zero_nan"] is True
+
+
 CAPPED = (
     "%d: f32[2, 3, 5, 7] = mul(%s, %c) %t2: f32[2, 3, 5, 7] = tanh(%d)"
     " %h: f32[] = constant {value = f32[] [8.0]} %e: f32[2, 3, 5, 7] = mul(%t2, %h)"
@@ -258,6 +269,85 @@ def test_scores_without_heads_or_a_batch_are_of_one(lead):
     node = attention(run(R, text))
     assert node.operands[0].type.shape == (3 if lead else 1, 1, 5, 4)
     assert node.result.type.shape == (3 if lead else 1, 1, 5, 6)
+
+
+def cut_rows(
+    middle="%a: f32[2, 5, 3, 7] = mul(%u, %c)", last="%r: f32[2, 15, 7] = reshape(%p)"
+):
+    """Scores of 15 rows, which are 5 times 3 around the softmax."""
+    return (
+        f"graph @g(%q: f32[2, 15, 4], %k: f32[2, 7, 4], %v: f32[2, 7, 6], %b: f32[5, 1, 7]) {{ {SCALE}"
+        " %t: f32[2, 4, 7] = transpose(%k) {perm = [0, 2, 1]} %s: f32[2, 15, 7] = matmul(%q, %t)"
+        f" %u: f32[2, 5, 3, 7] = reshape(%s) {{shape = [2, 5, 3, 7]}} {middle}"
+        f" %p: f32[2, 5, 3, 7] = softmax(%a) {{axis = -1}} {last} {{shape = [2, 15, 7]}}"
+        " %o: f32[2, 15, 6] = matmul(%r, %v) return %o }"
+    )
+
+
+def random_inputs(*shapes):
+    draw = np.random.default_rng(0).standard_normal
+    return [draw(shape).astype(np.float32) for shape in shapes]
+
+
+def test_rows_that_are_cut_another_way_around_the_softmax_are_rows():
+    graph = run(R, cut_rows())
+    assert "softmax" not in ops(graph)
+    assert attention(graph).attributes["scale"] == pytest.approx(0.25)
+    inputs = random_inputs((2, 15, 4), (2, 7, 4), (2, 7, 6), (5, 1, 7))
+    (expected,), (result,) = evaluate(parse(cut_rows()), inputs), evaluate(graph, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        cut_rows("%a: f32[2, 5, 3, 7] = add(%u, %b)"),
+        cut_rows("%m: bool[5, 1, 7] = is_nan(%b) %a: f32[2, 5, 3, 7] = where(%m, %c, %u)"),
+        cut_rows(
+            "%w: f32[2, 3, 5, 7] = reshape(%u) {shape = [2, 3, 5, 7]}"
+            " %x: f32[2, 3, 5, 7] = add(%w, %w)"
+            " %a: f32[2, 5, 3, 7] = reshape(%x) {shape = [2, 5, 3, 7]}"
+        ),
+    ],
+    ids=["bias", "choice", "no product"],
+)
+def test_what_differs_by_rows_that_are_cut_another_way_stays(text):
+    assert not any(node.op == "attention" for node in run(R, text).nodes)
+
+
+def columns_first(rows, middle, shape="1, 2, 3", unit="1, 2, 4, 0, 3"):
+    """What JAX writes for products whose result has columns before rows: other axes of one element move, too."""
+    return (
+        f"graph @g(%q: f32[6, {rows}, 4], %k: f32[6, 7, 4], %v: f32[6, 5, 7], %b: f32[2, 3, {rows}, 7]) {{ {SCALE}"
+        f" %t: f32[6, 4, 7] = transpose(%k) {{perm = [0, 2, 1]}} %s: f32[6, {rows}, 7] = matmul(%q, %t)"
+        f" %f: f32[{shape}, {rows}, 7] = reshape(%s) {{shape = [{shape}, {rows}, 7]}} {middle}"
+        f" %p: f32[{shape}, {rows}, 7] = softmax(%a) {{axis = 4}}"
+        f" %x: f32[2, 3, 7, 1, {rows}] = transpose(%p) {{perm = [{unit}]}}"
+        f" %y: f32[6, 7, {rows}] = reshape(%x) {{shape = [6, 7, {rows}]}}"
+        f" %o: f32[6, 5, {rows}] = matmul(%v, %y) return %o }}"
+    )
+
+
+@pytest.mark.parametrize("rows", [5, 1])
+@pytest.mark.parametrize("middle", ["mul(%f, %c)", "add(%f, %b)"])
+def test_axes_of_one_element_may_move_with_rows_and_columns(rows, middle):
+    text = columns_first(rows, f"%a: f32[1, 2, 3, {rows}, 7] = {middle}")
+    graph = run(R, text)
+    assert "softmax" not in ops(graph)
+    assert attention(graph).result.type.shape[:2] == (2, 3)
+    inputs = random_inputs((6, rows, 4), (6, 7, 4), (6, 5, 7), (2, 3, rows, 7))
+    (expected,), (result,) = evaluate(parse(text), inputs), evaluate(graph, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_heads_that_move_with_rows_and_columns_stay():
+    text = columns_first(
+        5, "%a: f32[2, 3, 1, 5, 7] = mul(%f, %c)", "2, 3, 1", "0, 1, 4, 2, 3"
+    )
+    moved = text.replace("perm = [0, 1, 4, 2, 3]", "perm = [1, 0, 4, 2, 3]")
+    moved = moved.replace("f32[2, 3, 7, 1, 5]", "f32[3, 2, 7, 1, 5]")
+    assert any(node.op == "attention" for node in run(R, text).nodes)
+    assert not any(node.op == "attention" for node in run(R, moved).nodes)
 
 
 def test_a_product_with_one_of_several_results_is_looked_at_like_any_other():
@@ -469,7 +559,13 @@ def test_differences_of_unsigned_places_wrap_and_hide_nothing():
 
 @pytest.mark.parametrize(
     ("rows", "offset"),
-    [([[np.nan, 0, 0]], None), ([[np.nan]], None), ([[0, -np.inf], [0, 0]], 0)],
+    [
+        ([[np.nan, 0, 0]], None),
+        ([[np.nan]], None),
+        ([[0, -np.inf], [0, 0]], 0),
+        ([[[0, -np.inf], [0, 0]]] * 3, 0),
+        ([[[0, -np.inf], [0, 0]], [[0, -np.inf], [0, -np.inf]]], None),
+    ],
 )
 def test_arrays_hide_later_keys_or_not(rows, offset):
     value = GraphBuilder().constant(np.array(rows, np.float32))

@@ -1,0 +1,107 @@
+"""Softmax that models spell out, as programs of JAX and modules written by hand do.
+
+    d = x - max(x);  exp(d) / sum(exp(d))      ->  softmax(x)
+    d = x - max(x);  d - log(sum(exp(d)))      ->  log_softmax(x)
+
+The largest and the sum may lose their axis and get it back by a reshape, and the largest may be held above
+-inf.  Without the largest it stays: its powers overflow.  Called by `recognize_norms`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import ints, maker, operand, splat_of
+
+
+def softmax_of_powers(node: Node, emit: Emitter) -> Value | None:
+    """`exp(d) / sum(exp(d))`, whose powers nothing else reads."""
+    powers = operand(node, 0)
+    power = maker(powers, "exp")
+    if power is None or powers.type != node.result.type:
+        return None
+    axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
+    if axis is None or emit.edit.use_count(powers) != 2:
+        return None
+    x = _before_shift(operand(power), axis)
+    return None if x is None else emit.op("softmax", [x], {"axis": axis})
+
+
+def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value | None:
+    """`d - log(sum(exp(d)))`, where nothing else reads the powers."""
+    shifted, total = operand(node, 0), _restored(operand(node, 1))
+    if shifted.type != node.result.type:
+        return None
+    logarithm = maker(total, "log")
+    found = (
+        None if logarithm is None else maker(_restored(operand(logarithm)), "reduce_sum")
+    )
+    power = None if found is None else maker(operand(found), "exp")
+    if found is None or power is None or operand(power) is not shifted:
+        return None
+    axis = _axis(found, operand(node, 1), shifted)
+    if axis is None or emit.edit.sole_user(power.result) is not found:
+        return None
+    x = _before_shift(shifted, axis)
+    return None if x is None else emit.op("log_softmax", [x], {"axis": axis})
+
+
+def _before_shift(d: Value, axis: int) -> Value | None:
+    """`x` when `d` is x less its largest along `axis`."""
+    difference = maker(d, "sub")
+    if difference is None or operand(difference, 0).type != d.type:
+        return None
+    x, top = operand(difference, 0), operand(difference, 1)
+    return x if _reduced_axis(top, "reduce_max", x) == axis else None
+
+
+def _reduced_axis(value: Value, op: str, x: Value) -> int | None:
+    """The one axis along which `value` is reduced from `x`, beside which it broadcasts."""
+    node = maker(_restored(value), op)
+    if node is None:
+        return None
+    source = operand(node)
+    if source is x:
+        return _axis(node, value, x)
+    # The last axis of a view with as long rows is that of the same numbers.
+    is_view = _viewed(source) is _viewed(x) and x.type.rank and source.type.rank
+    if not is_view or source.type.shape[-1] != x.type.shape[-1]:
+        return None
+    own = _last_axis(node)
+    return x.type.rank - 1 if own and value.type.shape == (*x.type.shape[:-1], 1) else None
+
+
+def _axis(node: Node, value: Value, x: Value) -> int | None:
+    """The one axis of a reduction of `x`, in whose place `value` has one element."""
+    axes = ints(node, "axes")
+    if len(axes) != 1:
+        return None
+    axis = axes[0] % x.type.rank
+    kept = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
+    return axis if value.type.shape == kept else None
+
+
+def _last_axis(node: Node) -> bool:
+    axes, rank = ints(node, "axes"), operand(node).type.rank
+    return len(axes) == 1 and axes[0] % rank == rank - 1
+
+
+def _restored(value: Value) -> Value:
+    """`value` without reshapes, and without a bound of -inf."""
+    while True:
+        node = maker(value, "reshape", "max")
+        if node is None:
+            return value
+        if node.op == "max":
+            is_bound = splat_of(operand(node, 1)) == -math.inf
+            if not is_bound or operand(node).type != value.type:
+                return value
+        value = operand(node)
+
+
+def _viewed(value: Value) -> Value:
+    """What a value is a view of."""
+    node = maker(value, "reshape")
+    return value if node is None else _viewed(operand(node))
