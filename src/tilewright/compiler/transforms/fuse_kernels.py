@@ -35,7 +35,13 @@ from tilewright.compiler.transforms.fusion_classes import (
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import dim_groups, has, operand
+from tilewright.compiler.transforms.matching import (
+    dim_groups,
+    has,
+    operand,
+    reached,
+    read_outside,
+)
 from tilewright.compiler.transforms.split_concat import MOST_OPERANDS
 
 # These read each element of an operand once, whatever the size of their result.
@@ -132,7 +138,7 @@ class FuseKernels(GraphPass):
             nodes.update(_free_operands(candidate, groups))
             leaving = groups.outputs(nodes)
             if len(leaving) == 1 and leaving[0].node is not None:
-                if len(_reads(nodes)) > self.most_operands:
+                if len(read_outside(nodes, nodes)) > self.most_operands:
                     return False
                 group.root = leaving[0].node
                 groups.take(group, nodes)
@@ -281,23 +287,12 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
 
 def _free_operands(node: Node, groups: Groups) -> list[Node]:
     """The makers of operands that cost nothing, and theirs."""
-    found: list[Node] = []
-    work = [v.node for v in node.present_operands]
-    while work:
-        current = work.pop()
-        if current is not None and groups.role(current) is Role.FREE:
-            found.append(current)
-            work.extend(v.node for v in current.present_operands)
-    return found
 
+    def free(reader: Node) -> list[Node]:
+        makers = (v.node for v in reader.present_operands if v.node is not None)
+        return [maker for maker in makers if groups.role(maker) is Role.FREE]
 
-def _reads(nodes: set[Node]) -> set[Value]:
-    return {
-        v
-        for n in nodes
-        for v in n.present_operands
-        if v.node is None or v.node not in nodes
-    }
+    return list(reached(free(node), free))
 
 
 class _Prologue:
@@ -346,8 +341,8 @@ class _Prologue:
         return fits and self._operands_stay_few(node)
 
     def _operands_stay_few(self, node: Node) -> bool:
-        reads = _reads({*self.group.nodes, node})
-        return len(reads) <= self.options.most_operands
+        nodes = {*self.group.nodes, node}
+        return len(read_outside(nodes, nodes)) <= self.options.most_operands
 
     def _fits(self, node: Node, role: Role, user: Node) -> bool:
         """Whether the group's loops can read `user`'s operand through `node`."""
@@ -401,20 +396,17 @@ class _Prologue:
 
     def _shows(self, value: Value, view: Node) -> bool:
         """Whether the group computes `value` from what `view` gives, axis by axis: nothing between moves one."""
-        rank = len(view.result.type.shape)
-        seen, work = set[Value](), [value]
-        while work:
-            current = work.pop()
+        rank = view.result.type.rank
+
+        def behind(current: Value) -> list[Value]:
             maker = current.node
-            if maker is view:
-                return True
-            if current in seen or maker is None or maker not in self.group.nodes:
-                continue
-            seen.add(current)
-            moves = self.groups.role(maker) is Role.VIEW or permutation(maker) is not None
-            if not moves:
-                work += [v for v in maker.present_operands if len(v.type.shape) == rank]
-        return False
+            if maker is None or maker not in self.group.nodes:
+                return []
+            if self.groups.role(maker) is Role.VIEW or permutation(maker) is not None:
+                return []
+            return [v for v in maker.present_operands if v.type.rank == rank]
+
+        return any(v.node is view for v in reached([value], behind))
 
     def _scatters_slices(self, node: Node) -> bool:
         """Whether slices that data picks would no longer lie in one piece.
@@ -459,16 +451,12 @@ class _Prologue:
 
     def _feeds_anchor(self, node: Node) -> bool:
         """Whether the anchor is reached from `node` within the group."""
-        seen, work = set[Node](), [node]
-        while work:
-            current = work.pop()
-            if current in seen or current not in self.group.nodes:
-                continue
-            seen.add(current)
-            if self.groups.role(current) is Role.CONTRACTION:
-                return True
-            work.extend(u for v in current.results for u in self.groups.edit.users(v))
-        return False
+
+        def users(current: Node) -> list[Node]:
+            found = (u for v in current.results for u in self.groups.edit.users(v))
+            return [user for user in found if user in self.group.nodes]
+
+        return any(self.groups.role(n) is Role.CONTRACTION for n in reached([node], users))
 
     def _row_reads(self, node: Node, role: Role) -> bool:
         if role is Role.POINTWISE:

@@ -14,6 +14,7 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.transforms.fusion_classes import is_repeatable, role_of
+from tilewright.compiler.transforms.matching import needed_outside, read_outside
 
 
 @final
@@ -94,34 +95,14 @@ class Groups:
         """Whether the graph returns the value."""
         return self.edit.is_output(value)
 
-    def escapes(self, value: Value, nodes: set[Node]) -> bool:
-        """Whether `value` is needed outside `nodes`."""
-        if self.is_output(value):
-            return True
-        return any(user not in nodes for user in self.edit.users(value))
-
     def outputs(self, nodes: set[Node]) -> list[Value]:
         """What `nodes` make that is needed outside them (repeatable makers aside)."""
-        return [
-            value
-            for node in nodes
-            if self.roles[node] is not Role.FREE
-            for value in node.results
-            if self.escapes(value, nodes)
-        ]
+        makers = [node for node in nodes if self.roles[node] is not Role.FREE]
+        return needed_outside(makers, nodes, self.edit)
 
     def inputs(self, group: Group) -> list[Value]:
         """What the group reads from outside, in order of first use."""
-        found: dict[Value, None] = {}
-        for node in self.canonical(group):
-            found.update(
-                dict.fromkeys(
-                    v
-                    for v in node.present_operands
-                    if v.node is None or v.node not in group.nodes
-                )
-            )
-        return list(found)
+        return read_outside(self.canonical(group), group.nodes)
 
     def canonical(self, group: Group) -> list[Node]:
         """Operands before users, in an order that depends on the structure of the group alone."""

@@ -6,17 +6,20 @@ first ones agree.  Used by every file of the room.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.movement import shape_groups
 from tilewright.compiler.ops.shapes import element_count
+
+Place = TypeVar("Place", Node, Value)
 
 
 def ints(node: Node, name: str) -> tuple[int, ...]:
@@ -137,6 +140,40 @@ def _all_same(array: Array, first: np.generic) -> bool:
     if array.dtype.kind in "biuc" or first != 0:
         return True
     return bool((np.signbit(array) == np.signbit(first)).all())
+
+
+# --- walks and sets of nodes ------------------------------------------------------------------
+
+
+def reached(
+    start: Iterable[Place], onward: Callable[[Place], Iterable[Place]]
+) -> Iterator[Place]:
+    """What `onward` leads to from `start`, which is part of it, each once; asked when the next one is wanted."""
+    seen, work = set[Place](), [*start]
+    while work:
+        current = work.pop()
+        if current not in seen:
+            seen.add(current)
+            yield current
+            work.extend(onward(current))
+
+
+def read_outside(nodes: Iterable[Node], inside: Collection[Node]) -> list[Value]:
+    """What nodes read that none of those `inside` makes, in order of first use."""
+    read = (v for node in nodes for v in node.present_operands)
+    return list(dict.fromkeys(v for v in read if v.node is None or v.node not in inside))
+
+
+def needed_outside(
+    nodes: Iterable[Node], inside: Collection[Node], edit: Editor
+) -> list[Value]:
+    """The results of nodes that the graph returns, or that a node reads which is not `inside`."""
+    return [
+        value
+        for node in nodes
+        for value in node.results
+        if edit.is_output(value) or any(user not in inside for user in edit.users(value))
+    ]
 
 
 # --- moves -----------------------------------------------------------------------------------

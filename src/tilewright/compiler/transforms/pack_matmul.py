@@ -7,7 +7,7 @@ one right matrix for the whole batch becomes a single product with all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
@@ -53,6 +53,7 @@ from tilewright.compiler.transforms.matching import (
     number,
     operand,
     picks_one,
+    reached,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -257,17 +258,14 @@ def _is_stored_for_reader(value: Value, emit: Emitter) -> bool:
 
 def _leads_only_to(value: Value, node: Node, made: set[Node], edit: Editor) -> bool:
     """Whether all that reads `node`, and all that reads that, is among `made`, until there is `value`."""
-    seen, work = {node}, [node]
-    while work:
-        current = work.pop()
-        if current is value.node:
-            continue
-        users = edit.users(current.result)
-        if edit.is_output(current.result) or not all(user in made for user in users):
-            return False
-        work += [user for user in users if user not in seen]
-        seen.update(users)
-    return True
+
+    def readers(current: Node) -> Iterable[Node]:
+        return () if current is value.node else edit.users(current.result)
+
+    return all(
+        current in made and (current is value.node or not edit.is_output(current.result))
+        for current in reached([node], readers)
+    )
 
 
 def _panels(b: Value, panel: int, emit: Emitter, **others: object) -> Value:

@@ -22,7 +22,12 @@ from tilewright.compiler.ops import control
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
 from tilewright.compiler.transforms.graph_pattern import Match, ask_user
-from tilewright.compiler.transforms.matching import has, is_constant
+from tilewright.compiler.transforms.matching import (
+    has,
+    is_constant,
+    needed_outside,
+    read_outside,
+)
 
 
 @final
@@ -212,23 +217,12 @@ class _Partition:
 
     def _inputs(self, nodes: set[Node], codegen: Codegen) -> list[Value]:
         """What the nodes read from outside, in order of first use."""
-        found: dict[Value, None] = {}
-        for node in self.ordered(nodes):
-            for value in node.present_operands:
-                inside = value.node is not None and value.node in nodes
-                if not inside and not self._is_bound(value, codegen):
-                    found[value] = None
-        return list(found)
+        read = read_outside(self.ordered(nodes), nodes)
+        return [value for value in read if not self._is_bound(value, codegen)]
 
     def _outputs(self, nodes: set[Node]) -> list[Value]:
         """What somebody else needs of what the nodes make."""
-        return [
-            value
-            for node in self.ordered(nodes)
-            for value in node.results
-            if self.edit.is_output(value)
-            or any(user not in nodes for user in self.edit.users(value))
-        ]
+        return needed_outside(self.ordered(nodes), nodes, self.edit)
 
     def _can_stand_alone(self, nodes: set[Node], codegen: Codegen) -> bool:
         """Whether the sizes in the nodes are those of what they read: whoever is called sees no others."""

@@ -36,6 +36,7 @@ from tilewright.compiler.transforms.matching import (
     number,
     operand,
     optional_operand,
+    reached,
     to_channels_first,
     to_channels_last,
     word,
@@ -115,21 +116,21 @@ def _is_moved_anyway(value: Value, emit: Emitter) -> bool:
 
 def _is_wanted_first(value: Value, emit: Emitter) -> bool:
     """Whether all that is done with a value before it is moved channels first is elementwise."""
-    work, seen = [value], {value}
-    while work:
-        current = work.pop()
-        users = emit.edit.users(current)
-        if not users or emit.edit.is_output(current):
-            return False
-        for user in users:
-            if _brings_channels_forward(user):
-                continue
-            if not _keeps_order(user, current):
-                return False
-            if user.result not in seen:
-                seen.add(user.result)
-                work.append(user.result)
-    return True
+    edit = emit.edit
+
+    def onward(current: Value) -> list[Value]:
+        users = edit.users(current)
+        return [user.result for user in users if not _brings_channels_forward(user)]
+
+    return all(
+        edit.users(current)
+        and not edit.is_output(current)
+        and all(
+            _brings_channels_forward(u) or _keeps_order(u, current)
+            for u in edit.users(current)
+        )
+        for current in reached([value], onward)
+    )
 
 
 def _keeps_order(user: Node, value: Value) -> bool:

@@ -7,6 +7,7 @@ between kernels or meets another reshape and vanishes.  Transposes go behind sca
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -21,6 +22,7 @@ from tilewright.compiler.transforms.matching import (
     has,
     maker,
     operand,
+    reached,
     splat_of,
 )
 from tilewright.compiler.transforms.movement_rewrites import VIEW_REWRITES
@@ -123,22 +125,17 @@ def sink_transpose(node: Node, emit: Emitter) -> Value | None:
 
 def _is_contracted(value: Value) -> bool:
     """Whether a contraction, through elementwise ops and moves only, makes the value."""
-    work, seen = [value], set[Value]()
-    while work and len(seen) < _MOST_STEPS:
-        current = work.pop()
+
+    def behind(current: Value) -> list[Value]:
         node = current.node
-        if current in seen or node is None:
-            continue
-        seen.add(current)
-        if has(node, Trait.CONTRACTION):
-            return True
-        if node.op in ("reshape", "transpose"):
-            work.append(operand(node))
-        elif has(node, Trait.ELEMENTWISE):
-            work.extend(
-                v for v in node.present_operands if v.type.shape == current.type.shape
-            )
-    return False
+        if node is not None and node.op in ("reshape", "transpose"):
+            return [operand(node)]
+        if node is None or not has(node, Trait.ELEMENTWISE):
+            return []
+        return [v for v in node.present_operands if v.type.shape == current.type.shape]
+
+    steps = itertools.islice(reached([value], behind), _MOST_STEPS)
+    return any(v.node is not None and has(v.node, Trait.CONTRACTION) for v in steps)
 
 
 Groups = list[tuple[tuple[int, ...], tuple[int, ...]]]
