@@ -39,6 +39,7 @@ from tilewright.compiler.ops.shapes import (
     need,
     spatial_axes,
     window_count,
+    window_steps,
     with_borders,
 )
 
@@ -55,9 +56,7 @@ _SUM: Final = attr("dtype", "dtype", None)
 
 def _window(attributes: Attributes, rank: int) -> tuple[Ints, Ints, Ints]:
     """Strides, pads (begin…, end…) and dilations, defaults filled in."""
-    strides = ints_or(attributes["strides"], (1,) * rank)
-    dilations = ints_or(attributes["dilations"], (1,) * rank)
-    pads = ints_or(attributes.get("pads", ()), (0,) * (2 * rank))
+    strides, pads, dilations = window_steps(attributes, rank)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ModelError(
             f"strides {strides}, dilations {dilations} and pads {pads} do not fit "

@@ -40,10 +40,10 @@ from tilewright.compiler.ops.shapes import (
     check_same_shape,
     element_count,
     first,
-    ints_or,
     need,
     spatial_axes,
     window_count,
+    window_steps,
     with_borders,
 )
 
@@ -69,9 +69,9 @@ class _Window:
         self.axes: Ints = spatial_axes(len(shape), layout)
         rank = len(self.axes)
         self.kernel: Ints = cast("Ints", attributes["kernel"])
-        self.strides: Ints = ints_or(attributes["strides"], (1,) * rank)
-        self.dilations: Ints = ints_or(attributes["dilations"], (1,) * rank)
-        pads = ints_or(attributes["pads"], (0,) * (2 * rank))
+        self.strides: Ints
+        self.dilations: Ints
+        self.strides, pads, self.dilations = window_steps(attributes, rank)
         if not len(self.kernel) == len(self.strides) == len(self.dilations) == rank:
             raise ModelError(f"window {self.kernel} does not fit {rank} spatial dimensions")
         if len(pads) != 2 * rank:

@@ -7,7 +7,7 @@ from `taken_to_hold` what was taken so.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, cast
@@ -249,6 +249,16 @@ def ints_or(value: object, default: Sequence[int]) -> tuple[int, ...]:
     """An `ints` attribute, or `default` when it is empty."""
     given = cast("tuple[int, ...]", value)
     return tuple(given) if given else tuple(default)
+
+
+def window_steps(
+    attributes: Mapping[str, object], rank: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The strides, pads (begin…, end…) and dilations of a window over `rank` axes; 1, 0 and 1 where they are not said."""
+    strides, dilations = (
+        ints_or(attributes[name], (1,) * rank) for name in ("strides", "dilations")
+    )
+    return strides, ints_or(attributes.get("pads", ()), (0,) * (2 * rank)), dilations
 
 
 # --- common inference ------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from tilewright.compiler.ops.shapes import (
     ints_or,
     need,
     window_count,
+    window_steps,
 )
 
 Ints = tuple[int, ...]
@@ -185,12 +186,7 @@ pool_samples: Final = declare(
 def _fold_window(attributes: Attributes) -> tuple[Ints, Ints, Ints, Ints]:
     block = cast("Ints", attributes["block"])
     rank = len(block)
-    return (
-        block,
-        ints_or(attributes["strides"], (1,) * rank),
-        ints_or(attributes["pads"], (0,) * (2 * rank)),
-        ints_or(attributes["dilations"], (1,) * rank),
-    )
+    return block, *window_steps(attributes, rank)
 
 
 def _fold_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:

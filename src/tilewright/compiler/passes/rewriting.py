@@ -58,12 +58,14 @@ class Emitter:
         return self.node(op, operands, attributes).result
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The elements of `x` under another shape."""
+        """The elements of `x` under a shape; `x` itself if it has that."""
+        if x.type.shape == tuple(shape):
+            return x
         return self.op("reshape", (x,), {"shape": shape})
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """The elements of `x` as another type."""
-        return self.op("cast", (x,), {"dtype": dtype})
+        """The elements of `x` as a type; `x` itself if they are of that."""
+        return x if x.type.dtype is dtype else self.op("cast", (x,), {"dtype": dtype})
 
     def concat(self, parts: Sequence[Value], axis: int) -> Value:
         """The parts behind one another; a single one as it is."""

@@ -293,7 +293,7 @@ class WrittenAttention:
         return element_count(front) == count and element_count(behind) == count
 
     def _reshaped(self, value: Value, lead: Sequence[Dim]) -> Value:
-        return self._reshaped_to(value, (*lead, *value.type.shape[-2:]))
+        return self.emit.reshape(value, (*lead, *value.type.shape[-2:]))
 
     def _row_scaled(self, q: Value) -> Value:
         factor = self.scores.row_factor
@@ -385,9 +385,9 @@ class WrittenAttention:
             placed = self._placed(value, shape)
             if factor != 1:
                 placed = emit.op("mul", [placed, emit.scalar(factor, placed)])
-            if total is not None and total.type.dtype is not placed.type.dtype:
-                placed = emit.cast(placed, total.type.dtype)
-            total = placed if total is None else emit.op("add", [total, placed])
+            if total is not None:
+                placed = emit.op("add", [total, emit.cast(placed, total.type.dtype)])
+            total = placed
         return causal, total
 
     def _mask(self) -> Value | None:
@@ -405,12 +405,7 @@ class WrittenAttention:
             full = broadcast_shapes(full, (*lead, 1, 1))
             value = self.emit.op("broadcast_to", [value], {"shape": full})
             wanted = self.lead
-        return self._reshaped_to(value, (*wanted, *full[-2:]))
-
-    def _reshaped_to(self, value: Value, shape: tuple[Dim, ...]) -> Value:
-        if value.type.shape == shape:
-            return value
-        return self.emit.reshape(value, shape)
+        return self.emit.reshape(value, (*wanted, *full[-2:]))
 
 
 def _without_ones(shape: Sequence[Dim]) -> tuple[Dim, ...]:

@@ -50,10 +50,7 @@ def _fills_tiles(node: Node) -> bool:
 
 def left_elements(node: Node, row: WordProduct, emit: Emitter) -> Value:
     """The left operand with elements of the type that words on the left have: extended once, for all columns."""
-    left = operand(node)
-    if left.type.dtype is row.left:
-        return left
-    return emit.cast(left, row.left)
+    return emit.cast(operand(node), row.left)
 
 
 def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
@@ -101,8 +98,6 @@ def in_f32(x: Value, emit: Emitter) -> Value:
 
     Rounding pays where pairs are multiplied or memory is what is waited for; elsewhere it takes time and digits.
     """
-    if x.type.dtype is dtypes.f32:
-        return x
     rounding = maker(x, "cast")
     if rounding is not None and operand(rounding).type.dtype is dtypes.f32:
         return operand(rounding)

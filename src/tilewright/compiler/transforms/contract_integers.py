@@ -90,9 +90,7 @@ def in_floats(node: Node, emit: Emitter) -> Value | None:
         wide = [emit.cast(v, dtypes.f32) for v in (left, right)]
         product = emit.op(node.op, wide, plain)
         # By way of i32, which holds it: an integer of fewer bits is its low bits, and a float saturates.
-        whole = emit.cast(product, dtypes.i32)
-        if result is not dtypes.i32:
-            whole = emit.cast(whole, result)
+        whole = emit.cast(emit.cast(product, dtypes.i32), result)
         total = whole if total is None else emit.op("add", [total, whole])
     return total
 

@@ -46,11 +46,9 @@ def decompose_groups(node: Node, emit: Emitter) -> Value | None:
     if layout == "NHWC" and x.type.shape[-1] == groups:
         same = {"epsilon": node.attributes["epsilon"], "layout": layout}
         return emit.op("instance_norm", node.operands, same)
-    narrow = x.type.dtype.bits < dtypes.f32.bits
-    wide = emit.cast(x, dtypes.f32) if narrow else x
+    wide = emit.cast(x, dtypes.f32) if x.type.dtype.bits < dtypes.f32.bits else x
     form = _channels_first if layout == "NCHW" else _channels_last
-    result = form(node, wide, emit)
-    return emit.cast(result, x.type.dtype) if narrow else result
+    return emit.cast(form(node, wide, emit), x.type.dtype)
 
 
 def _channels_first(node: Node, x: Value, emit: Emitter) -> Value:
@@ -97,8 +95,6 @@ def _parameters(node: Node, x: Value, emit: Emitter) -> list[tuple[str, Value]]:
     found: list[tuple[str, Value]] = []
     for op, place in (("mul", 1), ("add", 2)):
         vector = optional_operand(node, place)
-        if vector is not None and vector.type.dtype is not x.type.dtype:
-            vector = emit.cast(vector, x.type.dtype)
         if vector is not None:
-            found.append((op, vector))
+            found.append((op, emit.cast(vector, x.type.dtype)))
     return found

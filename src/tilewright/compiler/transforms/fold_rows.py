@@ -120,9 +120,7 @@ def _rows_of(node: Node) -> _Rows | None:
 def _fold(node: Node, rows: _Rows, edit: Editor) -> None:
     emit = Emitter(edit, catalogue.schema, node)
     stack = emit.constant(_made(node, rows))
-    place = rows.place
-    if place.type.rank:
-        place = emit.reshape(place, ())
+    place = emit.reshape(rows.place, ())
     result = emit.op(gather.name, [stack, place], {"axis": 0})
     operands = node.present_operands
     edit.replace(node, [result])

@@ -107,8 +107,9 @@ class LegalizeConvolution(RewritePass):
         kind = product_of_words(node, self.products)
         if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
             return self._in_words(node, kind, rows, emit)
-        halves = x.type.dtype in HALVES
-        if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
+        if (
+            x.type.dtype in HALVES
+        ):  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = in_f32(x, emit)
         w = emit.cast(w, dtypes.f32) if w.type.dtype is dtypes.bf16 else w
         if self._leaves_lanes_empty(groups, count, depth, x.type.dtype):
@@ -120,8 +121,7 @@ class LegalizeConvolution(RewritePass):
             packed = _pack(as_they_lie(w), groups, count, panel or _SMALLEST_PANEL, emit)
             dtype = node.attributes["dtype"]
             result = _in_panels(node, x, packed, emit, window, dtype=dtype)
-        narrow = {"dtype": node.result.type.dtype}
-        return emit.op("cast", [result], narrow) if halves else result
+        return emit.cast(result, node.result.type.dtype)
 
     def _leaves_lanes_empty(
         self, groups: int, filters: int, depth: Dim, dtype: DType
@@ -253,8 +253,7 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     x, w = operand(node, 0), operand(node, 1)
     if depth == 1:
         return _depthwise(node, x, w, emit)
-    halves = x.type.dtype in HALVES
-    if halves:
+    if x.type.dtype in HALVES:
         x, w = (emit.cast(value, dtypes.f32) for value in (x, w))
     each, groups = _depthwise(node, x, w, emit), number(node, "groups")
     if groups > 1:
@@ -262,7 +261,7 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
         each = emit.reshape(each, (*places, groups, depth))
     last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
     total = emit.op("reduce_sum", [each], last)
-    return emit.cast(total, node.result.type.dtype) if halves else total
+    return emit.cast(total, node.result.type.dtype)
 
 
 def _side_by_side(node: Node, x: Value, w: Value, emit: Emitter) -> Value:

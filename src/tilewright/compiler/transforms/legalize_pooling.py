@@ -18,7 +18,7 @@ from tilewright.base.dtypes import HALVES, f32
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.shapes import ints_or, spatial_axes, window_count
+from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
 from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.matching import flag, ints, operand, word
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
@@ -127,9 +127,7 @@ def _sides(node: Node) -> tuple[_Side, ...]:
     x = operand(node).type
     axes = spatial_axes(x.rank, word(node, "layout"))
     rank, shape = len(axes), node.result.type.shape
-    strides = ints_or(ints(node, "strides"), (1,) * rank)
-    dilations = ints_or(ints(node, "dilations"), (1,) * rank)
-    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    strides, pads, dilations = window_steps(node.attributes, rank)
     return tuple(
         _Side(
             x.shape[axis], ints(node, "kernel")[i], strides[i], dilations[i],
@@ -214,13 +212,12 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         return None
     value = operand(node)
     dtype = value.type.dtype
-    widens = dtype in HALVES and node.op != "max_pool"
-    if widens:
+    if dtype in HALVES and node.op != "max_pool":
         value = emit.cast(value, f32)
     for i in busy:
         alone = tuple(s if j == i else _idle(s) for j, s in enumerate(sides))
         value = emit.op(node.op, [value], _pooled_attributes(node, alone))
-    return emit.cast(value, dtype) if widens else value
+    return emit.cast(value, dtype)
 
 
 def _idle(side: _Side) -> _Side:

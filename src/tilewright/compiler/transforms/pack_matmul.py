@@ -129,7 +129,7 @@ class PackMatmul(RewritePass):
         panel = self.choose_panel((1,), columns, weights.depth // each, f32, each)
         if not panel:
             return None
-        left = emit.cast(a, f32) if a.type.dtype is not f32 else a
+        left = emit.cast(a, f32)
         missing = weights.depth - depth
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
@@ -145,7 +145,7 @@ class PackMatmul(RewritePass):
             # Floats of 8 bits are made in one way on all machines, which share their kernels then.
             attributes["by_bytes"] = not weights.mantissa and "moved_bytes" in self.products
             result = emit.op("matmul_blocks", [left, *packed], attributes)
-        return result if a.type.dtype is f32 else emit.cast(result, a.type.dtype)
+        return emit.cast(result, a.type.dtype)
 
     def _in_bytes(self, node: Node, weights: BlockWeights) -> bool:
         """Whether rows may be bytes, and machines multiply such weights by bytes sooner than by floats."""
@@ -192,7 +192,7 @@ class PackMatmul(RewritePass):
         shape = left.type.shape
         form = product_in_panels(shape, panels.type.shape, columns, dtype=dtype, **rest)
         result = emit.op("contract", [left, panels, b] if rest else [left, panels], form)
-        return emit.cast(result, node.result.type.dtype) if widens else result
+        return emit.cast(result, node.result.type.dtype)
 
     def _spread(self, left: Value, emit: Emitter) -> tuple[Value, dict[str, int]]:
         """A left operand whose rows crowd no cache, and what `choose_panel` is to know of that.
@@ -348,9 +348,7 @@ def flatten_rows(node: Node, emit: Emitter) -> Value | None:
     a, b = operand(node, 0), operand(node, 1)
     if any(d != 1 for d in b.type.shape[:-2]) or a.type.rank < max(b.type.rank, 3):
         return None
-    matrix = b
-    if b.type.rank > 2:
-        matrix = emit.reshape(b, b.type.shape[-2:])
+    matrix = emit.reshape(b, b.type.shape[-2:])
     rows = element_count(a.type.shape[:-1])
     flat = emit.reshape(a, (rows, a.type.shape[-1]))
     result = emit.op("matmul", [flat, matrix], node.attributes)

@@ -62,8 +62,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     if not _pays(node, image, lanes, columns, emit):
         return None
     x, w = image.whole, operand(node, 1)
-    halves = x.type.dtype in HALVES
-    if halves:
+    if x.type.dtype in HALVES:
         x, w = (emit.cast(v, dtypes.f32) for v in (x, w))
     if image.stride > 1:
         x, w = _folded_places(x, image, emit), _folded_taps(w, image.stride, emit)
@@ -75,7 +74,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     else:
         total = _rows(_along_places(planes, table, image, node, emit), image, emit)
     last = emit.op("transpose", [total], {"perm": to_channels_last(rank + 2)})
-    return emit.cast(last, node.result.type.dtype) if halves else last
+    return emit.cast(last, node.result.type.dtype)
 
 
 def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) -> bool:

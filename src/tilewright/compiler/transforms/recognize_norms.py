@@ -142,10 +142,7 @@ def _parameter(node: Node, norm: Node, value: Value) -> bool:
 
 def _as_parameter(norm: Node, value: Value, emit: Emitter) -> Value:
     x = operand(norm)
-    shape = x.type.shape[number(norm, "axis") % x.type.rank :]
-    if value.type.shape == shape:
-        return value
-    return emit.reshape(value, shape)
+    return emit.reshape(value, x.type.shape[number(norm, "axis") % x.type.rank :])
 
 
 def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:

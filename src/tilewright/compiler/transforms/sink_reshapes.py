@@ -159,7 +159,7 @@ def _like(
     if splat_of(value) is not None and value.type.rank == 0:
         return value
     if all(d == 1 for d in value.type.shape):
-        return emit.reshape(value, ()) if value.type.rank else value
+        return emit.reshape(value, ())
     if value.type.shape == shape:
         return _narrow_reshaped(value, tuple(target), emit)
     wanted = None if groups is None else _broadcast_shape(value, target, shape, groups)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.shapes import element_count, ints_or, window_count
+from tilewright.compiler.ops.shapes import element_count, window_count, window_steps
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import dims, ints, operand
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
@@ -28,13 +28,11 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
     """A `col2im` with a stride as ones without, whose results are interleaved."""
     block = ints(node, "block")
     rank = len(block)
-    strides = ints_or(ints(node, "strides"), (1,) * rank)
+    strides, pads, dilations = window_steps(node.attributes, rank)
     if all(stride == 1 for stride in strides) or any(
         d == 0 for d in (*operand(node).type.shape, *node.result.type.shape)
     ):
         return None
-    dilations = ints_or(ints(node, "dilations"), (1,) * rank)
-    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
     image = dims(node, "image")
     axes: list[Axis] = []
     counts: list[int] = []

@@ -20,9 +20,9 @@ import numpy as np
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.shapes import ints_or
+from tilewright.compiler.ops.shapes import window_steps
 from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
+from tilewright.compiler.transforms.matching import number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
 
@@ -48,9 +48,7 @@ def split_phases(node: Node, emit: Emitter) -> Value | None:
 def _axes(node: Node) -> tuple[Axis, ...] | None:
     x, w = operand(node, 0).type, operand(node, 1).type
     rank = x.rank - 2
-    strides = ints_or(ints(node, "strides"), (1,) * rank)
-    dilations = ints_or(ints(node, "dilations"), (1,) * rank)
-    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    strides, pads, dilations = window_steps(node.attributes, rank)
     found: list[Axis] = []
     for i in range(rank):
         kernel = w.shape[2 + i]

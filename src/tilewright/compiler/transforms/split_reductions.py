@@ -157,11 +157,7 @@ def _cut(x: Value, axis: int, start: int, stop: int, emit: Emitter) -> Value:
 
 def _like(wanted: Value, result: Value, emit: Emitter) -> Value:
     """`result` in the shape and the element type of what it replaces."""
-    if result.type.shape != wanted.type.shape:
-        result = emit.reshape(result, wanted.type.shape)
-    if result.type.dtype is not wanted.type.dtype:
-        result = emit.cast(result, wanted.type.dtype)
-    return result
+    return emit.cast(emit.reshape(result, wanted.type.shape), wanted.type.dtype)
 
 
 def _known(shape: Sequence[object]) -> list[int] | None:

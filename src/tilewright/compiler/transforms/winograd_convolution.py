@@ -75,8 +75,7 @@ class WinogradConvolution(RewritePass):
         products = emit.op("matmul", [left, right])
         attributes = {**sizes, "shape": places}
         result = emit.op("winograd_output", [products], attributes)
-        dtype = node.result.type.dtype
-        return result if dtype is f32 else emit.cast(result, dtype)
+        return emit.cast(result, node.result.type.dtype)
 
     def in_whole_points(self, node: Node, emit: Emitter) -> Value | None:
         """The same of bytes, exactly, where 16-bit numbers are multiplied."""
