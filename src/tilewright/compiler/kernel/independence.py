@@ -13,7 +13,13 @@ from typing import final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import Buffer, For, Space
-from tilewright.compiler.kernel.rewrite import buffers_written, loads, loops, stores
+from tilewright.compiler.kernel.rewrite import (
+    buffers_written,
+    loads,
+    loops,
+    split_terms,
+    stores,
+)
 
 
 @final
@@ -75,9 +81,10 @@ def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> 
         if split is None:
             return False
         factors.add(split[0])
-        outer, varying = _split(split[1], inner)
-        outers.add(outer)
-        least, most = symbolic.bounds(varying)
+        outer, varying = split_terms(split[1], inner)
+        constant = outer if isinstance(outer, int) else outer.constant
+        outers.add(outer - constant)
+        least, most = symbolic.bounds(varying + constant)
         if least is None or most is None:
             return False
         least, most = least + min(0, to_last_lane), most + max(0, to_last_lane)
@@ -87,18 +94,3 @@ def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> 
         return False
     factor = factors.pop()
     return isinstance(factor, int) and factor != 0 and high - low < abs(factor)
-
-
-def _split(rest: Dim, inner: set[str]) -> tuple[Dim, Dim]:
-    """`rest` as (part fixed inside the loop, part that inner loops and constants vary)."""
-    if isinstance(rest, int):
-        return 0, rest
-    outer: Dim = 0
-    varying: Dim = rest.constant
-    for monomial, factor in rest.terms:
-        term: Dim = symbolic.Expr(((monomial, 1),), 0) * factor
-        if not symbolic.names_in((term,)).isdisjoint(inner):
-            varying = varying + term
-        else:
-            outer = outer + term
-    return outer, varying

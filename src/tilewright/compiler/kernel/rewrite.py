@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
@@ -358,6 +359,21 @@ def buffers_read(body: Sequence[Statement]) -> dict[Buffer, None]:
 def buffers_written(body: Sequence[Statement]) -> dict[Buffer, None]:
     """The buffers stored in `body`, in order of first appearance."""
     return {store.buffer: None for store in stores(body)}
+
+
+def split_terms(dim: Dim, names: AbstractSet[str]) -> tuple[Dim, Dim]:
+    """An index as (the constant and what depends on none of these variables, the terms that depend on some)."""
+    if isinstance(dim, int):
+        return dim, 0
+    fixed: Dim = dim.constant
+    varying: Dim = 0
+    for monomial, factor in dim.terms:
+        term: Dim = Expr(((monomial, factor),), 0)
+        if any(symbol.name in names for symbol in dim_symbols(term)):
+            varying = varying + term
+        else:
+            fixed = fixed + term
+    return fixed, varying
 
 
 def dim_symbols(dim: Dim) -> frozenset[Symbol]:

@@ -50,6 +50,7 @@ from tilewright.compiler.kernel.rewrite import (
     payloads,
     rename_loops,
     replace_buffers,
+    split_terms,
     subexpressions,
 )
 from tilewright.compiler.kernel.text import expression_text
@@ -134,7 +135,7 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
     kept: list[tuple[int, Dim]] = []
     shape: list[Dim] = []
     for position, size in enumerate(old.shape):
-        parts = [_split_outer(a.indices[position], inner) for a in users]
+        parts = [split_terms(a.indices[position], inner) for a in users]
         fixed = parts[0][0] if all(p[0] == parts[0][0] for p in parts) else None
         if fixed is not None and all(p[1] == 0 for p in parts):
             continue
@@ -147,21 +148,6 @@ def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -
     )
     kernel = rewrite(kernel, outer, (with_inner(outer, changed),))
     return swap_locals(kernel, {old: new})
-
-
-def _split_outer(index: Dim, inner: set[str]) -> tuple[Dim, Dim]:
-    """`index` as (part fixed outside the `inner` loops, the rest without its constant)."""
-    if isinstance(index, int):
-        return index, 0
-    fixed: Dim = index.constant
-    varying: Dim = 0
-    for monomial, factor in index.terms:
-        term: Dim = symbolic.Expr(((monomial, factor),), 0)
-        if any(s.name in inner for s in dim_symbols(term)):
-            varying = varying + term
-        else:
-            fixed = fixed + term
-    return fixed, varying
 
 
 def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Dim]:
