@@ -134,7 +134,6 @@ class Editor:
         *,
         before: Node | None,
         location: Location | None = None,
-        names: Sequence[str] = (),
     ) -> Node:
         """A new node with inferred result types, inserted before `before` (None: at the end).
 
@@ -151,7 +150,7 @@ class Editor:
             if error.location is None and location is not UNKNOWN_LOCATION:
                 error.location = location
             raise
-        node = Node(schema, operands, complete, types, location=location, names=names)
+        node = Node(schema, operands, complete, types, location=location)
         self.insert_before(before, node)
         return node
 

@@ -260,11 +260,6 @@ def _block(body: Sequence[Statement], indent: str) -> list[str]:
     return lines or [f"{inner}pass"]
 
 
-def body_text(body: Sequence[Statement]) -> str:
-    """The statements of `body`, one per line."""
-    return "\n".join(line for s in body for line in statement_lines(s))
-
-
 def _parameter(parameter: Parameter) -> str:
     return f"{parameter.access.value} {parameter.buffer!r}".removesuffix("@device")
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,16 @@ from tilewright.compiler.kernel import rewrite
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.expressions import binary, cast, unary
-from tilewright.compiler.kernel.ir import Binary, Buffer, Comment, Load, Store, Unary
-from tilewright.compiler.kernel.text import body_text
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Buffer,
+    Comment,
+    Load,
+    Statement,
+    Store,
+    Unary,
+)
+from tilewright.compiler.kernel.text import statement_lines
 from tilewright.compiler.kernel.verifier import verify
 
 
@@ -24,6 +34,10 @@ def gather_kernel():
         row = b.as_index(b.add(b.load(at, (i,)), 1))
         b.store(y, (i, j), b.load(x, (row * 1 + 2, j)))
     return b.build()
+
+
+def body_text(body: Sequence[Statement]) -> str:
+    return "\n".join(line for s in body for line in statement_lines(s))
 
 
 def test_substitution_reaches_loads_inside_indices():

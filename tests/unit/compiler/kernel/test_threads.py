@@ -41,7 +41,7 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Store,
 )
-from tilewright.compiler.kernel.text import body_text
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
 
 
@@ -51,8 +51,8 @@ def test_a_barrier_lets_threads_read_what_others_stored():
     x, y = rows()
     evaluate(kernel, [x, y])
     np.testing.assert_array_equal(y, x[:, ::-1])
-    assert "# thread.x" in body_text(kernel.body)
-    assert "        barrier" in body_text(kernel.body)
+    assert "# thread.x" in kernel_text(kernel)
+    assert "        barrier" in kernel_text(kernel)
 
 
 def test_without_it_they_race_by_name():
