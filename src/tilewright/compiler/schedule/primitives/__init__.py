@@ -3,6 +3,7 @@
 from tilewright.compiler.schedule.primitives.grid import bind, join
 from tilewright.compiler.schedule.primitives.guards import (
     drop_guards,
+    hoist_guard,
     settle_tests,
     sink_guards,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "forward",
     "fuse",
     "fuse_nests",
+    "hoist_guard",
     "inline",
     "interior",
     "join",
