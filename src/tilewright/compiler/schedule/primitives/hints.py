@@ -49,11 +49,11 @@ def prefetch(  # noqa: PLR0913 - what a stored trace has by position
         ->
         for p in 8: for i in 4: for k in 16: prefetch b[p + 1, step * (16 * i + k)]; S(b[p, k])
 
-    Raises: ScheduleError unless `loop` is inside `ahead`, which reads the buffer where an index
+    Raises: ScheduleError unless `loop` is `ahead` or inside it, which reads the buffer where an index
     without data moves on with every iteration.
     """
     outer, inner = find(kernel, ahead), find(kernel, loop)
-    path = path_to(outer.body, inner)
+    path = path_to((outer,), inner)
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{ahead}'")
     if step < 1 or line < 1:
@@ -63,7 +63,7 @@ def prefetch(  # noqa: PLR0913 - what a stored trace has by position
     if found is None:
         raise ScheduleError(f"'{ahead}' does not read '{buffer}'")
     position: Dim = 0
-    for around in (*(s for s in path if isinstance(s, For)), inner):
+    for around in [*(s for s in path if isinstance(s, For)), inner][1:]:
         position = position * around.extent + reference(around.var)
     *before, last = _first_of_later(found, outer, turns)
     places = [position * step + offset for offset in range(0, step, line)]

@@ -121,14 +121,15 @@ class ReadAhead:
         Making numbers of words takes longer than reading them, so a line that is asked for in time is there when it is
         used, and nothing is waited for between the caches.
         """
-        if len(path) < 2:
+        if len(path) < 2 and not self.machine.core.read_ahead:
             return False
-        block, inner = path[-2], path[-1]
+        block, inner = path[-2:][0], path[-1]
         size = self._panel_elements(block)
-        step = -(-size // trip_count((inner,)))
+        step = size if inner is block else -(-size // trip_count((inner,)))
         size_bytes = max(1, size * find_buffer(self.s.kernel, self.right).dtype.itemsize)
         turns = max(1, -(-self.machine.core.read_ahead // size_bytes))
-        if size * turns < line * _LEAST_BLOCK_LINES or step > line * _MOST_HINTS:
+        most = _MOST_HINTS_OF_WORDS if inner is block else _MOST_HINTS
+        if size * turns < line * _LEAST_BLOCK_LINES or step > line * most:
             return False
         name, ahead = inner.var.name, block.var.name
         if not self.s.attempt(prefetch, self.right, name, ahead, step, line, 1, 0, turns):

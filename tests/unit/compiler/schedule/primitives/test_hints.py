@@ -42,6 +42,14 @@ def test_prefetch_asks_for_an_iteration_further_on() -> None:
     assert_same(panels(), changed)
 
 
+def test_prefetch_takes_the_loop_itself_for_what_is_ahead() -> None:
+    changed = prefetch(panels(), "b", "p", "p", 9, line=4, level=1, turns=2)
+    verify(changed)
+    for offset in ("0]", "4]", "8]"):
+        assert f"prefetch b[p + 2, 0, {offset}  # level 1" in body_text(changed)
+    assert_same(panels(), changed)
+
+
 def test_prefetch_follows_a_loop_that_was_split() -> None:
     kernel = split(panels(), "p", 2)
     changed = prefetch(kernel, "b", "c", "p_i", 5)
