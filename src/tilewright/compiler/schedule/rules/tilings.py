@@ -19,6 +19,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.shares import even_shares
 from tilewright.compiler.schedule.rules.tiles import (
     STAYS,
     TALL,
@@ -481,7 +482,7 @@ class ContractionShape:
         few = panels > 1 and unit * tiles < _HIDDEN * bringing
         if panels * panel_bytes <= half and panels <= units and not few:
             count = max(1, units // panels)
-            return replace(tiling, outer="rows", panels=panels, tiles=count)
+            return self._evenly(replace(tiling, outer="rows", panels=panels, tiles=count))
         # Rows stay in the second level cache if they can; but so many share a panel that
         # bringing it takes a small part of the memory's rate.
         shared = -(-_SHARED_ROWS // rows)
@@ -492,9 +493,27 @@ class ContractionShape:
             # A few tiles behind the others would bring all panels once more.
             most = max(most, tiles)
         count = max(1, min(tiles, most, units))
-        return replace(
-            tiling, outer="panels", panels=max(1, min(panels, units // count)), tiles=count
+        beside = max(1, min(panels, units // count))
+        return self._evenly(replace(tiling, outer="panels", panels=beside, tiles=count))
+
+    def _evenly(self, tiling: Tiling) -> Tiling:
+        """The same with workgroups that threads share alike, where all sizes are known; those of images take whole lines."""
+        known = all(isinstance(n, int) for n in (*self.rows, *self.panels, self.width))
+        if not known or self.batches > 1 or not tiling.tiles:
+            return tiling
+        line = 1
+        if len(self.rows) > 1 and tiling.rows:
+            line = max(1, -(-estimate(self.rows[-1]) // tiling.rows[-1]))
+        panels, tiles = even_shares(
+            self.panel_count(tiling),
+            self.tile_count(tiling) // line,
+            (tiling.panels, max(1, tiling.tiles // line)),
+            self.threads,
+            shared_panels=tiling.outer == "rows",
         )
+        if (panels, tiles) == (tiling.panels, max(1, tiling.tiles // line)):
+            return tiling
+        return replace(tiling, panels=panels, tiles=tiles * line)
 
 
 def _product(extents: Sequence[Dim]) -> int:
