@@ -33,14 +33,20 @@ def even_shares(
         shared_panels: workgroups part the rows between them, each with so many panels; otherwise the panels, with all of
             `taken` rows, or half of them.
     """
-    count = math.ceil(panels / taken[0]) * math.ceil(rows / taken[1])
-    if threads == 1 or count == 1 or count > _MANY * threads:
+
+    def count(option: tuple[int, int]) -> int:
+        return math.ceil(panels / option[0]) * math.ceil(rows / option[1])
+
+    now = count(taken)
+    if threads == 1 or now == 1 or now > _MANY * threads:
         return taken
     if shared_panels:
         options = [(taken[0], n) for n in _near(taken[1], rows)]
     else:
         blocks = {taken[1], math.ceil(taken[1] / 2)}
         options = [(n, m) for n in _near(taken[0], panels) for m in sorted(blocks)]
+    if now <= threads:  # no more of them would be worth their start
+        options = [option for option in options if count(option) <= now]
 
     def cost(option: tuple[int, int]) -> float:
         halved = not shared_panels and option[1] < taken[1]

@@ -51,7 +51,13 @@ def test_words_of_one_thread_or_few_of_them_are_not_shared_out() -> None:
         (V3, 576, 9, 1, 2),
         (V3, 576, 9, 2, 2),
         (V3, 576, 9, 8, 5),  # was 2
-        (V3, 768, 36, 4, 8),  # as many as are worth a start by themselves
+        (
+            V3,
+            768,
+            36,
+            4,
+            12,
+        ),  # 8 are worth a start by themselves; of 12 each thread has as many
         (V4, 768, 36, 1, 9),
         (V4, 768, 36, 4, 9),
     ],

@@ -32,7 +32,8 @@ TARGETS = (
         (7, 7, 2, 7),  # one workgroup: too little work for two
         (14, 6, 1, 6),
         (1000, 7, 2, 7),  # many workgroups
-        (12, 5, 4, 3),
+        (12, 5, 4, 4),  # fewer workgroups than threads: more would not be worth their start
+        (9, 5, 16, 5),
     ],
 )
 def test_blocks_of_rows_are_cut_so_that_threads_get_as_many(rows, taken, threads, wanted):
