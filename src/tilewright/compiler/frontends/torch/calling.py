@@ -73,6 +73,7 @@ class Calling:
             name for name in self._order if name not in self._states
         )
         self._plain: int = _plain_arguments(self._in_spec) if all(self._slots) else -1
+        self._has_shapes: bool = _has_shapes(self._out_spec)
 
     @staticmethod
     def of(exported: Any, program: Program) -> Calling:
@@ -121,6 +122,8 @@ class Calling:
                 found.append(self._result(output, made, is_torch))
         if self._out_spec.is_leaf():
             return found[0]
+        if self._has_shapes:
+            return _joined(self._out_spec, iter(found))
         return border.load("torch.utils._pytree").tree_unflatten(found, self._out_spec)
 
     def _run(self, run: Run, arrays: Mapping[str, list[Array]]) -> Sequence[Array]:
@@ -193,6 +196,28 @@ class Calling:
         if set(named) != set(known or ()):
             return dict(named)
         return {name: named[name] for name in known}
+
+
+def _is_shape(spec: Any) -> bool:
+    return isinstance(spec.type, type) and issubclass(spec.type, border.load().Size)
+
+
+def _has_shapes(spec: Any) -> bool:
+    """Whether a structure has a `torch.Size` in it, which torch puts together as a tuple."""
+    return not spec.is_leaf() and (
+        _is_shape(spec) or any(map(_has_shapes, spec.children()))
+    )
+
+
+def _joined(spec: Any, leaves: Iterator[object]) -> Any:
+    """The leaves in a structure, each `torch.Size` as one."""
+    if spec.is_leaf():
+        return next(leaves)
+    parts = [_joined(child, leaves) for child in spec.children()]
+    if _is_shape(spec):
+        return border.load().Size(parts)
+    nodes = border.load("torch.utils._pytree").SUPPORTED_NODES
+    return nodes[spec.type].unflatten_fn(parts, spec.context)
 
 
 def _sizes_of(entry: Input) -> tuple[Dim, ...]:
