@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.decomposed_attention import OWN as ATTENTION
 from tilewright.compiler.frontends.torch.decomposed_counts import OWN as COUNTS
@@ -335,12 +337,31 @@ def _starts(drawn: Held, size: int, kernel: int, count: int) -> Held:
 def quantized_and_back(
     x: Held, scale: Held, zero_point: Held, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:
-    """Numbers as a grid of whole ones has them, of NaN the least, and which of them the grid reaches."""
-    places = (x * (1.0 / scale)).round() + zero_point
+    """Numbers as a grid of whole ones has them, of NaN the least, and which of them the grid reaches.
+
+    All of it is of f32 but the numbers themselves, whatever their type.
+    """
+    scale, share = _in_single(scale)
+    near, within = _nearest(x * share, zero_point, quant_min, quant_max)
+    return ((near - zero_point).float() * scale).to(x.dtype), within
+
+
+def _nearest(
+    x: Held, zero_point: Held, quant_min: int, quant_max: int
+) -> tuple[Held, Held]:
+    places = x.round() + zero_point
     within = (places >= quant_min) & (places <= quant_max)
-    near = _torch().where(places == places, places.clamp(quant_min, quant_max), quant_min)
-    found = (near - zero_point) * scale
-    return found.to(x.dtype), within
+    held = places.clamp(quant_min, quant_max)
+    return _torch().where(places == places, held, quant_min), within
+
+
+def _in_single(scale: Held) -> tuple[Held, Held]:
+    """A scale and its reciprocal, rounded to f32."""
+    if border.is_instance(scale, "Tensor"):
+        scale = scale.float()
+        return scale, 1.0 / scale
+    near = np.float32(scale)
+    return float(near), float(np.float32(1) / near)
 
 
 def quantized_by_channel(
@@ -348,8 +369,10 @@ def quantized_by_channel(
 ) -> tuple[Held, Held]:
     """The same with a grid of its own for each place along an axis."""
     shape = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
-    scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-    return quantized_and_back(x, scale, zero_point, quant_min, quant_max)
+    zero_point = zero_point.reshape(shape)
+    scale, share = _in_single(scale.reshape(shape))
+    near, within = _nearest(x * share, zero_point, quant_min, quant_max)
+    return ((near - zero_point) * scale).to(x.dtype), within
 
 
 def _quantized_if_enabled(
