@@ -14,16 +14,16 @@ from typing import Final
 
 import tilewright.compiler.frontends.torch.movement as movement
 import tilewright.compiler.frontends.torch.splits as splits
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.kit import fourier
+from tilewright.compiler.frontends.kit import fourier, open_fourier
 from tilewright.compiler.frontends.kit.complex_pairs import Pair, quotient
 from tilewright.compiler.frontends.kit.complex_parts import Complex, product
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.torch.axes import normal
+from tilewright.compiler.frontends.torch.axes import keep_filled, normal
 from tilewright.compiler.frontends.torch.call import Call
 from tilewright.compiler.frontends.torch.complex_functions import ROWS as FUNCTIONS
 from tilewright.compiler.frontends.torch.complex_operands import (
@@ -36,6 +36,7 @@ from tilewright.compiler.frontends.torch.complex_operands import (
 from tilewright.compiler.frontends.torch.contraction import matrix_product
 from tilewright.compiler.frontends.torch.elementwise import angle_of, convert
 from tilewright.compiler.frontends.torch.program import Operation, Ref
+from tilewright.formats.plan.size_relations import at_most
 
 Build = Callable[[Call], Held | Sequence[Held]]
 
@@ -245,15 +246,27 @@ def _joined(axis_name: str, *, stacked: bool = False) -> Build:
 # --- Fourier transforms -------------------------------------------------------------------------
 
 
+_LONGEST: Final = 4096
+"""Elements of a transform whose length a call decides: its matrix has as many rows and columns."""
+
+
 def _scaled(
-    call: Call, pair: tuple[Tensor, Tensor], lengths: Sequence[int]
+    call: Call, pair: tuple[Tensor, Tensor], lengths: Sequence[Dim]
 ) -> list[Tensor]:
     """Sums in the type of the result, as the normalization says (0: sums, 1: over the root, 2: over the number)."""
-    count = math.prod(lengths)
     kind = call.integer("normalization")
-    factor = (1.0, 1 / math.sqrt(count), 1 / count)[kind]
-    scale = call.maker.scalar(factor, dtypes.f64)
-    return [call.finish(part if not kind else call.op("mul", part, scale)) for part in pair]
+    if not kind:
+        return [call.finish(part) for part in pair]
+    scale = _scale(call.maker, math.prod(lengths), is_root=kind == 1)
+    return [call.finish(call.op("mul", part, scale)) for part in pair]
+
+
+def _scale(e: NodeMaker, count: Dim, *, is_root: bool) -> Tensor:
+    if isinstance(count, int):
+        return e.scalar(1 / (math.sqrt(count) if is_root else count), dtypes.f64)
+    total = e.cast(e.dim(count), dtypes.f64)
+    divisor = e.op("sqrt", total) if is_root else total
+    return e.op("div", e.scalar(1, dtypes.f64), divisor)
 
 
 def _wide_parts(call: Call) -> tuple[Tensor, Tensor]:
@@ -266,24 +279,32 @@ def _axes(call: Call, shape: Sequence[Dim]) -> list[int]:
     return [normal(axis, len(shape)) for axis in call.integers("dim")]
 
 
-def _length(shape: Sequence[Dim], axis: int) -> int:
+def _length(call: Call, axis: int, shape: Sequence[Dim]) -> Dim:
+    """How many elements are transformed; one that a call decides is neither 0 nor too large for a matrix."""
     size = shape[axis]
     if not isinstance(size, int):
-        raise UnsupportedError(
-            "transforms of a length that a call decides are not supported"
-        )
+        keep_filled(call.maker, size)
+        call.maker.assume(*at_most(size, _LONGEST))
     return size
+
+
+def _transformed(
+    e: NodeMaker, pair: tuple[Tensor, Tensor], axis: int, size: Dim, sign: int
+) -> tuple[Tensor, Tensor]:
+    if isinstance(size, int):
+        return fourier.transform(e, pair, axis, size, sign)
+    return open_fourier.transform(e, pair, axis, size, sign)
 
 
 def _transform(call: Call) -> Complex:
     """Of complex numbers, axis by axis."""
     pair = _wide_parts(call)
     sign = -1 if call.flag("forward") else 1
-    lengths: list[int] = []
+    lengths: list[Dim] = []
     for axis in _axes(call, call.shape()):
-        size = _length(call.shape(), axis)
+        size = _length(call, axis, call.shape())
         lengths.append(size)
-        pair = fourier.transform(call.maker, pair, axis, size, sign)
+        pair = _transformed(call.maker, pair, axis, size, sign)
     return Complex(*_scaled(call, pair, lengths))
 
 
@@ -292,28 +313,37 @@ def _of_real(call: Call) -> Complex:
     e, (x, _) = call.maker, _wide_parts(call)
     shape = x.shape
     axes = _axes(call, shape)
-    lengths = [_length(shape, axis) for axis in axes]
+    lengths = [_length(call, axis, shape) for axis in axes]
     *rest, (last, size) = zip(axes, lengths, strict=True)
-    count = size // 2 + 1 if call.flag("onesided") else size
-    pair = fourier.of_real(e, x, last, size, count)
+    is_half = call.flag("onesided")
+    if isinstance(size, int):
+        pair = fourier.of_real(e, x, last, size, size // 2 + 1 if is_half else size)
+    else:
+        count = open_fourier.half_of(size) if is_half else size
+        pair = open_fourier.of_real(e, x, last, size, count)
     for axis, n in reversed(rest):
-        pair = fourier.transform(e, pair, axis, n, -1)
+        pair = _transformed(e, pair, axis, n, -1)
     return Complex(*_scaled(call, pair, lengths))
 
 
 def _to_real(call: Call) -> Tensor:
     """The inverse transform of half a spectrum."""
-    pair = _wide_parts(call)
+    e, pair = call.maker, _wide_parts(call)
     axes, shape = _axes(call, call.shape()), call.shape()
     call.argument("last_dim_size")
-    lengths = [_length(shape, axis) for axis in axes]
+    lengths = [_length(call, axis, shape) for axis in axes]
     for axis, size in zip(axes[:-1], lengths[:-1], strict=True):
-        pair = fourier.transform(call.maker, pair, axis, size, 1)
+        pair = _transformed(e, pair, axis, size, 1)
     size, last = lengths[-1], axes[-1]
-    wanted = size // 2 + 1
-    if pair[0].shape[last] != wanted:
-        raise ModelError(f"{pair[0].shape[last]} elements are no half of {size}")
-    found = fourier.to_real(call.maker, pair, last, size)
+    given, wanted = pair[0].shape[last], open_fourier.half_of(size)
+    if isinstance(size, int) and isinstance(given, int):
+        if given != wanted:
+            raise ModelError(f"{given} elements are no half of {size}")
+        found = fourier.to_real(e, pair, last, size)
+    else:
+        if not symbolic.proves_equal(given, wanted):
+            e.assume(given, wanted)
+        found = open_fourier.to_real(e, pair, last, size)
     return _scaled(call, (found, found), lengths)[0]
 
 
