@@ -1,9 +1,9 @@
 """Rows for what a program expects of the sizes of a call: a call that breaks it fails.
 
-Torch writes down as assertions what it decided while tracing, where it cannot prove it for all sizes.  What is expected
-of data is not checked here: whatever it is needed for checks it.
+Torch writes down as assertions what it decided while tracing, where it cannot prove it for all sizes.  Of data only what
+a module itself expects is checked here (`_assert_async`): for what an operator expects, whatever needs it checks it.
 
-Source: `torch.ops.aten._assert_scalar`.
+Source: `torch.ops.aten._assert_scalar`, `_assert_async`.
 """
 
 from __future__ import annotations
@@ -126,4 +126,16 @@ _PAIRS: Final[dict[str, Callable[[Dim, Dim], Pair]]] = {
 }
 """Sizes that agree where a relation holds, in the form that errors read bounds from."""
 
-ROWS: Final[tuple[Row, ...]] = (row("_assert_scalar", _asserted),)
+
+def _asserted_of_data(call: Call) -> Sequence[Tensor | None]:
+    e = call.maker
+    call.argument("assert_msg")
+    holds = e.op("not_equal", call.tensor("self"), e.scalar(0, call.tensor("self").dtype))
+    control.require(e, holds, 1, "condition")
+    return [None]
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("_assert_scalar", _asserted),
+    row("_assert_async _assert_async.msg", _asserted_of_data),
+)

@@ -143,10 +143,11 @@ def _edges(low: Held, high: Held, bins: int) -> Held:
     return torch.where(steps < (bins + 1) // 2, forward, back)
 
 
-def _histogram(
+def histogram(
     x: Held, bins: int = 100, *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
     weight: Held = None, density: bool = False,
 ) -> tuple[Held, Held]:  # fmt: skip
+    """Counts or weights of a line of elements in bins of one width, and where the bins end."""
     torch = _torch()
     flat = x.reshape(-1)
     given = range or (0.0, 0.0)
@@ -175,9 +176,10 @@ def _dense(counts: Held, *edges: Held) -> Held:
     return found
 
 
-def _histogram_of_edges(
+def histogram_of_edges(
     x: Held, bins: Held, *, weight: Held = None, density: bool = False
 ) -> tuple[Held, Held]:
+    """The same in bins between given edges."""
     torch = _torch()
     flat = x.reshape(-1)
     weights = torch.ones_like(flat) if weight is None else weight.reshape(-1)
@@ -185,10 +187,11 @@ def _histogram_of_edges(
     return (_dense(counts, bins) if density else counts), bins.clone()
 
 
-def _grid_edges(
+def grid_edges(
     x: Held, bins: Sequence[int], *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
     weight: Held = None, density: bool = False,
 ) -> list[Held]:  # fmt: skip
+    """Where the bins of a grid end, along each of its axes, for rows of coordinates."""
     del weight, density
     rows = x.reshape(-1, x.shape[-1])
     found: list[Held] = []
@@ -198,17 +201,19 @@ def _grid_edges(
     return found
 
 
-def _grid_counts(
+def grid_counts(
     x: Held, bins: Sequence[int], *, range: Sequence[float] | None = None,  # noqa: A002 - as in the schema
     weight: Held = None, density: bool = False,
 ) -> Held:  # fmt: skip
-    edges = _grid_edges(x, bins, range=range)
-    return _grid_counts_of_edges(x, edges, weight=weight, density=density)
+    """Counts or weights of rows of coordinates in the cells of a grid."""
+    edges = grid_edges(x, bins, range=range)
+    return grid_counts_of_edges(x, edges, weight=weight, density=density)
 
 
-def _grid_counts_of_edges(
+def grid_counts_of_edges(
     x: Held, bins: Sequence[Held], *, weight: Held = None, density: bool = False
 ) -> Held:
+    """The same in cells between given edges."""
     torch = _torch()
     rows = x.reshape(-1, x.shape[-1])
     weights = torch.ones_like(rows[:, 0]) if weight is None else weight.reshape(-1)
@@ -312,12 +317,12 @@ def _rows_of_padded(
 
 
 OWN: Final[dict[str, Callable[..., Any]]] = {
-    "_histogramdd_bin_edges": _grid_edges,
-    "_histogramdd_from_bin_cts": _grid_counts,
-    "_histogramdd_from_bin_tensors": _grid_counts_of_edges,
+    "_histogramdd_bin_edges": grid_edges,
+    "_histogramdd_from_bin_cts": grid_counts,
+    "_histogramdd_from_bin_tensors": grid_counts_of_edges,
     "histc": _histogram_counts,
-    "histogram.bin_ct": _histogram,
-    "histogram.bins_tensor": _histogram_of_edges,
+    "histogram.bin_ct": histogram,
+    "histogram.bins_tensor": histogram_of_edges,
     "_jagged_to_padded_dense_forward": _padded_rows,
     "_padded_dense_to_jagged_forward": _rows_of_padded,
     "hash_tensor": _hash,

@@ -141,7 +141,7 @@ def _solve(
 def _qr(x: Held, mode: str = "reduced") -> tuple[Held, Held]:
     torch = _torch()
     rows, columns = x.shape[-2:]
-    count = min(rows, columns)
+    count = torch.sym_min(rows, columns)
     vectors, scales = torch.geqrf(x)
     if mode == "r":
         return x.new_empty((0,)), vectors[..., :count, :].triu()

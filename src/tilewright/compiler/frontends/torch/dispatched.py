@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
@@ -27,8 +28,16 @@ def own_kernels() -> Generator[None]:
 
     Contexts of several threads may overlap; what another thread traces meanwhile is taken apart by torch.
     """
-    with _MARGINS.used(), _ONES.used():
+    with _MARGINS.used(), _ONES.used(), typed_reflectors():
         yield
+
+
+def typed_reflectors() -> AbstractContextManager[None]:
+    """While this thread traces in this context, torch knows the types of `geqrf`, which it finds by running it.
+
+    Contexts of several threads may overlap; a trace of another thread gets the same types without running it.
+    """
+    return _REFLECTORS.used()
 
 
 @final
@@ -53,6 +62,44 @@ class _Slot:
         self._operator._dispatch_cache.clear()
 
 
+@final
+class _Types:
+    """What says which types the results of an operator have, as an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._operator: Any = getattr(border.load().ops.aten, name).default
+        self._known: Any = border.load(
+            "torch._subclasses.fake_impls"
+        ).op_implementations_dict
+
+    @property
+    def types(self) -> Any:
+        """None where torch has none."""
+        return self._known.get(self._operator)
+
+    @types.setter
+    def types(self, types: Any) -> None:
+        if types is None:
+            self._known.pop(self._operator, None)
+        else:
+            self._known[self._operator] = types
+
+
+def _reflectors(theirs: Any, tracing: Tracing) -> Any:
+    del tracing
+
+    def types(mode: Any, function: Any, x: Any) -> tuple[Any, Any]:
+        """Of a matrix [m, n] its factors, column by column, and [min(m, n)] scales."""
+        del function
+        torch = border.load()
+        with mode:
+            count = torch.sym_min(*x.shape[-2:])
+            factors = torch.empty_like(x.mT, memory_format=torch.contiguous_format).mT
+            return factors, x.new_empty((*x.shape[:-2], count))
+
+    return types if theirs is None else theirs
+
+
 def _substitute(name: str, key: str, ours: Callable[..., Any]) -> Substitute:
     def build(theirs: Any, tracing: Tracing) -> Any:
         if theirs is None:
@@ -67,6 +114,7 @@ def _substitute(name: str, key: str, ours: Callable[..., Any]) -> Substitute:
     return Substitute(lambda: _Slot(name, key), "kernel", build)
 
 
+_REFLECTORS: Final = Substitute(lambda: _Types("geqrf"), "types", _reflectors)
 _MARGINS: Final = _substitute(
     "multilabel_margin_loss_forward", "Autograd", margins_of_labels
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,18 +17,26 @@ from typing import Any, Final, final
 import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
 from tilewright.compiler.frontends.torch.changed_attributes import watched_attributes
+from tilewright.compiler.frontends.torch.checked_distributions import (
+    checked_distributions,
+)
 from tilewright.compiler.frontends.torch.checks import ASSERTED
 from tilewright.compiler.frontends.torch.contiguous_copies import (
     contiguous_copies,
     writes_in_place,
 )
 from tilewright.compiler.frontends.torch.differentiated import differentiated
-from tilewright.compiler.frontends.torch.dispatched import own_kernels
+from tilewright.compiler.frontends.torch.dispatched import own_kernels, typed_reflectors
 from tilewright.compiler.frontends.torch.failed_exports import hint, reason, unlogged
+from tilewright.compiler.frontends.torch.functions_of_sizes import (
+    functions_of_sizes,
+    places_of_numbers,
+)
 from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
@@ -104,12 +113,26 @@ def export(captured: Captured) -> Any:
             if _is_split(exported):
                 exported = _traced(captured, strict=True)
         changes.settle(exported, name)
+        _tell_of_fixed_sizes(name)
     except ModelError as error:
         raise ModelError(error.message, location=name, hint=error.hint) from error
     except Exception as error:
         message = f"torch cannot export it: {reason(error)}"
         raise ModelError(message, location=name, hint=hint(error)) from error
     return exported
+
+
+def _tell_of_fixed_sizes(name: str) -> None:
+    """Warn of sizes that were to be open and that the module made numbers of."""
+    places = places_of_numbers()
+    if places:
+        warnings.warn(
+            f"{name}: the module makes a number of a size that calls were to decide (at {', '.join(places)}), "
+            "so the compiled model takes this size alone\n"
+            "hint: compute with the size as it is, or leave it out of dynamic_shapes",
+            TilewrightWarning,
+            stacklevel=2,
+        )
 
 
 def _refuse_late(model: Any, before: frozenset[str]) -> None:
@@ -136,7 +159,7 @@ def _converted(captured: Captured) -> Any:
 
 
 def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
-    """Raise ModelError for what torch has compiled or packed already, which no export reads."""
+    """Raise ModelError for what torch has compiled or packed already, which no export reads, and for what learns to quantize."""
     if _is_scripted(model) and not has_open_sizes:
         return
     for path, part in model.named_modules():
@@ -152,6 +175,16 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
                 "for torch's own kernels",
                 hint="compile the module before it is quantized, or quantize it with torchao or pt2e",
             )
+        if _observes(part):
+            raise ModelError(
+                f"{place} observes the ranges of what it quantizes, which changes what the next call gives",
+                hint="call module.apply(torch.ao.quantization.disable_observer) first",
+            )
+
+
+def _observes(part: Any) -> bool:
+    is_switched = border.is_instance(part, "ao.quantization.FakeQuantizeBase")
+    return is_switched and bool(part.observer_enabled[0])
 
 
 def _is_packed(part: Any) -> bool:
@@ -288,12 +321,13 @@ def _as_torch_traces(
 ) -> Any:
     torch = border.load()
     # Dynamo looks into functions by itself.
-    functions = contextlib.nullcontext() if strict else traceable_functions()
+    functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
-        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(),
+        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), functions_of_sizes(),
+        typed_reflectors(),
     )  # fmt: skip
-    with contextlib.ExitStack() as kept, torch.no_grad(), functions:
-        for context in untouched:
+    with contextlib.ExitStack() as kept, torch.no_grad():
+        for context in (*functions, *untouched):
             kept.enter_context(context)
         if oblivious:
             kept.enter_context(_obliviously())

@@ -54,16 +54,20 @@ def hint(error: BaseException) -> str | None:
 
 def place_of(error: BaseException) -> str:
     """File and line of the innermost call that is neither torch's nor ours; empty where there is none."""
-    # With the separator, else packages whose names only begin alike (torchvision) were torch's, too.
-    houses = (Path(str(border.load().__file__)).parent, _HOUSE)
-    own = tuple(f"{house}{os.sep}" for house in houses)
     found, trace = "", error.__traceback__
     while isinstance(trace, TracebackType):
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((*own, "<")):
+        if is_of_module(file):
             found = f"{Path(file).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     return found
+
+
+def is_of_module(file: str) -> bool:
+    """Whether a file of code is neither torch's nor ours, nor made while it runs."""
+    # With the separator, else packages whose names only begin alike (torchvision) were torch's, too.
+    houses = (Path(str(border.load().__file__)).parent, _HOUSE)
+    return not file.startswith((*(f"{house}{os.sep}" for house in houses), "<"))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Whole numbers that modules keep as buffers (strides and paddings of codecs), as numbers that an export can read.
 
 Torch traces buffers without their elements, so lengths computed from them look as if data decided them.  Constants
-that a trace makes itself keep what they are.  Buffers that a state dict has stay buffers, for calls change such ones;
-whether a trace changed one of the others is told.  Called by `export`.
+that a trace makes itself keep what they are.  Buffers that a state dict has stay buffers, for calls change such ones,
+but for the switches of torch's modules that quantize; whether a trace changed one of the others is told.  Called by `export`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, Final, final
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.substitutes import Tracing
 
+_SWITCHES: Final = frozenset(("fake_quant_enabled", "observer_enabled"))
+"""What `torch.ao.quantization.FakeQuantize` asks before it does anything; no call changes them."""
 _EXPORTS: Final = threading.RLock()
 """One export at a time gives modules other classes: the last that ends must be the first that began."""
 
@@ -59,7 +61,7 @@ class KnownNumbers:
 
     def _constant(self, part: Any, name: str) -> property:
         buffer = part._buffers[name]
-        number, dtype = buffer.item(), buffer.dtype
+        number, dtype = buffer.tolist(), buffer.dtype
 
         def read(part: Any) -> Any:
             if not self._own.depth:
@@ -95,9 +97,11 @@ def known_numbers(model: Any) -> Generator[KnownNumbers]:
 
 
 def _numbers(part: Any) -> frozenset[str]:
-    """The buffers of a module that hold one whole number and are in no state dict."""
+    """The buffers of a module that hold one whole number and are in no state dict, and its switches."""
     if border.is_instance(part, "jit.ScriptModule"):
         return frozenset()
+    if border.is_instance(part, "ao.quantization.FakeQuantizeBase"):
+        return _SWITCHES & frozenset(part._buffers)
     return frozenset(
         name
         for name, buffer in part._buffers.items()

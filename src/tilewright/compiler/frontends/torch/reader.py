@@ -41,7 +41,9 @@ from tilewright.compiler.graph.schema import Array, TensorType
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _READS: Final = ("aten._local_scalar_dense.default", "aten.item.default")
 # They only tell torch what it may take for granted.
-_SILENT: Final = ("_assert", "sym_constrain_range", "_assert_async", "_assert_scalar")
+_SILENT: Final = ("_assert", "sym_constrain_range", "_assert_scalar")
+_OF_DATA: Final = "_assert_async"
+"""What a module expects of data, which calls keep."""
 
 
 def sizes_of(
@@ -364,8 +366,10 @@ class Reader:
         numbers = {
             i: self._sizes.size(held) for i, held in enumerate(values) if _is_whole(held)
         }
+        message = arguments.get("assert_msg")
+        name = f"{node.name} ({message})" if isinstance(message, str) else node.name
         return Operation(
-            node.name, title, arguments, results, is_list, place_of(node), reason, complexes,
+            name, title, arguments, results, is_list, place_of(node), reason, complexes,
             numbers,
         )  # fmt: skip
 
@@ -490,7 +494,8 @@ def _is_dense(node: Any) -> bool:
 
 
 def _is_silent(title: str) -> bool:
-    return title.partition(".")[2].startswith(_SILENT)
+    name = title.partition(".")[2]
+    return name.startswith(_SILENT) and not name.startswith(_OF_DATA)
 
 
 def _only_checks(node: Any) -> bool:

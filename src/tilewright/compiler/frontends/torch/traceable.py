@@ -21,6 +21,12 @@ from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.connectionist_loss import connectionist_loss
+from tilewright.compiler.frontends.torch.decomposed_counts import (
+    grid_counts_of_edges,
+    grid_edges,
+    histogram,
+    histogram_of_edges,
+)
 from tilewright.compiler.frontends.torch.decompositions import (
     distances,
     quantized_and_back,
@@ -33,6 +39,10 @@ from tilewright.compiler.frontends.torch.substitutes import replaced_functions
 # Torch's tensors have no types that we see.
 Held = Any
 _MOST_CHOICES: Final = 1 << 20
+_MOST_GIVEN: Final = 10
+"""What `fused_moving_avg_obs_fake_quant` is given behind its switches; the last two may be left out."""
+_SOME_SIZE: Final = 1 << 8
+"""A size that data decides, as far as an order of products asks."""
 
 
 def _torch() -> Any:
@@ -220,6 +230,80 @@ def _fake_quantized_by_channel(
     return found
 
 
+def _observed_and_quantized(
+    input: Held, observer_on: Held, fake_quant_on: Held, *given: Held, **named: Held
+) -> Held:
+    """Where nothing is observed any more, which known switches tell."""
+    if named or not _MOST_GIVEN - 2 <= len(given) <= _MOST_GIVEN:
+        return NotImplemented
+    _, _, scale, zero_point, _, quant_min, quant_max, ch_axis, *is_by_row = given
+    is_observed, is_on = observer_on.item(), fake_quant_on.item()
+    if not isinstance(is_observed, int) or not isinstance(is_on, int) or is_observed:
+        return NotImplemented
+    if not is_on:
+        return input.clone()
+    torch, limits = _torch(), (quant_min, quant_max)
+    if is_by_row and is_by_row[0]:
+        given = (input, scale, zero_point, ch_axis, *limits)
+        functions = _fake_quantized_by_channel, torch.fake_quantize_per_channel_affine
+    else:
+        given = (input, scale, zero_point, *limits)
+        functions = _fake_quantized, torch.fake_quantize_per_tensor_affine
+    found = functions[0](*given)
+    return functions[1](*given) if found is NotImplemented else found
+
+
+def _contracted(equation: Held, *operands: Held) -> Held:
+    """Of three and more, in the order that is good for the example: torch would know all sizes to choose one."""
+    torch = _torch()
+    backend = border.load("torch.backends.opt_einsum")
+    is_chosen = backend.enabled and backend.is_available()
+    sizes = [n for x in operands for n in getattr(x, "shape", ())]
+    if not isinstance(equation, str) or len(operands) < 3 or not is_chosen:
+        return NotImplemented
+    if all(isinstance(n, int) for n in sizes):
+        return NotImplemented
+    hint = border.load("torch.fx.experimental.symbolic_shapes").optimization_hint
+    shapes = [tuple(hint(n, fallback=_SOME_SIZE) for n in x.shape) for x in operands]
+    choose = backend.get_opt_einsum().contract_path
+    pairs, _ = choose(equation, *shapes, shapes=True, optimize=backend.strategy)
+    return torch.functional._VF.einsum(
+        equation, operands, path=[n for p in pairs for n in p]
+    )
+
+
+def _histogram(input: Held, bins: Held, **given: Held) -> Held:
+    """Torch finds the type only by running it, which open sizes do not let it."""
+    torch = _torch()
+    is_given = border.is_instance(bins, "Tensor")
+    if _is_known(input, bins, given.get("weight")):
+        return NotImplemented
+    found = (histogram_of_edges if is_given else histogram)(input, bins, **given)
+    return torch.return_types.histogram(found)
+
+
+def _grid(
+    input: Held, bins: Held, range: Held = None, weight: Held = None, density: bool = False
+) -> Held:
+    torch = _torch()
+    if _is_known(input, weight):
+        return NotImplemented
+    counts = [bins] * input.shape[-1] if isinstance(bins, int) else bins
+    options = {"weight": weight, "density": density}
+    if all(border.is_instance(edges, "Tensor") for edges in counts):
+        edges, found = counts, grid_counts_of_edges(input, counts, **options)
+    else:
+        edges = grid_edges(input, counts, range=range)
+        found = grid_counts_of_edges(input, edges, **options)
+    return torch.return_types.histogramdd((found, tuple(edges)))
+
+
+def _is_known(*given: Held) -> bool:
+    """Whether no size of tensors is open."""
+    sizes = [n for x in given if border.is_instance(x, "Tensor") for n in x.shape]
+    return all(isinstance(n, int) for n in sizes)
+
+
 def _differ(shape: Sequence[Held], other: Sequence[Held]) -> bool:
     """Whether shapes surely differ."""
     pairs = zip(shape, other, strict=False)
@@ -239,9 +323,14 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.combinations: _combinations,
         torch.corrcoef: _correlation,
         torch.cov: _covariance,
+        torch.einsum: _contracted,
         torch.equal: _are_equal,
         torch.fake_quantize_per_channel_affine: _fake_quantized_by_channel,
         torch.fake_quantize_per_tensor_affine: _fake_quantized,
+        torch.histogram: _histogram,
+        torch.histogramdd: _grid,
+        torch.Tensor.histogram: _histogram,
+        torch.fused_moving_avg_obs_fake_quant: _observed_and_quantized,
         torch.narrow: _narrowed,
         torch.nn.functional.affine_grid: _affine_grid,
         torch.nn.functional.ctc_loss: connectionist_loss,

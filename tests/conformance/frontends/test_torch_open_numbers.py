@@ -1,0 +1,229 @@
+"""What Python or torch would make a number of, which an export would fix: functions of sizes, orders of products, switches, and what distributions expect of data."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from fakes.torch_programs import module_of, same
+from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.torch import Captured, load
+
+torch = pytest.importorskip("torch")
+distributions = torch.distributions
+nn = torch.nn
+AUTO = torch.export.Dim.AUTO
+ROWS = {0: AUTO}
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),  # torch's own about its internals
+]
+
+
+# --- functions of sizes -------------------------------------------------------------------------
+
+
+def functions(x: Any) -> Any:
+    n = x.shape[0]
+    of_one = [
+        getattr(math, f)(n) for f in ("log", "log2", "log10", "log1p", "sqrt", "exp", "sin")
+    ]
+    of_share = [
+        getattr(math, f)(1 / n) for f in ("acos", "asin", "atanh", "erf", "expm1", "lgamma")
+    ]
+    of_two = (
+        math.log(n, 3),
+        math.hypot(n, 4),
+        math.fmod(n, 3),
+        math.atan2(2, n),
+        math.copysign(n, -1),
+    )
+    return *(x * f for f in (*of_one, *of_share, *of_two)), x[: math.isqrt(n)], math.degrees(n)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_functions_of_math_leave_a_size_open() -> None:
+    """Torch fixed it, in silence where it chooses what is open; `sqrt` is one that torch has a word for."""
+    calls = [(torch.randn(n, 4),) for n in (5, 2, 9, 16)]
+    same(functions, calls, (ROWS,))
+    named = {0: torch.export.Dim("rows", min=2, max=1 << 10)}
+    same(functions, calls[:2], (named,))
+
+
+def by_data(x: Any) -> Any:
+    return x * math.log(x.abs().sum().item())
+
+
+def test_functions_of_math_take_elements_of_the_data() -> None:
+    same(by_data, [(torch.randn(n, 4),) for n in (5, 3)], (ROWS,))
+
+
+def test_math_is_itself_again_behind_an_export() -> None:
+    before = {name: getattr(math, name) for name in ("log", "sqrt", "isqrt")}
+    load(Captured(module_of(functions), args=(torch.ones(3, 4),), dynamic_shapes=(ROWS,)))
+    assert all(getattr(math, name) is function for name, function in before.items())
+    assert torch.SymInt.__index__.__module__ == "torch"
+
+
+def counted(x: Any) -> Any:
+    return sum(x[i] * (i + 1) for i in range(x.shape[0]))
+
+
+def test_a_number_that_is_made_of_an_open_size_is_told() -> None:
+    module, x = module_of(counted), torch.randn(3, 4)
+    with pytest.warns(
+        TilewrightWarning, match=r"a number of a size .* \(at test_torch_open"
+    ):
+        load(Captured(module, args=(x,), dynamic_shapes=(ROWS,)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        load(Captured(module, args=(x,)))
+
+
+# --- orders of products -------------------------------------------------------------------------
+
+
+class Adapters(nn.Module):
+    """A low-rank adapter for each row of a batch, chosen by its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(4, 6)
+        self.narrow = nn.Parameter(torch.randn(8, 2, 4))
+        self.wide = nn.Parameter(torch.randn(8, 6, 2))
+
+    def forward(self, x: Any, chosen: Any) -> Any:
+        weights = self.narrow[chosen], self.wide[chosen]
+        return self.base(x) + torch.einsum("bi,bri,bor->bo", x, *weights)
+
+
+def test_products_of_three_tensors_have_open_sizes() -> None:
+    def rows(*chosen: int) -> tuple[Any, Any]:
+        return torch.randn(len(chosen), 4), torch.tensor(chosen)
+
+    same(Adapters().eval(), [rows(0, 1, 2, 3, 7), rows(5, 5), rows(1)], (ROWS, ROWS))
+
+
+# --- structures ---------------------------------------------------------------------------------
+
+
+def shapes(x: Any) -> Any:
+    return x.shape, {"of": [x.size(), x.T.shape]}, x * 2, ()
+
+
+def test_shapes_among_results_are_shapes() -> None:
+    for sides in (None, (ROWS,)):
+        x = torch.randn(3, 4)
+        model = tw.compile(module_of(shapes), args=(x,), dynamic_shapes=sides)
+        first, held, *_ = model(x)
+        assert type(first) is torch.Size
+        assert first == (3, 4)
+        assert [type(s) for s in held["of"]] == [torch.Size] * 2
+        assert held["of"][1] == (4, 3)
+
+
+# --- quantization in training -------------------------------------------------------------------
+
+
+def prepared(*, is_fused: bool) -> Any:
+    quantization = torch.ao.quantization
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)).train()
+    version = 1 if is_fused else 0
+    module.qconfig = quantization.get_default_qat_qconfig("fbgemm", version=version)
+    quantization.prepare_qat(module, inplace=True)
+    module(torch.randn(8, 4))
+    return module.eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_modules_that_quantize_in_training_are_compiled_when_they_observe_no_more(
+    is_fused: bool,
+) -> None:
+    module = prepared(is_fused=is_fused)
+    with pytest.raises(ModelError) as refused:
+        load(Captured(module, args=(torch.randn(5, 4),)))
+    assert "disable_observer" in str(refused.value.hint)
+    module.apply(torch.ao.quantization.disable_observer)
+    same(module, [(torch.randn(n, 4),) for n in (5, 1)], (ROWS,))
+    same(module, [(torch.randn(5, 4),)], None)
+    module.apply(torch.ao.quantization.disable_fake_quant)
+    same(module, [(torch.randn(n, 4),) for n in (5, 1)], (ROWS,))
+
+
+def on_a_grid(x: Any) -> Any:
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3, 0.7]), torch.zeros(4, dtype=torch.int)
+    return (
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+        torch.fake_quantize_per_tensor_affine(
+            x, torch.tensor(0.1), torch.tensor(3), 0, 255
+        ),
+        torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -128, 127),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("sides", [None, (ROWS,)])
+def test_a_grid_has_a_scale_of_f32_for_numbers_of_f64(dtype: Any, sides: Any) -> None:
+    """Halfway between two places, too, on which the reciprocal of the scale decides."""
+    x = (torch.arange(-400, 5200, dtype=torch.float64) * 0.0125).reshape(-1, 4).to(dtype)
+    model = load(Captured(module_of(on_a_grid), args=(x,), dynamic_shapes=sides))
+    run = tw.compile(model.graph)
+    for ours, theirs in zip(run(x.numpy()), on_a_grid(x), strict=True):
+        assert torch.equal(torch.as_tensor(ours), theirs)
+
+
+# --- what distributions expect ------------------------------------------------------------------
+
+
+def scored(mean: Any, scale: Any, x: Any) -> Any:
+    normal = distributions.Normal(mean, scale)
+    other = distributions.Gamma(scale, scale + 1)
+    places = distributions.Categorical(logits=mean.expand(3, -1))
+    return (
+        normal.log_prob(x), normal.entropy(), other.log_prob(scale * 2),
+        places.log_prob(torch.tensor([0, 1, 1])), distributions.kl_divergence(normal, distributions.Normal(x, scale)),
+        distributions.MultivariateNormal(mean, torch.diag(scale)).log_prob(x),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_distributions_are_checked_by_each_call() -> None:
+    given = [(torch.randn(5), torch.rand(5) + 0.1, torch.randn(5)) for _ in range(2)]
+    same(scored, given, None)
+    model = tw.compile(module_of(scored), args=given[0])
+    mean, scale, x = given[1]
+    for wrong in (
+        (mean, -scale, x),
+        (mean, scale, x * math.nan),
+        (mean * math.inf, scale, x),
+    ):
+        with pytest.raises(ValueError, match=r"constraint|support"):
+            scored(*wrong)
+        with pytest.raises(tw.InputError, match="a parameter or a sample is out of range"):
+            model(*wrong)
+
+
+def expected(x: Any) -> Any:
+    torch._assert_async((x > 0).all())
+    return x.log()
+
+
+def test_what_a_module_expects_of_data_fails_the_call() -> None:
+    model = tw.compile(module_of(expected), args=(torch.ones(3),))
+    assert torch.equal(model(torch.ones(3)), torch.zeros(3))
+    with pytest.raises(tw.InputError):
+        model(torch.tensor([1.0, -1.0, 1.0]))
+
+
+def test_a_distribution_of_another_shape_is_refused_as_in_torch() -> None:
+    def wrong(x: Any) -> Any:
+        return distributions.Normal(torch.zeros(3), torch.ones(3)).log_prob(x)
+
+    with pytest.raises(ModelError, match="not broadcastable"):
+        load(Captured(module_of(wrong), args=(torch.zeros(4),)))
