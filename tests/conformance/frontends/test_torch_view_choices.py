@@ -210,3 +210,29 @@ class Classifier(nn.Module):
 def test_a_classifier_with_activations_in_place_takes_one_picture() -> None:
     images = [(torch.randn(count, 1, 6, 6),) for count in (3, 1, 0)]
     same(Classifier().eval(), images, ({0: Dim.AUTO},))
+
+
+# --- elements seen as others --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [4, 1, 0])
+def test_elements_are_seen_as_narrower_and_wider_ones(rows: int) -> None:
+    def seen(x: Any, y: Any) -> Any:
+        narrow = (x.view(torch.uint8), x.view(torch.int16), x[0].view(torch.int8))
+        wide = (y.view(torch.int16), y.view(torch.float32), y.view(torch.int64))
+        return (*narrow, *wide, (y > 0).view(torch.uint8), (y & 1).view(torch.bool))
+
+    def given(count: int) -> tuple[Any, Any]:
+        bytes_ = torch.arange(max(count, 1) * 16) * 37 % 64
+        return torch.randn(2, count, 3), bytes_.to(torch.uint8).view(-1, 16)[:count]
+
+    same(seen, [given(3), given(rows)], ({1: Dim.AUTO}, {0: Dim.AUTO}))
+
+
+def test_what_is_written_to_bytes_of_a_tensor_is_written_to_it() -> None:
+    def marked(x: Any) -> Any:
+        y = x * 1
+        y.view(torch.uint8)[:, 3] |= 128
+        return y, y.view(torch.int16)
+
+    same(marked, [(torch.rand(2, 5),)])

@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.kit.bit_units import cut, joined
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -100,14 +101,7 @@ def _units(e: NodeMaker, held: Held, element: Element, unit: int) -> Tensor:
     part = _part_of(element)
     parts = [held.real, held.imaginary] if isinstance(held, Complex) else [real(held)]
     words = [_word(e, x, part) for x in parts]
-    return e.concat([_cut(e, word, bits_of(part), unit) for word in words], words[0].rank)
-
-
-def _cut(e: NodeMaker, word: Tensor, bits: int, unit: int) -> Tensor:
-    wide, places = e.unsqueeze(word, (word.rank,)), np.arange(0, bits, unit)
-    shifts = e.constant(places.astype(word.dtype.numpy))
-    mask = e.scalar((1 << unit) - 1, word.dtype)
-    return e.op("bitwise_and", e.op("shift_right", wide, shifts), mask)
+    return e.concat([cut(e, word, bits_of(part), unit) for word in words], words[0].rank)
 
 
 def _assembled(e: NodeMaker, units: Tensor, element: Element, unit: int) -> Held:
@@ -118,13 +112,8 @@ def _assembled(e: NodeMaker, units: Tensor, element: Element, unit: int) -> Held
     found: list[Tensor] = []
     (count,) = shape_of(units)[last:]
     for start in range(0, count, each):
-        word = e.cast(e.slice(units, last, start, each), _WORDS[_stored_bits(bits)])
-        shifts = e.constant(np.arange(0, bits, unit).astype(word.dtype.numpy))
-        word = e.op("shift_left", word, shifts)
-        total = e.squeeze(e.slice(word, last, 0, 1), (last,))
-        for index in range(1, each):
-            more = e.squeeze(e.slice(word, last, index, 1), (last,))
-            total = e.op("bitwise_or", total, more)
+        own = e.slice(units, last, start, each)
+        total = joined(e, own, each, unit, _WORDS[_stored_bits(bits)])
         found.append(_of_word(e, total, part))
     return Complex(*found) if isinstance(element, ComplexType) else found[0]
 

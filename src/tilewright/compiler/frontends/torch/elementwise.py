@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.compiler.frontends.kit.bit_units import cut, joined
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -20,6 +21,7 @@ from tilewright.compiler.frontends.torch.promotion import promoted
 from tilewright.compiler.frontends.torch.row import Build, row
 
 _PAIR: Final = ("self", "other")
+_WORDS: Final = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 
 
 def to_bool(e: NodeMaker, x: Tensor) -> Tensor:
@@ -289,13 +291,32 @@ def _copy(call: Call) -> Tensor:
 
 
 def _view_as_type(call: Call) -> Tensor:
-    x, dtype = call.tensor(), call.dtype()
+    """Narrower elements are more along the last axis, wider ones fewer; truths are bytes."""
+    e, x, dtype = call.maker, call.tensor(), call.dtype()
     call.argument("dtype")
     if x.dtype == dtype:
         return x
-    if x.dtype.bits != dtype.bits or x.dtype.is_bool or dtype.is_bool:
+    if x.dtype.is_bool:
+        x = e.cast(x, dtypes.u8)
+    held = dtypes.u8 if dtype.is_bool else dtype
+    if x.dtype.bits % 8 or held.bits % 8:
         raise UnsupportedError(f"{x.dtype} seen as {dtype} is not supported")
-    return call.op("bitcast", x, dtype=dtype)
+    if x.dtype.bits != held.bits:
+        x = _with_width(call, _as_bits(e, x, _WORDS[x.dtype.bits]), _WORDS[held.bits])
+    return e.cast(x, dtype) if dtype.is_bool else _as_bits(e, x, dtype)
+
+
+def _with_width(call: Call, word: Tensor, dtype: DType) -> Tensor:
+    """Words of another width than `dtype` as words of it, in the shape of the result."""
+    e, before, after = call.maker, word.dtype.bits, dtype.bits
+    if before > after:
+        return e.reshape(e.cast(cut(e, word, before, after), dtype), call.shape())
+    count = after // before
+    return joined(e, e.reshape(word, (*call.shape(), count)), count, before, dtype)
+
+
+def _as_bits(e: NodeMaker, x: Tensor, dtype: DType) -> Tensor:
+    return x if x.dtype == dtype else e.op("bitcast", x, dtype=dtype)
 
 
 def _in_f32(build: Callable[[Call, DType], Tensor]) -> Build:
