@@ -38,8 +38,20 @@ class Assumptions:
         """What the symbol called `name` stands for, of which the model may say that it is at most `limit`."""
         known = self.equal.get(name)
         if known is not None:
-            return known
+            return self._as_bounded(known)
         return symbolic.symbol(name, self.lower.get(name, 1), self.upper.get(name, limit))
+
+    def _as_bounded(self, dim: Dim) -> Dim:
+        """The same dimension; what was learned of its symbols after it was noted holds in it, too."""
+        news = self.lower.keys() | self.upper.keys()
+        bounded = {
+            s.name: symbolic.symbol(
+                s.name, self.lower.get(s.name, s.lower), self.upper.get(s.name, s.upper)
+            )
+            for s in symbolic.symbols(dim)
+            if s.name in news
+        }
+        return symbolic.substitute(dim, bounded)
 
     def merged(self, other: Assumptions) -> Assumptions:
         """These assumptions and `other`, found with these in force."""

@@ -86,6 +86,31 @@ def test_a_cache_and_a_mask_agree_on_the_total_length() -> None:
     assert input_types(body) == ["f32[B, S, 4]", "f32[B, P, 4]", "f32[B, (P + S)]"]
 
 
+def test_a_cache_behind_a_mask_of_the_total_length_may_be_empty() -> None:
+    body = """graph (float[B, T] mask, float[B, S, 4] q, float[B, P, 4] past)
+      => (float[B, S, T] y) <int64[1] axis = {1}> {
+        keys = Concat<axis = 1>(past, q)
+        turned = Transpose<perm = [0, 2, 1]>(keys)
+        scores = MatMul(q, turned)
+        wide = Unsqueeze(mask, axis)
+        y = Add(scores, wide)
+      }"""
+    graph = load(onnx_models.parse(body))
+    assert input_types(body) == ["f32[B, (P + S)]", "f32[B, S, 4]", "f32[B, P, 4]"]
+    sizes = [s for v in graph.inputs for d in v.type.shape for s in symbolic.symbols(d)]
+    assert {s.bounds() for s in sizes if s.name == "P"} == {(0, None)}
+    q = np.ones((2, 3, 4), np.float32)
+    shapes = ((2, 3), (2, 3, 4), (2, 0, 4))
+    (y,) = evaluate(graph, [np.ones(shape, np.float32) for shape in shapes])
+    np.testing.assert_array_equal(y, q @ q.transpose(0, 2, 1) + 1)
+
+
+def test_a_symbol_has_the_bounds_that_are_known_of_it_wherever_it_stands() -> None:
+    known = Assumptions(equal={"K": N + M}).merged(Assumptions({}, {"N": 0}, {"M": 7}))
+    assert symbolic.bounds(known.dim("K")) == (1, None)
+    assert symbolic.bounds(known.merged(Assumptions(upper={"N": 2})).dim("K")) == (1, 9)
+
+
 def test_what_cannot_be_solved_is_handed_on() -> None:
     body = """graph (float[N] x, float[M, 3] y) => (float[M, 3] z) <int64[2] s = {-1, 3}> {
       pairs = Reshape(x, s)
