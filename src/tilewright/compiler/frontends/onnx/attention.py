@@ -20,7 +20,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.movement import split
 from tilewright.compiler.frontends.onnx.quantization import centred, scalar_like
@@ -69,7 +69,7 @@ def scale_of(call: Call, size: Dim) -> float:
     if given:
         return given
     if not isinstance(size, int):
-        raise UnsupportedError("heads of a dynamic size are not supported")
+        raise UnsupportedError("heads of a dynamic size are not supported", hint=FIXED_SIZE)
     return 1 / math.sqrt(size)
 
 
@@ -275,7 +275,9 @@ def _rotary_embedding(call: Call) -> Tensor:
         if not heads:
             heads_dim = symbolic.floordiv(x.shape[2], half * 2)
             if not isinstance(heads_dim, int):
-                raise UnsupportedError("a dynamic number of heads is not supported")
+                raise UnsupportedError(
+                    "a dynamic number of heads is not supported", hint=FIXED_SIZE
+                )
             heads = heads_dim
         x = heads_of(e, x, heads)
     if places.rank == 1:

@@ -41,6 +41,7 @@ KNOWN: Final = (
     "make it a constant of the model, or give the inputs that decide it with input_values; "
     "tilewright.onnx_backend compiles for the values of a call"
 )
+FIXED_SIZE: Final = "give the size when compiling: input_shapes={'NAME': (1, 64, ...)}"
 # Imports a subgraph of the current node with these inputs; returns its outputs.
 Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
 

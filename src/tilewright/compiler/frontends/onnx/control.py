@@ -25,7 +25,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.branches import truth
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.forms import (
     Form,
     Stack,
@@ -508,7 +508,9 @@ def _batched_scan(call: Call) -> list[Held]:
     batch = given[0].shape[0]
     directions = call.integers("directions", (0,) * count)
     if not isinstance(batch, int):
-        raise UnsupportedError("a scan with a dynamic batch is not supported")
+        raise UnsupportedError(
+            "a scan with a dynamic batch is not supported", hint=FIXED_SIZE
+        )
     states = len(given) - count
     outputs = len(call.graph("body").output) - states
     columns: list[list[Tensor]] = [[] for _ in range(states + outputs)]

@@ -16,7 +16,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.activations import fused_activation
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.movement import pad
 from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
@@ -113,7 +113,9 @@ def weight_kernel(call: Call, w: Tensor) -> tuple[int, ...]:
     """
     kernel = w.shape[2:]
     if not all(isinstance(k, int) for k in kernel):
-        raise UnsupportedError("weights with a dynamic kernel size are not supported")
+        raise UnsupportedError(
+            "weights with a dynamic kernel size are not supported", hint=FIXED_SIZE
+        )
     sizes = tuple(int(k) for k in kernel if isinstance(k, int))
     stated = call.integers("kernel_shape", sizes)
     if stated != sizes:
@@ -209,7 +211,9 @@ def _transpose_pads(
         target = size * stride if wanted is None else wanted[axis]
         total = full + extra[axis] - target
         if not isinstance(total, int):
-            raise UnsupportedError("'output_shape' with a dynamic input is not supported")
+            raise UnsupportedError(
+                "'output_shape' with a dynamic input is not supported", hint=FIXED_SIZE
+            )
         if total < 0:
             rest[axis], total = extra[axis] - total, 0
         small = total // 2

@@ -13,7 +13,7 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.ops.shapes import element_count
@@ -26,7 +26,9 @@ def _group_router(call: Call) -> list[Tensor | None]:
     e, scores, bias = call.maker, _scores(call), call.tensor(1)
     experts = scores.shape[1]
     if not isinstance(experts, int):
-        raise UnsupportedError("a dynamic number of experts is not supported")
+        raise UnsupportedError(
+            "a dynamic number of experts is not supported", hint=FIXED_SIZE
+        )
     biased, count = e.op("add", scores, bias), call.integer("top_k")
     if call.wants(1) or call.wants(2):
         return [None, biased, scores]

@@ -22,7 +22,7 @@ from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.forms import tensor_in
 from tilewright.compiler.frontends.onnx.generation_scores import LikelyTokens, ScoreRules
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
@@ -97,7 +97,9 @@ def last_scores(call: Call, scores: Tensor) -> Tensor:
     columns = scores.shape[1]
     if words >= 1 and words != columns:
         if not isinstance(columns, int):
-            raise UnsupportedError("'vocab_size' beside a dynamic size is not supported")
+            raise UnsupportedError(
+                "'vocab_size' beside a dynamic size is not supported", hint=FIXED_SIZE
+            )
         if words > columns:
             raise ModelError(f"'vocab_size' is {words}, the decoder has {columns} scores")
         scores = e.slice(scores, 1, 0, words)

@@ -17,7 +17,7 @@ from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 
 _LOWEST: Final = -3.4028234663852886e38
 _NO_TOKEN: Final = -(1 << 31)
@@ -177,7 +177,9 @@ class LikelyTokens:
         """Scores `[batch, vocabulary]`, those of tokens that are left out replaced."""
         words = scores.shape[1]
         if not isinstance(words, int):
-            raise UnsupportedError("a vocabulary of a dynamic size is not supported")
+            raise UnsupportedError(
+                "a vocabulary of a dynamic size is not supported", hint=FIXED_SIZE
+            )
         low, places = e.ops("top_k", scores, k=(words,), axis=1, largest=False)
         below = e.op("cumsum", e.op("softmax", low, axis=1), axis=1)
         left = e.full(True, dtypes.bool_, below.shape)

@@ -13,7 +13,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 
@@ -74,7 +74,9 @@ def _engram_gate(call: Call) -> list[Tensor | None]:
     x = call.tensor(0)
     size = x.shape[-1]
     if not isinstance(size, int):
-        raise UnsupportedError("features of a dynamic size are not supported")
+        raise UnsupportedError(
+            "features of a dynamic size are not supported", hint=FIXED_SIZE
+        )
     key, query = (
         e.op("mul", _normal(call, _wide(call, i), epsilon), _wide(call, i + 3))
         for i in (0, 1)

@@ -19,7 +19,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.recurrence import Rows, walked
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.graph.schema import TensorType
 
@@ -115,7 +115,9 @@ def _linear_attention(call: Call) -> list[Tensor]:
     scale = call.float("scale", 0.0)
     if scale == 0.0:
         if not isinstance(depth, int):
-            raise UnsupportedError("heads of a dynamic size are not supported")
+            raise UnsupportedError(
+                "heads of a dynamic size are not supported", hint=FIXED_SIZE
+            )
         scale = 1 / math.sqrt(depth)
     past = call.optional(3)
     shape = (batch, keys, depth, width)

@@ -17,7 +17,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.attention import heads_of, merged, turned_by
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 _STREAMS: Final = 3
@@ -53,7 +53,7 @@ def _relative_position_bias(call: Call) -> Tensor:
     e, table = call.maker, call.tensor(0)
     count, heads = table.shape
     if not isinstance(count, int) or not isinstance(heads, int):
-        raise UnsupportedError("a table of dynamic size is not supported")
+        raise UnsupportedError("a table of dynamic size is not supported", hint=FIXED_SIZE)
     rows = call.one_size(1, "the number of queries")
     keys = call.one_size(2, "the number of keys")
     distance = e.op("sub", e.iota((1, keys), 1), e.iota((rows, 1), 0))
@@ -119,7 +119,7 @@ def _multimodal_rotary_embedding(call: Call) -> Tensor:
     tables = [call.tensor(2), call.tensor(3)]
     half = tables[0].shape[1]
     if not isinstance(half, int):
-        raise UnsupportedError("heads of a dynamic size are not supported")
+        raise UnsupportedError("heads of a dynamic size are not supported", hint=FIXED_SIZE)
     sections = call.integers("mrope_section")
     streams = _streams(sections, half, call.integer("mrope_layout", 0))
     flat = x.rank == 3
@@ -127,7 +127,9 @@ def _multimodal_rotary_embedding(call: Call) -> Tensor:
         whole = symbolic.floordiv(x.shape[2], half * 2)
         count = heads or (whole if isinstance(whole, int) else 0)
         if not count:
-            raise UnsupportedError("a dynamic number of heads is not supported")
+            raise UnsupportedError(
+                "a dynamic number of heads is not supported", hint=FIXED_SIZE
+            )
         x = heads_of(e, x, count)
     chosen: list[Tensor] = []
     for table in tables:

@@ -21,7 +21,7 @@ from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.rounding import away_from_zero
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.shapes import element_count
@@ -503,7 +503,9 @@ def _deform_conv(call: Call) -> Tensor:
         raise UnsupportedError(f"deformable convolution of {x.type} is not supported")
     height, width = w.shape[2:]
     if not isinstance(height, int) or not isinstance(width, int):
-        raise UnsupportedError("weights with a dynamic kernel size are not supported")
+        raise UnsupportedError(
+            "weights with a dynamic kernel size are not supported", hint=FIXED_SIZE
+        )
     e.check(
         "deform_conv", x, w, offsets, bias, mask, groups=groups, offset_groups=banks,
         strides=call.integers("strides", ()), pads=call.integers("pads", ()),

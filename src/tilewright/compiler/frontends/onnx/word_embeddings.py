@@ -15,7 +15,7 @@ from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.call import FIXED_SIZE, Call
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 
 
@@ -26,7 +26,9 @@ def _word_conv_embedding(call: Call) -> Tensor:
         raise ModelError(f"weights {weights.type}, expected [filters, 1, kernel, features]")
     filters, _, kernel, features = weights.shape
     if not (isinstance(kernel, int) and isinstance(features, int)):
-        raise UnsupportedError("a kernel of a dynamic size is not supported")
+        raise UnsupportedError(
+            "a kernel of a dynamic size is not supported", hint=FIXED_SIZE
+        )
     e.assume(table.shape[-1], features)
     if words.rank != 2:
         raise ModelError(f"words {words.type}, expected [words, characters]")

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ModelError
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -96,3 +96,14 @@ def test_a_limit_of_one_size_takes_nothing_from_inputs_that_may_be_empty():
     np.testing.assert_array_equal(y, ones(2, 3))
     with pytest.raises(InputError):
         model(z=ones(4), past=ones(0, 3), new=ones(1, 3))
+
+
+def test_a_refusal_of_a_size_that_calls_decide_says_how_to_give_it_before() -> None:
+    model = model_of("Conv", {"a": (FLOAT, 4), "b": (FLOAT, 4)}, {})
+    with pytest.raises(ModelError, match="dynamic kernel size") as caught:
+        tilewright.compile(model)
+    assert "input_shapes={" in str(caught.value)
+    report = tilewright.coverage(model, quick=True)
+    assert "input_shapes={" in str(report)
+    known = {"b": ("filters", "channels", 2, 1)}
+    assert tilewright.coverage(model, quick=True, input_shapes=known).supported
