@@ -89,7 +89,9 @@ def unlogged() -> Generator[None]:
             logger.removeFilter(is_kept)
 
 
-_LOGGERS: Final = ("torch._guards", "torch.fx.experimental.symbolic_shapes")
+_LOGGERS: Final = (
+    "torch._guards", "torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes",
+)  # fmt: skip
 
 
 @final

@@ -46,15 +46,21 @@ def repeated(x: Any, n: Any) -> Any:
     return x
 
 
+def misfitting(x: Any) -> Any:
+    mask = x.new_ones(2, 7)
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x, mask)
+
+
 @pytest.mark.filterwarnings("ignore")  # torch's own about its internals
-def test_attempts_that_ask_data_print_nothing(
+def test_attempts_that_fail_print_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    for model, args in (
-        (Bounded().eval(), (torch.ones(3),)),
-        (module_of(repeated), (torch.ones(3), torch.tensor(2))),
+    for model, args, words in (
+        (Bounded().eval(), (torch.ones(3),), "data-dependent"),
+        (module_of(repeated), (torch.ones(3), torch.tensor(2)), "data-dependent"),
+        (module_of(misfitting), (torch.ones(1, 2, 4, 8),), "at test_failed_exports"),
     ):
-        with pytest.raises(tw.ModelError, match="data-dependent"):
+        with pytest.raises(tw.ModelError, match=words):
             tw.compile(model, args=args)
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.INFO]
