@@ -3,7 +3,6 @@
 from tilewright.compiler.schedule.primitives.grid import bind, join
 from tilewright.compiler.schedule.primitives.guards import (
     drop_guards,
-    hoist_guard,
     settle_tests,
     sink_guards,
 )
@@ -63,7 +62,6 @@ __all__ = [
     "forward",
     "fuse",
     "fuse_nests",
-    "hoist_guard",
     "inline",
     "interior",
     "join",

@@ -1,4 +1,4 @@
-"""Primitives on guards: drop_guards, hoist_guard, settle_tests, sink_guards.
+"""Primitives on guards: drop_guards, settle_tests, sink_guards.
 
 Tiles that do not divide a loop leave guards around everything in them; what only makes temporaries need not
 keep them.  Nothing here changes a value that anybody sees.
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.analysis.accesses import (
     Access,
@@ -59,11 +58,9 @@ from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.primitives.tails import guard_sides
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
-    check_no_grid,
     enclosing_loops,
     find,
     loads_with_paths,
-    nested,
     path_to,
     reference,
     rewrite,
@@ -374,43 +371,6 @@ def sink_guards(kernel: Kernel, loop: str) -> Kernel:
         return with_inner(inner, (moved,))
 
     return rewrite(kernel, outer, map_body((outer,), statement=sink))
-
-
-@primitive
-def hoist_guard(kernel: Kernel, loop: str) -> Kernel:
-    """Test once, in front of a loop, what no iteration changes.
-
-    rewrite:
-        for k: if k < m: if c: S(k)
-        ->
-        if c: for k: if k < m: S(k)
-
-    Of several such guards the innermost moves.
-
-    Raises: ScheduleError unless a guard is around all that the loop does, and tests nothing that is loaded or counted by it;
-    for a loop of workgroups.
-    """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
-    guards: list[If] = []
-    inner = only_statement(old.body)
-    while isinstance(inner, If):
-        guards.append(inner)
-        inner = only_statement(inner.body)
-    moved = next((g for g in reversed(guards) if _is_fixed(g.condition, loop)), None)
-    if moved is None:
-        raise ScheduleError(
-            f"no guard around all that '{loop}' does is the same throughout"
-        )
-    rest = (If(each.condition, ()) for each in guards if each is not moved)
-    body = with_inner(old, nested(rest, guards[-1].body))
-    return rewrite(kernel, old, (If(moved.condition, (body,)),))
-
-
-def _is_fixed(condition: Expression, loop: str) -> bool:
-    """Whether a condition is the same in all iterations of a loop, whatever they store."""
-    is_loaded = any(isinstance(v, Load) for v in subexpressions(condition))
-    return not is_loaded and loop not in {s.name for s in expression_symbols(condition)}
 
 
 @primitive

@@ -20,16 +20,14 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.ir import Body, For, If, Kernel, Load, Space, Store
+from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import (
     dim_symbols,
     expression_symbols,
     loads,
     loops,
-    only_statement,
     payloads,
     stores,
-    subexpressions,
 )
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
@@ -44,7 +42,6 @@ from tilewright.compiler.schedule.primitives import (
     cache_write,
     expand,
     fuse,
-    hoist_guard,
     interior,
     reorder,
     shorten,
@@ -69,7 +66,7 @@ from tilewright.compiler.schedule.rules.structure import (
 )
 from tilewright.compiler.schedule.rules.workgroups import Grid, blocks_of, cut, parts_of
 from tilewright.compiler.schedule.trace import Schedule
-from tilewright.compiler.schedule.tree import enclosing_loops, find
+from tilewright.compiler.schedule.tree import find
 
 _WINDOW_LIMIT: Final = 50
 _NEIGHBOURS: Final = 4
@@ -162,7 +159,7 @@ class ColumnsSite:
 
     def space(self) -> ChoiceSpace[Columns]:
         """How many results are computed together, and how many are a workgroup's."""
-        simple = _is_simple(self.s.kernel, self.inner)
+        simple = _is_simple(self.inner)
         rows = self._most_rows() if simple else 0
         vectors = self._vectors() if simple else 1
         size: Choice[Columns] = Choice(
@@ -258,7 +255,7 @@ class ColumnsSite:
         return self._tests_places() and estimate(self.inner.extent) >= _INTERIOR * width
 
     def _size(self, chosen: Columns) -> int:
-        if not _is_simple(self.s.kernel, self.inner):
+        if not _is_simple(self.inner):
             return max(1, int(self.machine.workgroup_ns / max(self.work_ns, 1.0)))
         rows = _NEIGHBOURS if chosen.rows else 1
         work = self.work_ns * chosen.vectors * rows
@@ -267,7 +264,7 @@ class ColumnsSite:
     def apply(self, chosen: Columns, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
         s = self.s
-        if _is_simple(self.s.kernel, self.inner):
+        if _is_simple(self.inner):
             self._side_by_side(chosen, grid)
         else:
             _take_subtotals(s, self.inner)
@@ -294,7 +291,6 @@ class ColumnsSite:
         order = [*outer, vectors] if places else lanes_first
         s.apply(reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
-        _test_sizes_once(s, channel)
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
         parts = s.parts(specialize, channel, tile[0], tail)
         parts = [p for part in parts for p in self._shortened(part, channel, tile[0])]
@@ -493,9 +489,9 @@ def _work_ns(chain: Sequence[For], machine: MachineModel) -> float:
     return max(inner, steps) * each
 
 
-def _is_simple(kernel: Kernel, inner: For) -> bool:
+def _is_simple(inner: For) -> bool:
     """Whether there is one group of perfectly nested reductions and no buffer inside."""
-    outer = [x for x in _through_tests_of_sizes(kernel, inner) if isinstance(x, For)]
+    outer = [x for x in inner.body if isinstance(x, For)]
     # What moves with the lane is not private to an iteration, though a workgroup may own it.
     private = [
         w
@@ -505,25 +501,6 @@ def _is_simple(kernel: Kernel, inner: For) -> bool:
     return (
         len(outer) == 1 and outer[0].reduction and all(not w.buffer.shape for w in private)
     )
-
-
-def _through_tests_of_sizes(kernel: Kernel, inner: For) -> Body:
-    """What a loop does where the sizes of a call let it do anything: what picks places asks whether there are any."""
-    guard = only_statement(inner.body)
-    if not isinstance(guard, If):
-        return inner.body
-    sizes = {symbol.name for symbol in kernel.dims}
-    is_loaded = any(isinstance(v, Load) for v in subexpressions(guard.condition))
-    names = {symbol.name for symbol in expression_symbols(guard.condition)}
-    return guard.body if names <= sizes and not is_loaded else inner.body
-
-
-def _test_sizes_once(s: Schedule, name: str) -> None:
-    """Move a test that is the same in all iterations of a workgroup in front of its loops."""
-    around = (*enclosing_loops(s.kernel, find(s.kernel, name)), find(s.kernel, name))
-    for loop in reversed(around):
-        if not s.attempt(hoist_guard, loop.var.name):
-            return
 
 
 def _slides(inner: For, row: str) -> bool:

@@ -8,18 +8,15 @@ import pytest
 
 from fakes.loop_nests import assert_same, body_text, product, row_sums
 from tilewright.base import dtypes, symbolic
-from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Buffer, If, Kernel
+from tilewright.compiler.kernel.ir import Buffer, Kernel
 from tilewright.compiler.kernel.rewrite import as_index, loops
 from tilewright.compiler.schedule.primitives import (
-    bind,
     cache_write,
     drop_guards,
     fission,
     fuse_nests,
-    hoist_guard,
     privatize,
     rfactor,
     set_scope,
@@ -370,44 +367,3 @@ def test_a_guard_that_another_decides_is_opened_or_left_out() -> None:
     assert body_text(after).count("if ") == 1
     for count in (0, 7, 8, 9):
         assert_same(before, after, {"n": count})
-
-
-def test_a_guard_that_no_iteration_changes_stands_in_front_of_the_loop() -> None:
-    size, other = symbol("n", 0), symbol("m", 0)
-    b = KernelBuilder("k", list(symbolic.symbols(size + other)))
-    x, y = b.parameter("x", f32, (size,)), b.result("y", f32, (size,))
-    with (
-        b.nest((size,), ("i",)) as (i,),
-        b.when(b.lt(b.index(i), b.index(other))),
-        b.when(b.gt(b.index(other), 3)),
-    ):
-        b.store(y, (i,), b.load(x, (i,)))
-    before = b.build()
-    after = hoist_guard(before, "i")
-    (guard,) = after.body
-    assert isinstance(guard, If)
-    assert body_text(after).splitlines()[0].endswith("> 3):")
-    for sizes in ((0, 9), (5, 3), (5, 4), (3, 9)):
-        assert_same(before, after, dict(zip("nm", sizes, strict=True)))
-    with pytest.raises(ScheduleError, match="'i' does is the same throughout"):
-        hoist_guard(after, "i")
-
-
-def test_guards_that_are_counted_loaded_or_of_workgroups_stay_in_a_loop() -> None:
-    size = symbol("n", 0)
-    b = KernelBuilder("k", list(symbolic.symbols(size)))
-    x, y = b.parameter("x", f32, (size,)), b.result("y", f32, (size,))
-    with b.nest((size,), ("i",)) as (i,), b.when(b.gt(b.load(y, (0,)), 0)):
-        b.store(y, (i,), b.load(x, (i,)))
-    with b.nest((size,), ("j",)) as (j,), b.when(b.gt(b.index(j), 2)):
-        b.store(y, (j,), 1)
-    kernel = b.build()
-    for loop in ("i", "j"):
-        with pytest.raises(ScheduleError, match="is the same throughout"):
-            hoist_guard(kernel, loop)
-    b = KernelBuilder("k", list(symbolic.symbols(size)))
-    y = b.result("y", f32, (size,))
-    with b.nest((size,), ("i",)) as (i,), b.when(b.gt(b.index(size), 2)):
-        b.store(y, (i,), 1)
-    with pytest.raises(ScheduleError, match="workgroups"):
-        hoist_guard(bind(b.build(), "i", "x"), "i")

@@ -8,8 +8,7 @@ from onnx import helper
 import tilewright
 from fakes.contractions import depthwise, groups_side_by_side
 from fakes.loop_nests import assert_same, op_kernel
-from tilewright.base import symbolic
-from tilewright.base.dtypes import f32, i64
+from tilewright.base.dtypes import f32
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -294,29 +293,3 @@ def test_a_sum_of_open_axes_waits_in_registers(machine: MachineModel) -> None:
     assert totals == {Space.REGISTER}
     for sizes in ((3, 5, 70), (0, 4, 3), (4, 0, 17), (1, 1, 1), (2, 9, 64), (5, 3, 33)):
         assert_same(kernel, changed, dims=dict(zip("hwc", sizes, strict=True)))
-
-
-@pytest.mark.parametrize("machine", [V3, V4])
-def test_windows_that_pick_places_of_an_open_picture_are_neighbours(
-    machine: MachineModel,
-) -> None:
-    """Whether there is any place to pick is asked once in a workgroup, not around every window."""
-    n, c = symbol("n", 0), symbol("c", 1)
-    b = KernelBuilder("picked", list(symbolic.symbols(n + c)))
-    x, where = b.parameter("x", f32, (n, c)), b.parameter("w", f32, (40, 9, 4))
-    y = b.result("y", f32, (40, 9, c))
-    total = b.temporary(f32, (40, 9, c), "total")
-    with b.nest((40, 9, c)) as (r, i, k), b.when(b.gt(b.index(n), 0)):
-        b.store(total, (r, i, k), 0)
-        with b.reduce((4,), ("t",)) as (t,):
-            place = b.cast(b.load(where, (r, i, t)), i64)
-            place = b.min(b.max(place, 0), b.index(n - 1))
-            b.accumulate("add", total, (r, i, k), b.load(x, (b.as_index(place), k)))
-        b.store(y, (r, i, k), b.load(total, (r, i, k)))
-    kernel = b.build()
-    changed = schedule(kernel, machine)
-    assert "hoist_guard" in [name for name, _ in changed.trace]
-    (note,) = [note for note in changed.notes if note.startswith("columns:")]
-    assert note.startswith("columns: window of 4, 4 x ")
-    for sizes in ((0, 3), (1, 1), (5, 17), (7, 33)):
-        assert_same(kernel, changed, dims=dict(zip("nc", sizes, strict=True)))
