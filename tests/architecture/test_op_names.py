@@ -27,7 +27,7 @@ REWRITES: Final = frozenset(
         "byte_words", "decompose_quantization", "planar_convolution",
         "quantize_contractions", "quantized_sums", "quantized_values", "recognize_activations", "attention_rewrites", "attention_scores", "recognize_attention",
         "position_masks", "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
-        "split_blocks", "split_concat", "split_phases", "split_reductions", "spread_images",
+        "spelled_softmax", "split_blocks", "split_concat", "split_phases", "split_reductions", "spread_images",
         "winograd_convolution",
     )
 )  # fmt: skip
