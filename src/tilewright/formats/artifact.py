@@ -88,11 +88,13 @@ class OutsideWeights:
         file: its name, without folder: where it is looked for, beside the archive.
         names: of each constant in the file, in the order that variants count them in.
         sizes: their bytes.
+        checksums: their CRC-32; None in archives that were made before there were any.
     """
 
     file: str
     names: tuple[str, ...]
     sizes: tuple[int, ...]
+    checksums: tuple[int, ...] | None = None
 
 
 @final
@@ -182,11 +184,7 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         # A reader that is older does not compare.
         manifest["checks"] = to_rows(artifact.checks)
     if artifact.weights is not None:
-        manifest["weights"] = {
-            "file": artifact.weights.file,
-            "names": list(artifact.weights.names),
-            "sizes": list(artifact.weights.sizes),
-        }
+        manifest["weights"] = _weights_row(artifact.weights)
     text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
     attributes = {
         **module.attributes,
@@ -194,6 +192,18 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         SEAL_ATTRIBUTE: SEAL_KIND,
     }
     return replace(module, rodata=tuple(rodata), attributes=attributes)
+
+
+def _weights_row(weights: OutsideWeights) -> dict[str, object]:
+    """What the manifest says of weights in another file; readers that are older do not compare."""
+    row: dict[str, object] = {
+        "file": weights.file,
+        "names": list(weights.names),
+        "sizes": list(weights.sizes),
+    }
+    if weights.checksums is not None:
+        row["crc32"] = list(weights.checksums)
+    return row
 
 
 def _variant_row(variant: Variant, plan: Buffer) -> dict[str, object]:
@@ -384,7 +394,10 @@ def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:
     sizes = tuple(cast("Sequence[int]", row["sizes"]))
     if any(type(size) is not int or size < 0 for size in sizes) or len(names) != len(sizes):
         raise ValueError("sizes of weights do not fit their names")
-    return OutsideWeights(file=file, names=names, sizes=sizes)
+    checksums = tuple(cast("Sequence[int]", row["crc32"])) if "crc32" in row else None
+    if checksums is not None and len(checksums) != len(names):
+        raise ValueError("checksums of weights do not fit their names")
+    return OutsideWeights(file=file, names=names, sizes=sizes, checksums=checksums)
 
 
 def _modules(

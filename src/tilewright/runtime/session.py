@@ -52,7 +52,7 @@ from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.loaders.library_image import load_library
-from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.loaders.module_file import MAPPED, Care, read_module_file
 from tilewright.runtime.packed.program_modules import ProgramModules
 from tilewright.runtime.plan_executor import (
     Array,
@@ -401,8 +401,9 @@ class Session(BoundToProcess):
 
         Args:
             path: the file.
-            copy: read all of it into memory, and verify it, so that it may change afterwards.
-            verify: compare all of it with its checksum, weights included.
+            copy: read all of it, and weights in a file beside it, into memory, and verify it, so that it may change
+                afterwards. (The virtual machine maps that file all the same.)
+            verify: compare all of it with its checksums, weights included, also those in a file beside it.
             **options: see `tilewright.load`.
 
         Raises: ArchiveError if the file cannot be read, is corrupt, or has not the signature that is
@@ -413,6 +414,7 @@ class Session(BoundToProcess):
             lambda: read_module_file(path, copy=copy, verify=verify, trusted=keys),
             str(path),
             options,
+            Care(copy=copy, verify=verify),
         )
 
     @staticmethod
@@ -543,7 +545,9 @@ class Session(BoundToProcess):
         return arrange(self.executor.input_names, arguments, named or None)
 
 
-def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) -> Session:
+def _load(
+    read: Callable[[], ModuleDef], location: str, options: LoadOptions, care: Care = MAPPED
+) -> Session:
     """A session of what `read` gives; one budget pays for reading it and for all that follows."""
     limits = options.get("limits")
     if limits is None and options.get("untrusted"):
@@ -554,7 +558,8 @@ def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) ->
         artifact = extract(module, location) if is_artifact(module) else None
         words: LoadOptions = {**options, "limits": budget}
         if artifact is not None and artifact.weights is not None:
-            artifact, words = _with_weights(artifact, artifact.weights, words, location)
+            weights, words = _find_weights(artifact.weights, words, location, care)
+            artifact = replace(artifact, constants=weights)
         chosen = choose_options(
             words,
             has_plan=artifact is not None,
@@ -564,10 +569,10 @@ def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) ->
         return Session(artifact, chosen, module=module, location=location)
 
 
-def _with_weights(
-    artifact: Artifact, weights: OutsideWeights, words: LoadOptions, location: str
-) -> tuple[Artifact, LoadOptions]:
-    """An artifact with its weights, or the words that give them to the virtual machine."""
+def _find_weights(
+    weights: OutsideWeights, words: LoadOptions, location: str, care: Care
+) -> tuple[tuple[Buffer, ...], LoadOptions]:
+    """The weights in another file, or none and the words that give them to the virtual machine."""
     # Imported here: most artifacts have their weights inside.
     with LATE_IMPORTS:
         from tilewright.runtime.loaders.outside_weights import (  # noqa: PLC0415
@@ -577,16 +582,13 @@ def _with_weights(
 
     given = paths_option("parameters", words.get("parameters") or ())
     files = given or (weights_beside(weights, location),)
-    needs_vm = (
-        words.get("engine") == "vm" or words.get("bytecode") or words.get("libraries")
-    )
-    if needs_vm:
-        return artifact, {**words, "parameters": files}
-    keys = trusted(words.get("trusted_keys"))
-    return (
-        replace(artifact, constants=map_weights(weights, files, keys and keys.check)),
-        {**words, "parameters": ()},
-    )
+    names = ("bytecode", "libraries")
+    needs_vm = words.get("engine") == "vm" or any(words.get(name) for name in names)
+    found: tuple[Buffer, ...] = ()
+    if not needs_vm or care != MAPPED:  # the virtual machine finds them by itself
+        keys = trusted(words.get("trusted_keys"))
+        found = map_weights(weights, files, keys and keys.check, care)
+    return () if needs_vm else found, {**words, "parameters": files if needs_vm else ()}
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from fakes import small_models
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.formats.artifact import MANIFEST_ATTRIBUTE, extract
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.loaders.module_file import Care
+from tilewright.runtime.loaders.outside_weights import map_weights
 
 X = np.random.default_rng(0).standard_normal((5, 20), np.float32)
 
@@ -142,3 +145,61 @@ def test_the_model_itself_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "w.irpa").symlink_to(path)
     with pytest.raises(UserError, match="is an input"):
         tw.compile(path).save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+
+
+def other_model() -> tw.Model:
+    """Of the same form, with other weights."""
+    onnx = small_models.mlp()
+    for weight in onnx.graph.initializer:
+        weight.raw_data = bytes(byte ^ 1 for byte in weight.raw_data)
+    return tw.compile(onnx)
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
+def test_weights_of_another_model_are_found_where_that_is_asked_for(
+    model: tw.Model, tmp_path: Path, suffix: str
+) -> None:
+    own, other = tmp_path / f"own{suffix}", tmp_path / f"other{suffix}"
+    archive = tmp_path / "net.vmfb"
+    model.save(archive, weights=own)
+    other_model().save(tmp_path / "other.vmfb", weights=other)
+    for verify, copy in ((True, False), (False, True), (True, True)):
+        session = tw.load(archive, verify=verify, copy=copy)
+        np.testing.assert_array_equal(session(X), model(X))
+        with pytest.raises(ArchiveError, match="not the one that the archive was written"):
+            tw.load(archive, verify=verify, copy=copy, parameters=[str(other)])
+    with pytest.raises(ArchiveError, match="not the one that the archive was written"):
+        tw.load(archive, verify=True, parameters=[str(other)], engine="vm")
+    # Weights may be exchanged: that is what their file is for.
+    exchanged = tw.load(archive, parameters=[str(other)])
+    np.testing.assert_array_equal(exchanged(X), other_model()(X))
+
+
+def test_copied_weights_do_not_depend_on_their_file(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    weights = tmp_path / "w.irpa"
+    model.save(tmp_path / "net.vmfb", weights=weights)
+    session = tw.load(tmp_path / "net.vmfb", copy=True)
+    assert not mapped_ranges(weights)
+    with weights.open("r+b") as file:
+        file.write(bytes(weights.stat().st_size))
+    np.testing.assert_array_equal(session(X), model(X))
+    with pytest.raises(ArchiveError):
+        tw.load(tmp_path / "net.vmfb")
+
+
+def test_archives_without_checksums_of_their_weights_load(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+    module = read_archive((tmp_path / "net.vmfb").read_bytes())
+    manifest = json.loads(module.attributes[MANIFEST_ATTRIBUTE])
+    assert len(manifest["weights"].pop("crc32")) == len(manifest["weights"]["names"])
+    attributes = {**module.attributes, MANIFEST_ATTRIBUTE: json.dumps(manifest)}
+    found = extract(replace(module, attributes=attributes)).weights
+    assert found is not None
+    assert found.checksums is None
+    for care, problem in ((Care(copy=True), ""), (Care(verify=True), "no checksums")):
+        with pytest.raises(ArchiveError, match=problem) if problem else nullcontext():
+            map_weights(found, [str(tmp_path / "w.irpa")], care=care)

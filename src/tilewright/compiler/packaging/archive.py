@@ -5,6 +5,7 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,7 @@ def make_artifact(
             file=weights.path.name,
             names=weights.names,
             sizes=tuple(view_bytes(data).nbytes for data in constants),
+            checksums=tuple(zlib.crc32(view_bytes(data)) for data in constants),
         )
     return Artifact(
         variants=variants,

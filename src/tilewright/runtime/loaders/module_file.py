@@ -8,17 +8,36 @@ from __future__ import annotations
 import errno
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.input_file import FOLDER, STREAM, is_stream, why_no_file
 from tilewright.base.options import path_option
+from tilewright.base.record import record
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
 from tilewright.runtime import native
 
 if TYPE_CHECKING:
     from tilewright.runtime.loaders.trusted_keys import TrustedKeys
+
+
+@final
+@record(kw_only=True)
+class Care:
+    """How files are read.
+
+    Attributes:
+        copy: into memory, so that what becomes of them later does not matter, and verified.
+        verify: compared with their checksums.
+    """
+
+    copy: bool = False
+    verify: bool = False
+
+
+MAPPED: Final = Care()
+"""What is not looked at is not read."""
 
 
 def read_module_file(
@@ -43,7 +62,7 @@ def read_module_file(
     try:
         if is_stream(path):
             raise ArchiveError(STREAM, location=path)
-        data = _read(path) if copy else native.map_file(path)
+        data = read_memory(path) if copy else native.map_file(path)
     except (OSError, ValueError) as error:
         is_folder = why_no_file(path) == FOLDER
         reason = (
@@ -66,7 +85,8 @@ def read_module_file(
     return module
 
 
-def _read(path: str) -> native.Memory:
+def read_memory(path: str) -> native.Memory:
+    """All of a file, which may change afterwards.  Raises: OSError."""
     with Path(path).open("rb") as file:
         data = native.Memory(file.seek(0, io.SEEK_END))
         file.seek(0)

@@ -1,11 +1,12 @@
 """Weights of an artifact that lie in another file: found, mapped and checked.
 
-They are used where they are; what does not begin at a cache line is copied.  Called by sessions, for plans;
+They are used where they are, unless copies are asked for; what does not begin at a cache line is copied.  Called by sessions, for plans;
 the virtual machine's are found by `modules.io_parameters`.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +17,10 @@ from tilewright.base.errors import ArchiveError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import OutsideWeights
-from tilewright.formats.byte_view import Buffer
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.parameters import ParameterIndex, StoredEntry, read_parameters
 from tilewright.runtime import native
+from tilewright.runtime.loaders.module_file import MAPPED, Care, read_memory
 
 if TYPE_CHECKING:
     from tilewright.runtime.modules.io_parameters import FileCheck
@@ -44,7 +46,10 @@ def weights_beside(weights: OutsideWeights, location: str) -> str:
 
 
 def map_weights(
-    weights: OutsideWeights, files: Sequence[str], check: FileCheck | None = None
+    weights: OutsideWeights,
+    files: Sequence[str],
+    check: FileCheck | None = None,
+    care: Care = MAPPED,
 ) -> tuple[Buffer, ...]:
     """The bytes of each constant, views of the mapped files; of several the first that has a name.
 
@@ -52,23 +57,54 @@ def map_weights(
         weights: what an archive says of them.
         files: `path` or `scope=path`.
         check: sees each file (bytes, path, how errors call it) before it is read, and may raise.
+        care: how the files are read, and whether the weights are compared with their checksums.
 
-    Raises: ArchiveError for a file that cannot be read, and a weight that none has or that has another
-        size.
+    Raises: ArchiveError for a file that cannot be read, and a weight that none has, that has another
+        size, or is another one than its checksum says.
     """
-    indices = [_read(spec.partition("=")[2] or spec, check) for spec in files]
-    return tuple(
+    indices = [_read(spec.partition("=")[2] or spec, check, care) for spec in files]
+    found = tuple(
         _find(indices, name, size, files)
         for name, size in zip(weights.names, weights.sizes, strict=True)
     )
+    if care.copy or care.verify:
+        _compare(weights, found, files, optional=not care.verify)
+    return found
 
 
-def _read(path: str, check: FileCheck | None) -> ParameterIndex:
+def _compare(
+    weights: OutsideWeights,
+    found: Sequence[Buffer],
+    files: Sequence[str],
+    *,
+    optional: bool,
+) -> None:
+    """Refuse weights that are not those which an archive was written with."""
+    where = ", ".join(files)
+    if weights.checksums is None:
+        if optional:
+            return
+        raise ArchiveError(
+            "the archive has no checksums of its weights",
+            location=where,
+            hint="it was made by an older version: load it without verify",
+        )
+    for name, data, wanted in zip(weights.names, found, weights.checksums, strict=True):
+        if zlib.crc32(view_bytes(data)) != wanted:
+            raise ArchiveError(
+                f"weight '{name}' is damaged, or is not the one that the archive was written with",
+                location=where,
+                hint="copy the file again, or compile the model again; to exchange weights, load without copy and verify",
+            )
+
+
+def _read(path: str, check: FileCheck | None, care: Care) -> ParameterIndex:
     reason = why_no_file(path)
     if reason is not None:
         raise ArchiveError(reason, location=path)
     try:
-        contents = memoryview(native.map_file(path))
+        data = read_memory(path) if care.copy else native.map_file(path)
+        contents = memoryview(data)[: data.size_bytes]
     except (OSError, ValueError) as error:
         raise ArchiveError(f"cannot read the file: {error}", location=path) from error
     if check is not None:
