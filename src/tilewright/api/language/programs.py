@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tilewright.api.load import load
 from tilewright.base import knobs
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.input_file import read_beginning
 from tilewright.base.target import Target
 from tilewright.base.version import VERSION
 from tilewright.formats.gguf import GgufFile
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
 _READ: Final = "read.vmfb"
 _NEXT: Final = "next.vmfb"
 _WEIGHTS: Final = "weights.irpa"
+_STAMPS: Final = "stamps.json"
 _SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
     _READ: None,
     _NEXT: {"tokens": (1, 1)},
 }
-_REVISION: Final = 3
+_REVISION: Final = 4
 """Counts what of the graph changes while the version stays."""
+_MOST_BYTES: Final = 1 << 12
+"""Of what is noted of a folder's files."""
 _FIRST_CACHE: Final = 3
 """Inputs before the keys and values: tokens, where they stand, and places that are read."""
 
@@ -121,6 +126,7 @@ def _kept(key: str, compiling: _Compiling) -> Programs | None:
                 # What a compilation takes is several times its weights, and the next one takes as much.
                 del model
                 native.give_back_freed_memory()
+            _note_stamps(made, _stamps(made))
             place(made, folder)
     except OSError as error:
         store.warn_unwritable(error)
@@ -159,11 +165,20 @@ def _compile(compiling: _Compiling, name: str) -> Model:
 
 
 def _load(folder: Path, threads: int | None) -> Programs | None:
-    """What lies in a folder; nothing if it is not whole."""
+    """What lies in a folder; nothing if it is not whole, or not what was put there.
+
+    Files that nobody has touched are taken as they are.  Where one was written, replaced or copied, all are read and
+    compared with their checksums, once.
+    """
     if not folder.is_dir():
         return None
+    stamps = _stamps(folder)
+    is_untouched = _noted_stamps(folder) == stamps
     try:
-        found = [load(folder / name, threads=threads) for name in _SHAPES]
+        found = [
+            load(folder / name, threads=threads, verify=not is_untouched)
+            for name in _SHAPES
+        ]
     except TilewrightError:
         found = []
     if not _belong_together(found):
@@ -171,7 +186,42 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
         return None
     with contextlib.suppress(OSError):
         os.utime(folder)
+        if not is_untouched:
+            _note_stamps(folder, stamps)
     return Programs(*found)
+
+
+def _stamps(folder: Path) -> str:
+    """Sizes and times of change of the files in a folder; what no file has is nothing.
+
+    What a disk has lost since it was written changes neither.
+    """
+    rows: dict[str, tuple[int, int] | None] = {}
+    for name in (*_SHAPES, _WEIGHTS):
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            rows[name] = None
+        else:
+            # In seconds: archives and images of containers keep no more.
+            rows[name] = (status.st_size, int(status.st_mtime))
+    return json.dumps(rows)
+
+
+def _noted_stamps(folder: Path) -> str | None:
+    """What `_stamps` was when the files were written, or compared with their checksums."""
+    place = folder / _STAMPS
+    try:
+        return read_beginning(place, _MOST_BYTES).decode()
+    except (OSError, ValueError):
+        return None
+
+
+def _note_stamps(folder: Path, stamps: str) -> None:
+    """From here on files with these stamps are those that were checked.  Raises: OSError."""
+    replacement = folder / f".{os.getpid()}-{_STAMPS}"
+    replacement.write_text(stamps)
+    replacement.replace(folder / _STAMPS)
 
 
 def _belong_together(found: Sequence[Session]) -> bool:
