@@ -12,11 +12,12 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from tilewright.formats.tensor_spec import TensorSpec
 _TOKENS: Final = "tokens"
 _MODEL: Final = "model"
 _COPIES: Final = "copies"
+_CHECKSUM: Final = "checksum"
 _MOST_COPIES: Final = 4
 """Of states; each takes as much memory as they do."""
 
@@ -159,8 +161,9 @@ class Cache:
             held[_COPIES] = np.array([copy.count for copy in self._copies], np.int64)
         for copy in self._copies:
             held |= {_name_of(name, copy.count): a for name, a in copy.states.items()}
+        arrays = {_TOKENS: held_tokens, _MODEL: model, **held}
         with open_output(Path(path)) as file:
-            write_safetensors(file, {_TOKENS: held_tokens, _MODEL: model, **held})
+            write_safetensors(file, {**arrays, _CHECKSUM: _checksum(arrays)})
 
     def _held(self, count: int) -> dict[str, npt.NDArray[np.generic]]:
         """What is kept of so many tokens, by name."""
@@ -181,6 +184,7 @@ class Cache:
         tokens, model = found.get(_TOKENS), found.get(_MODEL)
         if tokens is None or model is None or tokens.dtype != np.int64 or tokens.ndim != 1:
             raise ArchiveError("is no saved prompt", location=path)
+        _check_sum(found, path)
         if model.tobytes() != self._model:
             raise UserError(
                 "was saved for another model, or for another context or precision of this one",
@@ -230,6 +234,27 @@ class Cache:
 def _name_of(state: str, count: int) -> str:
     """Of a copy of a state in a file."""
     return f"{state}@{count}"
+
+
+def _checksum(arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
+    """The CRC-32 of all arrays, in the order of their names: `[] u32`."""
+    found = 0
+    for name in sorted(arrays):
+        data = np.ascontiguousarray(arrays[name]).reshape(-1)
+        found = zlib.crc32(data.view(np.uint8).data, found)
+    return np.array(found, np.uint32)
+
+
+def _check_sum(found: Mapping[str, npt.NDArray[Any]], path: str | Path) -> None:
+    """Refuse what was damaged since it was written; older files say nothing of it."""
+    wanted = found.get(_CHECKSUM)
+    arrays = {name: array for name, array in found.items() if name != _CHECKSUM}
+    if wanted is not None and not np.array_equal(wanted, _checksum(arrays)):
+        raise ArchiveError(
+            "is damaged: its checksum is another one",
+            location=path,
+            hint="remove it, and the prompt is read again",
+        )
 
 
 def _check_fits(
