@@ -115,7 +115,7 @@ def command(
     if prompt_cache is not None and prompt_cache.exists():
         opened.cache.load(prompt_cache)
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = sys.stdin.read(_most_characters(opened))
     ended = (
         _converse(opened, prompt, request)
         if chat
@@ -171,7 +171,8 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
     if request.system is not None:
         system = [{"role": "system", "content": request.system}]
     turns = list(system)
-    for question in [first] if first is not None else _lines():
+    most = _most_characters(model)
+    for question in [first] if first is not None else _lines(most):
         turns.append({"role": "user", "content": question})
         text = model.chat(
             turns,
@@ -187,13 +188,18 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
     return True
 
 
-def _lines() -> Iterator[str]:
-    """Lines of standard input, after a sign where somebody types them."""
+def _most_characters(model: LanguageModel) -> int:
+    """Of a text from standard input, which may never end: so many have no room in any case."""
+    return model.context * model.tokenizer.longest_bytes + 1
+
+
+def _lines(most: int) -> Iterator[str]:
+    """Lines of standard input, after a sign where somebody types them, up to so many characters."""
     is_typed = sys.stdin.isatty()
     while True:
         if is_typed:
             click.echo("> ", nl=False, err=True)
-        line = sys.stdin.readline()
+        line = sys.stdin.readline(most)
         if not line:
             return
         if line.strip():

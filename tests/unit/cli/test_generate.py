@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,22 @@ def test_what_is_made_is_json_where_that_is_asked_for(path: Path, tmp_path: Path
     found = run("generate", path, "the end", "--json", "--tokens", 2)
     assert found.code == 0, found.err
     assert found.out.removeprefix("the end").lstrip().startswith("{")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["-"], ["--chat"]])
+def test_a_prompt_that_never_ends_is_not_read_to_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    class Endless(io.TextIOBase):
+        def read(self, size: int | None = -1, /) -> str:
+            assert size is not None
+            assert 0 < size < 1 << 20
+            return "a" * size
+
+        readline = read  # pyright: ignore[reportAssignmentType]
+
+    monkeypatch.setattr(sys, "stdin", Endless())
+    found = run("generate", path, *words)
+    assert found.code == 1
+    assert "there is room for 63" in found.err
