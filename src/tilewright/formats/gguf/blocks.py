@@ -240,7 +240,8 @@ def decode(file: GgufFile, tensor: GgufTensor) -> Blocks | npt.NDArray[Any]:
             location=f"{file.location}: tensor '{tensor.name}'",
             hint=f"known are {', '.join((*_PLAIN, *DECODERS))}",
         )
-    return decoder(raw)
+    with np.errstate(all="ignore"):  # files may have scales that are no numbers
+        return decoder(raw)
 
 
 def dequantize(file: GgufFile, tensor: GgufTensor) -> Floats:
@@ -249,7 +250,8 @@ def dequantize(file: GgufFile, tensor: GgufTensor) -> Floats:
     if not isinstance(found, Blocks):
         return found.astype(np.float32)
     whole = found.values.astype(np.float32) - np.float32(found.zero)
-    numbers = whole.reshape(*found.scale.shape, found.group) * found.scale[..., None]
-    if found.minimum is not None:
-        numbers = numbers + found.minimum[..., None]
+    with np.errstate(all="ignore"):
+        numbers = whole.reshape(*found.scale.shape, found.group) * found.scale[..., None]
+        if found.minimum is not None:
+            numbers = numbers + found.minimum[..., None]
     return numbers.reshape(tensor.shape)

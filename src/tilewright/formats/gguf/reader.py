@@ -133,7 +133,7 @@ def read_gguf(data: Buffer, location: str = "model.gguf") -> GgufFile:
     tensors: dict[str, GgufTensor] = {}
     for name, shape, code, offset in infos:
         if name in tensors:
-            raise ArchiveError(f"tensor '{name}' stands twice", location=location)
+            raise ArchiveError(f"tensor '{name:.80}' stands twice", location=location)
         tensors[name] = _tensor(view, name, shape, code, base + offset)
     return GgufFile(version, metadata, tensors, view.data, location)
 
@@ -142,8 +142,8 @@ def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, MetadataValue]:
     metadata: dict[str, MetadataValue] = {}
     for _ in cursor.counted(count, 13, "metadata"):
         key = _text(cursor, "metadata key")
-        code = cursor.u32(f"type of metadata '{key}'")
-        metadata[key] = _value(cursor, code, f"metadata '{key}'")
+        code = cursor.u32(f"type of metadata '{key:.80}'")
+        metadata[key] = _value(cursor, code, f"metadata '{key:.80}'")
     return metadata
 
 
@@ -209,7 +209,9 @@ def _read_info(cursor: ByteCursor) -> tuple[str, tuple[int, ...], int, int]:
     name = cursor.text("tensor name")
     rank = cursor.u32("rank of a tensor")
     if rank > _RANK_LIMIT:
-        raise ArchiveError(f"tensor '{name}' of rank {rank}", location=cursor.view.location)
+        raise ArchiveError(
+            f"tensor '{name:.80}' of rank {rank}", location=cursor.view.location
+        )
     shape = tuple(cursor.u64("dimension of a tensor") for _ in range(rank))[::-1]
     return name, shape, cursor.u32("type of a tensor"), cursor.u64("offset of a tensor")
 
@@ -217,7 +219,7 @@ def _read_info(cursor: ByteCursor) -> tuple[str, tuple[int, ...], int, int]:
 def _tensor(
     view: ByteView, name: str, shape: tuple[int, ...], code: int, offset: int
 ) -> GgufTensor:
-    where = f"{view.location}: tensor '{name}'"
+    where = f"{view.location}: tensor '{name:.80}'"
     kind = BLOCK_TYPES.get(code)
     if kind is None:
         raise ArchiveError(f"unknown tensor type {code}", location=where)
@@ -227,5 +229,5 @@ def _tensor(
             location=where,
         )
     size_bytes = math.prod(shape) // kind.elements * kind.size_bytes
-    view.check(offset, size_bytes, f"tensor '{name}'")
+    view.check(offset, size_bytes, f"tensor '{name:.80}'")
     return GgufTensor(name, shape, kind, offset, size_bytes)

@@ -134,3 +134,14 @@ def test_the_order_of_bytes_of_big_endian_machines_is_named() -> None:
     data[4:8] = data[4:8][::-1]
     with pytest.raises(ArchiveError, match="big-endian"):
         read_gguf(bytes(data))
+
+
+def test_names_of_any_length_are_abridged_in_errors() -> None:
+    long = "k" * 100_000
+    wrong = parameter_files.gguf_text(long) + struct.pack("<I", 99)
+    with pytest.raises(ArchiveError, match="of type 99") as caught:
+        read_gguf(parameter_files.gguf([], metadata=[wrong]))
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ArchiveError, match="tensor 'kkk") as caught:
+        read_gguf(parameter_files.gguf([(long, (1 << 60,), 0, b"")]))
+    assert len(str(caught.value)) < 400

@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.formats.gguf import GgufFile
 
 MAX_SIZE: Final = 1 << 24
+_MAX_REAL: Final = float(np.finfo(np.float32).max)
 
 
 @final
@@ -71,14 +72,14 @@ class Keys:
     def real(
         self, key: str, default: float | None = None, *, least: float = -math.inf
     ) -> float:
-        """A finite number, at least the `least`."""
+        """A number that is finite in f32, at least the `least`."""
         name, value = self._find(key)
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, value, "a number")
-        if not math.isfinite(value):
-            raise self._wrong(name, value, "a finite number")
+        if not abs(value) <= _MAX_REAL:
+            raise self._wrong(name, value, "a finite number of f32")
         if value < least:
             raise self._wrong(name, value, f"at least {least:g}")
         return float(value)
@@ -135,7 +136,9 @@ class Keys:
         keys = Keys(self._file, "xielu")
         names = ("alpha_p", "alpha_n", "beta", "eps")
         rows = [keys.first(layers, name) for name in names]
-        if any(len(row) != layers or not all(map(math.isfinite, row)) for row in rows):
+        numbers = (each for row in rows for each in row)
+        is_finite = all(abs(each) <= _MAX_REAL for each in numbers)
+        if not is_finite or any(len(row) != layers for row in rows):
             raise ModelError(f"metadata 'xielu' has no numbers for {layers} layers")
         return tuple(
             Xielu(_softplus(above), straight + _softplus(below), straight, end)

@@ -171,8 +171,9 @@ class NodeMaker:
         return Tensor(TensorType(dtype, array.shape), name, array=array)
 
     def scalar(self, number: complex, dtype: DType) -> Tensor:
-        """A constant of rank 0."""
-        return self.constant(np.array(number).astype(dtype.numpy))
+        """A constant of rank 0; a number that the type has no room for is infinite in it."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.constant(np.array(number).astype(dtype.numpy))
 
     def dims(self, dims: Sequence[Dim]) -> Tensor:
         """An i64 vector that holds `dims`."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -463,3 +464,11 @@ def test_llama_4_has_parts_of_the_text_where_it_turns_columns() -> None:
     assert _read("llama4", expert_count=16, expert_used_count=1).has_even_heads
     with pytest.raises(UnsupportedError, match="temperature_length"):
         _read("llama", attention__temperature_length=1024)
+
+
+@pytest.mark.parametrize("key", ["attention.clamp_kqv", "rope.freq_base"])
+def test_a_number_of_f64_that_f32_has_no_room_for_is_refused(key: str) -> None:
+    file = read_gguf(Form().data())
+    far = replace(file, metadata={**file.metadata, f"llama.{key}": 1e300})
+    with pytest.raises(ModelError, match=rf"{key}' is '1e\+300', expected a finite number"):
+        read_hyperparameters(far)

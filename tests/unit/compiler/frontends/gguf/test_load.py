@@ -10,6 +10,7 @@ from fakes.language_models import Form
 from tilewright.base.errors import ArchiveError, ModelError, UserError
 from tilewright.compiler.frontends import gguf
 from tilewright.compiler.frontends.door import front_end_of
+from tilewright.formats.gguf import read_gguf
 
 
 def test_the_door_knows_files_by_suffix_and_by_how_they_begin(tmp_path: Path) -> None:
@@ -142,3 +143,13 @@ def test_longrope_without_divisors_is_an_error() -> None:
     data = Form(metadata={"llama.rope.scaling.type": "longrope"}).data()
     with pytest.raises(ModelError, match=r"'rope_factors_short\.weight' is missing"):
         gguf.load(data)
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q5_1", "Q8_0", "F16"])
+def test_weights_that_are_no_numbers_are_read_in_silence(kind: str) -> None:
+    data = bytearray(Form(kinds={"weight": kind}).data())
+    for tensor in read_gguf(bytes(data)).tensors.values():
+        data[tensor.offset : tensor.offset + tensor.size_bytes] = (
+            b"\xff" * tensor.size_bytes
+        )
+    assert gguf.load(bytes(data)).graph.nodes
