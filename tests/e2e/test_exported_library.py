@@ -208,6 +208,7 @@ def test_what_callers_leave_out_is_named(dynamic: tuple[tw.Model, Path]) -> None
             lambda n=name, a=arguments: library.check(library.function(n)(*a))
         )
         assert (status, text) == (1, f"{missing} is NULL")
+    assert library.function("level")(None) is None
     library.close()
 
 

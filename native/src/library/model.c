@@ -12,7 +12,7 @@ enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNM
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
 const void* tw_model_constant(const tw_model_t* model, uint32_t index) {
-  if (index >= model->program->constant_storage_count) return NULL;
+  if (model == NULL || index >= model->program->constant_storage_count) return NULL;
   return model->constants[index];
 }
 

@@ -72,9 +72,13 @@ static int workspace_bytes(@NAME@* model, const int64_t* dims, size_t* out_bytes
   return tw_model_workspace_bytes(model_of(model), dims, out_bytes);
 }
 @SHAPES@
-const char* @NAME@_level(const @NAME@* model) { return tw_model_program(model_of(model))->level; }
+const char* @NAME@_level(const @NAME@* model) {
+  return model == NULL ? NULL : tw_model_program(model_of(model))->level;
+}
 
-static const char* graph_json(const @NAME@* model) { return tw_model_program(model_of(model))->graph_json; }
+static const char* graph_json(const @NAME@* model) {
+  return model == NULL ? NULL : tw_model_program(model_of(model))->graph_json;
+}
 
 static const void* constant(const @NAME@* model, uint32_t index) { return tw_model_constant(model_of(model), index); }
 

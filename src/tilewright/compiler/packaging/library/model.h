@@ -135,7 +135,7 @@ typedef struct @NAME@_interface {
 @UPPER@_API int @NAME@_run_allocating(@NAME@* model, const @NAME@_tensor inputs[], @NAME@_allocate allocate,
                                       void* context);
 @SHAPES@
-/* The code that was chosen: one of @LEVELS@. */
+/* The code that was chosen: one of @LEVELS@; of NULL it is NULL. */
 @UPPER@_API const char* @NAME@_level(const @NAME@* model);
 
 /* What went wrong in this thread's last call that did not return @UPPER@_OK. */
