@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PUBLIC_SUFFIX: Final = ".pub"
 _INSIDE: Final = ".vmfb"
 _OWNER_ONLY: Final = 0o600
+_MOST_KEY_BYTES: Final = 1 << 16
 
 
 def generate_key(path: str | Path, *, password: str | None = None) -> str:
@@ -137,13 +138,19 @@ def read_password(path: str | Path | None) -> str | None:
     if path is None:
         return None
     try:
-        password = Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+        password = _read_short(path).decode().partition("\n")[0].rstrip("\r")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise UserError(f"cannot read the password: {reason}", location=path) from error
     if not password:
         raise UserError("cannot read the password: its line is empty", location=path)
     return password
+
+
+def _read_short(path: str | Path) -> bytes:
+    """The beginning of a file or a pipe, which may never end: keys and passwords are short.  Raises: OSError, ValueError."""
+    with Path(path).open("rb") as file:
+        return file.read(_MOST_KEY_BYTES)
 
 
 def _write_tail(path: Path, offset: int, tail: bytes) -> None:
@@ -185,7 +192,7 @@ def _is_there(path: Path) -> UserError:
 def _private_key(path: str | Path, password: str | None) -> Ed25519PrivateKey:
     ed25519, serialization = _cryptography()
     try:
-        data = Path(path).read_bytes()
+        data = _read_short(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot read the key: {reason}", location=path) from error

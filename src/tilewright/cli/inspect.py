@@ -14,6 +14,7 @@ import click
 from rich.table import Table
 
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.input_file import why_no_file
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes, plural, printable
@@ -227,6 +228,9 @@ def _document(archive: ModuleDef, output: str, location: str) -> str:
 
 def _document_of_library(path: Path, output: str, keys: Sequence[str]) -> str:
     """The same of an exported library, which is read and not loaded."""
+    problem = why_no_file(path)
+    if problem is not None:
+        raise UserError(problem, location=path)
     data = memoryview(native.map_file(str(path)))
     if keys:
         TrustedKeys(keys).check(data, path, str(path))

@@ -370,6 +370,10 @@ def test_what_cannot_be_signed_is_named(folder: Path, tmp_path: Path) -> None:
         tw.sign(folder / "plain.vmfb", tmp_path / "nowhere.key")
     with pytest.raises(UserError, match="no private key"):
         tw.sign(folder / "plain.vmfb", folder / "maker.key.pub")
+    # What never ends is not read to its end.
+    with pytest.raises(UserError, match="no private key"):
+        tw.sign(folder / "plain.vmfb", "/dev/zero")
+    assert len(read_password("/dev/zero") or "") < 1 << 20
 
 
 def test_openssl_keys_fit(tmp_path: Path, model: Path) -> None:

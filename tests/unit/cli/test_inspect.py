@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,20 @@ def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
         done = tilewright("inspect", path)
         assert done.code == 1
         assert done.err.startswith(f"error: {path}: ")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, Path.touch, None])
+@pytest.mark.parametrize("level", ["provenance", "metadata"])
+@pytest.mark.parametrize("suffix", [".so", ".vmfb", ".onnx", ".o"])
+def test_what_is_no_file_is_refused(
+    tmp_path: Path, make: Callable[[Path], object] | None, level: str, suffix: str
+) -> None:
+    path = tmp_path / f"odd{suffix}"
+    if make is not None:
+        make(path)
+    done = tilewright("inspect", path, f"--output={level}")
+    assert done.code == 1
+    assert done.err.startswith(f"error: {path}: ") or suffix == ".onnx", done.err
 
 
 def test_a_model_is_compiled_and_looked_into(mlp_onnx: Path, mlp_vmfb: Path) -> None:
