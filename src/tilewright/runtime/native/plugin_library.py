@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.input_file import why_no_file
 from tilewright.base.status import code_name
 from tilewright.base.version import VERSION as TILEWRIGHT
 
@@ -109,6 +110,9 @@ class PluginLibrary:
         self, path: str | Path, parameters: Mapping[str, str] | None = None
     ) -> None:
         self.path: str = str(path)
+        problem = why_no_file(path)  # the system's loader would wait for a pipe
+        if problem is not None:
+            raise InputError(f"no plugin: {problem}", location=self.path)
         try:
             self._library: ctypes.CDLL = ctypes.CDLL(str(Path(path).resolve()))
             query = getattr(self._library, _QUERY)

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Final, final
 
+from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.native.foreign_functions import address_of
 
@@ -63,6 +64,9 @@ def open_first(
     """
     problems: list[str] = []
     for name in names:
+        if "/" in name and is_stream(name):  # which the system's loader would wait for
+            problems.append(f"{name} {STREAM}")
+            continue
         try:
             return ctypes.CDLL(name), name
         except UnicodeDecodeError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tilewright.base.errors import DeviceError
+from tilewright.base.errors import DeviceError, InputError
+from tilewright.runtime.native.plugin_library import PluginLibrary
 from tilewright.runtime.native.shared_library import (
     SharedLibrary,
     new_spelling,
@@ -46,3 +48,22 @@ def test_a_library_whose_name_is_no_text_is_refused_in_words(name: str) -> None:
     names = [name or "/nowhere/none.so"]
     with pytest.raises(DeviceError, match=r"^cuda: no driver: .*cannot open shared object"):
         open_first(names, "cuda", "no driver", "install one")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.so")
+    with pytest.raises(DeviceError, match=r"no driver: .*is a device or a pipe"):
+        open_first([str(tmp_path / "pipe.so")], "cuda", "no driver", "install one")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "nothing"])
+def test_what_is_no_file_is_no_plugin(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "plugin.so"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    with pytest.raises(InputError, match=r"plugin\.so: no plugin: "):
+        PluginLibrary(path)
