@@ -1,8 +1,8 @@
-"""Weights that a model stores in 8 bits, with one scale or one per column, stay so until products read them.
+"""Weights that a model stores in 8 bits or fewer, with one scale or one per column, stay so until products read them.
 
 One scale per column is one block as long as the column, so from here there is a single form of weights with
 scales: `dequantize_linear` in blocks, which no folding widens and `pack_matmul` reads as words.  Recognized are
-dequantizations of bytes and of 8-bit floats, and conversions of such floats, with a factor or without.  After
+dequantizations of integers and of 8-bit floats, and conversions of such floats, with a factor or without.  After
 `quantize_contractions`, which takes what is multiplied by bytes.
 """
 
@@ -30,16 +30,16 @@ from tilewright.compiler.transforms.matching import (
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
 _SMALL_FLOATS: Final = (dtypes.f8e4m3fn, dtypes.f8e5m2)
-_STORED: Final = (dtypes.i8, dtypes.u8, *_SMALL_FLOATS)
+_STORED: Final = (*dtypes.SMALL_INTEGERS, dtypes.i8, dtypes.u8, *_SMALL_FLOATS)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepWeights(RewritePass):
-    """Write weights of 8 bits, with a scale per column at most, as one block per column.
+    """Write weights of 8 bits at most, with a scale per column at most, as one block per column.
 
     Requires: weights of bytes not widened, contractions of bytes recognized.  Ensures: same values; the right
-    matrix of a product that is made of known numbers of 8 bits is a `dequantize_linear` in blocks.
+    matrix of a product that is made of known numbers of 8 bits at most is a `dequantize_linear` in blocks.
     """
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
@@ -73,7 +73,7 @@ def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
 
 
 def _stored(value: Value) -> tuple[Array, Array, Array | None] | None:
-    """[K, N] numbers of 8 bits, and what is added and multiplied: one number, or one per column."""
+    """[K, N] numbers of 8 bits at most, and what is added and multiplied: one number, or one per column."""
     node = maker(value, "dequantize_linear", "cast", "mul", "transpose")
     if node is None or value.type.rank != 2:
         return None

@@ -99,7 +99,8 @@ def quantized(value: Value, emit: Emitter) -> Quantized | None:
 
 
 def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
-    values, scale, zero = operand(node, 0), operand(node, 1), optional_operand(node, 2)
+    scale, zero = operand(node, 1), optional_operand(node, 2)
+    values = _in_bytes(operand(node, 0), emit)
     is_plain = node.result.type.dtype is dtypes.f32 and scale.type.dtype is dtypes.f32
     if values.type.dtype not in BYTES or not is_plain or number(node, "block_size"):
         return None
@@ -107,6 +108,14 @@ def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
         zero = known(emit, "cast", [zero], {"dtype": dtypes.i32})
         zero = along(zero, node, emit)
     return Quantized(values, zero, along(scale, node, emit))
+
+
+def _in_bytes(values: Value, emit: Emitter) -> Value:
+    """Known integers of less than a byte, which no instruction multiplies, as bytes with a sign."""
+    is_small = (
+        values.type.dtype in dtypes.SMALL_INTEGERS and constant_of(values) is not None
+    )
+    return known(emit, "cast", [values], {"dtype": dtypes.i8}) if is_small else values
 
 
 def along(value: Value, node: Node, emit: Emitter) -> Value:

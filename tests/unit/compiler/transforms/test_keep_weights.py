@@ -1,4 +1,4 @@
-"""Weights that a model stores in 8 bits stay so, in its artifact and where products read them."""
+"""Weights that a model stores in 8 bits or fewer stay so, in its artifact and where products read them."""
 
 from pathlib import Path
 
@@ -135,6 +135,41 @@ def test_weights_that_lie_as_columns(tmp_path: Path, scale: np.ndarray) -> None:
     check(program, floats(3, 400), stored.view(np.int8).T * scale.astype(np.float64))
     program.save(tmp_path / "m.vmfb")
     assert (tmp_path / "m.vmfb").stat().st_size < 2 * stored.size
+
+
+@pytest.mark.parametrize("name", ["INT4", "UINT4"])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [
+        (3, 129, 5),
+        pytest.param(1, 64, 12, marks=pytest.mark.slow),
+        pytest.param(2, 1, 9, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("has_zero", [True, False])
+def test_four_bits_with_a_scale_per_column(
+    name: str, rows: int, depth: int, columns: int, has_zero: bool
+) -> None:
+    low, code = -8 if name == "INT4" else 0, getattr(TensorProto, name)
+    values, zero = (RNG.integers(low, low + 16, n) for n in ((depth, columns), columns))
+    scale, x = np.abs(floats(columns)) + np.float32(0.1), floats(rows, depth)
+    operands = ["q", "s", "z"] if has_zero else ["q", "s"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", operands, ["w"], axis=1),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None])],
+        [helper.make_empty_tensor_value_info("y")],
+        [
+            helper.make_tensor("q", code, values.shape, values.ravel().tolist()),
+            helper.make_tensor("z", code, zero.shape, zero.tolist()),
+            numpy_helper.from_array(scale, "s"),
+        ],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 21)]
+    program = tw.compile(helper.make_model(graph, opset_imports=imports, ir_version=10))
+    check(program, x, (values - (zero if has_zero else 0)) * scale.astype(np.float64))
 
 
 def test_what_is_not_finite_or_not_per_column_is_a_matrix_of_f32() -> None:

@@ -24,8 +24,10 @@ def listed(name, dtype, values, shape=""):
 
 
 def numbers(name, dtype, *shape, low=-128, high=128):
-    if dtype == "u8":
-        low, high = low + 128, high + 128
+    if dtype in ("i4", "u4"):
+        low, high = -8, 8
+    if dtype.startswith("u"):
+        low, high = 0, high - low
     values = RNG.integers(low, high, shape)
     return listed(name, dtype, values, ", ".join(map(str, shape)))
 
@@ -83,6 +85,15 @@ def test_products_of_any_signs_and_zero_points(left, right, per_axis, right_zero
     if per_axis is None and right_zero is not None:
         right_zero = right_zero[:1]
     graph = run(P, product(left, right, per_axis=per_axis, right_zero=right_zero))
+    assert contraction(graph) == ["u8", "i8", "i32"]
+
+
+@pytest.mark.parametrize("right", ["i4", "u4"])
+@pytest.mark.parametrize("per_axis", [None, 1])
+@pytest.mark.parametrize("right_zero", [None, [3, 0, 7, 1, 2]])
+def test_known_integers_of_four_bits_are_multiplied_as_bytes(right, per_axis, right_zero):
+    zero = right_zero if per_axis or right_zero is None else right_zero[:1]
+    graph = run(P, product("u8", right, per_axis=per_axis, right_zero=zero))
     assert contraction(graph) == ["u8", "i8", "i32"]
 
 
