@@ -19,7 +19,8 @@ from tilewright.base.options import wrong
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, format_duration
-from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind
+from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Space
+from tilewright.compiler.kernel.local_memory import STACK_LIMIT_BYTES, local_elements
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
@@ -159,6 +160,7 @@ def _steps(spec: ScheduleSpec, name: str, naive: Kernel) -> tuple[Step, ...]:
     steps = _trace_of(spec, name, naive) if callable(spec) else _read(spec, name)
     try:
         kernel = replay(naive, steps)
+        _check_temporaries(kernel)
         verify(kernel)
         _check_size(kernel)
     except TilewrightError as error:
@@ -200,6 +202,27 @@ def _check_size(kernel: Kernel) -> None:
             f"loops inside each other are marked unroll, {copies} copies of what is in them, "
             f"expected at most {_MOST_COPIES}",
             hint="split them first, and unroll the inner halves",
+        )
+
+
+def _check_temporaries(kernel: Kernel) -> None:
+    """Refuse temporaries that fit neither registers nor the memory of a workgroup."""
+    on_stack = 0
+    for buffer in kernel.locals:
+        if buffer.space is Space.DEVICE:
+            continue
+        if not all(isinstance(extent, int) for extent in buffer.shape):
+            raise ScheduleError(
+                f"temporary '{buffer.name}' has the shape {list(map(str, buffer.shape))}, "
+                f"expected constant sizes in the scope '{buffer.space.value}'",
+                hint="keep a part of it (privatize, compute_at), or leave it in device memory",
+            )
+        if buffer.space is Space.REGISTER:
+            on_stack += local_elements(kernel, buffer) * buffer.dtype.itemsize
+    if on_stack > STACK_LIMIT_BYTES:
+        raise ScheduleError(
+            f"temporaries in registers have {on_stack} bytes, expected at most {STACK_LIMIT_BYTES}",
+            hint="keep a part of them (privatize, compute_at), or set_scope(..., 'workgroup')",
         )
 
 

@@ -13,6 +13,7 @@ import tilewright as tw
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError, UserError
+from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.ir import Kernel
@@ -103,6 +104,30 @@ def test_loops_inside_each_other_make_no_more_copies_than_one_may() -> None:
     b.output("y", b.neg(x))
     steps = [("unroll", {"loop": "i0"}), ("unroll", {"loop": "i1"})]
     with pytest.raises(ScheduleError, match="5120 copies of what is in them, expected at"):
+        tw.compile(b.graph, schedules={"*": steps}, cache=False)
+
+
+@pytest.mark.parametrize("scope", ["register", "workgroup"])
+def test_temporaries_of_open_sizes_stay_in_device_memory(scope: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (symbol("n", 0), 4)))
+    b.output("y", b.neg(b.mul(x, x)))
+    steps = [("set_scope", {"buffer": "mul", "scope": scope})]
+    with pytest.raises(
+        ScheduleError,
+        match=rf"'mul' has the shape .*n.*constant sizes in the scope '{scope}'",
+    ):
+        tw.compile(b.graph, schedules={"*": steps}, cache=False)
+
+
+def test_temporaries_in_registers_fit_the_stack() -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (91, 91)))
+    b.output("y", b.neg(b.mul(x, x)))
+    steps = [("set_scope", {"buffer": "mul", "scope": "register"})]
+    with pytest.raises(
+        ScheduleError, match="in registers have 33124 bytes, expected at most"
+    ):
         tw.compile(b.graph, schedules={"*": steps}, cache=False)
 
 
