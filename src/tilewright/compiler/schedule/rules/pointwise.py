@@ -51,7 +51,7 @@ from tilewright.compiler.schedule.primitives import (
 )
 from tilewright.compiler.schedule.rules.squares import write_out_blocks
 from tilewright.compiler.schedule.rules.structure import parallel_chain
-from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of, cut
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of_work, cut
 from tilewright.compiler.schedule.rules.written_lines import ask_for_written_lines
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
@@ -150,13 +150,15 @@ class PointwiseSite:
         s, names = self.s, [*self.names]
         if not self.has_lanes:
             s.note("pointwise: no axis is contiguous, scalar code")
-            grid.commit(_workgroups(s, names, chosen.work, 1))
+            grid.commit(blocks_of_work(s, names, chosen.work))
             return Outcome.GENERIC
         lanes, row = _lanes(self.machine, self.body, names[-1]), None
+        length, strips = estimate(find(s.kernel, names[-1]).extent), list[str]()
         if chosen.squares and self._has_rows_of_open_length(lanes):
             return self._squares_or_strips(names, lanes, chosen, grid)
         if chosen.squares:
             names, row = self._square(names, lanes, chosen.work)
+            strips = [n for n in names[:-1] if row is None and n not in self.names]
         if row is None and chosen.rows:
             names = _rows_side_by_side(s, names, self.body, self.machine)
         lane = names[-1]
@@ -168,7 +170,9 @@ class PointwiseSite:
             outer = names[: -1 if row is None else -2]
             inside = [find(s.kernel, name) for name in names[len(outer) :]]
             elements = trip_count(inside, dict.fromkeys(names, 0))
-            blocks = _workgroups(s, outer, chosen.work, elements)
+            # A size that a cut divides is taken for a large one, but a row may be no longer than a strip.
+            counts = dict.fromkeys(strips, -(-length // _STRIP))
+            blocks = blocks_of_work(s, outer, chosen.work, elements, counts)
         grid.commit(blocks)
         if row is None and _is_short_fold(find(s.kernel, lane)):
             s.apply(unroll, lane)
@@ -264,7 +268,7 @@ class PointwiseSite:
         others = [n for n in names[:-1] if n != name]
         s.apply(reorder, [*others, *lane_block, *row_block, row, lane])
         if others:
-            grid.commit(_workgroups(s, others, chosen.work, inner))
+            grid.commit(blocks_of_work(s, others, chosen.work, inner))
         else:
             grid.commit(_grid_of_blocks(s, [*lane_block, *row_block], chosen.work))
         for few, size, long in ((row, height, lane), (lane, length, row)):
@@ -585,9 +589,3 @@ def _vector(s: Schedule, lane: str) -> bool:
         return True
     s.kernel = before
     return False
-
-
-def _workgroups(s: Schedule, names: Sequence[str], work: int, inner: int) -> list[str]:
-    """Fuse the outer loops and cut them into blocks of about `work` elements, `inner` in each iteration."""
-    size = max(1, work // 4 if inner == 1 else work // max(1, inner))
-    return blocks_of(s, names, size) if names else []

@@ -6,7 +6,7 @@ Called by every rule, and by `schedule` when a kernel has several nests.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from tilewright.base import symbolic
@@ -65,17 +65,34 @@ def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
     return [outer], inner
 
 
-def blocks_of(s: Schedule, names: Sequence[str], size: int) -> list[str]:
+def blocks_of(
+    s: Schedule, names: Sequence[str], size: int, counts: Mapping[str, int] | None = None
+) -> list[str]:
     """Fuse nested loops and cut them into workgroups of about `size` iterations: the grid loops.
 
-    Only as many loops as it takes: inner ones keep their simple indices.
+    Only as many loops as it takes: inner ones keep their simple indices.  `counts`: see `iterations`.
     """
     depth = len(names)
-    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
+    while depth > 1 and iterations(s, names[depth - 1 :], counts) <= size:
         depth -= 1
-    inner = iterations(s, names[depth:])
+    inner = iterations(s, names[depth:], counts)
     name = fuse_all(s, names[:depth])
     return block(s, name, max(1, size // max(1, inner)))[0]
+
+
+def blocks_of_work(
+    s: Schedule,
+    names: Sequence[str],
+    work: int,
+    inner: int = 1,
+    counts: Mapping[str, int] | None = None,
+) -> list[str]:
+    """Fuse the outer loops and cut them into workgroups of about `work` elements, `inner` in each iteration: the grid loops.
+
+    An iteration of one element takes as long as four in lanes.  `counts`: see `iterations`.
+    """
+    size = max(1, work // 4 if inner == 1 else work // max(1, inner))
+    return blocks_of(s, names, size, counts) if names else []
 
 
 @final
@@ -162,10 +179,17 @@ def _size(nest: For) -> int:
     return count(nest)
 
 
-def iterations(s: Schedule, names: Sequence[str]) -> int:
-    """How often the body of nested loops runs, estimated; an inner loop as in the first iterations of the others."""
-    nest = [find(s.kernel, name) for name in names]
-    return trip_count(nest, {loop.var.name: 0 for loop in nest})
+def iterations(
+    s: Schedule, names: Sequence[str], counts: Mapping[str, int] | None = None
+) -> int:
+    """How often the body of nested loops runs, estimated; an inner loop as in the first iterations of the others.
+
+    `counts`: of loops by name, as who made them knows it better than their extent tells.
+    """
+    known = counts or {}
+    nest = [find(s.kernel, name) for name in names if name not in known]
+    count = math.prod(known[name] for name in names if name in known)
+    return count * trip_count(nest, dict.fromkeys(names, 0))
 
 
 def parts_of(

@@ -10,8 +10,10 @@ from tilewright.base.dtypes import DType, f32, f64, i8, i16, u8
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
+from tilewright.compiler.analysis.sizes import trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import For, If, LoopKind, walk
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.kernel.text import expression_text
@@ -198,6 +200,24 @@ def test_a_side_that_is_known_to_be_short_is_no_square(phases: int) -> None:
     assert not [text for text in asked if text.endswith(f"< {phases})")]
     for sizes in ((1, 1), (3, 5), (2, 40), (7, 300)):
         assert_same(kernel, changed, dims=dict(zip("nw", sizes, strict=True)))
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+@pytest.mark.parametrize("block", [2, 3])
+def test_lines_of_open_length_that_few_rows_make_share_a_workgroup(
+    block: int, level: str
+) -> None:
+    """Pictures whose channels become places: a line of a small one is little work."""
+    n, h, w = (symbol(name, 1) for name in "nhw")
+    shape = (n, 64, block, block, h, w)
+    perm = (0, 1, 4, 2, 5, 3)
+    result = tuple(shape[axis] for axis in perm)
+    kernel = op_kernel("transpose", [shape], result, {"perm": perm})
+    done = schedule(kernel, MachineModel.of(Target.level(level)))
+    (grid,) = grid_loops(done)
+    assert trip_count([grid], {"n": 1, "h": 28}) < 28 * 64
+    for sizes in ({"n": 1, "h": 3, "w": 5}, {"n": 2, "h": 1, "w": 18}):
+        assert_same(kernel, done, sizes)
 
 
 @pytest.mark.parametrize("mode", ["wrap", "reflect"])
