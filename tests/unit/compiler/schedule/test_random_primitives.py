@@ -135,6 +135,8 @@ def attempts(
         ("partition", (loop, chooser.randrange(4)), {}),
         ("specialize", (loop,), {}),
         ("shorten", (loop, 1 + chooser.randrange(3)), {}),
+        ("shorten", (loop, 0), {}),
+        ("widen", (loop, 1 + chooser.randrange(4)), {}),
         ("interior", (loop,), {}),
         ("split_counts", (loop,), {}),
         ("split_counts", (loop, 4), {}),

@@ -43,6 +43,7 @@ from tilewright.compiler.schedule.primitives.tails import (
     split_counts,
     split_powers,
     trim,
+    widen,
 )
 from tilewright.compiler.schedule.primitives.versions import (
     precompute_factors,
@@ -93,4 +94,5 @@ __all__ = [
     "vectorize",
     "version",
     "version_of_sizes",
+    "widen",
 ]

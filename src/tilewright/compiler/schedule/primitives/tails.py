@@ -1,4 +1,4 @@
-"""Primitives that give parts of a loop their own code: partition, shorten, specialize, split_counts, split_powers, trim.
+"""Primitives that give parts of a loop their own code: partition, shorten, specialize, split_counts, split_powers, trim, widen.
 
 They copy code; values private to an iteration get their own buffers in each copy.
 """
@@ -10,7 +10,7 @@ from typing import TypeGuard, cast
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.analysis.accesses import index_sides
+from tilewright.compiler.analysis.accesses import index_sides, known_facts
 from tilewright.compiler.analysis.dependence import (
     check_fixed,
     check_guard_fixed,
@@ -39,8 +39,8 @@ from tilewright.compiler.kernel.rewrite import (
     replace_buffers,
     stores,
 )
-from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
-from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
+from tilewright.compiler.schedule.handles import WHOLE, LoopName, Piece, copy_piece
+from tilewright.compiler.schedule.primitives.loops import dim_argument, guard, rebind
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -168,19 +168,22 @@ def shorten(
         if r + e < n: for i in f: if r + i < n: S(i)
         if r + e >= n: for i_2 in e: if r + i_2 < n: S(i_2)
 
+    With an `extent` of 0 the second case has no code.
     With `at`, the two cases are told apart in front of that loop, around or equal to `loop`.
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, or is no longer than `extent`, or if r
     changes inside `at`; for a loop of workgroups.
     """
     old, top, (_, rest, limit) = _guarded(kernel, loop, at)
     assert isinstance(old.extent, int), "asked by guard_of"
-    if not 0 < extent < old.extent:
+    if not 0 <= extent < old.extent:
         raise ScheduleError(f"'{loop}' runs {old.extent} times, not more than {extent}")
-    short = swap((top,), old, (_run_of(old, extent, old.body),))
-    kernel, short = copy_of(kernel, short, top)
     end, size = E.index(rest + extent), E.index(limit)
     long = _when(E.compare("lt", end, size), (top,))
     parts = [WHOLE] if long else []
+    if extent == 0:
+        return rewrite(kernel, top, long), tuple(parts)
+    short = swap((top,), old, (_run_of(old, extent, old.body),))
+    kernel, short = copy_of(kernel, short, top)
     code = _when(E.compare("ge", end, size), short)
     if code:
         parts.append(copy_piece((top,), short))
@@ -235,6 +238,31 @@ def trim(kernel: Kernel, loop: str) -> Kernel:
     assert isinstance(old.extent, int), "asked by guard_of"
     shorter = _run_of(old, min(limit, old.extent), _without(old.body, condition))
     return rewrite(kernel, old, (shorter,))
+
+
+@primitive
+def widen(kernel: Kernel, loop: str, extent: int) -> tuple[Kernel, LoopName]:
+    """Let a loop whose length only a call knows run a known number of times, the last of them for nothing.
+
+    rewrite:
+        if n <= 64: for i in n: S(i)
+        ->
+        if n <= 64: for i in 64: if i < n: S(i)
+
+    Raises: ScheduleError for a length that is known, unless a guard around the loop says that it is at most `extent`, and
+    for a loop of workgroups.
+    """
+    old = find(kernel, loop)
+    check_no_grid(kernel, old)
+    check_fixed((old,), old.body)
+    if isinstance(old.extent, int):
+        raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
+    facts = known_facts(path_to(kernel.body, old) or ())
+    if not any(a == old.extent and isinstance(b, int) and b <= extent for a, b in facts):
+        raise ScheduleError(f"nothing says that '{loop}' runs at most {extent} times")
+    wide = _run_of(old, extent, old.body)
+    inside = guard(reference(wide.var), old.extent, wide.body)
+    return rewrite(kernel, old, (with_inner(wide, (inside,)),)), LoopName(loop)
 
 
 def _check_private_outside(loop: For, condition: Expression) -> None:

@@ -34,18 +34,25 @@ from tilewright.compiler.schedule.decisions import (
     Decision,
     powers_around,
 )
+from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     keep_line,
     rfactor,
     set_scope,
+    shorten,
     specialize,
     unroll,
     vectorize,
     version,
+    widen,
 )
-from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous, lanes_of
+from tilewright.compiler.schedule.rules.pointwise import (
+    fuse_contiguous,
+    lanes_of,
+    vectorize_loop,
+)
 from tilewright.compiler.schedule.rules.structure import parallel_chain, short_axis
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, cut, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
@@ -157,11 +164,15 @@ class RowsSite:
             grid.commit(blocks)
             if row not in blocks and self._may_be_short(row):
                 are_long = self._across_rows(row)
+                if are_long:
+                    self._in_registers(row, chosen.written_out)
         for each in self.passes:
             if _contiguous(find(s.kernel, each.var.name)):
                 if not are_long:
                     self._add_few_in_order(each.var.name)
-                schedule_pass(s, each.var.name, self.machine, chosen.written_out)
+                schedule_pass(
+                    s, each.var.name, self.machine, chosen.written_out, is_parted=True
+                )
         keep_short_rows(s, self.machine)
         length = estimate(self.passes[0].extent)
         s.note(f"rows: {len(self.passes)} passes of about {length} elements")
@@ -220,6 +231,27 @@ class RowsSite:
             return False
         s.note(f"rows: {lanes} rows of up to {most} elements side by side")
         return True
+
+    def _in_registers(self, row: str, written_out: int) -> None:
+        """Give rows of up to four vectors code of their own, as they have where their length is known: read once, and no loops."""
+        s, body = self.s, find(self.s.kernel, row).body
+        most = _VECTORS * min(_lanes_along(p, self.machine) for p in self.passes)
+        if written_out < _VECTORS or most <= self._most:
+            return
+        before = s.kernel
+        try:
+            *_, short = s.apply(version, row, self.passes[0].extent, most + 1)
+            near = short[row]
+            for buffer in _read_again(body):
+                s.attempt(keep_line, buffer, near, most)
+            for each in filter(_contiguous, _passes(find(s.kernel, near).body)):
+                s.apply(widen, each.var.name, most)
+                schedule_pass(s, each.var.name, self.machine, written_out, is_wide=True)
+        except ScheduleError as error:
+            s.kernel = before
+            s.note(f"rows of few vectors have no code of their own: {error.message}")
+            return
+        s.note(f"rows: up to {most} elements stay in registers")
 
 
 def _read_again(body: Body) -> list[str]:
@@ -286,14 +318,31 @@ def _pass_ns(loop: For, machine: MachineModel) -> float:
     return estimate(loop.extent) * each
 
 
-def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:
-    """Lanes along one pass over a row, unless it is too short for them."""
-    loop = find(s.kernel, name)
-    lanes = min(
+def _lanes_along(loop: For, machine: MachineModel) -> int:
+    """Lanes of the widest type that a pass stores, or loads along a row."""
+    return min(
         machine.lanes(a.buffer.dtype)
         for a in (*stores(loop.body), *loads(loop.body))
-        if isinstance(a, Store) or depends(a, name)
+        if isinstance(a, Store) or depends(a, loop.var.name)
     )
+
+
+def schedule_pass(
+    s: Schedule,
+    name: str,
+    machine: MachineModel,
+    written_out: int,
+    *,
+    is_wide: bool = False,
+    is_parted: bool = False,
+) -> None:
+    """Lanes along one pass over a row, unless it is too short for them.
+
+    `is_wide`: the loop is longer than the row (`widen`), so that all of its vectors have masks.
+    `is_parted`: what is left of several vectors, of a row of open length, has a mask on its last vector only.
+    """
+    loop = find(s.kernel, name)
+    lanes = _lanes_along(loop, machine)
     extent = loop.extent
     if isinstance(extent, int) and extent < lanes and not machine.has_masks:
         return
@@ -302,6 +351,10 @@ def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: in
         vectors = max(1, min(vectors, -(-extent // lanes)))
     totals = _totals(s, loop)
     if any(op is None for op in totals.values()) or _adds_few(s, loop, totals, machine):
+        return
+    is_parted = is_parted and machine.has_masks and not isinstance(extent, int)
+    if is_parted and not totals:
+        vectorize_loop(s, name, lanes, vectors, machine)
         return
     before_all = s.kernel
     width = lanes * vectors
@@ -317,9 +370,32 @@ def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: in
             return
         starts.append(start)
     tail = "exact" if isinstance(extent, int) or not totals else "guarded"
-    made = [part[inner] for part in s.parts(specialize, inner, tail=tail)]
-    for each in (*made, *starts):
+    for part in (WHOLE,) if is_wide else s.parts(specialize, inner, tail=tail):
+        each = part[inner]
+        if part is WHOLE or not is_parted or not _lanes_of_rest(s, each, lanes):
+            lanes_of(s, each, lanes)
+    for each in starts:
         lanes_of(s, each, lanes)
+
+
+def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:
+    """Make lanes of what several vectors leave of a row of open length: a mask on the last vector only, and no code behind it.
+
+    Vectors are written out, as their partial sums stay in registers, and each is asked how much of it there is.
+    Returns: False where lanes are not possible so; nothing has changed then.
+    """
+    before = s.kernel
+    vector, lane = cut(s, name, lanes, "v", "lane")
+    s.apply(unroll, vector)
+    try:
+        whole, last = (part[lane] for part in s.parts(specialize, lane, tail="guarded"))
+        s.apply(vectorize, whole)
+        s.apply(shorten, last, 0)
+        s.apply(vectorize, last)
+    except ScheduleError:
+        s.kernel = before
+        return False
+    return True
 
 
 def _adds_few(

@@ -37,6 +37,8 @@ from tilewright.compiler.schedule.primitives import (
     trim,
     unroll,
     vectorize,
+    version,
+    widen,
 )
 from tilewright.compiler.schedule.tree import find
 
@@ -246,9 +248,35 @@ def test_shorten_gives_few_iterations_a_shorter_loop(size: int) -> None:
     )
 
 
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 9])
+def test_shorten_to_nothing_leaves_no_code_where_no_iteration_is_left(size: int) -> None:
+    kernel = specialize(split(doubled(N), "i", 4), "i_i", tail="guarded")
+    changed = shorten(kernel, "i_i_2", 0)
+    assert [x.extent for x in loops(changed.body)][1:] == [4, 4]
+    assert_same(doubled(N), changed, {"N": size})
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 5, 6, 9])
+def test_widen_runs_a_known_number_of_times_where_a_guard_says_how_many(size: int) -> None:
+    kernel = version(doubled(N), "i", N, 6)
+    changed = widen(kernel, "i_2", 5)
+    assert [x.extent for x in loops(changed.body)] == [N, 5]
+    assert_same(doubled(N), changed, {"N": size})
+    assert_same(doubled(N), widen(kernel, "i_2", 8), {"N": size})
+
+
+def test_widen_refuses_a_length_that_is_known_or_may_be_larger() -> None:
+    with pytest.raises(ScheduleError, match="runs 8 times in every call"):
+        widen(doubled(8), "i", 8)
+    kernel = version(doubled(N), "i", N, 6)
+    for loop, extent in (("i", 5), ("i_2", 4)):
+        with pytest.raises(ScheduleError, match=f"nothing says that '{loop}' runs at most"):
+            widen(kernel, loop, extent)
+
+
 def test_shorten_refuses_what_is_no_shorter_or_has_no_guard() -> None:
     kernel = split(doubled(N), "i", 4)
-    for extent in (0, 4, 5):
+    for extent in (-1, 4, 5):
         with pytest.raises(ScheduleError, match=f"runs 4 times, not more than {extent}"):
             shorten(kernel, "i_i", extent)
     with pytest.raises(ScheduleError, match="no guard to specialize"):

@@ -263,7 +263,25 @@ def test_short_rows_of_16_bits_lie_side_by_side() -> None:
             assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
-@pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33])
+@pytest.mark.parametrize(("name", "attributes"), PASSES)
+def test_rows_of_open_length_up_to_four_vectors_are_read_once(
+    name: str, attributes: dict[str, object]
+) -> None:
+    naive = op_kernel(name, [(M, N)], (M, N), attributes)
+    done = schedule(naive, V4)
+    assert "up to 64 elements stay in registers" in str(done.notes)
+    lines = {b.shape for b in done.locals if b.space is Space.REGISTER}
+    assert (64,) in lines
+    for rows, length in ((3, 33), (2, 48), (1, 49), (2, 64), (2, 65), (1, 80), (1, 127)):
+        assert_same(naive, done, {"M": rows, "N": length}, exact=False)
+
+
+def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
+    done = schedule(op_kernel("reduce_sum", [(M, N)], (M, 1), {"axes": (-1,)}), V4)
+    assert any(name == "shorten" and of["extent"] == 0 for name, of in done.trace)
+
+
+@pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33, 49, 64, 65, 80])
 @pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
 def test_a_short_row_has_the_same_bits_in_every_batch(
     name: str, attributes: dict[str, object], length: int
