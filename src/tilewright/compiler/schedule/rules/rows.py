@@ -388,14 +388,17 @@ def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:
     vector, lane = cut(s, name, lanes, "v", "lane")
     s.apply(unroll, vector)
     try:
-        whole, last = (part[lane] for part in s.parts(specialize, lane, tail="guarded"))
-        s.apply(vectorize, whole)
-        s.apply(shorten, last, 0)
-        s.apply(vectorize, last)
+        parts = s.apply(specialize, lane, tail="guarded")
+        if len(parts) == 2:  # otherwise bounds of the length tell which of them runs
+            whole, last = (part[lane] for part in parts)
+            s.apply(vectorize, whole)
+            s.apply(shorten, last, 0)
+            s.apply(vectorize, last)
+            return True
     except ScheduleError:
-        s.kernel = before
-        return False
-    return True
+        pass
+    s.kernel = before
+    return False
 
 
 def _adds_few(
