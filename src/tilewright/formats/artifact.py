@@ -382,7 +382,10 @@ def _places(row: Mapping[str, object], count: int) -> tuple[int, ...]:
 
 
 def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:
-    """What the manifest says of weights in another file.  Raises: ValueError for what is no name of one."""
+    """What the manifest says of weights in another file.
+
+    Raises: ValueError for what is no name of one, and sizes or checksums that can be none.
+    """
     if "weights" not in manifest:
         return None
     row = cast("dict[str, object]", manifest["weights"])
@@ -395,8 +398,10 @@ def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:
     if any(type(size) is not int or size < 0 for size in sizes) or len(names) != len(sizes):
         raise ValueError("sizes of weights do not fit their names")
     checksums = tuple(cast("Sequence[int]", row["crc32"])) if "crc32" in row else None
-    if checksums is not None and len(checksums) != len(names):
-        raise ValueError("checksums of weights do not fit their names")
+    if checksums is not None:
+        is_odd = any(type(one) is not int or not 0 <= one < 1 << 32 for one in checksums)
+        if is_odd or len(checksums) != len(names):
+            raise ValueError("checksums of weights do not fit their names")
     return OutsideWeights(file=file, names=names, sizes=sizes, checksums=checksums)
 
 

@@ -203,3 +203,18 @@ def test_archives_without_checksums_of_their_weights_load(
     for care, problem in ((Care(copy=True), ""), (Care(verify=True), "no checksums")):
         with pytest.raises(ArchiveError, match=problem) if problem else nullcontext():
             map_weights(found, [str(tmp_path / "w.irpa")], care=care)
+
+
+@pytest.mark.parametrize("odd", ["a", None, True, 1.0, -1, 1 << 32, [1]])
+def test_a_checksum_that_can_be_none_is_refused(
+    model: tw.Model, tmp_path: Path, odd: object
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+    module = read_archive((tmp_path / "net.vmfb").read_bytes())
+    manifest = json.loads(module.attributes[MANIFEST_ATTRIBUTE])
+    kept = manifest["weights"]["crc32"]
+    for listed in ([*kept[:-1], odd], odd, kept[:-1], [*kept, kept[0]]):
+        manifest["weights"]["crc32"] = listed
+        attributes = {**module.attributes, MANIFEST_ATTRIBUTE: json.dumps(manifest)}
+        with pytest.raises(ArchiveError, match="malformed manifest"):
+            extract(replace(module, attributes=attributes))
