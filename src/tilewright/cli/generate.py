@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
@@ -115,7 +115,7 @@ def command(
     if prompt_cache is not None and prompt_cache.exists():
         opened.cache.load(prompt_cache)
     if prompt == "-":
-        prompt = sys.stdin.read(_most_characters(opened))
+        prompt = _read(sys.stdin.read, opened)
     ended = (
         _converse(opened, prompt, request)
         if chat
@@ -171,8 +171,7 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
     if request.system is not None:
         system = [{"role": "system", "content": request.system}]
     turns = list(system)
-    most = _most_characters(model)
-    for question in [first] if first is not None else _lines(most):
+    for question in [first] if first is not None else _lines(model):
         turns.append({"role": "user", "content": question})
         text = model.chat(
             turns,
@@ -188,18 +187,28 @@ def _converse(model: LanguageModel, first: str | None, request: _Request) -> boo
     return True
 
 
-def _most_characters(model: LanguageModel) -> int:
-    """Of a text from standard input, which may never end: so many have no room in any case."""
-    return model.context * model.tokenizer.longest_bytes + 1
+def _read(read: Callable[[int], str], model: LanguageModel) -> str:
+    """A text, or a line, of standard input, which may never end.
+
+    Raises: UserError for one that has no room in any case: nothing is cut, and no rest of a line is the next one.
+    """
+    most = model.context * model.tokenizer.longest_bytes + 1
+    text = read(most)
+    if len(text) >= most:
+        raise UserError(
+            f"the prompt has {most} characters or more, there is room for {model.context - 1} tokens",
+            hint="a larger context",
+        )
+    return text
 
 
-def _lines(most: int) -> Iterator[str]:
-    """Lines of standard input, after a sign where somebody types them, up to so many characters."""
+def _lines(model: LanguageModel) -> Iterator[str]:
+    """Lines of standard input, after a sign where somebody types them.  Raises: UserError as `_read`."""
     is_typed = sys.stdin.isatty()
     while True:
         if is_typed:
             click.echo("> ", nl=False, err=True)
-        line = sys.stdin.readline(most)
+        line = _read(sys.stdin.readline, model)
         if not line:
             return
         if line.strip():

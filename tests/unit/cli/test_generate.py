@@ -4,11 +4,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from fakes.command_line import tilewright as run
 from fakes.language_models import speaking_form
+from tilewright.base.errors import UserError
+from tilewright.cli import generate
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +107,30 @@ def test_a_prompt_that_never_ends_is_not_read_to_its_end(
     found = run("generate", path, *words)
     assert found.code == 1
     assert "there is room for 63" in found.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["-", "--chat"], ["--chat"]])
+def test_a_text_that_is_too_long_is_refused_and_not_cut(
+    path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Spaces around what is asked take no room, so that no model would refuse its beginning."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" " * 100_000 + "hi\n"))
+    found = run("generate", path, *words, "--tokens", 1)
+    assert found.code == 1
+    assert "characters" in found.err
+    assert "there is room for 63 tokens" in found.err
+
+
+def test_lines_are_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = mock.Mock(context=4, tokenizer=mock.Mock(longest_bytes=2))
+    for last, lines in {"12345678": ["12345678"], "1234567\n": ["1234567"]}.items():
+        text = "\n  \n a b\n" + last
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert list(generate._lines(model)) == ["a b", *lines]
+    for last in ("123456789", "12345678\n", " 1234567 b\n", "12345678  b\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("a b\n" + last))
+        found = generate._lines(model)
+        assert next(found) == "a b"
+        with pytest.raises(UserError, match="9 characters or more, there is room for 3"):
+            next(found)
