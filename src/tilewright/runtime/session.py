@@ -575,20 +575,20 @@ def _find_weights(
     """The weights in another file, or none and the words that give them to the virtual machine."""
     # Imported here: most artifacts have their weights inside.
     with LATE_IMPORTS:
-        from tilewright.runtime.loaders.outside_weights import (  # noqa: PLC0415
-            map_weights,
-            weights_beside,
-        )
+        from tilewright.runtime.loaders import outside_weights as outside  # noqa: PLC0415
 
     given = paths_option("parameters", words.get("parameters") or ())
-    files = given or (weights_beside(weights, location),)
+    files = given or (outside.weights_beside(weights, location),)
     names = ("bytecode", "libraries")
     needs_vm = words.get("engine") == "vm" or any(words.get(name) for name in names)
-    found: tuple[Buffer, ...] = ()
-    if not needs_vm or care != MAPPED:  # the virtual machine finds them by itself
-        keys = trusted(words.get("trusted_keys"))
-        found = map_weights(weights, files, keys and keys.check, care)
-    return () if needs_vm else found, {**words, "parameters": files if needs_vm else ()}
+    keys = trusted(words.get("trusted_keys"))
+    check = keys and keys.check
+    if not needs_vm:
+        mapped = outside.map_weights(weights, files, check, care)
+        return mapped, {**words, "parameters": ()}
+    if care != MAPPED:  # the machine maps them by itself
+        outside.compare_weights(weights, files, check, optional=not care.verify)
+    return (), {**words, "parameters": files}
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

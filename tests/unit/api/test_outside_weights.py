@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from fakes import small_models
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.formats.artifact import MANIFEST_ATTRIBUTE, extract
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.loaders import outside_weights
 from tilewright.runtime.loaders.module_file import Care
-from tilewright.runtime.loaders.outside_weights import map_weights
+from tilewright.runtime.loaders.outside_weights import compare_weights, map_weights
 
 X = np.random.default_rng(0).standard_normal((5, 20), np.float32)
 
@@ -203,6 +205,8 @@ def test_archives_without_checksums_of_their_weights_load(
     for care, problem in ((Care(copy=True), ""), (Care(verify=True), "no checksums")):
         with pytest.raises(ArchiveError, match=problem) if problem else nullcontext():
             map_weights(found, [str(tmp_path / "w.irpa")], care=care)
+        with pytest.raises(ArchiveError, match=problem) if problem else nullcontext():
+            compare_weights(found, [str(tmp_path / "w.irpa")], optional=not care.verify)
 
 
 @pytest.mark.parametrize("odd", ["a", None, True, 1.0, -1, 1 << 32, [1]])
@@ -218,3 +222,21 @@ def test_a_checksum_that_can_be_none_is_refused(
         attributes = {**module.attributes, MANIFEST_ATTRIBUTE: json.dumps(manifest)}
         with pytest.raises(ArchiveError, match="malformed manifest"):
             extract(replace(module, attributes=attributes))
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".params"])
+def test_weights_that_the_virtual_machine_maps_are_compared_where_they_are(
+    model: tw.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    archive, weights = tmp_path / "net.vmfb", tmp_path / f"w{suffix}"
+    model.save(archive, weights=weights)
+    for name in ("read_memory", "_aligned_copy"):
+        monkeypatch.setattr(outside_weights, name, mock.Mock(side_effect=MemoryError))
+    for verify, copy in ((True, False), (False, True), (True, True)):
+        session = tw.load(archive, engine="vm", verify=verify, copy=copy)
+        np.testing.assert_array_equal(session(X), model(X))
+    other = tmp_path / f"other{suffix}"
+    other_model().save(tmp_path / "other.vmfb", weights=other)
+    weights.write_bytes(other.read_bytes())
+    with pytest.raises(ArchiveError, match="not the one that the archive was written"):
+        tw.load(archive, engine="vm", copy=True)

@@ -1,7 +1,7 @@
 """Weights of an artifact that lie in another file: found, mapped and checked.
 
 They are used where they are, unless copies are asked for; what does not begin at a cache line is copied.  Called by sessions, for plans;
-the virtual machine's are found by `modules.io_parameters`.
+the virtual machine's are found by `modules.io_parameters`, and only compared here.
 """
 
 from __future__ import annotations
@@ -62,14 +62,39 @@ def map_weights(
     Raises: ArchiveError for a file that cannot be read, and a weight that none has, that has another
         size, or is another one than its checksum says.
     """
-    indices = [_read(spec.partition("=")[2] or spec, check, care) for spec in files]
+    indices = _read_all(files, check, care)
     found = tuple(
-        _find(indices, name, size, files)
+        _aligned(_find(indices, name, size, files))
         for name, size in zip(weights.names, weights.sizes, strict=True)
     )
     if care.copy or care.verify:
         _compare(weights, found, files, optional=not care.verify)
     return found
+
+
+def compare_weights(
+    weights: OutsideWeights,
+    files: Sequence[str],
+    check: FileCheck | None = None,
+    *,
+    optional: bool,
+) -> None:
+    """Compare weights with their checksums where they are, for whoever maps the files by themselves.
+
+    Args:
+        weights: as for `map_weights`.
+        files: as for `map_weights`.
+        check: as for `map_weights`.
+        optional: take those of an archive that has no checksums as they are.
+
+    Raises: ArchiveError as `map_weights`.
+    """
+    indices = _read_all(files, check, MAPPED)
+    found = [
+        _find(indices, name, size, files)
+        for name, size in zip(weights.names, weights.sizes, strict=True)
+    ]
+    _compare(weights, found, files, optional=optional)
 
 
 def _compare(
@@ -98,6 +123,12 @@ def _compare(
             )
 
 
+def _read_all(
+    files: Sequence[str], check: FileCheck | None, care: Care
+) -> Sequence[ParameterIndex]:
+    return [_read(spec.partition("=")[2] or spec, check, care) for spec in files]
+
+
 def _read(path: str, check: FileCheck | None, care: Care) -> ParameterIndex:
     reason = why_no_file(path)
     if reason is not None:
@@ -114,7 +145,7 @@ def _read(path: str, check: FileCheck | None, care: Care) -> ParameterIndex:
 
 def _find(
     indices: Sequence[ParameterIndex], name: str, size: int, files: Sequence[str]
-) -> Buffer:
+) -> memoryview:
     where = ", ".join(files)
     index = next((one for one in indices if name in one.entries), None)
     if index is None:
@@ -128,8 +159,12 @@ def _find(
             f"weight '{name}' has {entry.length} bytes, expected {size} that are stored",
             location=where,
         )
-    data = index.bytes_of(entry)
-    address = np.frombuffer(data, np.uint8).ctypes.data if size else 0
+    return index.bytes_of(entry)
+
+
+def _aligned(data: memoryview) -> Buffer:
+    """The same bytes, where they begin at a cache line; else a copy that does."""
+    address = np.frombuffer(data, np.uint8).ctypes.data if data.nbytes else 0
     return data if address % _ALIGNMENT == 0 else _aligned_copy(data)
 
 
