@@ -24,8 +24,15 @@ from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import read_beginning
 from tilewright.base.target import Target
 from tilewright.base.version import VERSION
+from tilewright.formats.artifact import extract
 from tilewright.formats.gguf import GgufFile
 from tilewright.runtime import native
+from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.loaders.outside_weights import (
+    Compared,
+    compare_weights,
+    weights_beside,
+)
 from tilewright.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -175,10 +182,9 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
     stamps = _stamps(folder)
     is_untouched = _noted_stamps(folder) == stamps
     try:
-        found = [
-            load(folder / name, threads=threads, verify=not is_untouched)
-            for name in _SHAPES
-        ]
+        if not is_untouched:
+            _compare(folder)
+        found = [load(folder / name, threads=threads) for name in _SHAPES]
     except TilewrightError:
         found = []
     if not _belong_together(found):
@@ -189,6 +195,17 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
         if not is_untouched:
             _note_stamps(folder, stamps)
     return Programs(*found)
+
+
+def _compare(folder: Path) -> None:
+    """Compare the programs with their checksums, and each weight once.  Raises: ArchiveError."""
+    compared: set[Compared] = set()
+    for name in _SHAPES:
+        place = str(folder / name)
+        weights = extract(read_module_file(place, verify=True), place).weights
+        if weights is not None:
+            files = (weights_beside(weights, place),)
+            compare_weights(weights, files, compared=compared)
 
 
 def _stamps(folder: Path) -> str:

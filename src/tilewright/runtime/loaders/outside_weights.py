@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.modules.io_parameters import FileCheck
 
 _ALIGNMENT = 64
+Compared: TypeAlias = tuple[str, str, int]
+"""A weight that was compared: its files, its name and its checksum."""
 
 
 def weights_beside(weights: OutsideWeights, location: str) -> str:
@@ -77,7 +79,8 @@ def compare_weights(
     files: Sequence[str],
     check: FileCheck | None = None,
     *,
-    optional: bool,
+    optional: bool = False,
+    compared: set[Compared] | None = None,
 ) -> None:
     """Compare weights with their checksums where they are, for whoever maps the files by themselves.
 
@@ -86,6 +89,8 @@ def compare_weights(
         files: as for `map_weights`.
         check: as for `map_weights`.
         optional: take those of an archive that has no checksums as they are.
+        compared: those that were compared for other archives of the same files, which are not compared again;
+            those that are compared now are added.
 
     Raises: ArchiveError as `map_weights`.
     """
@@ -94,7 +99,7 @@ def compare_weights(
         _find(indices, name, size, files)
         for name, size in zip(weights.names, weights.sizes, strict=True)
     ]
-    _compare(weights, found, files, optional=optional)
+    _compare(weights, found, files, optional=optional, compared=compared)
 
 
 def _compare(
@@ -103,6 +108,7 @@ def _compare(
     files: Sequence[str],
     *,
     optional: bool,
+    compared: set[Compared] | None = None,
 ) -> None:
     """Refuse weights that are not those which an archive was written with."""
     where = ", ".join(files)
@@ -114,7 +120,12 @@ def _compare(
             location=where,
             hint="it was made by an older version: load it without verify",
         )
+    known = set[Compared]() if compared is None else compared
     for name, data, wanted in zip(weights.names, found, weights.checksums, strict=True):
+        row = (where, name, wanted)
+        if row in known:
+            continue
+        known.add(row)
         if zlib.crc32(view_bytes(data)) != wanted:
             raise ArchiveError(
                 f"weight '{name}' is damaged, or is not the one that the archive was written with",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -12,7 +13,8 @@ import pytest
 
 from fakes.language_models import speaking_form
 from tilewright.api.language import programs
-from tilewright.runtime.loaders import module_file
+from tilewright.formats.parameters import read_parameters
+from tilewright.runtime.loaders import module_file, outside_weights
 
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
 
@@ -62,3 +64,23 @@ def test_files_that_were_touched_are_compared_with_their_checksums(
     # What was compared is not compared again.
     assert programs._load(tmp_path / "as it was", None) is not None
     assert not verify_archive.called
+
+
+def test_weights_of_both_programs_are_compared_once(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    programs.make_programs(path, "0" * 64)
+    (kept,) = [f for store in tmp_path.glob("cache/models*") for f in store.iterdir()]
+    weights = kept / "weights.irpa"
+    entries = read_parameters(weights.read_bytes(), "weights").entries
+    os.utime(weights, (7, 7))
+    seen: list[int] = []
+
+    def crc32(data: memoryview) -> int:
+        seen.append(data.nbytes)
+        return zlib.crc32(data)
+
+    monkeypatch.setattr(outside_weights, "zlib", mock.Mock(crc32=crc32))
+    assert programs._load(kept, None) is not None
+    assert sorted(seen) == sorted(entry.length for entry in entries.values())
