@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 _READ: Final = "read.vmfb"
 _NEXT: Final = "next.vmfb"
 _WEIGHTS: Final = "weights.irpa"
-_STAMPS: Final = "stamps.json"
+_STAMPS: Final = "stamps.txt"
 _SHAPES: Final[Mapping[str, Mapping[str, Sequence[int]] | None]] = {
     _READ: None,
     _NEXT: {"tokens": (1, 1)},
@@ -51,6 +50,8 @@ _REVISION: Final = 4
 """Counts what of the graph changes while the version stays."""
 _MOST_BYTES: Final = 1 << 12
 """Of what is noted of a folder's files."""
+_SECOND: Final = 1_000_000_000
+"""In nanoseconds."""
 _FIRST_CACHE: Final = 3
 """Inputs before the keys and values: tokens, where they stand, and places that are read."""
 
@@ -174,15 +175,16 @@ def _compile(compiling: _Compiling, name: str) -> Model:
 def _load(folder: Path, threads: int | None) -> Programs | None:
     """What lies in a folder; nothing if it is not whole, or not what was put there.
 
-    Files that nobody has touched are taken as they are.  Where one was written, replaced or copied, all are read and
-    compared with their checksums, once.
+    Files whose sizes and times of change are those that were noted are taken as they are.  Where one's differ, all are
+    read and compared with their checksums, and these sizes and times noted: once, but at each start where the folder
+    cannot be written.
     """
     if not folder.is_dir():
         return None
     stamps = _stamps(folder)
-    is_untouched = _noted_stamps(folder) == stamps
+    is_noted = _are_noted(stamps, folder)
     try:
-        if not is_untouched:
+        if not is_noted:
             _compare(folder)
         found = [load(folder / name, threads=threads) for name in _SHAPES]
     except TilewrightError:
@@ -192,7 +194,7 @@ def _load(folder: Path, threads: int | None) -> Programs | None:
         return None
     with contextlib.suppress(OSError):
         os.utime(folder)
-        if not is_untouched:
+        if not is_noted:
             _note_stamps(folder, stamps)
     return Programs(*found)
 
@@ -208,36 +210,42 @@ def _compare(folder: Path) -> None:
             compare_weights(weights, files, compared=compared)
 
 
-def _stamps(folder: Path) -> str:
-    """Sizes and times of change of the files in a folder; what no file has is nothing.
+def _stamps(folder: Path) -> Sequence[str]:
+    """Size and time of change of each file in a folder: `bytes seconds.nanoseconds`; of one that is not there, nothing.
 
-    What a disk has lost since it was written changes neither.
+    They stay as they are where a disk loses something, or somebody sets the time back.
     """
-    rows: dict[str, tuple[int, int] | None] = {}
+    rows: list[str] = []
     for name in (*_SHAPES, _WEIGHTS):
         try:
             status = (folder / name).stat()
         except OSError:
-            rows[name] = None
+            rows.append("")
         else:
-            # In seconds: archives and images of containers keep no more.
-            rows[name] = (status.st_size, int(status.st_mtime))
-    return json.dumps(rows)
+            seconds, nanoseconds = divmod(status.st_mtime_ns, _SECOND)
+            rows.append(f"{status.st_size} {seconds}.{nanoseconds:09}")
+    return rows
 
 
-def _noted_stamps(folder: Path) -> str | None:
-    """What `_stamps` was when the files were written, or compared with their checksums."""
-    place = folder / _STAMPS
+def _are_noted(stamps: Sequence[str], folder: Path) -> bool:
+    """Whether the files were like this when they were written, or compared with their checksums.
+
+    Archives and images of containers cut times to whole seconds: such ones are those that were noted, too.
+    """
     try:
-        return read_beginning(place, _MOST_BYTES).decode()
+        noted = read_beginning(folder / _STAMPS, _MOST_BYTES).decode().split("\n")
     except (OSError, ValueError):
-        return None
+        return False
+    return len(noted) == len(stamps) and all(
+        now in (before, f"{before.partition('.')[0]}.{0:09}")
+        for now, before in zip(stamps, noted, strict=True)
+    )
 
 
-def _note_stamps(folder: Path, stamps: str) -> None:
+def _note_stamps(folder: Path, stamps: Sequence[str]) -> None:
     """From here on files with these stamps are those that were checked.  Raises: OSError."""
     replacement = folder / f".{os.getpid()}-{_STAMPS}"
-    replacement.write_text(stamps)
+    replacement.write_text("\n".join(stamps))
     replacement.replace(folder / _STAMPS)
 
 

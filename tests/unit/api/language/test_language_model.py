@@ -272,7 +272,7 @@ def test_compiled_programs_are_found_again(
     assert sorted(f.name for f in folder.iterdir()) == [
         "next.vmfb",
         "read.vmfb",
-        "stamps.json",
+        "stamps.txt",
         "weights.irpa",
     ]
     monkeypatch.setattr(

@@ -19,11 +19,30 @@ from tilewright.runtime.loaders import module_file, outside_weights
 pytestmark = pytest.mark.slow  # a model of two programs is compiled
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs, each of whose files has half a second in its time."""
+    place = tmp_path_factory.mktemp("kept")
+    (place / "tiny.gguf").write_bytes(speaking_form(layers=1).data())
+    with mock.patch.dict(os.environ, TILEWRIGHT_CACHE_DIR=str(place / "cache")):
+        programs.make_programs(place / "tiny.gguf", "0" * 64)
+    (found,) = [f for store in place.glob("cache/models*") for f in store.iterdir()]
+    for file in found.iterdir():
+        os.utime(file, ns=(HALF, HALF))
+    programs._note_stamps(found, programs._stamps(found))
+    return found
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    place = tmp_path / "tiny.gguf"
-    place.write_bytes(speaking_form(layers=1).data())
-    return place
+def verify_archive(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
+    """Called for each archive that is compared."""
+    found = mock.Mock(wraps=module_file.verify_archive)
+    monkeypatch.setattr(module_file, "verify_archive", found)
+    return found
+
+
+SECOND = 1_000_000_000
+HALF = 1_700_000_000 * SECOND + SECOND // 2
 
 
 def flipped(data: bytearray) -> bytearray:
@@ -40,41 +59,72 @@ DAMAGES: dict[str, Callable[[bytearray], bytearray | None]] = {
 }
 
 
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("time", [7 * SECOND, HALF + 1])
 def test_files_that_were_touched_are_compared_with_their_checksums(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, name: str, time: int
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    programs.make_programs(path, "0" * 64)
-    (kept,) = [f for store in tmp_path.glob("cache/models*") for f in store.iterdir()]
-    verify_archive = mock.Mock(wraps=module_file.verify_archive)
-    monkeypatch.setattr(module_file, "verify_archive", verify_archive)
-    for name, change in DAMAGES.items():
-        folder = tmp_path / name
-        shutil.copytree(kept, folder)
-        assert programs._load(folder, None) is not None
-        assert not verify_archive.called
-        changed = change(bytearray((folder / "weights.irpa").read_bytes()))
-        (folder / "weights.irpa").unlink()
-        if changed is not None:
-            (folder / "weights.irpa").write_bytes(changed)
-            os.utime(folder / "weights.irpa", (7, 7))  # not the second of the first one
-        found = programs._load(folder, None)
-        assert (found is not None) == (name == "as it was") == folder.exists(), name
-        verify_archive.reset_mock()
-    # What was compared is not compared again.
-    assert programs._load(tmp_path / "as it was", None) is not None
+    folder = tmp_path / "folder"
+    shutil.copytree(kept, folder)  # which keeps times
+    assert programs._load(folder, None) is not None
     assert not verify_archive.called
+    weights = folder / "weights.irpa"
+    changed = DAMAGES[name](bytearray(weights.read_bytes()))
+    weights.unlink()
+    if changed is not None:
+        weights.write_bytes(changed)
+        os.utime(weights, ns=(time, time))
+    found = programs._load(folder, None)
+    assert (found is not None) == (name == "as it was") == folder.exists()
+    if found is not None:
+        assert verify_archive.call_count == 2
+        # What was compared is not compared again.
+        assert programs._load(folder, None) is not None
+        assert verify_archive.call_count == 2
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_size_that_is_another_one_is_noticed_whatever_the_time(
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, more: int
+) -> None:
+    shutil.copytree(kept, tmp_path / "copy")
+    weights = tmp_path / "copy" / "weights.irpa"
+    os.truncate(weights, weights.stat().st_size + more)
+    os.utime(weights, ns=(HALF, HALF))
+    programs._load(tmp_path / "copy", None)
+    assert verify_archive.called
+
+
+@pytest.mark.parametrize("copy", [shutil.copy2, shutil.copyfile])
+def test_copies_are_compared_where_their_times_are_their_own(
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, copy: Callable[..., object]
+) -> None:
+    shutil.copytree(kept, tmp_path / "copy", copy_function=copy)
+    for _ in range(2):
+        assert programs._load(tmp_path / "copy", None) is not None
+        assert verify_archive.call_count == (0 if copy is shutil.copy2 else 2)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1])
+def test_times_that_were_cut_to_seconds_are_those_that_were_noted(
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, seconds: int
+) -> None:
+    """As archives and images of containers cut them."""
+    shutil.copytree(kept, tmp_path / "copy")
+    time = HALF - SECOND // 2 + seconds * SECOND
+    for name in ("read.vmfb", "next.vmfb", "weights.irpa"):
+        os.utime(tmp_path / "copy" / name, ns=(time, time))
+    assert programs._load(tmp_path / "copy", None) is not None
+    assert verify_archive.call_count == (2 if seconds else 0)
 
 
 def test_weights_of_both_programs_are_compared_once(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    programs.make_programs(path, "0" * 64)
-    (kept,) = [f for store in tmp_path.glob("cache/models*") for f in store.iterdir()]
-    weights = kept / "weights.irpa"
+    shutil.copytree(kept, tmp_path / "copy")
+    weights = tmp_path / "copy" / "weights.irpa"
     entries = read_parameters(weights.read_bytes(), "weights").entries
-    os.utime(weights, (7, 7))
+    weights.touch()
     seen: list[int] = []
 
     def crc32(data: memoryview) -> int:
@@ -82,5 +132,29 @@ def test_weights_of_both_programs_are_compared_once(
         return zlib.crc32(data)
 
     monkeypatch.setattr(outside_weights, "zlib", mock.Mock(crc32=crc32))
-    assert programs._load(kept, None) is not None
+    assert programs._load(tmp_path / "copy", None) is not None
     assert sorted(seen) == sorted(entry.length for entry in entries.values())
+
+
+def test_a_folder_that_cannot_be_written_is_compared_at_each_start(
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(kept, tmp_path / "copy")
+    (tmp_path / "copy" / "weights.irpa").touch()
+    monkeypatch.setattr(Path, "write_text", mock.Mock(side_effect=PermissionError))
+    for count in (2, 4):
+        assert programs._load(tmp_path / "copy", None) is not None
+        assert verify_archive.call_count == count
+
+
+@pytest.mark.parametrize("noted", [b"", b"[" * 9000, b"\xff", b"1\n2\n3\n4", b"\n\n", None])
+def test_notes_that_are_none_are_as_if_there_were_none(
+    kept: Path, tmp_path: Path, verify_archive: mock.Mock, noted: bytes | None
+) -> None:
+    shutil.copytree(kept, tmp_path / "copy")
+    (place,) = (tmp_path / "copy").glob("stamps*")
+    place.unlink()
+    if noted is not None:
+        place.write_bytes(noted)
+    assert programs._load(tmp_path / "copy", None) is not None
+    assert verify_archive.call_count == 2
