@@ -14,11 +14,13 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, TypeAlias, cast, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError, TilewrightError, UserError
 from tilewright.base.options import wrong
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, format_duration
+from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Space
 from tilewright.compiler.kernel.local_memory import STACK_LIMIT_BYTES, local_elements
 from tilewright.compiler.kernel.rewrite import loops
@@ -39,6 +41,7 @@ from tilewright.compiler.schedule.trace import (
 
 _MOST_LANES: Final = 256
 _MOST_COPIES: Final = 4096
+_WRITTEN_OUT: Final = (LoopKind.UNROLL, LoopKind.VECTOR)
 
 
 @final
@@ -206,7 +209,16 @@ def _check_size(kernel: Kernel) -> None:
 
 
 def _check_temporaries(kernel: Kernel) -> None:
-    """Refuse temporaries that fit neither registers nor the memory of a workgroup."""
+    """Refuse temporaries that fit neither registers nor the memory of a workgroup.
+
+    Those in registers whose places are constants, once loops are written out, take no memory.
+    """
+    kept = {each.var.name for each in loops(kernel.body) if each.kind not in _WRITTEN_OUT}
+    in_memory = {
+        access.buffer
+        for access in accesses(kernel.body)
+        if not symbolic.names_in(access.indices).isdisjoint(kept)
+    }
     on_stack = 0
     for buffer in kernel.locals:
         if buffer.space is Space.DEVICE:
@@ -217,12 +229,12 @@ def _check_temporaries(kernel: Kernel) -> None:
                 f"expected constant sizes in the scope '{buffer.space.value}'",
                 hint="keep a part of it (privatize, compute_at), or leave it in device memory",
             )
-        if buffer.space is Space.REGISTER:
+        if buffer.space is Space.REGISTER and buffer in in_memory:
             on_stack += local_elements(kernel, buffer) * buffer.dtype.itemsize
     if on_stack > STACK_LIMIT_BYTES:
         raise ScheduleError(
-            f"temporaries in registers have {on_stack} bytes, expected at most {STACK_LIMIT_BYTES}",
-            hint="keep a part of them (privatize, compute_at), or set_scope(..., 'workgroup')",
+            f"temporaries in registers that loops go through have {on_stack} bytes, expected at most {STACK_LIMIT_BYTES}",
+            hint="unroll these loops, keep a part (privatize, compute_at), or set_scope(..., 'workgroup')",
         )
 
 

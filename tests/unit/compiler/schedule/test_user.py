@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.compilation_cache import CompilationCache
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, f64
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.ir import Graph
@@ -126,9 +126,27 @@ def test_temporaries_in_registers_fit_the_stack() -> None:
     b.output("y", b.neg(b.mul(x, x)))
     steps = [("set_scope", {"buffer": "mul", "scope": "register"})]
     with pytest.raises(
-        ScheduleError, match="in registers have 33124 bytes, expected at most"
+        ScheduleError, match="loops go through have 33124 bytes, expected at most"
     ):
         tw.compile(b.graph, schedules={"*": steps}, cache=False)
+
+
+def test_temporaries_that_become_registers_are_not_on_the_stack() -> None:
+    def written_out(s: Any) -> None:
+        rows, columns, *again = s.loops
+        s.set_scope("mul", "register")
+        for row, column in ((rows, columns), again):
+            outer, lane = s.split(column, 16)
+            s.vectorize(lane)
+            s.unroll(outer)
+            s.unroll(row)
+
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f64, (65, 64)))
+    b.output("y", b.neg(b.mul(x, x)))
+    model = tw.compile(b.graph, schedules={"*": written_out}, cache=False)
+    numbers = np.random.default_rng(0).random((65, 64))
+    np.testing.assert_array_equal(model(numbers), -(numbers * numbers))
 
 
 def test_a_primitive_that_breaks_a_kernel_is_found_before_code_is_made(
