@@ -137,7 +137,9 @@ def _part(extra: np.ndarray, b: int, h: int, rows: slice) -> np.ndarray:
 
 
 def _weighted(scores: np.ndarray, values: np.ndarray, attributes: Attributes) -> np.ndarray:
-    top = np.max(scores, axis=1, keepdims=True, initial=-np.inf)
+    if not scores.shape[1]:
+        return np.zeros((len(scores), values.shape[1]))
+    top = np.max(scores, axis=1, keepdims=True)
     powers = np.exp(scores - top)
     total = np.sum(powers, axis=1, keepdims=True)
     lost = np.isnan(total) if attributes["zero_nan"] else top == -np.inf
@@ -346,9 +348,9 @@ class _Row:
         b, place = self.b, self.place
         total = b.load(self.total, place)
         share = b.div(b.const(1, self.dtype), total)
-        # Without any key that is seen, the total is 0.
+        # Without any key that is seen, the total is 0; where there are no keys at all, so is the result.
         lost = b.eq(total, 0)
-        b.store(self.shrink, place, b.select(lost, math.nan, share))
+        b.store(self.shrink, place, b.select(lost, self._share_of_none(), share))
         with b.nest((self.v.shape[3],), ("d",)) as (d,):
             share = b.load(self.shrink, place)
             value = b.mul(b.load(self.sums, (*place, d)), share)
@@ -357,6 +359,13 @@ class _Row:
             elif self.attributes["zero_rows"]:
                 value = b.select(b.eq(b.load(self.total, place), 0), 0, value)
             b.write(result, (*place, d), value)
+
+    def _share_of_none(self) -> Expression | float:
+        """By what the sum over no seen keys is multiplied: NaN, as 0 / 0 is, or 0 where no key is there to be hidden."""
+        b, keys = self.b, self.keys
+        if isinstance(keys, int):
+            return math.nan if keys else 0.0
+        return b.select(b.eq(b.index(keys), 0), b.const(0, self.dtype), math.nan)
 
 
 def key_block(keys: Dim) -> Dim:
@@ -405,6 +414,7 @@ attention: Final = declare(
         "[1,1,2,1]:=nan,inf [1,1,3,1] [1,1,3,2]; zero_rows=True zero_nan=True",
         "[1,1,2,1] [1,1,3,1] [1,1,3,2] [1,1,2,3]:=-inf,-inf,-inf,0,nan,0; zero_rows=True",
         "[1,2,0,4] [1,2,3,4] [1,2,3,4]",
+        "[1,2,3,4] [1,2,0,4] [1,2,0,5] [1,1,3,0]",
         "f16[1,2,5,3] f16[1,2,6,3] f16[1,2,6,3] f16[1,2,5,6]",
         "[2,4,1,20] [2,2,133,20] [2,2,133,35]; scale=0.25",
         "[1,2,3,4] [1,1,9,4] [1,1,9,5] [1,1,3,9]; softcap=0.5 scale=2.0",

@@ -6,6 +6,7 @@ op.  What it is not: the search for the softmax.  Called by `recognize_attention
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast, final
@@ -70,12 +71,28 @@ def without_factor(node: Node, scale: float) -> tuple[Value, float] | None:
 
 
 @final
+@record
+class Added:
+    """What is added to scores, times a factor, where they have a shape.
+
+    Attributes:
+        shown: for a finite number that stands in the place of hidden scores: where they are not hidden.  In a row that
+            has no other it counts alone, whatever was added in front of it.
+    """
+
+    value: Value
+    factor: float
+    shape: tuple[Dim, ...]
+    shown: Value | None = None
+
+
+@final
 @dataclass(slots=True)
 class Scores:
     """What a softmax is taken of: a product, a factor, and what is added or masked on the way.
 
     Attributes:
-        biases: what is added, times a factor, each with the shape of the scores there.
+        biases: what is added, the last first.
         mask: what scores are kept where, the shape there and what stands in the place of the others.
         softcap: what stands before the hyperbolic tangent that is taken of them; 0: none is.
         row_factor: what the rows of the product are multiplied by: `[.., 1]`, or with rows.
@@ -85,7 +102,7 @@ class Scores:
     emit: Emitter
     scale: float = 1.0
     softcap: float = 0.0
-    biases: list[tuple[Value, float, tuple[Dim, ...]]] = field(default_factory=list)
+    biases: list[Added] = field(default_factory=list)
     mask: tuple[Value, tuple[Dim, ...], float] | None = None
     shapes: list[tuple[Dim, ...]] = field(default_factory=list)
     row_factor: Value | None = None
@@ -156,7 +173,7 @@ class Scores:
         for value, added in either_way(node)[: 2 if node.op == "add" else 1]:
             if value.type.shape == shape and leads_to_product(value):
                 sign = 1.0 if node.op == "add" else -1.0
-                self.biases.append((added, sign * self.scale, shape))
+                self.biases.append(Added(added, sign * self.scale, shape))
                 return value
         return None
 
@@ -181,8 +198,10 @@ class Scores:
     def hide(self, node: Node, kept: int, value: float) -> None:
         """Add `value` where a choice does not take operand `kept`."""
         zero, low = (self.emit.scalar(x, node.result) for x in (0.0, value))
-        bias = self.emit.op("where", [self._shown(node, kept), zero, low])
-        self.biases.append((bias, 1.0, node.result.type.shape))
+        shown = self._shown(node, kept)
+        bias = self.emit.op("where", [shown, zero, low])
+        instead = None if value == -math.inf else shown
+        self.biases.append(Added(bias, 1.0, node.result.type.shape, instead))
 
     def _shown(self, node: Node, kept: int) -> Value:
         """Where a choice takes operand `kept`."""
@@ -372,12 +391,19 @@ class WrittenAttention:
         """The offset of a causal mask, if there is one, and the sum of all that is added."""
         emit, causal = self.emit, cast("tuple[Dim, ...]", ())
         total: Value | None = None
-        for value, factor, shape in self.scores.biases:
-            offset = causal_offset(value, shape, alone=len(self.scores.biases) == 1)
+        biases = self.scores.biases
+        covers = [i for i, each in enumerate(biases[:-1]) if each.shown is not None]
+        # What stands in the place of scores takes that of all that was added before, which is put together first.
+        order = reversed(range(len(biases))) if covers else range(len(biases))
+        for i in order:
+            value, factor, shape = biases[i].value, biases[i].factor, biases[i].shape
+            is_covered = any(cover < i for cover in covers)
+            offset = causal_offset(value, shape, alone=len(biases) == 1)
             if (
                 offset is not None
                 and factor > 0
                 and not causal
+                and not is_covered
                 and self.scores.mask is None
             ):
                 causal = (offset,)
@@ -386,9 +412,19 @@ class WrittenAttention:
             if factor != 1:
                 placed = emit.op("mul", [placed, emit.scalar(factor, placed)])
             if total is not None:
-                placed = emit.op("add", [total, emit.cast(placed, total.type.dtype)])
+                placed = self._beside(biases[i], placed, total, instead=i in covers)
             total = placed
         return causal, total
+
+    def _beside(
+        self, added: Added, placed: Value, others: Value, *, instead: bool
+    ) -> Value:
+        """All that is added: `placed` and the others, or instead of them where it hides scores."""
+        emit = self.emit
+        if not instead or added.shown is None:
+            return emit.op("add", [others, emit.cast(placed, others.type.dtype)])
+        shown = self._placed(added.shown, added.shape)
+        return emit.op("where", [shown, emit.cast(others, placed.type.dtype), placed])
 
     def _mask(self) -> Value | None:
         if self.scores.mask is None:
