@@ -39,8 +39,8 @@ class Core:
         fill: cycles that a line which comes from the second level cache delays a step, though it was foreseen.
         third_level: bytes that the third level cache brings to one core in a cycle.
         memory: bytes that main memory brings to one core in a nanosecond, where work hides a part of it.
-        read_ahead: bytes ahead of words from main memory, whose numbers take work to make, for whose lines it pays to ask; 0: what is
-            used next is asked for soon enough.
+        read_ahead: how many bytes ahead a row of packed words (numbers of a few bits) is asked for from main memory; 0: it is
+            enough to ask for the block that is used next.
         written_ahead: bytes ahead of a run of stores for whose lines it pays to ask; 0: stores fetch their lines soon enough.
         clock: of a usual core of that kind at work.
     """

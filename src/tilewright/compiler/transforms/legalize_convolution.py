@@ -107,9 +107,8 @@ class LegalizeConvolution(RewritePass):
         kind = product_of_words(node, self.products)
         if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
             return self._in_words(node, kind, rows, emit)
-        if (
-            x.type.dtype in HALVES
-        ):  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
+        # Halves are multiplied as f32, and converted once: a tile reads each element once per panel and tap.
+        if x.type.dtype in HALVES:
             x = in_f32(x, emit)
         w = emit.cast(w, dtypes.f32) if w.type.dtype is dtypes.bf16 else w
         if self._leaves_lanes_empty(groups, count, depth, x.type.dtype):

@@ -4,7 +4,8 @@
     d = x - max(x);  d - log(sum(exp(d)))      ->  log_softmax(x)
 
 The largest and the sum may lose their axis and get it back by a reshape, and the largest may be held above
--inf.  Without the largest it stays: its powers overflow.  Called by `recognize_norms`.
+-inf.  A quotient of powers from which the largest is not taken off stays as it is: its powers may overflow, and those of
+`softmax` do not.  Called by `recognize_norms`.
 """
 
 from __future__ import annotations

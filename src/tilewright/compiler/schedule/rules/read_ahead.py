@@ -123,7 +123,8 @@ class ReadAhead:
         """
         if len(path) < 2 and not self.machine.core.read_ahead:
             return False
-        block, inner = path[-2:][0], path[-1]
+        inner = path[-1]
+        block = path[-2] if len(path) > 1 else inner
         size = self._panel_elements(block)
         step = size if inner is block else -(-size // trip_count((inner,)))
         size_bytes = max(1, size * find_buffer(self.s.kernel, self.right).dtype.itemsize)

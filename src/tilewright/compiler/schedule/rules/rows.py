@@ -385,9 +385,9 @@ def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:
     Returns: False where lanes are not possible so; nothing has changed then.
     """
     before = s.kernel
-    vector, lane = cut(s, name, lanes, "v", "lane")
-    s.apply(unroll, vector)
     try:
+        vector, lane = cut(s, name, lanes, "v", "lane")
+        s.apply(unroll, vector)
         parts = s.apply(specialize, lane, tail="guarded")
         if len(parts) == 2:  # otherwise bounds of the length tell which of them runs
             whole, last = (part[lane] for part in parts)

@@ -13,6 +13,8 @@ from typing import Final
 
 _MANY: Final = 8
 """Workgroups for each thread of which one more or less makes no difference."""
+_STEPS: Final = 64
+"""Parts of what would be taken, by which more or less of it is tried."""
 _HALF_COSTS: Final = 1.03
 """Of the time of a workgroup's rows, where half as many share a panel."""
 _WORTH: Final = 0.98
@@ -41,10 +43,13 @@ def even_shares(
     if threads == 1 or now == 1 or now > _MANY * threads:
         return taken
     if shared_panels:
-        options = [(taken[0], n) for n in _near(taken[1], rows)]
+        options = [taken, *((taken[0], n) for n in _near(taken[1], rows))]
     else:
         blocks = {taken[1], math.ceil(taken[1] / 2)}
-        options = [(n, m) for n in _near(taken[0], panels) for m in sorted(blocks)]
+        options = [
+            taken,
+            *((n, m) for n in _near(taken[0], panels) for m in sorted(blocks)),
+        ]
     if now <= threads:  # no more of them would be worth their start
         options = [option for option in options if count(option) <= now]
 
@@ -61,8 +66,9 @@ def even_shares(
 
 
 def _near(taken: int, most: int) -> range:
-    """From half of what would be taken to half as much again, of `most` there are."""
-    return range(max(1, taken // 2), min(most, taken + taken // 2) + 1)
+    """From half of what would be taken to half as much again, of `most` there are; some of them where they are many."""
+    step = max(1, taken // _STEPS)
+    return range(max(1, taken // 2), min(most, taken + taken // 2) + 1, step)
 
 
 def _longest_share(panels: int, rows: int, taken: tuple[int, int], threads: int) -> int:

@@ -98,3 +98,8 @@ def test_one_thread_and_open_sizes_take_what_they_took() -> None:
         )
         tiling = shape.space().best()
         assert shape._evenly(tiling) == tiling
+
+
+def test_what_is_taken_may_be_more_than_there_is() -> None:
+    panels, blocks = even_shares(57, 13, (52, 171), 3, shared_panels=True)
+    assert (panels, blocks) == (52, 171)
