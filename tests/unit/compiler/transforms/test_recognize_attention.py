@@ -1,12 +1,8 @@
 import numpy as np
 import pytest
 
-import tilewright as tw
 from fakes.graphs import ops, parse, run
-from tilewright.base.dtypes import f32
-from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.evaluator import evaluate
-from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.transforms import RecognizeAttention, Simplify
 from tilewright.compiler.transforms.position_masks import causal_offset
@@ -90,32 +86,6 @@ def test_a_choice_of_a_low_number_is_a_bias_and_of_a_small_one_a_mask():
     assert masked.operands[3] is None
     assert masked.operands[4] is not None
     assert masked.attributes["masked"] == -10000.0
-
-
-def hides(value, name, mask, scores):
-    return (
-        f"%x{name}: f32[] = constant {{value = f32[] [{value}]}}"
-        f" %{name}: f32[2, 3, 5, 7] = where(%{mask}, %{scores}, %x{name})"
-    )
-
-
-@pytest.mark.parametrize("inner", ["-3e38", "-inf"])
-@pytest.mark.parametrize("outer", ["-3e38", "-inf"])
-@pytest.mark.parametrize("added", ["", "%e: f32[2, 3, 5, 7] = add(%a, %d)"])
-def test_rows_whose_keys_are_all_hidden_twice_are_those_of_the_model(inner, outer, added):
-    middle = f"{hides(inner, 'a', 'm', 's')} {added} {hides(outer, 'b', 'n', 'e' if added else 'a')}"
-    masks = ("%m: bool[5, 7]", "%n: bool[2, 1, 1, 7]", "%d: f32[5, 7]")
-    text = spelled_out(middle, "b", more=masks)
-    graph = run(R, text)
-    assert "attention" in ops(graph)
-    q, k, v, bias = random_inputs((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), (5, 7))
-    causal = np.tri(5, 7, dtype=bool)
-    padded = np.array([[0] * 7, [1, 1, 0, 1, 0, 0, 0]], bool).reshape(2, 1, 1, 7)
-    bias[2:] *= 1e38
-    bias[1] = -np.inf
-    inputs = [q, k, v, causal, padded, bias]
-    (expected,), (got,) = evaluate(parse(text), inputs), evaluate(graph, inputs)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_choice_the_other_way_round_is_turned():
@@ -616,21 +586,3 @@ def test_numbers_that_may_wrap_count_nothing(numbers):
         builder.constant(np.float32(0)),
     )
     assert causal_offset(bias, bias.type.shape, alone=True) is None
-
-
-def test_attention_of_no_keys_is_zero_as_the_sum_over_none_is():
-    b = GraphBuilder()
-    keys = symbol("keys", 0)
-    q, k, v = (
-        b.input(name, TensorType(f32, (1, 2, rows, 4)))
-        for name, rows in (("q", 3), ("k", keys), ("v", keys))
-    )
-    scores = b.matmul(q, b.transpose(k, perm=(0, 1, 3, 2)))
-    b.output("o", b.matmul(b.softmax(scores, axis=-1), v))
-    model = tw.compile(b.graph, cache=False)
-    assert any(kernel.name.startswith("attention") for kernel in model.kernels)
-    for count in (0, 1, 9):
-        q, k, v = random_inputs((1, 2, 3, 4), (1, 2, count, 4), (1, 2, count, 4))
-        (wanted,) = evaluate(b.graph, [q, k, v])
-        assert count or not wanted.any()
-        np.testing.assert_allclose(model(q, k, v), wanted, rtol=1e-5, atol=1e-6)
