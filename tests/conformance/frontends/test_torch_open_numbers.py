@@ -85,6 +85,37 @@ def test_a_number_that_is_made_of_an_open_size_is_told() -> None:
         load(Captured(module, args=(x,)))
 
 
+WITHOUT_WORDS: dict[str, Any] = {
+    "a whole number": lambda x: x.sum() + int(math.log2(x.shape[0])),
+    "rounded": lambda x: x.new_zeros(math.ceil(math.log2(x.shape[0]))),
+    "an exponent": lambda x: x.abs() ** math.log(x.shape[0]),
+    "a factor": lambda x: torch.add(x, x, alpha=math.log(x.shape[0])),
+    "a range": lambda x: torch.arange(0, math.log(x.shape[0])),
+    "a rest": lambda x: x * (math.log(x.shape[0]) % 0.5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITHOUT_WORDS)
+def test_functions_of_sizes_that_calls_cannot_compute_fix_the_size(name: str) -> None:
+    module, x = module_of(WITHOUT_WORDS[name]), torch.randn(6, 4)
+    with pytest.warns(TilewrightWarning, match="a number of a size"):
+        same(module, [(x,)], (ROWS,))
+    named = {0: torch.export.Dim("rows", min=2, max=64)}
+    with pytest.raises(ModelError) as refused:
+        load(Captured(module, args=(x,), dynamic_shapes=(named,)))
+    assert "leave it to torch" in str(refused.value.hint)
+
+
+def powers(x: Any) -> Any:
+    return sum(x.sum() * i for i in range(int(math.log2(x.shape[0]) + 1)))
+
+
+def test_logarithms_of_sizes_to_base_2_are_exact_for_powers_of_2() -> None:
+    """A product with the reciprocal of a constant would be below 3 for 8."""
+    same(powers, [(torch.randn(n, 4),) for n in (8, 9, 15)], (ROWS,))
+
+
 # --- orders of products -------------------------------------------------------------------------
 
 

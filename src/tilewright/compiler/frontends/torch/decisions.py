@@ -85,5 +85,5 @@ _OPERATIONS: Final[dict[str, Callable[..., Any]]] = {
     "add": lambda *parts: sum(parts), "mul": lambda *parts: math.prod(parts),
     "sub": operator.sub, "div": operator.truediv, "pow": operator.pow, "max": max, "min": min, "abs": abs,
     "floor": math.floor, "ceil": math.ceil, "round": round, "sqrt": math.sqrt, "exp": math.exp,
-    "log": math.log, "log2": math.log2, "sin": math.sin, "cos": math.cos, "tanh": math.tanh,
+    "log": math.log, "sin": math.sin, "cos": math.cos, "tanh": math.tanh,
 }  # fmt: skip

@@ -55,12 +55,14 @@ class Captured:
         model: an `nn.Module`, or a `torch.export.ExportedProgram`, which needs no arguments.
         args, kwargs: what the module is called with once, by torch.
         dynamic_shapes: as for `torch.export.export`.
+        computes_functions: whether calls compute functions of `math` of open sizes; else Python does once.
     """
 
     model: Any
     args: Sequence[object] | None = None
     kwargs: Mapping[str, object] | None = None
     dynamic_shapes: object = None
+    computes_functions: bool = True
 
     @property
     def positional(self) -> tuple[object, ...]:
@@ -323,8 +325,8 @@ def _as_torch_traces(
     # Dynamo looks into functions by itself.
     functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
-        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), functions_of_sizes(),
-        typed_reflectors(),
+        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
+        functions_of_sizes(are_computed=captured.computes_functions),
     )  # fmt: skip
     with contextlib.ExitStack() as kept, torch.no_grad():
         for context in (*functions, *untouched):

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 _LINES: Final = 12
@@ -50,6 +51,11 @@ def hint(error: BaseException) -> str | None:
     if type(error).__name__ in _ASKS_DATA:
         return _NO_TRACE
     return _NO_RANGE if str(error).lstrip().startswith(_VIOLATED) else None
+
+
+def is_of_ranges(error: TilewrightError) -> bool:
+    """Whether it was said of a module that does not take the sizes that calls were to decide."""
+    return error.hint == _NO_RANGE
 
 
 def place_of(error: BaseException) -> str:

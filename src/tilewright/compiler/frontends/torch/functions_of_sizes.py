@@ -31,9 +31,11 @@ class _Own(threading.local):
 
     Attributes:
         places: where its last trace made numbers of sizes.
+        were_computed: whether calls were to compute a function of sizes since it was forgotten.
     """
 
     places: tuple[str, ...] = ()
+    were_computed: bool = False
 
 
 _OWN: Final = _Own()
@@ -44,15 +46,28 @@ def places_of_numbers() -> tuple[str, ...]:
     return tuple(dict.fromkeys(_OWN.places))
 
 
+def forget_functions() -> None:
+    """Begin anew to notice whether this thread's traces meet functions of sizes."""
+    _OWN.were_computed = False
+
+
+def functions_were_computed() -> bool:
+    """Whether a trace of this thread met a function of sizes that calls compute, since it was forgotten."""
+    return _OWN.were_computed
+
+
 @contextlib.contextmanager
-def functions_of_sizes() -> Generator[None]:
+def functions_of_sizes(*, are_computed: bool = True) -> Generator[None]:
     """While this thread traces in this context, functions of sizes are computed by every call.
 
     Contexts of several threads may overlap; for other threads `math` is what it was.
+
+    Args:
+        are_computed: else only numbers that are made of sizes are noted.
     """
     _OWN.places = ()
     with contextlib.ExitStack() as kept:
-        for substitute in (*_FUNCTIONS, _NUMBERS):
+        for substitute in (*(_FUNCTIONS if are_computed else ()), _NUMBERS):
             kept.enter_context(substitute.used())
         yield
 
@@ -67,6 +82,7 @@ def _unless_known(build: Function, original: Function, tracing: Tracing) -> Func
     def function(*args: Any) -> Any:
         if not tracing.depth or not any(map(_is_open, args)):
             return original(*args)
+        _OWN.were_computed = True
         return build(*args)
 
     return function

@@ -25,7 +25,11 @@ from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.torch.contiguous_copies import writes_in_place
 from tilewright.compiler.frontends.torch.program import Formula, Relation
-from tilewright.compiler.frontends.torch.sizes import environment_of, folded
+from tilewright.compiler.frontends.torch.sizes import (
+    binary_logarithm,
+    environment_of,
+    folded,
+)
 
 
 @final
@@ -274,5 +278,6 @@ _FUNCTIONS: Final[dict[str, Callable[..., Dim | float | Formula]]] = {
     **dict.fromkeys(("sym_float", "float"), _number),
     "ceil": _rounded("ceil", symbolic.ceildiv),
     "floor": _rounded("floor", symbolic.floordiv),
-    "sqrt": _either("sqrt"), "exp": _either("exp"), "log": _either("log"), "log2": _either("log2"),
+    "sqrt": _either("sqrt"), "exp": _either("exp"), "log": _either("log"),
+    "log2": lambda number: binary_logarithm(_number(number)),
 }  # fmt: skip

@@ -5,7 +5,10 @@ Called by the pipeline.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.coverage import (
     CoverageReport,
@@ -22,6 +25,11 @@ from tilewright.compiler.frontends.torch.export import (
     export,
     is_program,
     resolve,
+)
+from tilewright.compiler.frontends.torch.failed_exports import is_of_ranges
+from tilewright.compiler.frontends.torch.functions_of_sizes import (
+    forget_functions,
+    functions_were_computed,
 )
 from tilewright.compiler.frontends.torch.guards import guards_of
 from tilewright.compiler.frontends.torch.importer import Importer
@@ -46,12 +54,10 @@ def load(source: object) -> ModelGraph:
     Raises: ModelError naming everything that is wrong or unsupported, in one go; UserError for arguments
     that are missing.
     """
-    exported, program = _read(source)
-    name = program.name
-    importer = import_program(program, f"<{name}>")
+    exported, importer = _imported(source)
     if importer.problems:
-        raise report(importer.problems, f"<{name}>")
-    return ModelGraph(importer.graph, calling=Calling.of(exported, program))
+        raise report(importer.problems, importer.file)
+    return ModelGraph(importer.graph, calling=Calling.of(exported, importer.program))
 
 
 def load_program(program: Program) -> ModelGraph:
@@ -67,24 +73,69 @@ def coverage(source: object, *, judge: Judge | None = None) -> CoverageReport:
 
     Raises: ModelError only where torch cannot export it at all; UserError for arguments that are missing.
     """
-    _, program = _read(source)
-    name = program.name
-    importer = import_program(program, f"<{name}>")
+    _, importer = _imported(source)
+    program = importer.program
     size = sum(
         entry.array.nbytes
         for entry in program.inputs
         if entry.role is Role.WEIGHT and entry.array is not None
     )
     found = Imported(
-        f"<{name}>", importer.graph, ModelMetadata(name, producer="torch.export"),
+        importer.file, importer.graph, ModelMetadata(program.name, producer="torch.export"),
         importer.records, importer.problems, size,
     )  # fmt: skip
     return make_report(found, judge)
 
 
-def _read(source: object) -> tuple[object, Program]:
-    """The exported program in operators that have rows, and what is read of it."""
+def _imported(source: object) -> tuple[object, Importer]:
+    """The exported program and what came of importing it.
+
+    Where it does not go with functions of sizes that calls compute, it is exported once more with those that Python
+    computes, which fixes the sizes.
+
+    Raises: ModelError where torch cannot export it.
+    """
     captured = source if isinstance(source, Captured) else Captured(source)
+    forget_functions()
+    found, refused = _attempt(captured)
+    if refused is not None and functions_were_computed():
+        again, remains = _attempt(replace(captured, computes_functions=False))
+        if remains is None:
+            return _made(again)
+        if not is_of_ranges(remains):
+            found, refused = again, remains
+        elif found is None:
+            raise ModelError(refused.message, location=refused.location, hint=remains.hint)
+        else:
+            _, importer = found
+            importer.problems = [
+                replace(p, hint=remains.hint or "") for p in importer.problems
+            ]
+    if found is None and refused is not None:
+        raise refused
+    return _made(found)
+
+
+def _made(found: tuple[object, Importer] | None) -> tuple[object, Importer]:
+    assert found is not None, "nothing was refused"
+    return found
+
+
+def _attempt(
+    captured: Captured,
+) -> tuple[tuple[object, Importer] | None, ModelError | None]:
+    """What came of it, if anything, and why it is refused, if it is."""
+    try:
+        exported, program = _read(captured)
+        importer = import_program(program, f"<{program.name}>")
+    except ModelError as error:
+        return None, error
+    refused = report(importer.problems, importer.file) if importer.problems else None
+    return (exported, importer), refused
+
+
+def _read(captured: Captured) -> tuple[object, Program]:
+    """The exported program in operators that have rows, and what is read of it."""
     model = captured.model
     name = "module" if is_program(model) else type(model).__name__
     with asked() as questions:

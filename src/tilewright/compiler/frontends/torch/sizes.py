@@ -7,6 +7,7 @@ Symbols get the names that the user gave them (`Dim("batch")`) and the ranges th
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final, final
@@ -116,6 +117,8 @@ class Sizes:
             return self._real(expression.args[0])
         if expression.is_integer or name in _ROUNDINGS:
             return self.expression(expression)
+        if name == _TO_BASE_2:
+            return binary_logarithm(self._real(expression.args[0]))
         op = _FUNCTIONS.get(name)
         if op is None:
             raise UnsupportedError(f"the number '{expression}' is not supported")
@@ -253,6 +256,11 @@ def _needs(formula: Formula) -> list[Dim]:
     return list(found)
 
 
+def binary_logarithm(number: Dim | float | Formula | Ref) -> Formula:
+    """A quotient of two logarithms, which is exact for powers of 2, as a product with a constant is not."""
+    return Formula("div", (Formula("log", (number,)), math.log(2)))
+
+
 def _limits(bounds: Any) -> tuple[int | None, int | None]:
     def limit(value: Any) -> int | None:
         is_number = bool(getattr(value, "is_Integer", False))
@@ -308,10 +316,11 @@ _OPERATIONS: Final[dict[str, Callable[[list[Dim]], Dim]]] = {
 _FUNCTIONS: Final = {
     "Add": "add", "Mul": "mul", "IntTrueDiv": "div", "FloatTrueDiv": "div", "FloatPow": "pow",
     "Pow": "pow", "Max": "max", "Min": "min", "Abs": "abs", "OpaqueUnaryFn_sqrt": "sqrt",
-    "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log", "OpaqueUnaryFn_log2": "log2",
+    "OpaqueUnaryFn_exp": "exp", "OpaqueUnaryFn_log": "log",
     "OpaqueUnaryFn_sin": "sin", "OpaqueUnaryFn_cos": "cos", "OpaqueUnaryFn_tanh": "tanh",
 }  # fmt: skip
-_SIGNED: Final = ("log", "log2", "sin", "cos", "tanh")
+_TO_BASE_2: Final = "OpaqueUnaryFn_log2"
+_SIGNED: Final = ("log", "sin", "cos", "tanh")
 # A conversion to whole numbers goes towards zero by itself.
 _ROUNDINGS: Final = {
     "TruncToInt": "", "FloorToInt": "floor", "CeilToInt": "ceil", "RoundToInt": "round",
