@@ -107,6 +107,31 @@ def test_functions_of_sizes_that_calls_cannot_compute_fix_the_size(name: str) ->
     assert "leave it to torch" in str(refused.value.hint)
 
 
+KNOWN_NUMBERS: dict[str, Any] = {
+    "a root": lambda x: nn.functional.layer_norm(x, (4,), eps=math.sqrt(x.shape[0])),
+    "a share": lambda x: nn.functional.scaled_dot_product_attention(
+        x.t()[None], x.t()[None], x.t()[None], scale=1 / math.sqrt(x.shape[0])
+    ),
+    "a power": lambda x: nn.functional.scaled_dot_product_attention(
+        x.t()[None], x.t()[None], x.t()[None], scale=x.shape[0] ** -0.5
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KNOWN_NUMBERS)
+def test_a_number_that_torch_made_of_a_named_size_is_refused(name: str) -> None:
+    """Every other call failed, and where torch rounds otherwise than Python (`n ** -0.5`) that of the example, too."""
+    module, x = module_of(KNOWN_NUMBERS[name]), torch.randn(6, 4)
+    named = {0: torch.export.Dim("rows", min=2, max=64)}
+    with pytest.raises(ModelError, match="torch made a number of it") as refused:
+        load(Captured(module, args=(x,), dynamic_shapes=(named,)))
+    assert "out of dynamic_shapes" in str(refused.value.hint)
+    if name != "a power":
+        with pytest.warns(TilewrightWarning, match="a number of a size"):
+            same(module, [(x,)], (ROWS,))
+
+
 def powers(x: Any) -> Any:
     return sum(x.sum() * i for i in range(int(math.log2(x.shape[0]) + 1)))
 

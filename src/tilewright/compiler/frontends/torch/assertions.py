@@ -31,12 +31,23 @@ def _asserted(call: Call) -> Sequence[Tensor | None]:
     if not isinstance(expected, Relation):
         raise ModelError("expects something that is no condition")
     if _is_of_reals(expected):
+        _refuse_known(expected)
         for divisor in _divisors(expected):
             keep_filled(call.maker, divisor)
         control.require(call.maker, call.condition(expected), 1, "condition")
     else:
         _hold(call.maker, expected)
     return []
+
+
+def _refuse_known(expected: Relation) -> None:
+    """Raise UnsupportedError where a real number of sizes was made the one of the example: few other sizes give it."""
+    kinds = {type(part) for part in expected.parts}
+    if expected.op == "equal" and kinds == {Formula, float}:
+        raise UnsupportedError(
+            "torch made a number of it, which only the sizes of the example give",
+            hint="leave this size out of dynamic_shapes, or compute with it in operators",
+        )
 
 
 def _divisors(part: Part) -> Iterator[Dim]:
