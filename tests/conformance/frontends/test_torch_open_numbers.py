@@ -132,6 +132,15 @@ def test_a_number_that_torch_made_of_a_named_size_is_refused(name: str) -> None:
             same(module, [(x,)], (ROWS,))
 
 
+def test_a_branch_on_a_root_of_a_size_that_a_call_breaks_is_told_in_words() -> None:
+    module = module_of(lambda x: x * 2 if math.sqrt(x.shape[0]) > 2.5 else x * 3)
+    same(module, [(torch.randn(n, 4),) for n in (6, 2)], (ROWS,))
+    with pytest.raises(tw.InputError) as refused:
+        same(module, [(torch.randn(n, 4),) for n in (6, 9)], (ROWS,))
+    assert "<= 2.5)': does not hold for this call" in str(refused.value)
+    assert "torch decided by the example" in str(refused.value.hint)
+
+
 def powers(x: Any) -> Any:
     return sum(x.sum() * i for i in range(int(math.log2(x.shape[0]) + 1)))
 
@@ -254,26 +263,31 @@ def test_distributions_are_checked_by_each_call() -> None:
     same(scored, given, None)
     model = tw.compile(module_of(scored), args=given[0])
     mean, scale, x = given[1]
-    for wrong in (
-        (mean, -scale, x),
-        (mean, scale, x * math.nan),
-        (mean * math.inf, scale, x),
+    for wrong, told in (
+        ((mean, -scale, x), "parameter scale of Normal, GreaterThan"),
+        ((mean, scale, x * math.nan), "a sample of Normal, Real"),
+        ((mean * math.inf, scale, x), "parameter logits of Categorical"),
     ):
         with pytest.raises(ValueError, match=r"constraint|support"):
             scored(*wrong)
-        with pytest.raises(tw.InputError, match="a parameter or a sample is out of range"):
+        with pytest.raises(tw.InputError, match=f"{told}.*: does not hold for this call$"):
             model(*wrong)
 
 
-def expected(x: Any) -> Any:
-    torch._assert_async((x > 0).all())
-    return x.log()
+class Expects(nn.Module):
+    """Takes numbers above zero."""
+
+    def forward(self, x: Any) -> Any:
+        torch._assert_async((x > 0).all(), "above zero")
+        return x.log()
 
 
 def test_what_a_module_expects_of_data_fails_the_call() -> None:
-    model = tw.compile(module_of(expected), args=(torch.ones(3),))
+    model = tw.compile(Expects().eval(), args=(torch.ones(3),))
     assert torch.equal(model(torch.ones(3)), torch.zeros(3))
-    with pytest.raises(tw.InputError):
+    with pytest.raises(
+        tw.InputError, match=r"\(above zero\) at test_.*: does not hold for this call$"
+    ):
         model(torch.tensor([1.0, -1.0, 1.0]))
 
 

@@ -247,10 +247,10 @@ def read_signed(e: NodeMaker, values: Tensor, stem: str) -> list[Dim]:
     return [next(fresh) if number is None else number for number in held]
 
 
-def require(e: NodeMaker, value: Tensor, number: int, stem: str) -> None:
-    """The one element of `value` has to be `number`, or the call fails and names the node."""
+def require(e: NodeMaker, value: Tensor, number: int, stem: str, note: str = "") -> None:
+    """The one element of `value` has to be `number`, or the call fails and names the node, and behind it the `note`."""
     held = e.reshape(e.cast(value, dtypes.i64), (1,))
-    e.bind_sizes(held, [fresh_symbol(e, stem, number, number)])
+    e.bind_sizes(held, [fresh_symbol(e, stem, number, number)], note)
 
 
 def agree(e: NodeMaker, size: Dim, expected: Dim, stem: str = "size") -> None:

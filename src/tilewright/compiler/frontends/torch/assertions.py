@@ -20,7 +20,9 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import keep_filled
 from tilewright.compiler.frontends.torch.call import Call
+from tilewright.compiler.frontends.torch.decisions import BROKEN
 from tilewright.compiler.frontends.torch.program import Formula, Part, Relation
+from tilewright.compiler.frontends.torch.relation_text import text_of
 from tilewright.compiler.frontends.torch.row import Row, row
 from tilewright.compiler.frontends.torch.sizes import folded
 from tilewright.formats.plan.size_relations import Pair, at_most, unlike
@@ -34,7 +36,11 @@ def _asserted(call: Call) -> Sequence[Tensor | None]:
         _refuse_known(expected)
         for divisor in _divisors(expected):
             keep_filled(call.maker, divisor)
-        control.require(call.maker, call.condition(expected), 1, "condition")
+        is_told = "(" in call.operation.name
+        words = "" if is_told else f" ({text_of(expected, {})})"
+        control.require(
+            call.maker, call.condition(expected), 1, "condition", f"{words}{BROKEN}"
+        )
     else:
         _hold(call.maker, expected)
     return []
@@ -142,7 +148,7 @@ def _asserted_of_data(call: Call) -> Sequence[Tensor | None]:
     e = call.maker
     call.argument("assert_msg")
     holds = e.op("not_equal", call.tensor("self"), e.scalar(0, call.tensor("self").dtype))
-    control.require(e, holds, 1, "condition")
+    control.require(e, holds, 1, "condition", BROKEN)
     return [None]
 
 

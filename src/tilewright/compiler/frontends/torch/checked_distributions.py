@@ -64,7 +64,8 @@ def _check_arguments(made: Held) -> None:
         is_late = name not in vars(made) and isinstance(getattr(type(made), name), lazy)
         is_asked = not module.constraints.is_dependent(constraint)
         if is_asked and not is_late and not _needs_factors(constraint):
-            _expect(constraint.check(getattr(made, name)))
+            held = constraint.check(getattr(made, name))
+            _expect(held, f"parameter {name} of {type(made).__name__}, {constraint}")
 
 
 def _needs_factors(constraint: Held) -> bool:
@@ -87,7 +88,7 @@ def _samples(original: Callable[..., None], tracing: Tracing) -> Callable[..., N
             return
         with _EVERYWHERE.used():
             original(made, value)
-        _expect(support.check(value))
+        _expect(support.check(value), f"a sample of {type(made).__name__}, {support}")
 
     return check
 
@@ -100,11 +101,9 @@ def _everywhere(original: Callable[..., Any], tracing: Tracing) -> Callable[...,
     return is_all_true
 
 
-def _expect(valid: Held) -> None:
-    """Have a call fail for which it does not hold everywhere."""
-    border.load().ops.aten._assert_async.msg(
-        valid.all(), "a parameter or a sample is out of range"
-    )
+def _expect(valid: Held, words: str) -> None:
+    """Have a call fail for which it does not hold everywhere; what is expected in words."""
+    border.load().ops.aten._assert_async.msg(valid.all(), words)
 
 
 _ARGUMENTS: Final = Substitute(_kind, "__init__", _arguments)
