@@ -223,24 +223,44 @@ def test_modules_that_quantize_in_training_are_compiled_when_they_observe_no_mor
 
 def on_a_grid(x: Any) -> Any:
     scales, zeros = torch.tensor([0.1, 0.2, 0.3, 0.7]), torch.zeros(4, dtype=torch.int)
+    between = torch.tensor([0, 1.5, 2.3, 1])
     return (
         torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
         torch.fake_quantize_per_tensor_affine(
             x, torch.tensor(0.1), torch.tensor(3), 0, 255
         ),
+        torch.fake_quantize_per_tensor_affine(
+            x, torch.tensor(0.1), torch.tensor(2.7), 0, 255
+        ),
         torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -128, 127),
+        torch.fake_quantize_per_channel_affine(x, scales, between, 1, -128, 127),
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+)
 @pytest.mark.parametrize("sides", [None, (ROWS,)])
-def test_a_grid_has_a_scale_of_f32_for_numbers_of_f64(dtype: Any, sides: Any) -> None:
+def test_a_grid_has_a_scale_of_f32_for_numbers_of_any_type(dtype: Any, sides: Any) -> None:
     """Halfway between two places, too, on which the reciprocal of the scale decides."""
     x = (torch.arange(-400, 5200, dtype=torch.float64) * 0.0125).reshape(-1, 4).to(dtype)
-    model = load(Captured(module_of(on_a_grid), args=(x,), dynamic_shapes=sides))
-    run = tw.compile(model.graph)
-    for ours, theirs in zip(run(x.numpy()), on_a_grid(x), strict=True):
-        assert torch.equal(torch.as_tensor(ours), theirs)
+    model = tw.compile(module_of(on_a_grid), args=(x,), dynamic_shapes=sides)
+    for ours, theirs in zip(model(x), on_a_grid(x), strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-50, 1e-39])
+def test_a_grid_without_distances_is_one(scale: float) -> None:
+    """Without warnings of numpy, which the front end computes the scale with."""
+
+    def grid(x: Any) -> Any:
+        return torch.fake_quantize_per_tensor_affine(x, scale, 0, -8, 7)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        same(grid, [(torch.tensor([0.0, 1.0, -2.0]),)], None)
 
 
 # --- what distributions expect ------------------------------------------------------------------

@@ -339,17 +339,21 @@ def quantized_and_back(
 ) -> tuple[Held, Held]:
     """Numbers as a grid of whole ones has them, of NaN the least, and which of them the grid reaches.
 
-    All of it is of f32 but the numbers themselves, whatever their type.
+    All of it is of f32 but the numbers themselves, which are so if they are halves.
     """
     scale, share = _in_single(scale)
-    near, within = _nearest(x * share, zero_point, quant_min, quant_max)
+    if border.is_instance(zero_point, "Tensor") and zero_point.is_floating_point():
+        zero_point = zero_point.to(_torch().int32)
+    places = (_widened(x) * share).round() + zero_point
+    near, within = _nearest(places, quant_min, quant_max)
     return ((near - zero_point).float() * scale).to(x.dtype), within
 
 
-def _nearest(
-    x: Held, zero_point: Held, quant_min: int, quant_max: int
-) -> tuple[Held, Held]:
-    places = x.round() + zero_point
+def _widened(x: Held) -> Held:
+    return x.to(_torch().promote_types(x.dtype, _torch().float32))
+
+
+def _nearest(places: Held, quant_min: int, quant_max: int) -> tuple[Held, Held]:
     within = (places >= quant_min) & (places <= quant_max)
     held = places.clamp(quant_min, quant_max)
     return _torch().where(places == places, held, quant_min), within
@@ -360,18 +364,25 @@ def _in_single(scale: Held) -> tuple[Held, Held]:
     if border.is_instance(scale, "Tensor"):
         scale = scale.float()
         return scale, 1.0 / scale
-    near = np.float32(scale)
-    return float(near), float(np.float32(1) / near)
+    with np.errstate(divide="ignore", over="ignore"):
+        near = np.float32(scale)
+        return float(near), float(np.float32(1) / near)
 
 
 def quantized_by_channel(
     x: Held, scale: Held, zero_point: Held, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Held, Held]:
-    """The same with a grid of its own for each place along an axis."""
+    """The same with a grid of its own for each place along an axis; zero points of floats are added before rounding."""
     shape = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     zero_point = zero_point.reshape(shape)
     scale, share = _in_single(scale.reshape(shape))
-    near, within = _nearest(x * share, zero_point, quant_min, quant_max)
+    if zero_point.is_floating_point():
+        places = (x.float() * share + zero_point).round()
+        near, within = _nearest(places, quant_min, quant_max)
+        gap = near.double() - zero_point.double()
+        return (gap * scale.double()).to(x.dtype), within
+    places = (_widened(x) * share).round() + zero_point
+    near, within = _nearest(places, quant_min, quant_max)
     return ((near - zero_point) * scale).to(x.dtype), within
 
 

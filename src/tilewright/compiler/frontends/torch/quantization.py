@@ -53,10 +53,11 @@ def _quantized(call: Call, axis: int, names: tuple[str, str]) -> Tensor:
 
 def _by_share(e: NodeMaker, x: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """What is divided by a scale of Python's, which torch multiplies by the rounded `1 / scale`, and by what."""
-    share, near = np.float32(1 / scale), np.float32(scale)
-    for number in (near, np.nextafter(near, np.float32(0)), near + np.spacing(near)):
-        if np.float32(1) / number == share:
-            return x, e.constant(np.asarray(number, np.float32))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        share, near = np.float32(1 / scale), np.float32(scale)
+        for number in (near, np.nextafter(near, np.float32(0)), near + np.spacing(near)):
+            if np.float32(1) / number == share:
+                return x, e.constant(np.asarray(number, np.float32))
     return e.op("mul", x, e.constant(np.asarray(share))), e.scalar(1, dtypes.f32)
 
 
