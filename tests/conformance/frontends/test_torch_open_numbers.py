@@ -221,6 +221,15 @@ def test_modules_that_quantize_in_training_are_compiled_when_they_observe_no_mor
     same(module, [(torch.randn(n, 4),) for n in (5, 1)], (ROWS,))
 
 
+def test_modules_that_only_observe_are_refused_in_words() -> None:
+    quantization = torch.ao.quantization
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU()).eval()
+    module.qconfig = quantization.get_default_qconfig("fbgemm")
+    observing = quantization.prepare(module)
+    with pytest.raises(ModelError, match="observes the ranges"):
+        load(Captured(observing, args=(torch.randn(5, 4),)))
+
+
 def on_a_grid(x: Any) -> Any:
     scales, zeros = torch.tensor([0.1, 0.2, 0.3, 0.7]), torch.zeros(4, dtype=torch.int)
     between = torch.tensor([0, 1.5, 2.3, 1])
@@ -309,6 +318,15 @@ def test_what_a_module_expects_of_data_fails_the_call() -> None:
         tw.InputError, match=r"\(above zero\) at test_.*: does not hold for this call$"
     ):
         model(torch.tensor([1.0, -1.0, 1.0]))
+
+
+def test_a_distribution_of_one_sample_is_taken_where_more_were_traced() -> None:
+    def scored_alone(x: Any) -> Any:
+        normal = distributions.Normal(x, x.abs() + 1)
+        joint = distributions.MultivariateNormal(x, torch.eye(3))
+        return normal.log_prob(x * 2), joint.log_prob(x + 1)
+
+    same(scored_alone, [(torch.randn(n, 3),) for n in (6, 1, 3)], (ROWS,))
 
 
 def test_a_distribution_of_another_shape_is_refused_as_in_torch() -> None:

@@ -86,11 +86,28 @@ def _samples(original: Callable[..., None], tracing: Tracing) -> Callable[..., N
             support = made.support
         except NotImplementedError:
             return
-        with _EVERYWHERE.used():
-            original(made, value)
+        if not _fits(value, made):
+            with _EVERYWHERE.used():
+                original(made, value)
         _expect(support.check(value), f"a sample of {type(made).__name__}, {support}")
 
     return check
+
+
+def _fits(value: Held, made: Held) -> bool:
+    """Whether a sample has the very sizes of a distribution: torch asks first whether they are 1, which is a branch."""
+    if not border.is_instance(value, "Tensor"):
+        return False
+    event, expected = made._event_shape, made._batch_shape + made._event_shape
+    pairs = zip(reversed(value.shape), reversed(expected), strict=False)
+    return value.dim() >= len(event) and all(_is_same(*pair) for pair in pairs)
+
+
+def _is_same(size: Held, other: Held) -> bool:
+    """Whether two sizes are one, without asking any."""
+    if isinstance(size, int) or isinstance(other, int):
+        return isinstance(size, int) and isinstance(other, int) and size == other
+    return bool(size.node.expr == other.node.expr)
 
 
 def _everywhere(original: Callable[..., Any], tracing: Tracing) -> Callable[..., Any]:

@@ -164,6 +164,7 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
     """Raise ModelError for what torch has compiled or packed already, which no export reads, and for what learns to quantize."""
     if _is_scripted(model) and not has_open_sizes:
         return
+    observers = _observers(model)
     for path, part in model.named_modules():
         place = f"the part '{path}' of it" if path else "it"
         if _is_scripted(part):
@@ -177,11 +178,27 @@ def _refuse_packed(model: Any, *, has_open_sizes: bool) -> None:
                 "for torch's own kernels",
                 hint="compile the module before it is quantized, or quantize it with torchao or pt2e",
             )
-        if _observes(part):
+        if _observes(part) or part in observers:
             raise ModelError(
                 f"{place} observes the ranges of what it quantizes, which changes what the next call gives",
-                hint="call module.apply(torch.ao.quantization.disable_observer) first",
+                hint="call module.apply(torch.ao.quantization.disable_observer) first, or compile the module that was prepared",
             )
+
+
+def _observers(model: Any) -> set[Any]:
+    """The parts that do nothing but observe: those of parts that quantize in training have a switch there."""
+    parts = list(model.modules())
+    switched = {
+        inner
+        for part in parts
+        if border.is_instance(part, "ao.quantization.FakeQuantizeBase")
+        for inner in part.modules()
+    }
+    return {
+        part
+        for part in parts
+        if border.is_instance(part, "ao.quantization.ObserverBase") and part not in switched
+    }
 
 
 def _observes(part: Any) -> bool:
