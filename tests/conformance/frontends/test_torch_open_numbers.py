@@ -287,7 +287,9 @@ def scored(mean: Any, scale: Any, x: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_distributions_are_checked_by_each_call() -> None:
+def test_distributions_are_checked_by_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Dynamo takes the checks from the whole process, once it has compiled anything.
+    monkeypatch.setattr(distributions.Distribution, "_validate_args", True)
     given = [(torch.randn(5), torch.rand(5) + 0.1, torch.randn(5)) for _ in range(2)]
     same(scored, given, None)
     model = tw.compile(module_of(scored), args=given[0])
