@@ -335,5 +335,5 @@ def test_a_distribution_of_another_shape_is_refused_as_in_torch() -> None:
     def wrong(x: Any) -> Any:
         return distributions.Normal(torch.zeros(3), torch.ones(3)).log_prob(x)
 
-    with pytest.raises(ModelError, match="not broadcastable|broadcastable to"):
+    with pytest.raises(ModelError, match=r"not broadcastable|broadcastable to"):
         load(Captured(module_of(wrong), args=(torch.zeros(4),)))
