@@ -10,6 +10,8 @@ from fakes.small_models import mlp
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.vmfb import ModuleBuilder, write_archive
 
+_ELF = b"\x7fELF\2\1\1" + b"\0" * 9
+
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.vmfb"
@@ -33,6 +35,61 @@ def test_a_model_that_is_not_compiled_yet_says_how(tmp_path: Path) -> None:
         f"{path}: is an ONNX model, expected a .vmfb\n"
         "hint: compile it first: tilewright.compile or tilewright compile"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem", "hint"),
+    [
+        ("net.so", _ELF + b"\3\0\x3e\0", "an ELF shared library for x86_64", "load_module"),
+        ("net", _ELF + b"\3\0\xb7\0", "an ELF shared library for aarch64", "load_module"),
+        ("net.o", _ELF + b"\1\0\x3e\0", "an ELF object for x86_64", "load_module"),
+        ("net.vmfb", _ELF + b"\2\0\x3e\0", "an ELF program for x86_64", "run it"),
+        ("net.a", b"!<arch>\n", "an archive of objects", "load_module"),
+        ("net.C", b"int f(void);", "the source of a library", "load_module"),
+        ("m.MLIR", b"module {}", "a StableHLO module", "tilewright compile"),
+        ("m.gguf", b"GGUF", "a language model (GGUF)", "tilewright generate"),
+        ("w.irpa", b"IRPA", "a file of weights", "parameters=[...]"),
+    ],
+)
+def test_a_file_of_another_kind_says_who_takes_it(
+    name: str, data: bytes, problem: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(path)
+    assert caught.value.message == f"is {problem}, expected a .vmfb"
+    assert hint in str(caught.value.hint)
+
+
+def test_an_artifact_loads_whatever_it_is_called(tmp_path: Path) -> None:
+    for name in ("m.onnx", "m.so", "m"):
+        tw.compile(mlp()).save(tmp_path / "m.vmfb")
+        (tmp_path / "m.vmfb").rename(tmp_path / name)
+        assert tw.load(tmp_path / name).inputs[0].name == "x"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "hint"),
+    [
+        ("m.onnx", "an ONNX model", "tilewright compile"),
+        ("m.gguf", "a language model (GGUF)", "tilewright generate"),
+        ("m.vmfb", "text", "load_module takes .so, .o, .a"),
+        ("m.so", "text", "load_module takes .so, .o, .a"),
+        ("m.txt", "text", "load_module takes .so, .o, .a"),
+    ],
+)
+def test_a_file_that_is_no_library_says_who_takes_it(
+    name: str, problem: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"hello" * 20)
+    with pytest.raises(ArchiveError) as caught:
+        tw.runtime.load_module(path)
+    assert caught.value.message == (
+        f"is {problem}, expected a library, objects or an artifact"
+    )
+    assert hint in str(caught.value.hint)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_an_artifact_says_how_it_is_run(tmp_path: Path) -> None:
     [
         ("m.pt2", "files of PyTorch can run code when they are read: load it yourself"),
         ("m.PT", "then tilewright.compile(program)"),
-        ("net.so", "it is a library: tilewright run calls it"),
+        ("net.so", "it is a library: tilewright.runtime.load_module loads it"),
         ("w.safetensors", "it has weights alone"),
         ("m.h5", "export it from Keras"),
         ("m.tflite", "python -m tf2onnx.convert"),

@@ -14,16 +14,18 @@ from tilewright.formats.elf.dynamic import DYNAMIC
 
 ELF_MAGIC: Final = b"\x7fELF"
 ARCHIVE_MAGIC: Final = b"!<arch>\n"
+OBJECT, PROGRAM, SHARED = 1, 2, 3
+"""Types of ELF files."""
 _MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _ELF_TYPES: Final[Mapping[int, str]] = {
-    1: "object", 2: "program", 3: "shared library", 4: "core dump",
+    OBJECT: "object", PROGRAM: "program", SHARED: "shared library", 4: "core dump",
 }  # fmt: skip
 _MORE_MACHINES: Final[Mapping[int, str]] = {3: "i386", 40: "arm", 8: "mips", 21: "ppc64"}
 _TEXT_LIKE: Final = frozenset(range(32, 127)) | set(b"\t\r\n\f")
 
 
 def elf_type(data: Buffer) -> int:
-    """The type in an ELF header (1 object, 3 shared library, ...); 0 for other files."""
+    """The type in an ELF header (`OBJECT`, `SHARED`, ...); 0 for other files."""
     view = ByteView(data, "file")
     if view.size < 20 or bytes(view.data[:4]) != ELF_MAGIC:
         return 0

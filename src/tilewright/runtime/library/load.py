@@ -28,10 +28,18 @@ from tilewright.base.c_compiler.toolchain import (
     working_folder,
 )
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, kind_of
 from tilewright.base.input_file import why_no_file
 from tilewright.base.options import flag_option, path_option
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.native_file import ARCHIVE_MAGIC, describe, elf_type
+from tilewright.formats.native_file import (
+    ARCHIVE_MAGIC,
+    OBJECT,
+    PROGRAM,
+    SHARED,
+    describe,
+    elf_type,
+)
 from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
@@ -42,11 +50,9 @@ from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.session_options import LoadOptions, check_words
 
-_OBJECT, _PROGRAM, _SHARED = 1, 2, 3  # ELF types
 _LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
 _LINK_OPTIONS: Final = ("-lm", "-lpthread", "-ldl")
 _LINKED_NAME: Final = "linked.so"
-_PROGRAM_HINT: Final = "it is a program: run it, or export a library: .so"
 _FORMS_HINT: Final = "load_module takes .so, .o, .a, .tar, .c, .s, .ll and .vmfb"
 
 
@@ -94,9 +100,9 @@ def load_module(
 
 def _load(data: memoryview, location: str, keep: bool, *, is_signed: bool) -> Module:
     """The module of a file that is no artifact."""
-    if elf_type(data) == _SHARED:
+    if elf_type(data) == SHARED:
         return _open(Path(location).resolve(), data, location, keep)
-    if elf_type(data) == _OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
+    if elf_type(data) == OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
         return _link([Path(location)], Path(location).resolve().parent, location, keep)
     if is_tar(data):
         return _load_tar(data, location, keep)
@@ -104,10 +110,15 @@ def _load(data: memoryview, location: str, keep: bool, *, is_signed: bool) -> Mo
         with working_folder() as folder:
             objects = compile_sources(data, location, folder, is_signed=is_signed)
             return _link(objects, Path(location).resolve().parent, location, keep)
+    kind = kind_of(location)
+    if elf_type(data) == PROGRAM:
+        kind = FileKind(describe(data), RUN)
+    elif kind is None or kind.remedy == LOAD_MODULE or Path(location).suffix == ".vmfb":
+        kind = FileKind(describe(data), _FORMS_HINT)
     raise ArchiveError(
-        f"is {describe(data)}, expected a library, objects or an artifact",
+        f"is {kind.subject}, expected a library, objects or an artifact",
         location=location,
-        hint=_PROGRAM_HINT if elf_type(data) == _PROGRAM else _FORMS_HINT,
+        hint=kind.remedy,
     )
 
 

@@ -14,11 +14,9 @@ from tilewright.base.options import path_option
 from tilewright.base.output_file import open_output
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.byte_view import Buffer, ByteView, view_bytes
-from tilewright.formats.native_file import ARCHIVE_MAGIC, describe, elf_type
+from tilewright.formats.native_file import ARCHIVE_MAGIC, OBJECT, describe, elf_type
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module, ModuleProperties
-
-_OBJECT: int = 1
 
 
 @final
@@ -44,7 +42,7 @@ class StaticLibrary(Module):
         self._data: Buffer = data
         self._names: tuple[str, ...] = tuple(function_names)
         is_archive = bytes(view_bytes(data)[: len(ARCHIVE_MAGIC)]) == ARCHIVE_MAGIC
-        if not is_archive and elf_type(data) != _OBJECT:
+        if not is_archive and elf_type(data) != OBJECT:
             raise ArchiveError(
                 f"is {describe(data)}, expected an object or an archive of objects",
                 location=location,

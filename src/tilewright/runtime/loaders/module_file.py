@@ -14,7 +14,7 @@ from tilewright.base.errors import ArchiveError
 from tilewright.base.input_file import FOLDER, STREAM, is_stream, why_no_file
 from tilewright.base.options import path_option
 from tilewright.base.record import record
-from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.formats.vmfb import ModuleDef, is_archive, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
 from tilewright.runtime import native
 
@@ -69,20 +69,43 @@ def read_module_file(
             "Is a directory" if is_folder else getattr(error, "strerror", None) or error
         )
         raise ArchiveError(f"cannot read the file: {reason}", location=path) from error
-    if Path(path).suffix == ".onnx":
-        raise ArchiveError(
-            "is an ONNX model, expected a .vmfb",
-            location=path,
-            hint="compile it first: tilewright.compile or tilewright compile",
-        )
     view = memoryview(data)[: data.size_bytes]
     if trusted is not None:
         trusted.check(view, path, path)
+    if not is_archive(view):
+        _refuse_other_kinds(view, path)
     module = read_archive(view, path)
     if copy or verify:
         verify_archive(view, path, optional=not verify)
     data.check()  # sound up to here, whatever happened to the file meanwhile
     return module
+
+
+def _refuse_other_kinds(data: memoryview, path: str) -> None:
+    """Raise ArchiveError for a file that is something else, by what it holds or is called; not for a damaged archive."""
+    # Imported here: no file that loads needs them.
+    from tilewright.base.file_kinds import (  # noqa: PLC0415
+        LOAD_MODULE,
+        RUN,
+        FileKind,
+        kind_of,
+    )
+    from tilewright.formats.native_file import (  # noqa: PLC0415
+        ARCHIVE_MAGIC,
+        PROGRAM,
+        describe,
+        elf_type,
+    )
+
+    kind, elf = kind_of(path), elf_type(data)
+    if elf or bytes(data[: len(ARCHIVE_MAGIC)]) == ARCHIVE_MAGIC:
+        kind = FileKind(describe(data), RUN if elf == PROGRAM else LOAD_MODULE)
+    elif Path(path).suffix.lower() == ".vmfb":
+        return
+    if kind is not None:
+        raise ArchiveError(
+            f"is {kind.subject}, expected a .vmfb", location=path, hint=kind.remedy
+        )
 
 
 def read_memory(path: str) -> native.Memory:

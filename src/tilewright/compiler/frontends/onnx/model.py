@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, defs
 
 from tilewright.base.errors import ModelError
+from tilewright.base.file_kinds import kind_of
 from tilewright.base.input_file import why_no_file
 from tilewright.base.record import record
 from tilewright.compiler.frontends.kit.metadata import ModelMetadata
@@ -28,34 +29,10 @@ Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
 OLDEST_OPSET: Final = 6
 """The oldest that rows know; `oldest_forms` makes nodes of it out of older ones."""
 NEWEST_OPSET: Final = int(defs.onnx_opset_version())
-_TORCH: Final = (
-    "files of PyTorch can run code when they are read: load it yourself, then "
-    "tilewright.compile(program) or tilewright.compile(module, (x,))"
-)
-_LIBRARY: Final = (
-    "it is a library: tilewright run calls it, tilewright inspect lists its functions"
-)
-_KERAS: Final = "export it from Keras: model.export('model.onnx', format='onnx')"
-_PICKLED: Final = "if it is a model of scikit-learn, XGBoost or LightGBM, skl2onnx or onnxmltools make ONNX of it"
 _FORMATS: Final = (
     "files of models are ONNX (.onnx), StableHLO (.mlir, .mlirbc) and GGUF (.gguf): "
     "export it to one of them"
 )
-_HINTS: Final = {
-    ".vmfb": "it is compiled already: tilewright.load or tilewright run",
-    ".pt2": _TORCH,
-    ".pt": _TORCH,
-    ".pth": _TORCH,
-    ".so": _LIBRARY,
-    ".dylib": _LIBRARY,
-    ".dll": _LIBRARY,
-    ".keras": _KERAS,
-    ".h5": _KERAS,
-    ".tflite": "make ONNX of it: python -m tf2onnx.convert --tflite FILE --output model.onnx",
-    ".pkl": _PICKLED,
-    ".joblib": _PICKLED,
-    ".safetensors": "it has weights alone: export the model that they belong to",
-}
 
 
 @final
@@ -128,7 +105,8 @@ def _checked(model: OpenModel) -> OpenModel:
 
 def _remedy(file: str) -> str:
     """What to do about a file that is no ONNX model, by what it is called."""
-    return _HINTS.get(Path(file).suffix.lower(), _FORMATS)
+    kind = kind_of(file)
+    return _FORMATS if kind is None or Path(file).suffix.lower() == ".onnx" else kind.remedy
 
 
 def opset_versions(proto: ModelProto) -> dict[str, int]:
