@@ -199,6 +199,25 @@ def _known(op: OpDecl) -> list[str]:
 
 # --- primitives ------------------------------------------------------------------------------
 
+# What other systems call what ours do under another name; the names behind the first column are checked.
+OTHER_WORDS: Final = (
+    (
+        "pack, `stage_mem` (Exo), `transform_layout` of an operand (TVM)",
+        (
+            "`split` the columns, `reorder` the blocks of them outermost, `cache_read` in front of these: the cache lies in panels, "
+            "`[blocks][depth][columns of a block]`. Weights are packed so while compiling, by a pass of the graph."
+        ),
+    ),
+    ("`parallel`", "`bind`: the threads share out the workgroups"),
+    ("`compute_inline`, `reverse_compute_inline` (TVM)", "`inline`, `reverse_inline`"),
+    ("`compute_with` (Halide)", "`fuse_nests`"),
+    ("`loop_partition` (TVM), `cut_loop` (Exo)", "`partition`, `interior`, `specialize`"),
+    (
+        "`decompose_reduction` (TVM)",
+        "`fission`, which gives the start of a sum loops of its own",
+    ),
+)
+
 
 def primitives_page() -> str:
     """Every schedule primitive."""
@@ -217,6 +236,8 @@ def primitives_page() -> str:
 Rewrites of a kernel that keep what it computes: each proves that it may be applied, or raises a `ScheduleError` that says why not. They are the
 methods of the kernel in [a schedule of your own](how-to/write-a-schedule.md), and the steps of a
 [trace](how-to/read-a-schedule.md). Each returns the names of what it made.
+
+{compatibility.table(("elsewhere", "here"), OTHER_WORDS)}
 
 {PARAGRAPHS.join(parts)}
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import gendocs
 from tilewright.base import knobs
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.schedule.trace import PRIMITIVES
 
 
 def test_the_pages_are_current() -> None:
@@ -35,6 +37,14 @@ def test_nothing_is_left_out() -> None:
     assert [k.variable for k in knobs.TABLE.values() if k.variable not in listed] == []
     operators = gendocs.onnx_page()
     assert [name for name in table.names("") if f"`{name}`" not in operators] == []
+
+
+def test_words_of_other_systems_lead_to_primitives() -> None:
+    named = {
+        word for _, here in gendocs.OTHER_WORDS for word in re.findall(r"`(\w+)`", here)
+    }
+    assert named <= set(PRIMITIVES)
+    assert "cache_read" in named
 
 
 def test_bars_in_cells_do_not_break_the_table() -> None:

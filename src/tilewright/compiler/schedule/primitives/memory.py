@@ -229,8 +229,8 @@ def cache_read(
 ) -> tuple[Kernel, tuple[BufferName, tuple[LoopName, ...]]]:
     """Copy what a loop reads of a buffer into a cache in front of the loop.
 
-    The cache has one dimension per loop (from `loop` inward) on which the index depends; it holds 0 where a mask
-    keeps a read away.  Makes the cache and the loops of the copy, outermost first.
+    The cache has one dimension per loop (from `loop` inward) on which the index depends, so it is packed in the order of
+    the loops; it holds 0 where a mask keeps a read away.  Makes the cache and the loops of the copy, outermost first.
 
     rewrite:
         for i: for j: y[i, j] += a[i, k] * b[k, j]

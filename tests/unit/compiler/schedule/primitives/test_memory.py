@@ -16,6 +16,7 @@ from tilewright.compiler.schedule.primitives import (
     cache_write,
     compute_at,
     expand,
+    fission,
     fuse_nests,
     keep_line,
     privatize,
@@ -152,6 +153,18 @@ def test_cache_read_copies_what_the_inner_loops_read(scope: str) -> None:
     made = changed.locals[-1]
     assert made.shape == (5,)
     assert_same(product(4, 6, 5), changed)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(20, 8), (16, 8), (5, 8), (7, 1)])
+def test_cache_read_in_front_of_blocks_of_columns_packs_panels(
+    columns: int, width: int
+) -> None:
+    kernel = product(3, columns, 7)
+    sums = split(fission(kernel, "i", 2), "j_2", width)
+    blocked = reorder(sums, ["j_2_o", "i_2", "k_2", "j_2_i"])
+    changed = cache_read(blocked, "w", "j_2_o", "device")
+    assert changed.locals[-1].shape == (-(-columns // width), 7, width)
+    assert_same(kernel, changed)
 
 
 def test_cache_read_keeps_the_guard_of_a_partial_block() -> None:
