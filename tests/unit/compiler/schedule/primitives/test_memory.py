@@ -155,7 +155,7 @@ def test_cache_read_copies_what_the_inner_loops_read(scope: str) -> None:
     assert_same(product(4, 6, 5), changed)
 
 
-@pytest.mark.parametrize(("columns", "width"), [(20, 8), (16, 8), (5, 8), (7, 1)])
+@pytest.mark.parametrize(("columns", "width"), [(20, 8), (16, 8), (9, 4), (7, 2)])
 def test_cache_read_in_front_of_blocks_of_columns_packs_panels(
     columns: int, width: int
 ) -> None:
