@@ -5,15 +5,25 @@ held stays locked for ever in the child, over data that is half changed.  A lock
 before every `os.fork` and let go on both sides after it.  For short critical sections only, and a
 holder never waits for a lock of an earlier rank.  Not for locks of single calls, which no child
 inherits in use.  Called by the runtime, wherever state is shared by threads.
+
+A thread that forks waits for locks in no way that could close a circle: where it does not get one soon, it lets go of
+all and begins again.  So it does no harm that a handler of a signal, which runs wherever it interrupts a section, takes
+locks of any rank.  What it cannot let go of is what the hooks of others took before ours were called, those that were
+registered after ours.  So `logging`, whose lock is taken in the middle of many an import, is imported here.
 """
 
 from __future__ import annotations
 
 import enum
+import logging as _logging  # pyright: ignore[reportUnusedImport] # noqa: F401 - see above
 import os
 import threading
 import weakref
-from typing import Final, Protocol, final
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import repeat, takewhile
+from operator import methodcaller
+from typing import Any, Final, Protocol, final
 
 
 @final
@@ -27,20 +37,40 @@ class Rank(enum.IntEnum):
     QUEUE = 4
     SEMAPHORE = 5
     BUDGET = 6
-    ALLOCATOR = 7  # the last one: destructors take it wherever the collector runs
+    ALLOCATOR = 7  # destructors take it wherever the collector runs
+    REGISTRATION = 8  # of the locks themselves
 
 
 class Lock(Protocol):
     """What `threading.Lock` and `threading.RLock` have in common."""
 
-    def acquire(self) -> bool: ...
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
     def release(self) -> None: ...
 
 
 # By rank; within one, by age.  Weak: a lock goes with its owner.
 _LOCKS: Final[tuple[list[weakref.ref[Lock]], ...]] = tuple([] for _ in Rank)
-_HELD: Final[list[Lock]] = []
+_PATIENCE_S: Final = 0.02  # how long a fork waits for a lock while it holds others
+
+# Calls of C alone: no handler of a signal runs between a lock and the note that it is held, and so none that raises
+# leaves one locked for ever.
+_Step = Callable[[Any], Any]
+_WAIT: Final[_Step] = methodcaller("acquire")
+_TRY: Final[_Step] = methodcaller("acquire", timeout=_PATIENCE_S)
+_RELEASE: Final[_Step] = methodcaller("release")
+
+
+@final
+class _Taken(threading.local):
+    """What the thread that forks has taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locks: list[Lock] = []
+
+
+_TAKEN: Final = _Taken()
 
 
 def fork_lock(rank: Rank) -> threading.RLock:
@@ -50,7 +80,8 @@ def fork_lock(rank: Rank) -> threading.RLock:
     what it was doing.  So what a section guards is consistent between any two of its statements.
     """
     lock = threading.RLock()
-    _register(lock, rank)
+    with _REGISTRATION:  # a thread that forks has all the locks there are, and there will be no more until it has forked
+        _register(lock, rank)
     return lock
 
 
@@ -64,19 +95,49 @@ def _register(lock: Lock, rank: Rank) -> None:
     rows.append(weakref.ref(lock, rows.remove))
 
 
+def _all_locks() -> list[Lock]:
+    rows = (row() for rows in _LOCKS for row in tuple(rows))
+    return [lock for lock in rows if lock is not None]
+
+
+def _take(step: _Step, locks: Iterable[Lock]) -> None:
+    """Take locks, one after the other, up to the first that is not to be had."""
+    _TAKEN.locks.extend(takewhile(step, locks))
+
+
+def _take_all() -> bool:
+    """Whether this thread has all locks now, each once; else it has none, and waited for the one that it did not get."""
+    locks = _all_locks()
+    _take(_TRY, locks)
+    taken = len(_TAKEN.locks)
+    if taken == len(locks) and {*map(id, _all_locks())} <= {*map(id, locks)}:
+        return True
+    _after()
+    _take(_WAIT, locks[taken : taken + 1])
+    _after()
+    return False
+
+
 def _before() -> None:
-    for rows in _LOCKS:
-        for row in tuple(rows):
-            lock = row()
-            if lock is not None:
-                lock.acquire()
-                _HELD.append(lock)
+    raised: BaseException | None = None
+    while True:
+        try:
+            if _take_all():
+                break
+        except BaseException as error:  # of a signal's handler: told when the child is safe
+            raised = error
+            _after()
+    if raised is not None:
+        raise raised
 
 
 def _after() -> None:
-    while _HELD:
-        _HELD.pop().release()
+    taken = _TAKEN.locks
+    deque(map(_RELEASE, map(list.pop, repeat(taken, len(taken)))), 0)
 
+
+_REGISTRATION: Final = threading.RLock()
+_register(_REGISTRATION, Rank.REGISTRATION)
 
 # Around imports that calls make when something is first needed.  Python's own locks of modules stay
 # locked for ever in a child that is forked while another thread imports.
@@ -84,3 +145,5 @@ LATE_IMPORTS: Final = fork_lock(Rank.IMPORT)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    # Once more: a signal that came during the fork is handled where the first one begins, and its handler may raise.
+    os.register_at_fork(after_in_parent=_after, after_in_child=_after)

@@ -1,21 +1,20 @@
 """What is done, step by step, told to Python's `logging` under the logger `tilewright`.
 
 For people who ask (`tilewright -v`, `logging.basicConfig(level="INFO")`): what was loaded, which code was
-chosen, what a cache gave, which sizes a plan was recorded for.  Nothing is said per call.  Not for
-warnings (`diagnostics`) and not for progress.
-
-`logging` takes longer to import than a small artifact to load, so nothing here imports it: as long as
-nobody has, nobody listens.  Called by the pipeline and by sessions.
+chosen, what a cache gave, which sizes a plan was recorded for.  Nothing is said per call, and nothing at all where
+nobody has asked.  Not for warnings (`diagnostics`) and not for progress.  Called by the pipeline and by sessions.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import Any, final
+import logging
+from typing import final
 
 from tilewright.base.record import record
 
 ROOT = "tilewright"
+# Else Python shows warnings that no handler takes.
+logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 
 @final
@@ -27,25 +26,16 @@ class Log:
 
     def info(self, text: str, *values: object) -> None:
         """A step that was done; `values` are put in for `%s` only if somebody listens."""
-        logger = self._logger
-        if logger is not None:
-            logger.info(text, *values)
+        self._logger.info(text, *values)
 
     def debug(self, text: str, *values: object) -> None:
         """A detail of a step."""
-        logger = self._logger
-        if logger is not None:
-            logger.debug(text, *values)
+        self._logger.debug(text, *values)
 
     def warning(self, text: str, *values: object) -> None:
         """A step that was left out, which costs nobody more than time."""
-        logger = self._logger
-        if logger is not None:
-            logger.warning(text, *values)
+        self._logger.warning(text, *values)
 
     @property
-    def _logger(self) -> Any:
-        logging = sys.modules.get("logging")
-        # A module that is being imported by another thread is there, too, but not whole.
-        make = getattr(logging, "getLogger", None)
-        return None if make is None else make(f"{ROOT}.{self.room}")
+    def _logger(self) -> logging.Logger:
+        return logging.getLogger(f"{ROOT}.{self.room}")

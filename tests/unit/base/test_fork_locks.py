@@ -101,3 +101,195 @@ def test_one_that_the_forking_thread_holds_itself_may_be_reentered() -> None:
         "assert lock.acquire(blocking=False)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+# A thread is inside of a section while the main thread forks; `inside` is set by it, `forking` says when the fork began.
+MEANWHILE = """
+import faulthandler, os, signal, sys, threading, time
+faulthandler.dump_traceback_later(40, exit=True)  # it hangs
+from tilewright.base.fork_locks import LATE_IMPORTS, Rank, fork_lock
+import logging
+
+inside = threading.Event()
+section = None
+
+def beside_a_fork(work):
+    global section
+    def run():
+        work()
+        inside.set()
+    section = threading.Thread(target=run)
+    section.start()
+    assert inside.wait(20)
+
+def in_a_child(check):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # ends it where it hangs
+        os._exit(0 if check() else 1)
+    section.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+def is_free(lock):
+    return lock.acquire(timeout=5)
+
+def is_free_elsewhere(lock):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(is_free(lock)))
+    thread.start()
+    thread.join()
+    return found == [True]
+"""
+
+
+def run_beside_a_fork(script: str, *arguments: object, first: str = "") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", first + MEANWHILE + script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_section_may_wait_for_the_lock_of_logging_while_another_thread_forks() -> None:
+    """Its hook takes that lock before every fork: had it run before ours, nobody would go on."""
+    script = """
+def work():
+    with LATE_IMPORTS:
+        inside.set()
+        time.sleep(0.3)  # the fork waits by now
+        logging.getLogger("as modules do that are imported")
+
+beside_a_fork(work)
+in_a_child(lambda: is_free(LATE_IMPORTS) and logging.getLogger("of the child"))
+"""
+    assert run_beside_a_fork(script) == ""
+
+
+def test_a_section_that_waits_for_an_earlier_lock_gets_it_from_a_thread_that_forks() -> (
+    None
+):
+    """As a handler of a signal may do, which runs in the middle of any section."""
+    script = """
+late = fork_lock(Rank.SEMAPHORE)
+
+def work():
+    with late:
+        inside.set()
+        time.sleep(0.3)
+        with LATE_IMPORTS:
+            pass
+
+beside_a_fork(work)
+in_a_child(lambda: is_free(late) and is_free(LATE_IMPORTS))
+"""
+    assert run_beside_a_fork(script) == ""
+
+
+def test_a_lock_that_is_made_while_a_fork_waits_is_free_in_the_child() -> None:
+    script = """
+late, made = fork_lock(Rank.SEMAPHORE), []
+
+def work():
+    with late:
+        inside.set()
+        time.sleep(0.3)
+        made.append(fork_lock(Rank.QUEUE))
+        made[0].acquire()
+    time.sleep(0.3)
+    made[0].release()
+
+beside_a_fork(work)
+in_a_child(lambda: is_free(made[0]))
+"""
+    assert run_beside_a_fork(script) == ""
+
+
+def test_two_threads_that_fork_at_once_take_no_locks_from_each_other() -> None:
+    """The one that lets go wakes the other, which has taken locks before the first is through."""
+    script = """
+from tilewright.base import fork_locks
+
+class Slow:  # the first of all: whoever lets it go looks around when the other has it
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.taken = 0
+
+    def acquire(self, blocking=True, timeout=-1):
+        got = self.lock.acquire(blocking, timeout)
+        self.taken += got
+        return got
+
+    def release(self):
+        before = self.taken
+        self.lock.release()
+        end = time.monotonic() + 0.5
+        while self.taken == before and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.05)  # the other one notes it
+
+slow = Slow()
+fork_locks._LOCKS[0].insert(0, fork_locks.weakref.ref(slow))
+gate = threading.Barrier(2)
+wrong = []
+
+def fork():
+    gate.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    wrong.append(os.waitpid(child, 0)[1])
+
+threads = [threading.Thread(target=fork) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert wrong == [0, 0], wrong
+assert is_free(slow) and is_free(LATE_IMPORTS)
+"""
+    # After our hook: the second one is still within its fork when the first is through.
+    first = (
+        "import logging, os, time\nos.register_at_fork(before=lambda: time.sleep(0.3))\n"
+    )
+    assert run_beside_a_fork(script, first=first) == ""
+
+
+# A signal that came during the fork: noted in C, and handled where the next hook begins, which is the first of ours.
+SIGNAL_IN_A_FORK = """
+import _thread, functools, logging, os, signal
+os.register_at_fork(after_in_parent=functools.partial(_thread.interrupt_main, signal.SIGUSR1))
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_handler_that_raises_while_the_hooks_run_leaves_no_lock_taken(when: str) -> None:
+    script = """
+class Raised(Exception):
+    pass
+
+def handle(*_):
+    raise Raised
+
+signal.signal(signal.SIGUSR1, handle)
+late, caught = fork_lock(Rank.SEMAPHORE), []
+sys.unraisablehook = lambda unraisable: caught.append(unraisable.exc_type)
+
+def work():
+    with late:
+        inside.set()
+        time.sleep(0.3)
+        if sys.argv[1] == "before":  # the main thread waits for the lock
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.3)
+
+beside_a_fork(work)
+in_a_child(lambda: is_free(late) and is_free_elsewhere(LATE_IMPORTS))
+assert is_free_elsewhere(late) and is_free_elsewhere(LATE_IMPORTS)
+assert caught == [Raised], caught
+"""
+    first = SIGNAL_IN_A_FORK if when == "after" else ""
+    run_beside_a_fork(script, when, first=first)
