@@ -7,8 +7,10 @@ Called by `dependence` and the primitives.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, cast
 
 from tilewright.base import symbolic
@@ -76,7 +78,12 @@ def distinct(
             pairs.extend(new)
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
-    return not (_undetermined(pairs, pending) if is_scalar else pending)
+    if not is_scalar:
+        return not pending
+    if not _undetermined(pairs, pending):
+        return True
+    inner = (*plain.values(), *renamed.values())
+    return not _undetermined(*_digits_of_open_size(pairs, pending, inner))
 
 
 def _stay_in_blocks(
@@ -98,7 +105,7 @@ def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) 
         (
             (n, symbolic.Expr(((atoms, n),), 0))
             for atoms, n in index.terms
-            if len(atoms) == 1 and _is_variable(atoms[0], var)
+            if atoms == (var,)
         ),
         (0, 0),
     )
@@ -112,10 +119,6 @@ def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) 
     limits += [high + _at_last(within - low, loops) for low, high in access.facts]
     tops = [symbolic.bounds(x)[1] for limit in limits for x in _without_minimum(limit)]
     return size if any(top is not None and top < size for top in tops) else 0
-
-
-def _is_variable(atom: symbolic.Atom, var: Symbol) -> bool:
-    return isinstance(atom, Symbol) and atom.name == var.name
 
 
 def _is_never_negative(value: Dim, loops: Sequence[For]) -> bool:
@@ -218,6 +221,42 @@ def _digits_of_variables(
         if top == 0:
             del pending[quotient.name]
     return pairs, pending
+
+
+def _digits_of_open_size(
+    pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol], inner: Iterable[Dim]
+) -> tuple[Sequence[tuple[Dim, Dim]], Mapping[str, Symbol]]:
+    """The same for a divisor that is at least 1 and that no variable decides, `inner` ones neither; only a call may know it.
+
+    Pairs that have more of a variable than its digits are left out.
+    """
+    moving = symbolic.names_in(inner) | pending.keys()
+    for name, var in tuple(pending.items()):
+        atoms = {atom for pair in pairs for x in pair for atom in symbolic.atoms(x)}
+        parts = [a for a in atoms if isinstance(a, symbolic.Operation)]
+        divisors = {part.right for part in parts if as_symbol(part.left) == var}
+        if len(divisors) != 1 or not all(_is_fixed(d, moving) for d in divisors):
+            continue
+        digits = {op: Symbol(f"{name} {op}", 0) for op in ("floordiv", "mod")}
+        named = functools.partial(_digit, var, digits)
+        changed = [(_changed(x, named), _changed(y, named)) for x, y in pairs]
+        pairs = [pair for pair in changed if name not in symbolic.names_in(pair)]
+        pending = {n: v for n, v in pending.items() if n != name}
+        pending |= {digit.name: digit for digit in digits.values()}
+    return pairs, pending
+
+
+def _is_fixed(divisor: Dim, moving: AbstractSet[str]) -> bool:
+    least, names = symbolic.bounds(divisor)[0], symbolic.names_in((divisor,))
+    return names.isdisjoint(moving) and not symbolic.opaques(divisor) and (least or 0) > 0
+
+
+def _digit(
+    var: Symbol, digits: Mapping[str, Symbol], factor: int, part: symbolic.Operation
+) -> Dim | None:
+    """The quotient or the remainder of a variable, under its name."""
+    found = digits.get(part.op) if as_symbol(part.left) == var else None
+    return None if found is None else _reference(found) * factor
 
 
 def _reference(var: Symbol) -> Dim:
@@ -457,29 +496,25 @@ def _uppers(value: Dim, loops: Sequence[For], facts: Sequence[Fact]) -> list[Dim
         above = symbolic.bounds(value - low)[1]
         if above is not None:
             found.append(high + above)
-    if isinstance(value, int):
-        return found
-    total: Dim = value.constant
-    quotients = False
+
+    def quotient_top(factor: int, part: symbolic.Operation) -> int | None:
+        if part.op != "floordiv" or not isinstance(part.right, int) or factor <= 0:
+            return None
+        tops = [symbolic.bounds(u)[1] for u in _uppers(part.left, loops, facts)]
+        known = [top for top in tops if top is not None]
+        return min(known) // part.right * factor if known else None
+
+    bounded = _changed(value, quotient_top)
+    return found if bounded is value else [*found, bounded]
+
+
+def _changed(value: Dim, change: Callable[[int, symbolic.Operation], Dim | None]) -> Dim:
+    """`value` with what takes the place of operations among its terms, each given its factor; None leaves it."""
     for term, factor, operation in _terms(value):
-        top = None
-        if operation is not None and factor > 0:
-            top = _quotient_top(operation, loops, facts)
-        if top is not None:
-            quotients = True
-        total = total + (symbolic.Expr((term,), 0) if top is None else top * factor)
-    return [*found, total] if quotients else found
-
-
-def _quotient_top(
-    atom: symbolic.Operation, loops: Sequence[For], facts: Sequence[Fact]
-) -> int | None:
-    """The most a quotient can be."""
-    if atom.op != "floordiv" or not isinstance(atom.right, int):
-        return None
-    tops = [symbolic.bounds(u)[1] for u in _uppers(atom.left, loops, facts)]
-    known = [top for top in tops if top is not None]
-    return min(known) // atom.right if known else None
+        made = None if operation is None else change(factor, operation)
+        if made is not None:
+            value = value - symbolic.Expr((term,), 0) + made
+    return value
 
 
 def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
@@ -554,14 +589,11 @@ def _at_last(value: Dim, loops: Sequence[For]) -> Dim:
 
 def _unrounded(value: Dim) -> Dim:
     """An upper bound of `value`: quotients that are not rounded."""
-    if isinstance(value, int):
-        return value
-    total: Dim = value.constant
-    for term, factor, operation in _terms(value):
-        whole: Dim = symbolic.Expr((term,), 0)
-        if operation is not None and operation.op == "floordiv" and factor > 0:
-            by = operation.right
-            if isinstance(by, int) and factor % by == 0:
-                whole = operation.left * (factor // by)
-        total = total + whole
-    return total
+
+    def whole(factor: int, part: symbolic.Operation) -> Dim | None:
+        by = part.right
+        if part.op != "floordiv" or not isinstance(by, int) or factor <= 0 or factor % by:
+            return None
+        return part.left * (factor // by)
+
+    return _changed(value, whole)

@@ -98,6 +98,47 @@ def test_distinct_puts_several_digits_of_one_value_together() -> None:
     assert not distinct(lost, lost, shared)
 
 
+def _in_open_blocks(count, index) -> bool:
+    """Whether elements at `index(i, j, n)` of all i and of j below 9 are proven to be different, `count(n)` of them in a row."""
+    size = symbol("N", 1)
+    b = KernelBuilder("k", symbolic.symbols(size))
+    y = b.result("y", f32, (1000, 1000 * size))
+    with b.nest((5 * count(size), 9), ("i", "j")) as (i, j):
+        b.store(y, index(i, j, size), 1)
+    kernel = b.build()
+    (write,) = [a for a in accesses(find(kernel, "i").body) if a.write]
+    return distinct(write, write, [find(kernel, "i").var])
+
+
+def test_distinct_reads_quotient_and_remainder_by_an_open_size_as_one_value() -> None:
+    def blocks(n):
+        return (n + 11) // 12
+
+    assert _in_open_blocks(
+        blocks, lambda i, j, n: (9 * (i // blocks(n)) + j, 12 * (i % blocks(n)) + j)
+    )
+    assert _in_open_blocks(
+        blocks, lambda i, j, n: (i // blocks(n), 9 * (i % blocks(n)) + j)
+    )
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i, j, n: (8 * (i // n) + j, 9 * (i % n) + j),
+        lambda i, j, n: (9 * (i // n) + j, 8 * (i % n) + j),
+        lambda i, j, n: (9 * (i // n) + j, j),
+        lambda i, j, n: (9 * (i // n) + j, 9 * (i % (n + 1)) + j),
+        lambda i, j, n: (9 * (i // (n + j)) + j, 9 * (i % (n + j)) + j),
+        lambda i, j, n: (9 * (i // (n - 1)) + j, 9 * (i % (n - 1)) + j),
+    ],
+)
+def test_distinct_is_not_fooled_by_digits_of_open_sizes_that_overlap_or_differ(
+    index,
+) -> None:
+    assert not _in_open_blocks(lambda n: n, index)
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 def test_distinct_takes_a_minimum_for_no_division(limit: int) -> None:
     b = KernelBuilder("k")

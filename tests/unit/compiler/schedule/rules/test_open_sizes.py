@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from fakes.contractions import convolution
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel
+from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, f16, f32, i64
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, ceildiv, symbol, symbols
@@ -29,7 +31,7 @@ from tilewright.compiler.transforms.contract_forms import (
 
 V4, V3 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3"))
 ZEN4, ZEN3 = (MachineModel.of(Target.parse(f"x86_64 -mcpu=znver{n}")) for n in (4, 3))
-M, N, K = (symbol(name, 1) for name in "MNK")
+A, B, M, N, K = (symbol(name, 1) for name in "ABMNK")
 
 
 def product(depth: Dim) -> Kernel:
@@ -100,6 +102,24 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
     few = panel // 2
     for columns in (1, few - 1, few, few + 1, panel - 1, panel, panel + 1, panel + few):
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+@pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
+def test_products_of_an_open_number_of_matrices_are_shared_out(
+    batch: tuple[Dim, ...], machine: MachineModel
+) -> None:
+    panel = 2 * machine.lanes(f32)
+    shapes = [(*batch, M, K), (*batch, ceildiv(N, panel), K, panel)]
+    form = product_in_panels(shapes[0], shapes[1], N)
+    naive = op_kernel("contract", shapes, (*batch, M, N), form)
+    done = schedule(naive, machine, threads=2)
+    counts = dict.fromkeys("ABMN", 200) | {"K": 3}
+    grid = math.prod(symbolic.evaluate(x.extent, counts) for x in grid_loops(done))
+    assert grid > math.prod(symbolic.evaluate(n, counts) for n in batch) // 100
+    for matrices in (1, 9, 11):
+        sizes = {"A": 2, "B": matrices, "M": 7, "K": 3, "N": panel + 3}
+        assert_same(naive, done, {str(n): sizes[str(n)] for n in naive.dims})
 
 
 def test_half_of_three_vectors_is_two() -> None:
