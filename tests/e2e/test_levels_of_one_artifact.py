@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -193,3 +197,43 @@ def test_weights_of_several_levels_lie_in_one_file(tmp_path: Path) -> None:
         for engine in ("plan", "vm"):
             session = tw.load(path, device=device_of(level), engine=engine, threads=1)
             np.testing.assert_array_equal(session(X), wanted)
+
+
+@pytest.mark.slow
+def test_an_older_processor_gets_its_code(tmp_path: Path) -> None:
+    """Python under an emulator, where `/proc/cpuinfo` is that of the machine below it."""
+    emulator = shutil.which("qemu-x86_64")
+    if emulator is None:
+        pytest.skip("qemu-x86_64 is not installed (Debian: qemu-user)")
+    path = saved(tmp_path, *LEVELS, model=small_models.mlp())
+    np.save(tmp_path / "x.npy", X)
+    program = """
+import sys, numpy as np, tilewright as tw
+x = np.load("x.npy")
+for engine in ("plan", "vm"):
+    session = tw.load(sys.argv[1], engine=engine, threads=1)
+    np.save(f"{engine}.npy", session(x))
+    print(session.variant.target)
+"""
+    finished = subprocess.run(
+        [
+            emulator,
+            "-cpu",
+            "Nehalem",
+            Path(sys.executable).resolve(),
+            "-c",
+            program,
+            path.name,
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split("\n")[:2] == ["x86_64 -mcpu=x86-64-v2"] * 2
+    alone = tw.load(path, device=device_of("v2"), threads=1)(X)
+    for engine in ("plan", "vm"):
+        np.testing.assert_array_equal(np.load(tmp_path / f"{engine}.npy"), alone)

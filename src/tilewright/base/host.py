@@ -1,7 +1,8 @@
 """The machine this process runs on: CPU model, features, caches and the cores we may use.
 
-Reads what the operating system publishes (`/proc/cpuinfo`, sysfs, cgroups, the affinity mask) and
-asks numpy's own CPU detection where there is no such file.  Not a target (see `target`): this is
+Reads what the operating system publishes (`/proc/cpuinfo`, sysfs, cgroups, the affinity mask).  Where there is no such
+file, or it lists what the CPU does not show this process (an emulator, CPUID under a mask), numpy's own detection
+is asked.  Not a target (see `target`): this is
 raw observation, and every reader has a fallback, so a missing file never is an error.  Called by
 `Target.host()` and by the runtime to size its worker pool.
 """
@@ -106,16 +107,24 @@ class HostCpu:
     caches: Caches
 
 
-def describe(root: Path = Path("/")) -> HostCpu:
-    """Observe the machine; `root` replaces the file system's root in tests."""
+def describe(root: Path = Path("/"), detected: Mapping[str, bool] | None = None) -> HostCpu:
+    """Observe the machine.
+
+    Args:
+        root: replaces the file system's root in tests.
+        detected: what the CPU tells this process it has, by numpy's names; default: what numpy found.
+    """
     arch = architecture()
+    table = _numpy_table() if detected is None else detected
     rows = _cpuinfo(root / "proc/cpuinfo")
     cpu, features = _READERS.get(arch, _read_unknown)(rows)
+    if not features or features & _features(table, has=False):
+        cpu, features = "", _features(table, has=True)
     return HostCpu(
         arch=arch,
         os=_operating_system(),
         cpu=cpu,
-        features=features or _numpy_features(),
+        features=features,
         caches=read_caches(root / "sys/devices/system/cpu/cpu0/cache"),
     )
 
@@ -175,12 +184,16 @@ def _read_unknown(rows: Mapping[str, str]) -> tuple[str, frozenset[str]]:
 _READERS: Final = {"x86_64": _read_x86, "aarch64": _read_arm, "riscv64": _read_riscv}
 
 
-def _numpy_features() -> frozenset[str]:
+def _numpy_table() -> Mapping[str, bool]:
     core: object = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
-    table: Mapping[str, bool] = getattr(core, "__cpu_features__", {})
-    found = {llvm for numpy_name, llvm in _NUMPY_FLAGS.items() if table.get(numpy_name)}
+    return getattr(core, "__cpu_features__", {})
+
+
+def _features(table: Mapping[str, bool], *, has: bool) -> frozenset[str]:
+    """The features that numpy found, or those that it looked for and did not find."""
+    found = {llvm for name, llvm in _NUMPY_FLAGS.items() if table.get(name) is has}
     # What saves the registers of AVX, where the system does; numpy has no name for it.
-    return frozenset(found | {"xsave"} if "avx" in found else found)
+    return frozenset(found | {"xsave"} if has and "avx" in found else found)
 
 
 def _number(text: str | None) -> int:

@@ -24,7 +24,7 @@ def test_x86_flags_get_the_names_of_llvm(
         "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 17\n"
         "flags\t: pni sse4_1 bmi1 abm avx512_vnni avx512f hypervisor\n\nvendor_id : x\n",
     )
-    seen = host.describe(tmp_path)
+    seen = host.describe(tmp_path, {})
     assert seen.cpu == "znver4"
     assert seen.features == {"sse3", "sse4.1", "bmi", "lzcnt", "avx512vnni", "avx512f"}
 
@@ -34,7 +34,7 @@ def test_an_unknown_x86_model_has_no_name(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "AMD64")
     _write(tmp_path / "proc/cpuinfo", "vendor_id : Other\nflags : sse2 avx\n")
-    seen = host.describe(tmp_path)
+    seen = host.describe(tmp_path, {})
     assert (seen.arch, seen.cpu, seen.features) == ("x86_64", "", {"sse2", "avx"})
 
 
@@ -43,10 +43,31 @@ def test_arm_and_riscv_features_are_translated(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     _write(tmp_path / "proc/cpuinfo", "Features : fp asimd asimddp\n")
-    assert host.describe(tmp_path).features == {"fp-armv8", "neon", "dotprod"}
+    assert host.describe(tmp_path, {}).features == {"fp-armv8", "neon", "dotprod"}
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     _write(tmp_path / "proc/cpuinfo", "isa : rv64gcv_zba\n")
-    assert host.describe(tmp_path).features == frozenset("imafdcv")
+    assert host.describe(tmp_path, {}).features == frozenset("imafdcv")
+
+
+def test_a_file_that_lists_what_the_processor_does_not_show_is_that_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    row = "vendor_id : AuthenticAMD\ncpu family : 25\nmodel : 17\nflags : "
+    _write(tmp_path / "proc/cpuinfo", row + "sse2 sse4_2 sse4a avx avx2 fma avx_vnni\n")
+    table = {"SSE2": True, "SSE42": True, "AVX": True, "AVX2": True, "FMA3": True}
+    assert host.describe(tmp_path, table).cpu == "znver4"
+    assert "avxvnni" in host.describe(tmp_path, table).features
+    seen = host.describe(tmp_path, {**table, "AVX2": False})
+    assert seen.cpu == ""
+    assert seen.features == {"sse2", "sse4.2", "avx", "fma", "xsave"}
+    more = host.describe(tmp_path, {**table, "AVX512F": True, "VNNI": False})
+    assert "avx512f" not in more.features
+
+
+def test_this_machine_shows_what_its_file_lists() -> None:
+    seen = host.describe()
+    assert seen == host.describe(detected={}) or not Path("/proc/cpuinfo").exists()
 
 
 def test_without_any_file_numpy_tells_the_features_and_caches_have_defaults(
