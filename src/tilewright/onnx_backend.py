@@ -53,11 +53,11 @@ __all__ = [
 
 _DEVICES: Final = ("CPU",)
 _MOST_FIXED_ELEMENTS: Final = 64
-_MOST_VARIANTS: Final = 32
+_MOST_SPECIALIZATIONS: Final = 32
 
 
 @final
-class _Variant:
+class _Specialization:
     """The model, compiled for one structure of its inputs."""
 
     def __init__(self, imported: ImportedModel, options: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class PreparedModel(BackendRep):
         self._by_structure: list[str] = [
             v.name for v in self._inputs if needs_items(v.type)
         ]
-        self._variants: dict[object, _Variant] = {}
+        self._specializations: dict[object, _Specialization] = {}
         self._fixed: tuple[str, ...] = ()
         if not self._by_structure:
             self._prepare()
@@ -118,16 +118,16 @@ class PreparedModel(BackendRep):
     def _prepare(self) -> None:
         """Compile, or find out which inputs have to be known for that."""
         try:
-            self._variants[()] = self._compile({}, {})
+            self._specializations[()] = self._compile({}, {})
         except ModelError:
             if not self._learn({}, {}):
                 raise
 
     def _compile(
         self, items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]
-    ) -> _Variant:
+    ) -> _Specialization:
         imported = load_model(self._model, input_values=fixed, items=items)
-        return _Variant(imported, self._options)
+        return _Specialization(imported, self._options)
 
     def _learn(self, items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]) -> bool:
         """Note inputs that have to be known beyond those that are; False where there are none."""
@@ -138,9 +138,9 @@ class PreparedModel(BackendRep):
         return bool(added)
 
     @property
-    def variants(self) -> int:
+    def compilations(self) -> int:
         """How often the model is compiled so far."""
-        return len(self._variants)
+        return len(self._specializations)
 
     @property
     def model(self) -> ModelProto:
@@ -174,22 +174,22 @@ class PreparedModel(BackendRep):
             }
             fixed |= {n: unmasked(given[n]) for n in self._defaults & given.keys()}
             try:
-                return self._variant(items, fixed).run(given)
+                return self._specialized(items, fixed).run(given)
             except ModelError:
                 if not self._learn(items, fixed):
                     raise
 
-    def _variant(
+    def _specialized(
         self, items: Mapping[str, Items], fixed: Mapping[str, np.ndarray]
-    ) -> _Variant:
+    ) -> _Specialization:
         """The model for inputs like those; the oldest makes place where there are many."""
         key = _key(items, fixed)
-        found = self._variants.get(key)
+        found = self._specializations.get(key)
         if found is None:
             found = self._compile(items, fixed)
-            if len(self._variants) >= _MOST_VARIANTS:
-                del self._variants[next(iter(self._variants))]
-            self._variants[key] = found
+            if len(self._specializations) >= _MOST_SPECIALIZATIONS:
+                del self._specializations[next(iter(self._specializations))]
+            self._specializations[key] = found
         return found
 
     def _by_name(self, inputs: Any) -> dict[str, object]:

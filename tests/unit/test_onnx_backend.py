@@ -41,7 +41,7 @@ def test_a_model_of_tensors_is_compiled_once_and_takes_inputs_by_place_and_by_na
     x, y = np.array([3, 5], np.float32), np.array([1, 1], np.float32)
     np.testing.assert_array_equal(prepared.run([x, y])[0], [2, 4])
     np.testing.assert_array_equal(prepared.run({"y": y, "x": x})[0], [2, 4])
-    assert prepared.variants == 1
+    assert prepared.compilations == 1
     with pytest.raises(InputError, match="got 1 input, expected 2: x y"):
         prepared.run([x])
 
@@ -54,14 +54,14 @@ def test_a_sequence_is_compiled_for_its_items_and_again_for_others() -> None:
             outputs=[helper.make_tensor_sequence_value_info("longer", F, None)],
         )
     )
-    assert prepared.variants == 0
+    assert prepared.compilations == 0
     for sizes in ((2, 1), (1, 1, 3), (2, 1)):
         items = [np.arange(size, dtype=np.float32) for size in sizes]
         (longer,) = prepared.run([items])
         assert isinstance(longer, list)
         assert len(longer) == len(sizes) + 1
         np.testing.assert_array_equal(longer[-1], np.concatenate(items))
-    assert prepared.variants == 2
+    assert prepared.compilations == 2
 
 
 def test_an_optional_is_there_or_not() -> None:
@@ -128,7 +128,7 @@ def test_shapes_that_are_passed_are_compiled_for_their_values() -> None:
         )
     if prepared.fixed_inputs:
         assert prepared.fixed_inputs == ("shape",)
-        assert prepared.variants == 2
+        assert prepared.compilations == 2
 
 
 def test_a_loop_that_carries_a_sequence_is_compiled_for_the_trips_of_a_call() -> None:

@@ -18,8 +18,8 @@ from tilewright.api.language.grammars import (
     Automaton,
     Grammar,
     Nodes,
+    Nonterminal,
     Repeated,
-    Rule,
     Shape,
     Symbol,
 )
@@ -51,18 +51,18 @@ class TextForm:
         self,
         tree: TokenTree,
         grammar: Grammar,
-        root: Rule,
+        root: Nonterminal,
         known: dict[Shape, CharacterCounts | None] | None = None,
     ) -> None:
         self.tree: Final[TokenTree] = tree
         self._grammar: Final[Grammar] = grammar
-        self._root: Final[Rule] = root
+        self._root: Final[Nonterminal] = root
         self.automaton: Automaton = Automaton(grammar, root)
         self._kept: dict[int, Allowed] = {}
         self._known: dict[Shape, CharacterCounts | None] = {} if known is None else known
-        self._counts: dict[Rule, CharacterCounts | None] = {}
+        self._counts: dict[Nonterminal, CharacterCounts | None] = {}
         self._counting: dict[int, bool] = {}
-        self._rests: dict[tuple[Rule, Nodes], Allowed] = {}
+        self._rests: dict[tuple[Nonterminal, Nodes], Allowed] = {}
 
     def trim(self) -> None:
         """Begin with an automaton anew where this one has become large; its states are others."""
@@ -152,7 +152,7 @@ class TextForm:
             return None
         return self._counts[rule]
 
-    def _new_counts(self, rule: Rule) -> CharacterCounts | None:
+    def _new_counts(self, rule: Nonterminal) -> CharacterCounts | None:
         automaton = self.automaton
         if automaton.first_bytes(automaton.start_of(rule)).bit_count() < _FEWEST_FIRST:
             return None
@@ -165,7 +165,9 @@ class TextForm:
             self._known[shape] = CharacterCounts(self.tree, character) if fine else None
         return self._known[shape]
 
-    def _allowed_rests(self, counts: CharacterCounts, rule: Rule, behind: Nodes) -> Allowed:
+    def _allowed_rests(
+        self, counts: CharacterCounts, rule: Nonterminal, behind: Nodes
+    ) -> Allowed:
         """Which texts behind characters may stand there."""
         found = self._rests.get((rule, behind))
         if found is None:

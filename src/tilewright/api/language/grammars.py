@@ -34,7 +34,7 @@ _MOST_SIZE: Final = 1 << 19
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Nonterminal:
     """A rule by its number in a grammar."""
 
     index: int
@@ -45,7 +45,7 @@ class Rule:
 class Repeated:
     """A rule from `least` to `most` times; None: as often as one likes."""
 
-    rule: Rule
+    rule: Nonterminal
     least: int
     most: int | None
 
@@ -57,7 +57,7 @@ class Repeated:
         return Repeated(self.rule, max(self.least - 1, 0), most)
 
 
-Symbol = int | Rule | Repeated
+Symbol = int | Nonterminal | Repeated
 """A set of bytes, bit `b` of which says whether byte `b` is in it, or a rule, once or repeated."""
 Symbols = tuple[Symbol, ...]
 Nodes = frozenset[int]
@@ -89,13 +89,13 @@ class Grammar:
 
     def __init__(self) -> None:
         self._rules: list[tuple[Symbols, ...]] = []
-        self._known: dict[tuple[Symbols, ...], Rule] = {}
+        self._known: dict[tuple[Symbols, ...], Nonterminal] = {}
         self._count: int = 0
 
-    def rule(self, *alternatives: Symbols) -> Rule:
+    def rule(self, *alternatives: Symbols) -> Nonterminal:
         """A rule that is one of some sequences; of the empty one, too.  Raises: UserError where a grammar becomes too large."""
         told = tuple(dict.fromkeys(alternatives))
-        if len(told) == 1 and len(told[0]) == 1 and isinstance(told[0][0], Rule):
+        if len(told) == 1 and len(told[0]) == 1 and isinstance(told[0][0], Nonterminal):
             return told[0][0]
         found = self._known.get(told)
         if found is None:
@@ -103,12 +103,12 @@ class Grammar:
             self.define(found, *told)
         return found
 
-    def reserve(self) -> Rule:
+    def reserve(self) -> Nonterminal:
         """A rule that `define` says later, for it is part of itself."""
         self._rules.append(())
-        return Rule(len(self._rules) - 1)
+        return Nonterminal(len(self._rules) - 1)
 
-    def define(self, rule: Rule, *alternatives: Symbols) -> None:
+    def define(self, rule: Nonterminal, *alternatives: Symbols) -> None:
         """Say what a reserved rule is.  Raises: UserError where a grammar becomes too large."""
         self._count += 1 + sum(map(len, alternatives))
         if self._count > _MOST_SYMBOLS:
@@ -118,11 +118,11 @@ class Grammar:
             )
         self._rules[rule.index] = tuple(dict.fromkeys(alternatives))
 
-    def alternatives(self, rule: Rule) -> tuple[Symbols, ...]:
+    def alternatives(self, rule: Nonterminal) -> tuple[Symbols, ...]:
         """What a rule may be."""
         return self._rules[rule.index]
 
-    def shape(self, rule: Rule, depth: int = 8) -> Shape | None:
+    def shape(self, rule: Nonterminal, depth: int = 8) -> Shape | None:
         """What a rule is, for comparisons with those of other grammars; None where it is deep or part of itself."""
         found: list[object] = []
         for symbols in self._rules[rule.index]:
@@ -143,7 +143,7 @@ class Grammar:
         """How many rules there are."""
         return len(self._rules)
 
-    def optional(self, *symbols: Symbol) -> Rule:
+    def optional(self, *symbols: Symbol) -> Nonterminal:
         """A sequence, or nothing."""
         return self.rule((), symbols)
 
@@ -151,7 +151,7 @@ class Grammar:
         """A sequence as often as one likes."""
         return Repeated(self.rule(symbols), 0, None)
 
-    def one_text(self, texts: Iterable[bytes]) -> Rule:
+    def one_text(self, texts: Iterable[bytes]) -> Nonterminal:
         """One of some texts; what they begin with alike stands there once."""
         found: list[Symbols] = []
         ordered = sorted(set(texts))
@@ -171,7 +171,7 @@ class Grammar:
         return () if most == 0 else (Repeated(self.rule(symbols), least, most),)
 
 
-def drop_dead_ends(grammar: Grammar, root: Rule) -> bool:
+def drop_dead_ends(grammar: Grammar, root: Nonterminal) -> bool:
     """Drop alternatives that no whole text is of; whether any is of the root.
 
     A text that has begun with one of them could only go on for ever, or not at all.
@@ -186,10 +186,10 @@ def drop_dead_ends(grammar: Grammar, root: Rule) -> bool:
         )  # fmt: skip
 
     for index in range(grammar.size):
-        told = grammar.alternatives(Rule(index))
+        told = grammar.alternatives(Nonterminal(index))
         kept = tuple(filter(ends, told))
         if len(kept) < len(told):
-            grammar.define(Rule(index), *kept)
+            grammar.define(Nonterminal(index), *kept)
     return fine[root.index]
 
 
@@ -201,13 +201,13 @@ def _rules_of(grammar: Grammar, has_text: Callable[[int], bool]) -> list[bool]:
     """Of each alternative: how many of its symbols have no text that is known of."""
     users: defaultdict[int, list[int]] = defaultdict(list)
     for index in range(grammar.size):
-        for symbols in grammar.alternatives(Rule(index)):
+        for symbols in grammar.alternatives(Nonterminal(index)):
             owners.append(index)
             missing.append(0)
             for symbol in symbols:
                 if isinstance(symbol, int):
                     missing[-1] += not has_text(symbol)
-                elif isinstance(symbol, Rule) or symbol.least:
+                elif isinstance(symbol, Nonterminal) or symbol.least:
                     missing[-1] += 1
                     users[_rule_of(symbol).index].append(len(missing) - 1)
     waiting = [at for at, count in enumerate(missing) if not count]
@@ -231,24 +231,24 @@ class Beginnings:
         self._grammar: Grammar = grammar
         self._empty: list[bool] = _rules_of(grammar, lambda _: False)
         self._ranks: list[int] = [-1] * grammar.size
-        self.circular: Final[list[Rule]] = []
+        self.circular: Final[list[Nonterminal]] = []
         """Rules that begin with themselves, as far as they were found."""
         for index in range(grammar.size):
-            self._find_rank(Rule(index))
+            self._find_rank(Nonterminal(index))
 
     def may_be_empty(self, symbol: Symbol) -> bool:
         """Whether a symbol may be nothing."""
         if isinstance(symbol, Repeated):
             return not symbol.least or self._empty[symbol.rule.index]
-        return isinstance(symbol, Rule) and self._empty[symbol.index]
+        return isinstance(symbol, Nonterminal) and self._empty[symbol.index]
 
-    def rank(self, symbol: Rule | Repeated) -> int:
+    def rank(self, symbol: Nonterminal | Repeated) -> int:
         """A number above that of all symbols that one begins with."""
         if isinstance(symbol, Repeated):
             return self._ranks[symbol.rule.index] + 1
         return self._ranks[symbol.index]
 
-    def _heads(self, rule: Rule) -> Iterator[Rule | Repeated]:
+    def _heads(self, rule: Nonterminal) -> Iterator[Nonterminal | Repeated]:
         for symbols in self._grammar.alternatives(rule):
             for symbol in symbols:
                 if not isinstance(symbol, int):
@@ -256,7 +256,7 @@ class Beginnings:
                 if not self.may_be_empty(symbol):
                     break
 
-    def _find_rank(self, root: Rule) -> None:
+    def _find_rank(self, root: Nonterminal) -> None:
         if self._ranks[root.index] >= 0:
             return
         path = [(root, self._heads(root))]
@@ -285,7 +285,7 @@ def _common_length(one: bytes, other: bytes) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _rule_of(symbol: Rule | Repeated) -> Rule:
+def _rule_of(symbol: Nonterminal | Repeated) -> Nonterminal:
     return symbol.rule if isinstance(symbol, Repeated) else symbol
 
 
@@ -301,7 +301,7 @@ class Automaton:
         root: what a whole text is.
     """
 
-    def __init__(self, grammar: Grammar, root: Rule) -> None:
+    def __init__(self, grammar: Grammar, root: Nonterminal) -> None:
         self._grammar: Grammar = grammar
         self._beginnings: Beginnings = Beginnings(grammar)
         assert not self._beginnings.circular, "a rule begins with itself"
@@ -372,7 +372,7 @@ class Automaton:
         """What a state is one of: the number of a node, a symbol that comes next, and what may follow it."""
         return [(node, *self._nodes[node]) for node in self._states[state]]
 
-    def start_of(self, rule: Rule) -> int:
+    def start_of(self, rule: Nonterminal) -> int:
         """The state in which a rule comes next, and then the end."""
         return self._state(frozenset((self._node(rule, frozenset((_END,))),)))
 
@@ -451,7 +451,7 @@ class Automaton:
         return found, seen & {_END}
 
     def _taken_apart(
-        self, symbol: Rule | Repeated, behind: Nodes
+        self, symbol: Nonterminal | Repeated, behind: Nodes
     ) -> Iterator[tuple[Symbol, Nodes]]:
         """What a symbol may begin with where it is not nothing, and what may follow that."""
         if isinstance(symbol, Repeated):

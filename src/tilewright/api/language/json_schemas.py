@@ -19,7 +19,7 @@ from tilewright.api.language.exclusive_parts import properties_apart
 from tilewright.api.language.grammars import (
     Beginnings,
     Grammar,
-    Rule,
+    Nonterminal,
     Symbol,
     Symbols,
     byte_set,
@@ -73,7 +73,7 @@ _CHARACTERS: Final[tuple[Symbols, ...]] = (
 """Characters of strings by their bytes, but those that are written with a backslash."""
 
 
-def grammar_of(schema: Schema) -> tuple[Grammar, Rule]:
+def grammar_of(schema: Schema) -> tuple[Grammar, Nonterminal]:
     """The texts that a schema allows, which may begin with white space.
 
     Raises: UserError naming the place and the keyword that is wrong or that the grammar could not keep to.
@@ -116,14 +116,14 @@ class _Writer:
 
     whole: Schema
     grammar: Grammar = field(default_factory=Grammar)
-    space: Rule = field(init=False)
-    _string: Rule = field(init=False)
-    _any: Rule = field(init=False)
-    _object: Rule = field(init=False)
-    _array: Rule = field(init=False)
-    _escape: Rule = field(init=False)
-    _named: dict[tuple[str, frozenset[str]], Rule] = field(
-        init=False, default_factory=dict[tuple[str, frozenset[str]], Rule]
+    space: Nonterminal = field(init=False)
+    _string: Nonterminal = field(init=False)
+    _any: Nonterminal = field(init=False)
+    _object: Nonterminal = field(init=False)
+    _array: Nonterminal = field(init=False)
+    _escape: Nonterminal = field(init=False)
+    _named: dict[tuple[str, frozenset[str]], Nonterminal] = field(
+        init=False, default_factory=dict[tuple[str, frozenset[str]], Nonterminal]
     )
     _depth: int = field(init=False, default=0)
 
@@ -154,7 +154,9 @@ class _Writer:
 
     # --- any value
 
-    def value(self, schema: object, place: str, within: frozenset[str] = _EVERY) -> Rule:
+    def value(
+        self, schema: object, place: str, within: frozenset[str] = _EVERY
+    ) -> Nonterminal:
         """What a part of the schema allows.
 
         Args:
@@ -169,7 +171,7 @@ class _Writer:
         self._depth -= 1
         return found
 
-    def _part_of(self, schema: object, place: str, within: frozenset[str]) -> Rule:
+    def _part_of(self, schema: object, place: str, within: frozenset[str]) -> Nonterminal:
         if schema is False:
             return self.grammar.rule()
         own = {} if schema is True else mapping(schema, place)
@@ -184,7 +186,7 @@ class _Writer:
 
     def _reference(
         self, own: Schema, keyword: str, place: str, within: frozenset[str]
-    ) -> Rule:
+    ) -> Nonterminal:
         check_alone(own, keyword, place, "type")
         name = _name_of(own, place)
         known = self._named.get((name, within))
@@ -225,7 +227,7 @@ class _Writer:
 
     def _one_of_these(
         self, own: Schema, keyword: str, place: str, within: frozenset[str]
-    ) -> Rule:
+    ) -> Nonterminal:
         check_alone(own, keyword, place, "type", "enum", "const")
         values = list_of(own, "enum", place) if "enum" in own else [own["const"]]
         if "const" in own:
@@ -237,7 +239,9 @@ class _Writer:
         wanted = [value for value in fine if any(is_of(value, kind) for kind in within)]
         return self.grammar.one_text(map(text_of, wanted))
 
-    def _all(self, own: Schema, keyword: str, place: str, within: frozenset[str]) -> Rule:
+    def _all(
+        self, own: Schema, keyword: str, place: str, within: frozenset[str]
+    ) -> Nonterminal:
         parts = list_of(own, keyword, place)
         if len(parts) != 1:
             raise refusal(
@@ -249,7 +253,7 @@ class _Writer:
 
     def _choice(
         self, own: Schema, keyword: str, place: str, within: frozenset[str]
-    ) -> Rule:
+    ) -> Nonterminal:
         check_alone(own, keyword, place, "type")
         if not own[keyword]:
             raise refusal(f"'{keyword}' at {place} allows nothing", "at least one part")
@@ -291,8 +295,8 @@ class _Writer:
             within = frozenset(types)
         return {}
 
-    def _typed(self, own: Schema, place: str, within: frozenset[str]) -> Rule:
-        writers: Mapping[str, Callable[[Schema, str], Rule]] = {
+    def _typed(self, own: Schema, place: str, within: frozenset[str]) -> Nonterminal:
+        writers: Mapping[str, Callable[[Schema, str], Nonterminal]] = {
             "object": self._object_of, "array": self._array_of, "string": self._string_of,
             "number": self._number_of, "integer": self._number_of,
         }  # fmt: skip
@@ -311,10 +315,10 @@ class _Writer:
 
     # --- strings and numbers
 
-    def _quoted(self, *symbols: Symbol) -> Rule:
+    def _quoted(self, *symbols: Symbol) -> Nonterminal:
         return self.grammar.rule((*literal(b'"'), *symbols, *literal(b'"')))
 
-    def _string_of(self, own: Schema, place: str) -> Rule:
+    def _string_of(self, own: Schema, place: str) -> Nonterminal:
         g = self.grammar
         name = own.get("format")
         if name is not None and not isinstance(name, str):
@@ -336,7 +340,7 @@ class _Writer:
         character = g.rule(*_CHARACTERS, (self._escape,))
         return self._quoted(*g.repeated(least or 0, most, character))
 
-    def _number_of(self, own: Schema, place: str) -> Rule:
+    def _number_of(self, own: Schema, place: str) -> Nonterminal:
         g, is_whole = self.grammar, own["type"] == "integer"
         ends = range_of(own, place)
         if not is_whole and ends.least is None and ends.most is None:
@@ -374,7 +378,7 @@ class _Writer:
         held = g.rule((self.space,), (self.space, *item, more, self.space))
         return (*literal(begin), held, *literal(end))
 
-    def _array_of(self, own: Schema, place: str) -> Rule:
+    def _array_of(self, own: Schema, place: str) -> Nonterminal:
         g = self.grammar
         first = list_of(own, "prefixItems", place) if "prefixItems" in own else []
         least, most = (
@@ -399,12 +403,16 @@ class _Writer:
         )
 
     def _counted(
-        self, fixed: list[Rule], rest: Rule | None, least: int, most: int | None
-    ) -> Rule:
+        self,
+        fixed: list[Nonterminal],
+        rest: Nonterminal | None,
+        least: int,
+        most: int | None,
+    ) -> Nonterminal:
         """Items of an array, at least and at most so many: first those of their own, then others."""
         g = self.grammar
         comma = (*literal(b","), self.space)
-        tail: Rule = g.rule(())
+        tail: Nonterminal = g.rule(())
         if rest is not None:
             more = None if most is None else max(0, most - max(len(fixed), 1))
             fewest = max(0, least - max(len(fixed), 1))
@@ -419,7 +427,7 @@ class _Writer:
         filled = (self.space, items[0], tail, self.space)
         return g.rule(filled) if least else g.rule((self.space,), filled)
 
-    def _object_of(self, own: Schema, place: str) -> Rule:
+    def _object_of(self, own: Schema, place: str) -> Nonterminal:
         parts = mapping(own.get("properties", {}), f"{place}/properties")
         needed = dict.fromkeys(names_of(own, "required", place))
         rest = own.get("additionalProperties", own.get("unevaluatedProperties", not parts))
@@ -446,7 +454,7 @@ class _Writer:
 
     def _members(
         self, pairs: list[Symbols], wanted: list[bool], more: Symbols | None
-    ) -> Rule:
+    ) -> Nonterminal:
         """Pairs in their order, of which those that are not wanted may be left out, then any others."""
         g = self.grammar
         comma = (*literal(b","), self.space)
@@ -463,7 +471,7 @@ class _Writer:
         ]
         return g.rule((*literal(b"{"), g.rule(*filled), *literal(b"}")))
 
-    def _other_name(self, names: Iterable[str]) -> Rule:
+    def _other_name(self, names: Iterable[str]) -> Nonterminal:
         """A string that is none of some; it has no backslashes, and so is none whose text has one either."""
         tree: dict[int, object] = {}
         for name in names:
@@ -476,7 +484,7 @@ class _Writer:
         plain = self.grammar.any_number(_PLAIN | _LATER)
         return self.grammar.rule((*literal(b'"'), self._apart(tree, plain)))
 
-    def _apart(self, tree: Mapping[int, object], plain: Symbol) -> Rule:
+    def _apart(self, tree: Mapping[int, object], plain: Symbol) -> Nonterminal:
         """The rest of a string that ends as none of a tree does."""
         taken = sum(1 << byte for byte in tree)
         quote = one_of(b'"')

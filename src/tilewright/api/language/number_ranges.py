@@ -6,7 +6,7 @@ from typing import Final
 
 from tilewright.api.language.grammars import (
     Grammar,
-    Rule,
+    Nonterminal,
     Symbols,
     byte_set,
     literal,
@@ -20,18 +20,18 @@ MOST_DIGITS: Final = 16
 LIMIT: Final = 10**MOST_DIGITS - 1
 
 
-def natural(grammar: Grammar) -> Rule:
+def natural(grammar: Grammar) -> Nonterminal:
     """0, 1, 2 and so on."""
     more = grammar.repeated(0, MOST_DIGITS - 1, DIGIT)
     return grammar.rule(literal(b"0"), (_FIRST_DIGIT, *more))
 
 
-def fraction(grammar: Grammar) -> Rule:
+def fraction(grammar: Grammar) -> Nonterminal:
     """The point and digits behind it."""
     return grammar.rule((*literal(b"."), *grammar.repeated(1, MOST_DIGITS, DIGIT)))
 
 
-def number(grammar: Grammar) -> Rule:
+def number(grammar: Grammar) -> Nonterminal:
     """Any number, as JSON writes it."""
     exponent = grammar.optional(
         one_of(b"eE"), grammar.optional(one_of(b"+-")), *grammar.repeated(1, 2, DIGIT)
@@ -40,7 +40,7 @@ def number(grammar: Grammar) -> Rule:
     return grammar.rule((*whole, grammar.optional(fraction(grammar)), exponent))
 
 
-def integers(grammar: Grammar, least: int, most: int) -> Rule:
+def integers(grammar: Grammar, least: int, most: int) -> Nonterminal:
     """The whole numbers from `least` to `most`; those of more than 16 digits are left out."""
     least, most = max(least, -LIMIT), min(most, LIMIT)
     found: list[Symbols] = []
@@ -52,7 +52,9 @@ def integers(grammar: Grammar, least: int, most: int) -> Rule:
     return grammar.rule(*found)
 
 
-def numbers(grammar: Grammar, least: int, most: int, *, above: bool, below: bool) -> Rule:
+def numbers(
+    grammar: Grammar, least: int, most: int, *, above: bool, below: bool
+) -> Nonterminal:
     """The numbers from `least` to `most`.
 
     Args:
@@ -93,7 +95,7 @@ def _from_to(
     return [*found, *end]
 
 
-def _some(grammar: Grammar) -> Rule:
+def _some(grammar: Grammar) -> Nonterminal:
     """The point and digits behind it that are not all 0."""
     zeros = grammar.repeated(0, MOST_DIGITS // 2, *literal(b"0"))
     more = grammar.repeated(0, MOST_DIGITS // 2, DIGIT)

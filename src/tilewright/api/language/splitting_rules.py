@@ -52,7 +52,7 @@ _STOPS: Final = " ?[^({spaces}|.,!?…。，、।۔،)]+"
 
 
 @final
-class Rule(NamedTuple):
+class TextSplit(NamedTuple):
     """How the text of a vocabulary is split.
 
     Attributes:
@@ -66,48 +66,48 @@ class Rule(NamedTuple):
     begins: bool = False
 
 
-_PLAIN: Final = Rule((_GPT2,))
-_DIGITS: Final = Rule(("{N}", _GPT2))
-_THREES: Final = Rule((_LLAMA3,))
-_ALONE: Final = Rule((_QWEN2,))
-_DEEPSEEK: Final = Rule(("{N}{{1,3}}", _CHINESE_OR_KANA, _WORDS_AFTER_ASCII))
+_PLAIN: Final = TextSplit((_GPT2,))
+_DIGITS: Final = TextSplit(("{N}", _GPT2))
+_THREES: Final = TextSplit((_LLAMA3,))
+_ALONE: Final = TextSplit((_QWEN2,))
+_DEEPSEEK: Final = TextSplit(("{N}{{1,3}}", _CHINESE_OR_KANA, _WORDS_AFTER_ASCII))
 
-_NAMES: Final[Mapping[str, Rule]] = {
-    " default": Rule(
+_NAMES: Final[Mapping[str, TextSplit]] = {
+    " default": TextSplit(
         (r"[{p}$+<=>^~|]+", _GPT2, "{N}+", "[0-9][0-9][0-9]"),
     ),
     "gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert "
     "exaone4 trillion granite-docling": _PLAIN,
     "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2": _DIGITS,
     "dbrx smaug-bpe chatglm-bpe": _THREES,
-    "llama-bpe llama-v3 llama3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano": Rule((_LLAMA3,), True, True),
-    "glm4 glm5": Rule((_LLAMA3,), True),
+    "llama-bpe llama-v3 llama3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano": TextSplit((_LLAMA3,), True, True),
+    "glm4 glm5": TextSplit((_LLAMA3,), True),
     "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2": _ALONE,
-    "qwen35": Rule((_QWEN2.replace("{L}", "{A}").replace("{O}", "{R}"),)),
-    "ufakzeka": Rule((_QWEN2.removeprefix(f"{_ENDINGS}|"),)),
-    "laguna": Rule(("[^\n]+|\n+", _QWEN2)),
-    "minicpm5": Rule(("{N}{{1,3}}", _LLAMA3.replace("{{1,3}}", "+")), True),
-    "seed-coder": Rule((_QWEN2.replace(r" ?{O}+[\r\n]*", r" ?[^{spaces}{l}{n}]+"),)),
-    "bailingmoe bailingmoe2 llada-moe": Rule(
+    "qwen35": TextSplit((_QWEN2.replace("{L}", "{A}").replace("{O}", "{R}"),)),
+    "ufakzeka": TextSplit((_QWEN2.removeprefix(f"{_ENDINGS}|"),)),
+    "laguna": TextSplit(("[^\n]+|\n+", _QWEN2)),
+    "minicpm5": TextSplit(("{N}{{1,3}}", _LLAMA3.replace("{{1,3}}", "+")), True),
+    "seed-coder": TextSplit((_QWEN2.replace(r" ?{O}+[\r\n]*", r" ?[^{spaces}{l}{n}]+"),)),
+    "bailingmoe bailingmoe2 llada-moe": TextSplit(
         (r"'(?i:[sdmt]|ll|ve|re)|{Q}?{L}+|{N}| ?{O}+[\r\n]*|{S}*[\r\n]|{S}+(?!{X})|{S}+",)
     ),
     "deepseek-v3 hunyuan-dense joyai-llm hy_v4": _DEEPSEEK,
-    "deepseek-llm": Rule(
+    "deepseek-llm": TextSplit(
         (r"[\r\n]", _CASED_WORD, "{S}?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
          r"(?<!{S}){S}+\Z", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "{N}+")
     ),
-    "deepseek-coder": Rule(
+    "deepseek-coder": TextSplit(
         (r"[\r\n]", "{S}?{L}+", "{S}?{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", "{N}")
     ),
-    "falcon": Rule((r"[{p}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]")),
-    "poro-chat bloom gpt3-finnish": Rule((_STOPS,)),
-    "viking": Rule((_STOPS, "{N}")),
-    "tekken": Rule((_CASED,), True, True),
-    "gpt-4o llama4 kanana2 talkie minimax-m2": Rule((_GPT4O,)),
-    "granite-embed-multi-97m": Rule((_GPT4O,), True),
+    "falcon": TextSplit((r"[{p}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    "poro-chat bloom gpt3-finnish": TextSplit((_STOPS,)),
+    "viking": TextSplit((_STOPS, "{N}")),
+    "tekken": TextSplit((_CASED,), True, True),
+    "gpt-4o llama4 kanana2 talkie minimax-m2": TextSplit((_GPT4O,)),
+    "granite-embed-multi-97m": TextSplit((_GPT4O,), True),
 }  # fmt: skip
 """By the names that files have for it, one or more; a file may say none."""
 
-RULES: Final[Mapping[str, Rule]] = {
+RULES: Final[Mapping[str, TextSplit]] = {
     name: rule for names, rule in _NAMES.items() for name in names.split(" ")
 }

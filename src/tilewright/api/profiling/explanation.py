@@ -152,7 +152,7 @@ def explain_session(
         progress.phase("measure the machine")
         limits = measure(session.threads)
     sizes = session.executor.dimensions_of(arrays)
-    facts = observe(session, arrays, samples)
+    seen = observe(session, arrays, samples)
     return Explanation(
         model=name,
         threads=session.threads,
@@ -161,7 +161,7 @@ def explain_session(
         limits=limits,
         call_ns=int(np.median(times)),
         best_call_ns=min(times),
-        steps_ns=sum(fact.row.time_ns for fact in facts),
-        best_ns=sum(fact.best_ns for fact in facts),
-        findings=findings_of(facts, limits, model=name, dims=sizes),
+        steps_ns=sum(one.row.time_ns for one in seen),
+        best_ns=sum(one.best_ns for one in seen),
+        findings=findings_of(seen, limits, model=name, dims=sizes),
     )

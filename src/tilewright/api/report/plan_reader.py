@@ -1,6 +1,6 @@
 """What a plan says about a call with certain sizes: tensors, where they flow, where they lie.
 
-Not the times.  Called by `facts`.
+Not the times.  Called by `report_data`.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ _ALIGNMENT: Final = 64
 _BLOCKS: Final[dict[int, object]] = {}
 
 
-class _Group(ctypes.Structure):
+class _ParallelGroup(ctypes.Structure):
     """What a part of a loop is told about the loop."""
 
     _fields_ = (("sync_handle", ctypes.c_void_p), ("task_count", ctypes.c_int32))
@@ -138,7 +138,7 @@ def _free(_type: int, _device: int, address: int) -> int:
 
 @_LAUNCH
 def _launch(task: int, data: int, _count: int) -> int:
-    return _TASK(task)(0, ctypes.addressof(_Group(None, 1)), data)
+    return _TASK(task)(0, ctypes.addressof(_ParallelGroup(None, 1)), data)
 
 
 @_WAIT

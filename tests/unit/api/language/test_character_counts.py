@@ -10,7 +10,7 @@ from tilewright.api.language.grammars import (
     DEAD,
     Automaton,
     Grammar,
-    Rule,
+    Nonterminal,
     byte_set,
     literal,
     one_of,
@@ -21,7 +21,7 @@ PIECES = [b"".join(each) for n in range(5) for each in itertools.product((b"a", 
 TREE = TokenTree(PIECES, [])
 
 
-def _characters() -> tuple[Grammar, Rule]:
+def _characters() -> tuple[Grammar, Nonterminal]:
     g = Grammar()
     return g, g.rule((one_of(b"a"),), literal(b"(b)"))
 

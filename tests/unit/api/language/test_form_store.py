@@ -8,7 +8,7 @@ from fakes.language_models import speaking_form
 from tilewright.api.language import form_store
 from tilewright.api.language.constraints import TextForm
 from tilewright.api.language.form_store import FormStore
-from tilewright.api.language.grammars import Grammar, Rule
+from tilewright.api.language.grammars import Grammar, Nonterminal
 from tilewright.api.language.json_schemas import grammar_of
 from tilewright.api.language.schema_keywords import Schema
 from tilewright.api.language.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ def test_what_takes_long_to_make_keeps_nobody_from_the_others(
     known = store.of_schema({"type": "object"})
     found: list[TextForm] = []
 
-    def slow(schema: Schema) -> tuple[Grammar, Rule]:
+    def slow(schema: Schema) -> tuple[Grammar, Nonterminal]:
         other = threading.Thread(
             target=lambda: found.append(store.of_schema({"type": "object"}))
         )

@@ -8,7 +8,7 @@ from tilewright.api.language.grammars import (
     Automaton,
     Beginnings,
     Grammar,
-    Rule,
+    Nonterminal,
     byte_set,
     drop_dead_ends,
     literal,
@@ -66,7 +66,7 @@ def test_a_state_says_what_leaves_it_as_it_is() -> None:
     assert not automaton.may_end(inside)
 
 
-def _nested(ways: int) -> tuple[Grammar, Rule]:
+def _nested(ways: int) -> tuple[Grammar, Nonterminal]:
     """Brackets of some kinds that begin alike: which they are is told by how they end."""
     g = Grammar()
     value = g.reserve()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.json_schema_check import is_allowed
-from tilewright.api.language.grammars import DEAD, Automaton, Rule
+from tilewright.api.language.grammars import DEAD, Automaton, Nonterminal
 from tilewright.api.language.json_schemas import ANY_OBJECT, grammar_of
 from tilewright.base.errors import UserError
 
@@ -349,5 +349,5 @@ def test_whatever_a_schema_is_the_error_is_ours() -> None:
 
 def test_a_grammar_and_its_root_are_made() -> None:
     grammar, root = grammar_of({})
-    assert isinstance(root, Rule)
+    assert isinstance(root, Nonterminal)
     assert grammar.alternatives(root)

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from tilewright.api.language.grammars import DEAD, Automaton, Grammar, Rule
+from tilewright.api.language.grammars import DEAD, Automaton, Grammar, Nonterminal
 from tilewright.api.language.number_ranges import integers, number, numbers
 
 
-def _is_of(grammar: Grammar, rule: Rule, texts: list[str]) -> list[bool]:
+def _is_of(grammar: Grammar, rule: Nonterminal, texts: list[str]) -> list[bool]:
     automaton = Automaton(grammar, rule)
     states = [automaton.follow_all(automaton.start, text.encode()) for text in texts]
     return [state != DEAD and automaton.may_end(state) for state in states]

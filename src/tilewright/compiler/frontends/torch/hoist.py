@@ -4,8 +4,8 @@ Torch cannot take a program apart whose branches have tensors of their own (`tor
 traces them with is lost on the way.  Called by `export` before it asks torch to.
 
 A graph may be run by several operators, and an operator that runs several graphs gives all of them the same: graphs
-that share an operator, or share one with another that does, are a group, whose graphs all have the same constants
-behind their own parameters.
+that share an operator, or share one with another that does, are sharers: all have the same constants behind their
+own parameters.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _constants(module: Any) -> list[Any]:
 
 @final
 @dataclass(slots=True, eq=False)
-class _Group:
+class _ConstantSharers:
     """Graphs that are given the same constants.
 
     Attributes:
@@ -120,9 +120,9 @@ class _Group:
     needed: Tensors = field(default_factory=dict)
 
 
-def _groups(graphs: Sequence[Any]) -> dict[int, _Group]:
-    """The group of each graph, by identity of the graph."""
-    found = {id(graph): _Group([graph]) for graph in graphs}
+def _sharers(graphs: Sequence[Any]) -> dict[int, _ConstantSharers]:
+    """Who shares with each graph, by identity of the graph."""
+    found = {id(graph): _ConstantSharers([graph]) for graph in graphs}
     for graph in graphs:
         for _, bodies in _runs(graph):
             for body in bodies[1:]:
@@ -135,20 +135,22 @@ def _groups(graphs: Sequence[Any]) -> dict[int, _Group]:
     return found
 
 
-def _join(found: dict[int, _Group], first: _Group, second: _Group) -> None:
+def _join(
+    found: dict[int, _ConstantSharers], first: _ConstantSharers, second: _ConstantSharers
+) -> None:
     if first is second:
         return
     first.graphs += second.graphs
     found |= {id(graph): first for graph in second.graphs}
 
 
-def _pass_on(graphs: Sequence[Any], groups: dict[int, _Group]) -> bool:
+def _pass_on(graphs: Sequence[Any], sharers: dict[int, _ConstantSharers]) -> bool:
     """Let each graph need what the graphs need that it runs.  Returns: whether that is more than before."""
     more = False
     for graph in graphs:
-        own = groups[id(graph)].needed
+        own = sharers[id(graph)].needed
         for _, bodies in _runs(graph):
-            inner = groups[id(bodies[0])].needed
+            inner = sharers[id(bodies[0])].needed
             more |= not inner.keys() <= own.keys()
             own |= inner
     return more
@@ -160,20 +162,20 @@ def _pass_on(graphs: Sequence[Any], groups: dict[int, _Group]) -> bool:
 def _hoist(module: Any, signature: Any, constants: dict[str, Any]) -> None:
     """Let all constants be inputs of the outermost graph, which hands them on."""
     graphs = all_graphs(module)
-    groups, mode = _groups(graphs), _mode(graphs)
+    sharers, mode = _sharers(graphs), _mode(graphs)
     operators = [(graph, list(_runs(graph))) for graph in graphs]
     given = {
-        id(graph): _parameters(graph, list(groups[id(graph)].needed.values()), mode)
+        id(graph): _parameters(graph, list(sharers[id(graph)].needed.values()), mode)
         for graph in graphs[1:]
     }
     given[id(module)] = _inputs(
-        module, list(groups[id(module)].needed.values()), mode, signature, constants
+        module, list(sharers[id(module)].needed.values()), mode, signature, constants
     )
     for graph, runs in operators:
         own = given[id(graph)]
         _replace_constants(graph, own)
         for node, bodies in runs:
-            _give(node, [own[each] for each in groups[id(bodies[0])].needed])
+            _give(node, [own[each] for each in sharers[id(bodies[0])].needed])
         graph.recompile()
 
 
