@@ -1,7 +1,8 @@
 """What holds of every executable that is run: whoever translates it need not look again.
 
 Registers lie within the frame of their function, jumps within its instructions, indices within their
-tables; no function runs beyond its end; a call of bytecode has as many arguments as the function takes.
+tables; no function runs beyond its end; a call of bytecode has as many arguments as the function takes; functions do
+not share instructions, so that what is made of each takes time and memory by the size of the file.
 """
 
 from __future__ import annotations
@@ -26,18 +27,37 @@ from tilewright.formats.relax_executable.records import (
 
 _REGISTERS_LIMIT: Final = 1 << 20
 _ARGUMENTS_LIMIT: Final = 1 << 16
+_ALL_ARGUMENTS_LIMIT: Final = 1 << 20  # of all functions: a file says them in a word each
 
 
 def verify_executable(executable: RelaxExecutable) -> None:
     """Raises: ArchiveError that names the function and the instruction."""
     seen: set[str] = set()
+    unused, arguments = len(executable.instructions), 0
     for function in executable.functions:
         if function.name in seen:
             raise ArchiveError(
                 f"two functions are called '{function.name}'", location=executable.location
             )
         seen.add(function.name)
-        _verify_function(executable, function)
+        if function.kind is FunctionKind.PACKED:
+            continue
+        _verify_frame(executable, function)
+        arguments += function.argument_count
+        if arguments > _ALL_ARGUMENTS_LIMIT:
+            raise ArchiveError(
+                f"functions of more than {_ALL_ARGUMENTS_LIMIT} arguments together",
+                location=executable.location,
+            )
+        if function.kind is not FunctionKind.BYTECODE:
+            continue
+        unused -= function.end - function.first
+        if unused < 0:
+            raise ArchiveError(
+                f"function '{function.name}' shares instructions with others",
+                location=executable.location,
+            )
+        _verify_code(executable, function)
     for index, scope in executable.memory_scopes.items():
         if not 0 <= index < len(executable.constants):
             raise ArchiveError(
@@ -47,10 +67,8 @@ def verify_executable(executable: RelaxExecutable) -> None:
             )
 
 
-def _verify_function(executable: RelaxExecutable, function: Function) -> None:
+def _verify_frame(executable: RelaxExecutable, function: Function) -> None:
     where = f"{executable.location}: function '{function.name}'"
-    if function.kind is FunctionKind.PACKED:
-        return
     if not 0 <= function.argument_count <= min(function.register_count, _ARGUMENTS_LIMIT):
         raise ArchiveError(
             f"{function.argument_count} arguments in {function.register_count} registers",
@@ -73,6 +91,10 @@ def _verify_function(executable: RelaxExecutable, function: Function) -> None:
             f"{len(executable.instructions)}",
             location=where,
         )
+
+
+def _verify_code(executable: RelaxExecutable, function: Function) -> None:
+    where = f"{executable.location}: function '{function.name}'"
     for index in range(function.first, function.end):
         _verify_instruction(executable, function, index, f"{where}: instruction {index}")
 

@@ -24,6 +24,7 @@ from tilewright.runtime.recorder import Range, Recorder
 
 ALIGNMENT: Final = 64
 _PACKED_LIMIT: Final = 2048  # storages; packing looks at each pair
+_MOST_BYTES: Final = 1 << 62  # of all tensors; what adds them up has 63 bits
 # How TVM calls what has another name here.
 _SPELLINGS: Final = {
     "uint1": "bool",
@@ -49,7 +50,8 @@ class EntryType:
 def entry_types(graph: Graph, location: str) -> tuple[EntryType, ...]:
     """The types of all entries.
 
-    Raises: ArchiveError for a data type that tensors here do not have, or a size that a call decides.
+    Raises: ArchiveError for a data type that tensors here do not have, a size that a call decides, or more bytes
+        than there can be.
     """
     table = graph.entries
     names = {index: node.name for index, node in enumerate(graph.nodes)}
@@ -59,6 +61,7 @@ def entry_types(graph: Graph, location: str) -> tuple[EntryType, ...]:
         for _ in range(graph.nodes[index].output_count)
     ]
     found: list[EntryType] = []
+    left = _MOST_BYTES
     for entry, (name, shape, storage) in enumerate(
         zip(table.dtype, table.shape, table.storage_id, strict=True)
     ):
@@ -72,6 +75,13 @@ def entry_types(graph: Graph, location: str) -> tuple[EntryType, ...]:
                 location=where,
                 hint="only the plan in this file can be run: call create with the module "
                 "that was built with it",
+            )
+        # An extent of 0 makes others no smaller for numpy.
+        left -= math.prod(max(size, 1) for size in shape) * dtype.itemsize
+        if left < 0:
+            raise ArchiveError(
+                f"{dtype}{list(shape)!s:.80} is too large, with the tensors before it",
+                location=where,
             )
         found.append(EntryType(dtype, shape, storage))
     return tuple(found)

@@ -149,6 +149,25 @@ def test_functions_that_cannot_be_are_refused(row: bytes, text: str) -> None:
     assert text in str(caught.value)
 
 
+def test_functions_that_share_their_code_are_refused() -> None:
+    """A small file could have each of thousands of functions go over all of it."""
+    rows = [_function(1, name, (0, 2)) for name in ("main", "again")]
+    with pytest.raises(ArchiveError, match="'again' shares instructions with others"):
+        _read([[3, 1], [2, 0]], functions=rows)
+
+
+def test_functions_of_many_arguments_are_few() -> None:
+    count = 1 << 16
+    rows = [
+        _function(1, f"f{i}", (i, i + 1), (count, count)) for i in range((1 << 20) // count)
+    ]
+    code = [[2, 0]] * (len(rows) + 1)
+    assert len(_read(code, functions=rows).functions) == len(rows)
+    rows.append(_function(1, "main", (len(rows), len(rows) + 1), (1, 1)))
+    with pytest.raises(ArchiveError, match="more than 1048576 arguments together"):
+        _read(code, functions=rows)
+
+
 def test_other_files_and_other_versions_are_refused() -> None:
     with pytest.raises(ArchiveError, match="no Relax executable: it begins with"):
         read_relax_executable(bytes(64))

@@ -264,6 +264,14 @@ def test_storages_that_no_memory_holds_are_refused() -> None:
         module.run()
 
 
+@pytest.mark.parametrize("shape", [[(1 << 62) - 1], [1 << 60], [0, 1 << 60], [1 << 59]])
+def test_tensors_of_more_bytes_than_there_can_be_are_refused(shape: list[int]) -> None:
+    made = GraphMaker()
+    places = [made.input(name, shape, "float64") for name in "xy"]
+    with pytest.raises(ArchiveError, match=r"node '[xy]': f64\[.*is too large"):
+        net(made.file(places))
+
+
 def test_a_heap_with_a_cap_holds_the_storages() -> None:
     program = GraphProgram(
         read_graph(chain()), FunctionTable(FUNCTIONS), None, native.Heap(64)
