@@ -115,6 +115,42 @@ def test_a_fence_signals_and_fails_all_its_semaphores(device: Device) -> None:
             semaphore.query()
 
 
+def test_a_fence_signals_the_others_where_one_cannot_be(device: Device) -> None:
+    """Else what waits for them would wait for ever."""
+    first, second = device.create_semaphore(5), device.create_semaphore()
+    with pytest.raises(DeviceError, match="signal of 5, the semaphore is at 5"):
+        Fence([(first, 5), (second, 1)]).signal()
+    second.wait(1, 0)
+
+
+def test_a_fence_fails_all_also_where_a_listener_raises(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+
+    def refuse(_: BaseException | None) -> None:
+        raise LookupError("listener")
+
+    first.notify(1, refuse)
+    with pytest.raises(LookupError, match="listener"):
+        Fence([(first, 1), (second, 1)]).fail(RuntimeError("lost"))
+    assert str(second.error) == "lost"
+
+
+@pytest.mark.parametrize("fails_before", [True, False])
+def test_a_wait_for_a_fence_ends_with_a_failure_of_any_semaphore(
+    device: Device, fails_before: bool
+) -> None:
+    """Whatever the order: nobody may ever signal the others."""
+    first, second = device.create_semaphore(), device.create_semaphore()
+    fail = threading.Timer(0 if fails_before else 0.05, second.fail, [RuntimeError("lost")])
+    fail.start()
+    if fails_before:
+        fail.join()
+    with pytest.raises(RuntimeError, match="lost"):
+        Fence([(first, 1), (second, 1)]).wait(10_000_000_000)
+    fail.join()
+    assert not first.is_watched
+
+
 def test_an_empty_fence_is_reached(device: Device) -> None:
     del device
     fence = Fence()

@@ -6,8 +6,8 @@ Source: IREE `hal/fence.h`.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, final
 
 from tilewright.base.status import StatusCode, code_of
@@ -65,26 +65,29 @@ class Fence:
         return pending
 
     def signal(self) -> None:
-        """Bring every semaphore to its value."""
-        for semaphore, value in self.timepoints:
-            semaphore.signal(value)
+        """Bring every semaphore to its value.
+
+        Raises: the first failure, of a semaphore that is there or beyond, when all others are signalled: what waits
+            for those must not wait for ever.
+        """
+        _do_all(partial(semaphore.signal, value) for semaphore, value in self.timepoints)
 
     def fail(self, error: BaseException) -> None:
-        """Fail every semaphore."""
-        for semaphore, _ in self.timepoints:
-            semaphore.fail(error)
+        """Fail every semaphore.  Raises: what those raise who hear of it, when all have."""
+        _do_all(partial(semaphore.fail, error) for semaphore, _ in self.timepoints)
 
     def wait(self, timeout_ns: int = INFINITE) -> None:
         """Block until every timepoint is reached.
 
         Raises: the first failure; DeviceError (DEADLINE_EXCEEDED).
         """
-        deadline = 0 if timeout_ns < 0 else time.monotonic_ns() + timeout_ns
-        for semaphore, value in self.timepoints:
-            if semaphore.value >= value:
-                continue
-            left = INFINITE if timeout_ns < 0 else max(0, deadline - time.monotonic_ns())
-            semaphore.wait(value, left)
+        waiting = [(s, value) for s, value in self.timepoints if s.value < value]
+        if len(waiting) == 1:
+            semaphore, value = waiting[0]
+            semaphore.wait(value, timeout_ns)
+        elif waiting:
+            # Not one after the other: the first may never be reached where the second has failed.
+            _wait_for(Fence(waiting).watch, timeout_ns)
 
     def wait_any(self, timeout_ns: int = INFINITE) -> None:
         """Block until one timepoint is reached; a fence without any is.
@@ -93,14 +96,13 @@ class Fence:
         """
         if not self.timepoints or any(s.value >= value for s, value in self.timepoints):
             return
-        first = Semaphore()
-        once = _Countdown(1, lambda error: _settle(first, error))
-        undo = [semaphore.watch(value, once) for semaphore, value in self.timepoints]
-        try:
-            first.wait(1, timeout_ns)
-        finally:
-            for step in undo:
-                step()
+
+        def watch(reached: Reached) -> Callable[[], None]:
+            once = _Countdown(1, reached)
+            undo = [semaphore.watch(value, once) for semaphore, value in self.timepoints]
+            return partial(_do_all, undo)
+
+        _wait_for(watch, timeout_ns)
 
     def __await__(self) -> Generator[Any, None, None]:
         """For asyncio: `await fence`.  Raises: the first failure."""
@@ -118,12 +120,7 @@ class Fence:
             return _nothing
         countdown = _Countdown(len(waiting), reached)
         undo = [semaphore.watch(value, countdown) for semaphore, value in waiting]
-
-        def take_back() -> None:
-            for step in undo:
-                step()
-
-        return take_back
+        return partial(_do_all, undo)
 
 
 def _merged(timepoints: Iterable[Timepoint]) -> tuple[Timepoint, ...]:
@@ -136,11 +133,33 @@ def _merged(timepoints: Iterable[Timepoint]) -> tuple[Timepoint, ...]:
     return tuple(highest.values())
 
 
+def _wait_for(watch: Callable[[Reached], Callable[[], None]], timeout_ns: int) -> None:
+    """Block until what `watch` is given is called.  Raises: what it is called with; as `Semaphore.wait`."""
+    done = Semaphore()
+    take_back = watch(lambda error: _settle(done, error))
+    try:
+        done.wait(1, timeout_ns)
+    finally:
+        take_back()
+
+
 def _settle(semaphore: Semaphore, error: BaseException | None) -> None:
     if error is None:
         semaphore.signal(1)
     else:
         semaphore.fail(error)
+
+
+def _do_all(steps: Iterable[Callable[[], None]]) -> None:
+    """Take every step, also after one that raised; then raise that."""
+    raised: BaseException | None = None
+    for step in steps:
+        try:
+            step()
+        except BaseException as error:
+            raised = raised or error
+    if raised is not None:
+        raise raised
 
 
 def _nothing() -> None:
