@@ -468,6 +468,10 @@ def _relro(loaded: _Loaded, programs: Sequence[tuple[int, ...]]) -> tuple[int, i
     # Linkers round the range up to the largest page of the machine; nothing but the segment's
     # own pages is meant, and nothing else may be made read-only.
     segment = loaded.check(address, 1, "read-only-after-relocation range")
+    if segment.executable:
+        raise loaded.error(
+            "the read-only-after-relocation range lies in code, expected data"
+        )
     end = segment.address + segment.memory_bytes
     page_end = (end + PAGE_BYTES - 1) & -PAGE_BYTES
     if address + size > page_end + _LARGEST_PAGE_BYTES:

@@ -144,6 +144,15 @@ def test_only_pages_of_the_segment_become_read_only(image: bytes) -> None:
         parse_image(changed(image, place + 40, "<Q", 1 << 20))
 
 
+def test_code_does_not_become_read_only(image: bytes) -> None:
+    """A kernel would end the process where its code goes on in the first page that may not be executed."""
+    place = next(p for p in program_headers(image) if image[p : p + 4] == b"R\xe5td")
+    code = next(s for s in parse_image(image).segments if s.executable)
+    moved = changed(image, place + 16, "<Q", code.address)
+    with pytest.raises(ArchiveError, match="lies in code, expected data"):
+        parse_image(changed(moved, place + 40, "<Q", 1))
+
+
 def test_an_import_is_refused_by_name(image: bytes) -> None:
     table = dynamic_entry(image, 6)
     symbols = struct.unpack_from("<Q", image, table + 8)[0]
