@@ -131,7 +131,8 @@ class BytesOutside:
         if data is None or location != self.token:
             data = self._map(self._path(location))
         offset = _number(entries.get("offset", "0"), "offset")
-        length = _number(entries.get("length", str(len(data) - offset)), "length")
+        rest = str(max(len(data) - offset, 0))
+        length = _number(entries.get("length", rest), "length")
         if offset + length > len(data):
             raise ModelError(
                 f"external data '{location[:_SHOWN]}' is cut: it has {len(data)} of at least "

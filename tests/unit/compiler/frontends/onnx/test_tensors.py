@@ -111,6 +111,13 @@ def test_external_ranges_outside_the_file_are_refused(
         to_array(external("w.bin", [10], **entries), BytesOutside(tmp_path))
 
 
+def test_an_offset_behind_the_end_is_a_file_that_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(40))
+    tensor = external("w.bin", [10], offset="1000")
+    with pytest.raises(ModelError, match="is cut: it has 40 of at least 1000 bytes"):
+        to_array(tensor, BytesOutside(tmp_path))
+
+
 def test_external_data_of_a_model_without_a_folder_asks_for_the_path() -> None:
     with pytest.raises(ModelError) as caught:
         to_array(external("w.bin", [10]), HERE)
