@@ -77,12 +77,89 @@ def counted(x: Any) -> Any:
 def test_a_number_that_is_made_of_an_open_size_is_told() -> None:
     module, x = module_of(counted), torch.randn(3, 4)
     with pytest.warns(
-        TilewrightWarning, match=r"a number of a size .* \(at test_torch_open"
+        TilewrightWarning, match=r"a number of a size .*3 at test_torch_open"
     ):
         load(Captured(module, args=(x,), dynamic_shapes=(ROWS,)))
     with warnings.catch_warnings():
         warnings.simplefilter("error", TilewrightWarning)
         load(Captured(module, args=(x,)))
+
+
+class Looking(nn.Module):
+    """Asks a size in a way."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def forward(self, x: Any) -> Any:
+        return self.asked(x, {"n6": 2.0})
+
+
+FIXING: dict[str, Any] = {
+    "int": lambda x, _: x * int(x.shape[0]),
+    "a float": lambda x, _: x * float(x.shape[0]),
+    "a text, looked up": lambda x, table: x * table[f"n{x.shape[0]}"],
+    "a text in a form": lambda x, _: x * len(f"{x.shape[0]:03d}"),
+    "one of several": lambda x, _: x * 2 if x.shape[0] in (5, 6) else x,
+    "a branch": lambda x, _: x * 2 if x.shape[0] == 6 else x * 3,
+    "a key": lambda x, _: x * {6: 2.0}.get(x.shape[0], 1.0),
+    "a place": lambda x, _: x * [1.0, 2, 3, 4, 5, 6, 7][x.shape[0]],
+    "bits": lambda x, _: x.new_ones(1 << (x.shape[0] - 1).bit_length()) * x.sum(),
+    "rows": lambda x, _: torch.stack([row * 2 for row in x]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FIXING)
+def test_a_size_that_the_module_fixes_is_named_with_its_place(form: str) -> None:
+    """Torch says nothing where it may choose what is open: a call of another size failed, and nobody knew why."""
+    module, x = Looking(FIXING[form]).eval(), torch.randn(6, 4)
+    line = FIXING[form].__code__.co_firstlineno
+    with pytest.warns(TilewrightWarning) as told:
+        same(module, [(x,)], (ROWS,))
+    (message,) = (str(w.message) for w in told if w.category is TilewrightWarning)
+    assert f"x.shape[0] is 6 at test_torch_open_numbers.py:{line}" in message
+    assert "out of dynamic_shapes" in message
+
+
+def test_a_size_that_operators_alone_fix_is_not_told() -> None:
+    module = module_of(lambda x: x.view(6, 4) @ x.new_ones(4, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        load(Captured(module, args=(torch.randn(6, 4),), dynamic_shapes=(ROWS,)))
+
+
+def test_a_size_of_a_tensor_within_an_argument_is_named_as_python_has_it() -> None:
+    module = module_of(lambda pair: pair["a"] * len(f"{pair['b'].shape[0]:d}"))
+    pair = {"a": torch.randn(3), "b": torch.randn(6)}
+    with pytest.warns(TilewrightWarning, match=r"\(pair\['b'\].shape\[0\] is 6 at"):
+        load(Captured(module, args=(pair,), dynamic_shapes=({"a": ROWS, "b": ROWS},)))
+
+
+def test_a_text_of_an_open_size_is_told() -> None:
+    """It is torch's name of the size, so that what is looked up by it is not found."""
+    module = module_of(lambda x: x * {"6": 2.0}.get(str(x.shape[0]), 1.0))
+    with pytest.warns(TilewrightWarning, match=r"makes a text of a size .*numbers.py:\d"):
+        load(Captured(module, args=(torch.randn(6, 4),), dynamic_shapes=(ROWS,)))
+    assert "__str__" not in vars(torch.SymInt)
+
+
+def test_quotients_with_remainders_of_open_sizes() -> None:
+    """Torch's sizes have no `divmod`."""
+
+    def shared(x: Any) -> Any:
+        whole, rest = divmod(x.shape[0], 4)
+        return x * whole + rest + divmod(64, x.shape[0])[1]
+
+    same(shared, [(torch.randn(n, 4),) for n in (6, 9, 3)], (ROWS,))
+
+
+def test_a_size_where_only_a_number_goes_is_refused_with_what_helps() -> None:
+    module = module_of(lambda x: x * x.shape[0].real)
+    with pytest.raises(ModelError) as refused:
+        load(Captured(module, args=(torch.randn(6, 4),), dynamic_shapes=(ROWS,)))
+    assert "out of dynamic_shapes" in str(refused.value.hint)
 
 
 WITHOUT_WORDS: dict[str, Any] = {

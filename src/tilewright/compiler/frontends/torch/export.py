@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,7 +17,6 @@ from typing import Any, Final, final
 import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.decompositions as own
 import tilewright.compiler.frontends.torch.table as table
-from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ModelError, UserError
 from tilewright.compiler.frontends.torch.cache_types import register_caches
 from tilewright.compiler.frontends.torch.causal_masks import masks_as_given
@@ -33,14 +32,12 @@ from tilewright.compiler.frontends.torch.contiguous_copies import (
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels, typed_reflectors
 from tilewright.compiler.frontends.torch.failed_exports import hint, reason, unlogged
-from tilewright.compiler.frontends.torch.functions_of_sizes import (
-    functions_of_sizes,
-    places_of_numbers,
-)
+from tilewright.compiler.frontends.torch.functions_of_sizes import functions_of_sizes
 from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
 from tilewright.compiler.frontends.torch.known_numbers import KnownNumbers, known_numbers
 from tilewright.compiler.frontends.torch.moved_modules import moves_that_change
+from tilewright.compiler.frontends.torch.open_sizes import fixed_sizes
 from tilewright.compiler.frontends.torch.packed_sequences import packed_sequences
 from tilewright.compiler.frontends.torch.recurrent import whole_recurrences
 from tilewright.compiler.frontends.torch.traceable import traceable_functions
@@ -115,26 +112,12 @@ def export(captured: Captured) -> Any:
             if _is_split(exported):
                 exported = _traced(captured, strict=True)
         changes.settle(exported, name)
-        _tell_of_fixed_sizes(name)
     except ModelError as error:
         raise ModelError(error.message, location=name, hint=error.hint) from error
     except Exception as error:
         message = f"torch cannot export it: {reason(error)}"
         raise ModelError(message, location=name, hint=hint(error)) from error
     return exported
-
-
-def _tell_of_fixed_sizes(name: str) -> None:
-    """Warn of sizes that were to be open and that the module made numbers of."""
-    places = places_of_numbers()
-    if places:
-        warnings.warn(
-            f"{name}: the module makes a number of a size that calls were to decide (at {', '.join(places)}), "
-            "so the compiled model takes this size alone\n"
-            "hint: compute with the size as it is, or leave it out of dynamic_shapes",
-            TilewrightWarning,
-            stacklevel=2,
-        )
 
 
 def _refuse_late(model: Any, before: frozenset[str]) -> None:
@@ -343,10 +326,11 @@ def _as_torch_traces(
     functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
         whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
-        functions_of_sizes(are_computed=captured.computes_functions),
+        fixed_sizes(_names_of_leaves(captured)),
     )  # fmt: skip
+    computed = (functions_of_sizes(),) if captured.computes_functions else ()
     with contextlib.ExitStack() as kept, torch.no_grad():
-        for context in (*functions, *untouched):
+        for context in (*functions, *untouched, *computed):
             kept.enter_context(context)
         if oblivious:
             kept.enter_context(_obliviously())
@@ -358,6 +342,21 @@ def _as_torch_traces(
             strict=strict,
             prefer_deferred_runtime_asserts_over_guards=checks,
         )
+
+
+def _names_of_leaves(captured: Captured) -> list[str]:
+    """What Python calls each tensor or number that the module is given, in torch's order."""
+    try:
+        taken = inspect.signature(captured.model.forward)
+        given = taken.bind(*captured.positional, **(captured.kwargs or {})).arguments
+    except (TypeError, ValueError):  # torch says what is wrong with them
+        return []
+    pytree = border.load("torch.utils._pytree")
+    return [
+        f"{name}{pytree.keystr(path)}"
+        for name, value in given.items()
+        for path, _ in pytree.tree_leaves_with_path(value)
+    ]
 
 
 def _obliviously() -> AbstractContextManager[None]:

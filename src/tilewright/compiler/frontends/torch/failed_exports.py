@@ -35,6 +35,7 @@ _NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.
 
 _VIOLATED: Final = "Constraints violated"
 _NO_RANGE: Final = "give the size a range that the module takes (Dim('rows', min=2)), leave it to torch (torch.export.Dim.AUTO), or leave it out of dynamic_shapes"
+_NO_NUMBER: Final = "SymInt is a size that calls decide: compute with it as Python and math do, or leave it out of dynamic_shapes"
 
 
 def reason(error: BaseException) -> str:
@@ -50,6 +51,8 @@ def hint(error: BaseException) -> str | None:
     """What helps where the data decides what the module does next, or the module a size that calls were to decide."""
     if type(error).__name__ in _ASKS_DATA:
         return _NO_TRACE
+    if "SymInt" in str(error):
+        return _NO_NUMBER
     return _NO_RANGE if str(error).lstrip().startswith(_VIOLATED) else None
 
 

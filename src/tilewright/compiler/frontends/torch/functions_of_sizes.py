@@ -1,23 +1,19 @@
 """Functions of `math` of sizes that calls decide, while a module is traced: `math.log(x.shape[1])`.
 
 Python makes a number of what such a function is given, which fixes the size.  Here it is the element of a tensor with
-one, so that every call computes it, in f64 as Python does.  What is made a number in another way (`range(x.shape[0])`) is
-noted, for torch says nothing where it may choose which sizes stay open.  Called by `export`.
+one, so that every call computes it, in f64 as Python does.  Called by `export`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import math
-import threading
 from collections.abc import Callable, Generator
-from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
-from tilewright.compiler.frontends.torch.failed_exports import is_of_module
+from tilewright.compiler.frontends.torch.open_sizes import noted
 from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 # Torch's numbers have no types that we see.
@@ -25,49 +21,14 @@ Held = Any
 Function = Callable[..., Any]
 
 
-@final
-class _Own(threading.local):
-    """Of a thread.
-
-    Attributes:
-        places: where its last trace made numbers of sizes.
-        were_computed: whether calls were to compute a function of sizes since it was forgotten.
-    """
-
-    places: tuple[str, ...] = ()
-    were_computed: bool = False
-
-
-_OWN: Final = _Own()
-
-
-def places_of_numbers() -> tuple[str, ...]:
-    """Files and lines where this thread's last trace made a number of a size that calls were to decide."""
-    return tuple(dict.fromkeys(_OWN.places))
-
-
-def forget_functions() -> None:
-    """Begin anew to notice whether this thread's traces meet functions of sizes."""
-    _OWN.were_computed = False
-
-
-def functions_were_computed() -> bool:
-    """Whether a trace of this thread met a function of sizes that calls compute, since it was forgotten."""
-    return _OWN.were_computed
-
-
 @contextlib.contextmanager
-def functions_of_sizes(*, are_computed: bool = True) -> Generator[None]:
+def functions_of_sizes() -> Generator[None]:
     """While this thread traces in this context, functions of sizes are computed by every call.
 
     Contexts of several threads may overlap; for other threads `math` is what it was.
-
-    Args:
-        are_computed: else only numbers that are made of sizes are noted.
     """
-    _OWN.places = ()
     with contextlib.ExitStack() as kept:
-        for substitute in (*(_FUNCTIONS if are_computed else ()), _NUMBERS):
+        for substitute in _FUNCTIONS:
             kept.enter_context(substitute.used())
         yield
 
@@ -82,7 +43,9 @@ def _unless_known(build: Function, original: Function, tracing: Tracing) -> Func
     def function(*args: Any) -> Any:
         if not tracing.depth or not any(map(_is_open, args)):
             return original(*args)
-        _OWN.were_computed = True
+        met = noted()
+        if met is not None:
+            met.functions_are_computed = True
         return build(*args)
 
     return function
@@ -126,20 +89,3 @@ _FUNCTIONS: Final = tuple(
     for name, build in _BY_NAME.items()
     if hasattr(math, name)
 )
-
-
-def _noted(original: Function, tracing: Tracing) -> Function:
-    @functools.wraps(original)
-    def index(number: Held) -> int:
-        frame = inspect.currentframe()
-        asker = None if frame is None else frame.f_back
-        is_fixed = tracing.depth and number.node.expr.free_symbols
-        if is_fixed and asker is not None and is_of_module(asker.f_code.co_filename):
-            place = f"{Path(asker.f_code.co_filename).name}:{asker.f_lineno}"
-            _OWN.places = (*_OWN.places, place)
-        return original(number)
-
-    return index
-
-
-_NUMBERS: Final = Substitute(lambda: border.load().SymInt, "__index__", _noted)

@@ -137,6 +137,16 @@ def is_within_torch(file: str, *rooms: tuple[str, ...]) -> bool:
     return any(within[: len(room)] == room for room in rooms)
 
 
+def is_on_the_way(file: str) -> bool:
+    """Whether in a file of code a question on sizes only passes, which somebody else asks."""
+    return file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
+
+
+SHAPES: Final = ("fx", "experimental", "symbolic_shapes.py")
+TRUTHS: Final = ("__init__.py",)
+_ON_THE_WAY: Final = (
+    SHAPES, TRUTHS, ("fx", "experimental", "recording.py"), ("fx", "experimental", "sym_node.py"),
+)  # fmt: skip
 COMPOSITES: Final = (("_decomp",), ("_ops.py",), ("_refs",))
 """Where torch writes operators in others, which it runs to tell types, too."""
 LAYOUTS: Final = (

@@ -5,9 +5,12 @@ Called by the pipeline.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import final
 
 import tilewright.compiler.frontends.torch.border as border
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.coverage import (
@@ -27,12 +30,9 @@ from tilewright.compiler.frontends.torch.export import (
     resolve,
 )
 from tilewright.compiler.frontends.torch.failed_exports import is_of_ranges
-from tilewright.compiler.frontends.torch.functions_of_sizes import (
-    forget_functions,
-    functions_were_computed,
-)
 from tilewright.compiler.frontends.torch.guards import guards_of
 from tilewright.compiler.frontends.torch.importer import Importer
+from tilewright.compiler.frontends.torch.open_sizes import OpenSizes, open_sizes
 from tilewright.compiler.frontends.torch.program import Program, Role
 from tilewright.compiler.frontends.torch.questions import asked
 from tilewright.compiler.frontends.torch.reader import read_exported
@@ -87,51 +87,94 @@ def coverage(source: object, *, judge: Judge | None = None) -> CoverageReport:
     return make_report(found, judge)
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """What came of exporting and importing a module.
+
+    Attributes:
+        exported, importer: the program and its graph, if torch could export it.
+        refused: why it is refused, if it is.
+        met: what became of sizes that calls were to decide.
+    """
+
+    exported: object = None
+    importer: Importer | None = None
+    refused: ModelError | None = None
+    met: OpenSizes = field(default_factory=OpenSizes)
+
+
 def _imported(source: object) -> tuple[object, Importer]:
     """The exported program and what came of importing it.
-
-    Where it does not go with functions of sizes that calls compute, it is exported once more with those that Python
-    computes, which fixes the sizes.
 
     Raises: ModelError where torch cannot export it.
     """
     captured = source if isinstance(source, Captured) else Captured(source)
-    forget_functions()
-    found, refused = _attempt(captured)
-    if refused is not None and functions_were_computed():
-        again, remains = _attempt(replace(captured, computes_functions=False))
-        if remains is None:
-            return _made(again)
-        if not is_of_ranges(remains):
-            found, refused = again, remains
-        elif found is None:
-            raise ModelError(refused.message, location=refused.location, hint=remains.hint)
-        else:
-            _, importer = found
-            importer.problems = [
-                replace(p, hint=remains.hint or "") for p in importer.problems
-            ]
-    if found is None and refused is not None:
-        raise refused
-    return _made(found)
+    found = _best_attempt(captured)
+    if found.importer is None:
+        assert found.refused is not None, "there is no program"
+        raise found.refused
+    _tell_of(found.met, type(captured.model).__name__)
+    return found.exported, found.importer
 
 
-def _made(found: tuple[object, Importer] | None) -> tuple[object, Importer]:
-    assert found is not None, "nothing was refused"
-    return found
+def _best_attempt(captured: Captured) -> _Attempt:
+    """What came of it.
+
+    Where it does not go with functions of sizes that calls compute, it is exported once more with those that Python
+    computes, which fixes the sizes.
+    """
+    first = _attempt(captured)
+    if first.refused is None or not first.met.functions_are_computed:
+        return first
+    again = _attempt(replace(captured, computes_functions=False))
+    if again.refused is None:
+        return again
+    if not is_of_ranges(again.refused):
+        return again
+    help_ = again.refused.hint
+    if first.importer is None:
+        refused = first.refused
+        told = ModelError(refused.message, location=refused.location, hint=help_)
+        return replace(first, refused=told)
+    first.importer.problems = [
+        replace(p, hint=help_ or "") for p in first.importer.problems
+    ]
+    return first
 
 
-def _attempt(
-    captured: Captured,
-) -> tuple[tuple[object, Importer] | None, ModelError | None]:
-    """What came of it, if anything, and why it is refused, if it is."""
-    try:
-        exported, program = _read(captured)
-        importer = import_program(program, f"<{program.name}>")
-    except ModelError as error:
-        return None, error
-    refused = report(importer.problems, importer.file) if importer.problems else None
-    return (exported, importer), refused
+def _attempt(captured: Captured) -> _Attempt:
+    with open_sizes() as met:
+        exported, importer, refused = None, None, None
+        try:
+            exported, program = _read(captured)
+            importer = import_program(program, f"<{program.name}>")
+        except ModelError as error:
+            refused = error
+    if importer is not None and importer.problems:
+        refused = report(importer.problems, importer.file)
+    return _Attempt(exported, importer, refused, met)
+
+
+def _tell_of(met: OpenSizes, name: str) -> None:
+    """Warn of sizes that were to be open, and that the module made numbers or texts of."""
+    if met.fixed:
+        _warn(
+            f"{name}: the module makes a number of a size that calls were to decide ({', '.join(map(str, met.fixed))}), "
+            "so the compiled model takes this size alone",
+            "compute with the size as it is, without what one number alone fulfils (int, range, a text, n == 8), "
+            "or leave it out of dynamic_shapes",
+        )
+    if met.texts:
+        _warn(
+            f"{name}: the module makes a text of a size that calls decide (at {', '.join(met.texts)}), "
+            "which holds torch's name of the size, not its number",
+            "look nothing up by such a text, or leave the size out of dynamic_shapes",
+        )
+
+
+def _warn(message: str, hint: str) -> None:
+    warnings.warn(f"{message}\nhint: {hint}", TilewrightWarning, stacklevel=4)
 
 
 def _read(captured: Captured) -> tuple[object, Program]:

@@ -25,6 +25,9 @@ import tilewright.compiler.frontends.torch.table as table
 from tilewright.compiler.frontends.torch.guards import (
     COMPOSITES,
     LAYOUTS,
+    SHAPES,
+    TRUTHS,
+    is_on_the_way,
     is_within_torch,
 )
 from tilewright.compiler.frontends.torch.sizes import environment_of
@@ -245,13 +248,13 @@ def _is_passed(file: str, name: str, *, is_put: bool) -> bool:
     """Whether a frame hands on what another asks; behind a function of ours, modes of torch do."""
     if is_put and (file in _OURS or name == "__torch_function__"):
         return True
-    return file.startswith("<") or is_within_torch(file, *_ON_THE_WAY)
+    return is_on_the_way(file)
 
 
 def _is_python(file: str, name: str) -> bool:
     """Whether code in Python asks: operators written in C++ ask without its truth values."""
-    is_helper = name.startswith("guard_") and is_within_torch(file, _SHAPES)
-    return is_helper or is_within_torch(file, _TRUTHS)
+    is_helper = name.startswith("guard_") and is_within_torch(file, SHAPES)
+    return is_helper or is_within_torch(file, TRUTHS)
 
 
 def _is_of_layout(asked: Condition) -> bool:
@@ -278,9 +281,3 @@ _OURS: Final = (layout_questions.__file__, substitutes.__file__)
 _ABSTRACT: Final = ("_subclasses", "fake_tensor.py")
 _TYPES: Final = ("_meta_registrations.py",)
 _CALLS: Final = ("_ops.py",)
-_SHAPES: Final = ("fx", "experimental", "symbolic_shapes.py")
-_TRUTHS: Final = ("__init__.py",)
-_ON_THE_WAY: Final = (
-    _SHAPES, _TRUTHS, ("fx", "experimental", "recording.py"), ("fx", "experimental", "sym_node.py"),
-)  # fmt: skip
-"""Where a question passes that somebody else asks."""

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
 
@@ -26,9 +26,12 @@ class Tracing(threading.local):
     depth: int = 0
 
 
+_ABSENT: Final = object()
+
+
 @final
 class Substitute:
-    """Stands in an attribute from the first context of any thread to the end of the last.
+    """Stands in an attribute from the first context of any thread to the end of the last, be it there before or not.
 
     Args:
         owner: finds the module or the class that has the attribute, once torch is loaded.
@@ -63,8 +66,10 @@ class Substitute:
         owner = self._owner()
         with self._lock:
             if not self._contexts:
-                self._held = getattr(owner, self._name)
-                setattr(owner, self._name, self._build(self._held, self._own))
+                original = getattr(owner, self._name, None)
+                is_own = not isinstance(owner, type) or self._name in vars(owner)
+                self._held = original if is_own else _ABSENT
+                setattr(owner, self._name, self._build(original, self._own))
             self._contexts += 1
         self._own.depth += 1
 
@@ -73,7 +78,10 @@ class Substitute:
         with self._lock:
             self._contexts -= 1
             if not self._contexts:
-                setattr(self._owner(), self._name, self._held)
+                if self._held is _ABSENT:
+                    delattr(self._owner(), self._name)
+                else:
+                    setattr(self._owner(), self._name, self._held)
                 self._held = None
 
 
