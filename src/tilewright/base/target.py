@@ -412,9 +412,13 @@ def _parse_head(word: str) -> Target:
         elif part not in _TRIPLE_NOISE:
             rest = word.partition("-")[2]
             is_cpu = rest in _CPUS[arch]
-            known = f"known: {' '.join(sorted(set(_SYSTEMS.values())))}"
+            levels = f"; levels: {' '.join(LEVELS)}" if arch == "x86_64" else ""
+            known = f"systems: {' '.join(sorted(set(_SYSTEMS.values())))}{levels}"
+            kind = (
+                "level" if levels and part[0:1] == "v" and part[1:].isdigit() else "system"
+            )
             raise TargetError(
-                f"target '{word}': unknown system '{part}'",
+                f"target '{word}': unknown {kind} '{part}'",
                 hint=f"did you mean '{arch} -mcpu={rest}'?" if is_cpu else known,
             )
     return _with_cpu(Target(arch=arch, os=system), cpu)

@@ -98,6 +98,11 @@ def test_a_feature_goes_with_what_rests_on_it_and_comes_with_what_it_rests_on() 
         ),
         ("vmvx", "IREE's bytecode of kernels is not made here"),
         ("x86_64-beos", "unknown system 'beos'"),
+        (
+            "x86_64-v9",
+            "unknown level 'v9'\nhint: systems: linux macos windows; levels: v1 v2 v3 v4",
+        ),
+        ("aarch64-v9", "unknown system 'v9'\nhint: systems: linux macos windows"),
         ("x86_64 -mcpu=znver44", "did you mean 'znver4'"),
         ("x86_64 -mattr=avx2", "needs a leading '+' or '-'\nhint: write -mattr=+avx2"),
         (
