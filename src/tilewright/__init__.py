@@ -225,16 +225,17 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
-    if name in _MODULES:
-        value = importlib.import_module(f"tilewright.{name}")
-        globals()[name] = value
-        return value
-    if home is None:
+    if home is None and name not in _MODULES:
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
-    from tilewright.base.rare_collections import rare_collections  # noqa: PLC0415 - at first use
+    # Both at first use.
+    from tilewright.base.fork_locks import LATE_IMPORTS  # noqa: PLC0415
+    from tilewright.base.rare_collections import rare_collections  # noqa: PLC0415
 
-    with rare_collections(stays=True):
-        value = getattr(importlib.import_module(home), name)
+    with LATE_IMPORTS, rare_collections(stays=True):
+        if home is None:
+            value = importlib.import_module(f"tilewright.{name}")
+        else:
+            value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

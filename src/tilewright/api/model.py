@@ -178,8 +178,8 @@ def with_arguments(
         return model
     if not is_torch(model):
         raise UserError("args, kwargs and dynamic_shapes are for modules of torch")
-    from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
-
+    with LATE_IMPORTS:
+        from tilewright.compiler.frontends import torch  # noqa: PLC0415 - for its first model
     return torch.Captured(model, args, kwargs, dynamic_shapes)
 
 

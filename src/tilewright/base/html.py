@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilewright.base.fork_locks import LATE_IMPORTS
+
 
 def html_table(
     caption: str, headings: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> str:
     """A table; numbers stand at the right."""
-    from html import escape  # noqa: PLC0415 - 3 ms that only notebooks should pay
+    with LATE_IMPORTS:
+        from html import escape  # noqa: PLC0415 - 3 ms that only notebooks should pay
 
     def cell(value: object) -> str:
         style = ' style="text-align:right"' if isinstance(value, int | float) else ""

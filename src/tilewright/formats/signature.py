@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.base.version import VERSION as TILEWRIGHT
@@ -126,8 +127,8 @@ def content_digest(data: Buffer) -> bytes:
     if len(starts) < 2:
         leaves: Sequence[bytes] = [_leaf(view[s : s + _PIECE_BYTES]) for s in starts]
     else:  # hashing lets go of the interpreter's lock
-        # Imported here: it takes logging along, and most files are loaded without a key.
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+        with LATE_IMPORTS:  # most files are loaded without a key
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
         with ThreadPoolExecutor(min(len(starts), usable_cores())) as threads:
             leaves = list(threads.map(lambda s: _leaf(view[s : s + _PIECE_BYTES]), starts))

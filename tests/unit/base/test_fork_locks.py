@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tilewright.base import fork_locks
 from tilewright.base.fork_locks import Rank, fork_lock, lock_count
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -293,3 +296,55 @@ assert caught == [Raised], caught
 """
     first = SIGNAL_IN_A_FORK if when == "after" else ""
     run_beside_a_fork(script, when, first=first)
+
+
+# --- the code of what is shared by threads --------------------------------------------------------
+
+SOURCES = Path(fork_locks.__file__).resolve().parents[1]
+FILES = sorted(
+    p for room in ("base", "formats", "runtime") for p in (SOURCES / room).rglob("*.py")
+)
+OTHER_LOCKS = {
+    "base/fork_locks.py": "makes them",
+    "runtime/loaders/vmvx_executable.py": "of one call",
+    "runtime/drivers/cuda/nccl_channel.py": "of devices, which a child cannot use",
+}
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def late_imports(node: ast.AST, *, inside: bool, guarded: bool) -> Iterator[int]:
+    """The lines of imports within functions that no `LATE_IMPORTS` stands around."""
+    for child in ast.iter_child_nodes(node):
+        function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        guards = isinstance(child, ast.With) and any(
+            isinstance(item.context_expr, ast.Name)
+            and item.context_expr.id == "LATE_IMPORTS"
+            for item in child.items
+        )
+        if isinstance(child, ast.Import | ast.ImportFrom) and inside and not guarded:
+            yield child.lineno
+        yield from late_imports(child, inside=inside or function, guarded=guarded or guards)
+
+
+def test_imports_at_first_use_keep_forks_waiting() -> None:
+    """Else a child that is forked meanwhile finds Python's lock of the module locked for ever."""
+    found = {
+        str(path.relative_to(SOURCES)): lines
+        for path in FILES
+        if (lines := list(late_imports(tree_of(path), inside=False, guarded=False)))
+    }
+    assert not found, "imports within functions without LATE_IMPORTS"
+
+
+def test_locks_of_what_threads_share_are_free_in_a_child() -> None:
+    found = {
+        str(path.relative_to(SOURCES))
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("threading.Lock", "threading.RLock", "Lock", "RLock")
+    }
+    assert found == set(OTHER_LOCKS)

@@ -17,6 +17,7 @@ from tilewright.api.language.json_schemas import grammar_of
 from tilewright.api.language.token_trees import TokenTree
 from tilewright.api.language.tokenizer import Tokenizer
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import Rank, fork_lock
 
 _MOST: Final = 8
 _MOST_LENGTH: Final = 1 << 18
@@ -32,8 +33,8 @@ class FormStore:
         self._tree: TokenTree | None = None
         self._characters: Final[dict[Shape, CharacterCounts | None]] = {}
         self._forms: Final[dict[str, TextForm]] = {}
-        self._lock: Final[threading.Lock] = threading.Lock()
-        self._tree_lock: Final[threading.Lock] = threading.Lock()
+        self._lock: Final[threading.RLock] = fork_lock(Rank.QUEUE)
+        self._tree_lock: Final[threading.RLock] = fork_lock(Rank.QUEUE)
 
     def of_schema(self, schema: Mapping[str, object]) -> TextForm:
         """The texts that a JSON schema allows.  Raises: UserError for one that cannot be kept to."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.signature import split_signatures
 from tilewright.formats.vmfb.flatbuffer import PREFIX_BYTES, TableView
@@ -220,7 +221,7 @@ def _debug(root: TableView) -> DebugDatabase | None:
     table = root.table(Root.DEBUG)
     if table is None:
         return None
-    # Imported here because modules that run seldom have any.
-    from tilewright.formats.vmfb.read_debug import read_debug  # noqa: PLC0415
+    with LATE_IMPORTS:  # modules that run seldom have any
+        from tilewright.formats.vmfb.read_debug import read_debug  # noqa: PLC0415
 
     return read_debug(table)

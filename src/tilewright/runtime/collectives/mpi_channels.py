@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Final, cast, final
 
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.collectives.mpi_group import MpiGroup
 from tilewright.runtime.collectives.mpi_library import Communicator, Library, load_mpi
@@ -35,7 +36,7 @@ class MpiChannels(ChannelProvider):
     def __init__(self, communicator: object = None) -> None:
         self._communicator: object = communicator
         self._groups: dict[str, MpiGroup] = {}
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.DRIVERS)
 
     @property
     def spans_processes(self) -> bool:

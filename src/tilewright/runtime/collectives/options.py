@@ -6,6 +6,7 @@ Called by the registry of drivers.
 from __future__ import annotations
 
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.knobs import COLLECTIVES
 from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS
 from tilewright.runtime.hal.channel import ChannelProvider
@@ -24,9 +25,8 @@ def create_provider(choice: str | None) -> ChannelProvider:
         )
     if (choice or COLLECTIVES.get()) == "process":
         return PROCESS_CHANNELS
-    from tilewright.runtime.collectives.mpi_channels import (  # noqa: PLC0415 - few devices need it
-        MpiChannels,
-    )
+    with LATE_IMPORTS:  # few devices need it
+        from tilewright.runtime.collectives.mpi_channels import MpiChannels  # noqa: PLC0415
 
     provider = MpiChannels()
     if choice == "mpi":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import wrong
 from tilewright.formats.graph_json import read_graph
 from tilewright.runtime import native
@@ -111,9 +112,9 @@ def local_device(device: object, threads: int | None = None) -> LocalDevice | No
 
 
 def _local(device: object, threads: int | None) -> LocalDevice:
-    # Imported here: an executor on the host needs no device.
-    from tilewright.runtime.drivers import registry  # noqa: PLC0415
-    from tilewright.runtime.hal.local.local_device import LocalDevice  # noqa: PLC0415
+    with LATE_IMPORTS:  # an executor on the host needs no device
+        from tilewright.runtime.drivers import registry  # noqa: PLC0415
+        from tilewright.runtime.hal.local.local_device import LocalDevice  # noqa: PLC0415
 
     if isinstance(device, str):
         device = registry.create_device(device, threads=threads)

@@ -22,6 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import final
 
+from tilewright.base.errors import DeviceError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device_semaphore import DeviceSemaphore
 from tilewright.runtime.hal.fence import Fence
@@ -213,7 +215,7 @@ class _Core:
         self._issued: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._host: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.QUEUE)
         self._closed: bool = False
         self._process: int = os.getpid()
         self._swept: bool = False  # pending entries were failed, none is taken any more
@@ -223,12 +225,12 @@ class _Core:
     def check_open(self) -> None:
         if self._closed:
             raise failure(StatusCode.UNAVAILABLE, "the device's queue is closed")
-        if os.getpid() != self._process:
-            raise failure(
-                StatusCode.UNAVAILABLE,
-                "the device was made before this process was forked, and has no threads here",
-                hint="make the device in the child, or start it by 'spawn'",
-            )
+        if self._is_of_parent:
+            raise _of_parent()
+
+    @property
+    def _is_of_parent(self) -> bool:
+        return os.getpid() != self._process
 
     def stop(self) -> None:
         """Tell the threads to end.  Safe in finalizers: takes no lock."""
@@ -236,6 +238,9 @@ class _Core:
         self._ready.put(None)
 
     def join(self) -> None:
+        if self._is_of_parent:
+            self._sweep()
+            return
         for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join()
@@ -280,6 +285,9 @@ class _Core:
             self._sweep()
 
     def _make_ready(self, entry: _Entry, error: BaseException | None) -> None:
+        if self._is_of_parent:
+            self._sweep()
+            return
         # Failures take the same way: a thread, not the stack, walks along chains of fences.
         with self._lock:
             if self._pending.pop(id(entry), None) is None:
@@ -302,10 +310,11 @@ class _Core:
             self._swept = True
             left = list(self._pending.values())
             self._pending.clear()
+        cancelled = failure(
+            StatusCode.CANCELLED, "the device was closed before the work began"
+        )
         for entry in left:
-            entry.finish(
-                failure(StatusCode.CANCELLED, "the device was closed before the work began")
-            )
+            entry.finish(_of_parent() if self._is_of_parent else cancelled)
 
     # --- ready → issued -------------------------------------------------------------------------
 
@@ -403,6 +412,14 @@ class _Core:
         while (entry := self._host.get()) is not None:
             _run_entry(entry)
             del entry
+
+
+def _of_parent() -> DeviceError:
+    return failure(
+        StatusCode.UNAVAILABLE,
+        "the device was made before this process was forked, and has no threads here",
+        hint="make the device in the child, or start it by 'spawn'",
+    )
 
 
 def _run_entry(entry: _Entry) -> None:

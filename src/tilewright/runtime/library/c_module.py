@@ -17,6 +17,7 @@ from typing import Final, cast, final
 
 from tilewright.base.c_compiler.toolchain import find_toolchain, working_folder
 from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.output_file import write_text_output
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
@@ -57,7 +58,7 @@ class CSourceModule(Module):
         self._source: str = source
         self._names: tuple[str, ...] = tuple(function_names)
         self._options: tuple[str, ...] = tuple(options)
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.IMPORT)
         self._library: Module | None = None
 
     def find_function(self, name: str) -> PackedFunction | None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.host import architecture
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.elf.shared_library import SharedLibraryFile, read_shared_library
@@ -67,7 +67,7 @@ from tilewright.runtime.packed.module_kinds import (
 _FUNCTION_PREFIX: Final = "__tvm_ffi_"
 _COMPILED_PREFIX: Final = "__tvm_ffi___vmtir__"
 _LEGACY_MARKS: Final = (LEGACY_SYMBOL, "__tvm_module_ctx", "__tvm_main__")
-_LOADING: Final = threading.RLock()
+_LOADING: Final = fork_lock(Rank.IMPORT)
 
 FindLoader = Callable[[str], "LoadFromBytes | None"]
 

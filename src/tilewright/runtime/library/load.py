@@ -29,6 +29,7 @@ from tilewright.base.c_compiler.toolchain import (
 )
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, kind_of
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import why_no_file
 from tilewright.base.options import flag_option, path_option
 from tilewright.formats.byte_view import Buffer
@@ -81,8 +82,8 @@ def load_module(
     data = _map(location)
     keys = options.get("trusted_keys")
     if keys is not None:
-        # Imported here: few ask for it.
-        from tilewright.runtime.loaders.trusted_keys import TrustedKeys  # noqa: PLC0415
+        with LATE_IMPORTS:  # few ask for it
+            from tilewright.runtime.loaders.trusted_keys import TrustedKeys  # noqa: PLC0415
 
         TrustedKeys(keys).check(data, location, location)
     if is_archive(data):

@@ -9,12 +9,12 @@ Source: `runtime.session` for what a call does.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Unpack, final
 
 from tilewright.base.errors import InputError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import open_output
 from tilewright.base.target import Target
@@ -67,7 +67,7 @@ class VmModule(Module):
         self.definition: Final[ModuleDef] = read_archive(data, location)
         self._options: LoadOptions = options
         self._functions: dict[str, PackedFunction] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_lock(Rank.IMPORT)
 
     @lazy
     def _artifact(self) -> Artifact | None:

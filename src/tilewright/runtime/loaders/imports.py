@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.native.foreign_functions import address_of
 
@@ -93,8 +94,10 @@ class Plugin(ImportProvider):
     def __init__(
         self, path: str | Path, parameters: Mapping[str, str] | None = None
     ) -> None:
-        # Imported here: most processes have no plugin.
-        from tilewright.runtime.native.plugin_library import PluginLibrary  # noqa: PLC0415
+        with LATE_IMPORTS:  # most processes have no plugin
+            from tilewright.runtime.native.plugin_library import (  # noqa: PLC0415
+                PluginLibrary,
+            )
 
         self._library: PluginLibrary = PluginLibrary(path, parameters)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import FOLDER, STREAM, is_stream, why_no_file
 from tilewright.base.options import path_option
 from tilewright.base.record import record
@@ -83,19 +84,19 @@ def read_module_file(
 
 def _refuse_other_kinds(data: memoryview, path: str) -> None:
     """Raise ArchiveError for a file that is something else, by what it holds or is called; not for a damaged archive."""
-    # Imported here: no file that loads needs them.
-    from tilewright.base.file_kinds import (  # noqa: PLC0415
-        LOAD_MODULE,
-        RUN,
-        FileKind,
-        kind_of,
-    )
-    from tilewright.formats.native_file import (  # noqa: PLC0415
-        ARCHIVE_MAGIC,
-        PROGRAM,
-        describe,
-        elf_type,
-    )
+    with LATE_IMPORTS:  # no file that loads needs them
+        from tilewright.base.file_kinds import (  # noqa: PLC0415
+            LOAD_MODULE,
+            RUN,
+            FileKind,
+            kind_of,
+        )
+        from tilewright.formats.native_file import (  # noqa: PLC0415
+            ARCHIVE_MAGIC,
+            PROGRAM,
+            describe,
+            elf_type,
+        )
 
     kind, elf = kind_of(path), elf_type(data)
     if elf or bytes(data[: len(ARCHIVE_MAGIC)]) == ARCHIVE_MAGIC:

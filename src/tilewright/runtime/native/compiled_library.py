@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 from tilewright.base import knobs
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.runtime.native.core import EXTENSION, Pool
 from tilewright.runtime.native.foreign_functions import address_of
 
@@ -38,7 +38,7 @@ _FOREIGN: Final = {
 LOOKUP_VARIABLES: Final = ("__TVMFFIEnvModLookupFromImports", "__TVMBackendGetFuncFromEnv")
 """Compiled code finds packed functions by name through one of them."""
 _BARRIER: Final = "__TVMBackendParallelBarrier"
-_LOCK: Final = threading.Lock()
+_LOCK: Final = fork_lock(Rank.MODULE)
 _MADE: Final[list[object]] = []  # what compiled code may call for the rest of the process
 
 

@@ -13,12 +13,12 @@ used again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 from tilewright.base.errors import InputError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.runtime.native.forwarders import Forwarder, register_system_symbol
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
@@ -150,7 +150,7 @@ class _StandIn:
             register_system_symbol(tvm_ffi.LIB, symbol, forwarder.address)
 
 
-_LOCK: Final = threading.RLock()
+_LOCK: Final = fork_lock(Rank.MODULE)
 _STAND_INS: Final[dict[int, _StandIn]] = {}  # by the address of the genuine module
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.fork_locks import LATE_IMPORTS, Rank, fork_lock
 from tilewright.formats.artifact import CarriedModule
 from tilewright.formats.byte_view import view_bytes
 
@@ -47,7 +47,7 @@ class ProgramModules:
         self._carried: tuple[CarriedModule, ...] = tuple(carried)
         self._location: str = location
         self._find_loader: FindLoader | None = find_loader
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.IMPORT)
 
     def __call__(self, symbol: str) -> Callable[..., Any] | None:
         """The function called `symbol`, or None.

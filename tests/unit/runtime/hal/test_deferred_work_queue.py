@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import random
+import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -361,6 +362,26 @@ def test_a_forked_child_is_told_at_once(queue: DeferredWorkQueue) -> None:
         os._exit(9)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("how", ["signal", "close"])
+def test_a_forked_child_does_not_wait_for_work_of_its_parent(
+    queue: DeferredWorkQueue, how: str
+) -> None:
+    before, after = Fence.at(Semaphore(), 1), [fence(queue) for _ in range(2000)]
+    for waits, signals in itertools.pairwise([before, *after]):
+        queue.submit(waits, signals, lambda: None)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends it where it hangs
+        before.signal() if how == "signal" else queue.close()
+        errors = [point[0].error for one in after for point in one.timepoints]
+        os._exit(7 if all("forked" in str(error) for error in errors) else 8)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
+    before.signal()
+    after[-1].wait(60_000_000_000)
 
 
 def test_promises_hold_the_nearest_event() -> None:

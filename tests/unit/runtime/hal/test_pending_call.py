@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -131,3 +134,57 @@ def test_a_queue_waits_for_a_call() -> None:
     gate.set()
     done.wait(20_000_000_000)
     assert seen == ["call", "queue"]
+
+
+FORKED = """
+import concurrent.futures, os, signal, threading
+from tilewright.base.errors import DeviceError
+from tilewright.runtime.hal.host_threads import HostThreads
+from tilewright.runtime.hal.pending_call import PendingCall
+
+threads, gate, started, ran = HostThreads("test"), threading.Event(), threading.Event(), []
+
+def work():
+    started.set()
+    return gate.wait(20)
+
+ended = PendingCall(lambda: 42, threads)
+assert ended.result(20) == 42
+running, waiting = PendingCall(work, threads), PendingCall(lambda: ran.append(1), threads)
+assert started.wait(20)
+held = threading.Event()
+
+def hold():  # as every thread does for an instant that waits for the call
+    with waiting._condition:
+        held.set()
+        threading.Event().wait(0.3)
+
+holder = threading.Thread(target=hold)
+holder.start()
+assert held.wait(20)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)  # ends it where it hangs
+    assert ended.result() == 42 and ended.exception() is None
+    for call in (running, waiting):
+        assert not call.done()
+        for ask in (call.result, call.exception):
+            try:
+                ask()
+            except DeviceError as error:
+                assert "begun before this process was forked" in str(error), error
+            else:
+                raise AssertionError("it ended")
+    assert PendingCall(lambda: 43, threads).result(10) == 43
+    os._exit(0 if not ran else 1)
+holder.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+gate.set()
+assert concurrent.futures.wait([running, waiting], 20).not_done == set() and ran == [1]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_that_calls_of_its_parent_do_not_go_on() -> None:
+    """And begins its own, whatever its parent's threads were doing with theirs."""
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=120)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, final
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
@@ -130,7 +131,7 @@ class _Counters:
         self.freed: int = 0
         self.peak: int = 0
         # Blocks return from destructors, which may run while this thread holds the lock.
-        self.lock: threading.RLock = threading.RLock()
+        self.lock: threading.RLock = fork_lock(Rank.ALLOCATOR)
 
     def add(self, size_bytes: int) -> None:
         with self.lock:

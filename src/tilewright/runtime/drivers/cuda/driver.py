@@ -15,6 +15,7 @@ from ctypes import c_int, c_size_t
 from typing import Final, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.knobs import CUDA_LIBRARY
 from tilewright.base.text import format_bytes
 from tilewright.runtime.drivers.cuda.context import CudaContext, query_attribute
@@ -46,7 +47,7 @@ class CudaDriver(Driver):
 
     def __init__(self) -> None:
         self._libraries: dict[str, CudaLibrary] = {}
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.DRIVERS)
 
     @property
     def name(self) -> str:

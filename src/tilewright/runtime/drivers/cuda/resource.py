@@ -7,12 +7,13 @@ any order; so destructors only count down here, and what reaches nought is given
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final, final
 
+from tilewright.base.fork_locks import Rank, fork_lock
+
 # Reentrant: a destructor may run on the thread that holds it.
-_LOCK: Final = threading.RLock()
+_LOCK: Final = fork_lock(Rank.ALLOCATOR)
 
 
 @final
