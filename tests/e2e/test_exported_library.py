@@ -212,6 +212,19 @@ def test_what_callers_leave_out_is_named(dynamic: tuple[tw.Model, Path]) -> None
     library.close()
 
 
+def test_a_model_that_is_not_made_is_null_and_may_be_destroyed(
+    dynamic: tuple[tw.Model, Path],
+) -> None:
+    """Whatever the variable held before: programs destroy it on the way out, made or not."""
+    library = CModel(dynamic[1], threads=1)
+    held = ctypes.c_void_p(1)
+    refused = (ctypes.c_uint64 * 2)(16, 5000)  # struct_bytes, threads
+    status = library.function("create")(refused, ctypes.byref(held))
+    assert (status, held.value) == (1, None)
+    library.function("destroy")(held)
+    library.close()
+
+
 def test_a_rank_that_no_tensor_has_reads_no_extents(
     dynamic: tuple[tw.Model, Path],
 ) -> None:

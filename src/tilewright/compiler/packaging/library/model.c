@@ -37,7 +37,7 @@ int @NAME@_create(const @NAME@_options* options, @NAME@** out_model) {
   }
   tw_model_t* created = NULL;
   const int status = tw_model_create(&@NAME@_library, &known, out_model == NULL ? NULL : &created);
-  if (status == TW_MODEL_OK) *out_model = (@NAME@*)(uintptr_t)created;
+  if (out_model != NULL) *out_model = (@NAME@*)(uintptr_t)created;  // NULL where there is none
   return status;
 }
 

@@ -4,7 +4,8 @@
  *
  * Tensors are dense, in row-major order, aligned to their elements, and belong to the caller; outputs overlap
  * nothing. Functions return @UPPER@_OK or another status; @NAME@_error() then says more to the thread that got it.
- * Calls of one model from several threads are independent.
+ * Calls of one model from several threads are independent. An argument that is NULL and may not be is told; memory that
+ * is too small for its tensor, or given back, and a model that was destroyed are not: nobody can see that of an address.
  */
 #ifndef TILEWRIGHT_@UPPER@_H_
 #define TILEWRIGHT_@UPPER@_H_
@@ -120,10 +121,11 @@ typedef struct @NAME@_interface {
 
 @UPPER@_API const @NAME@_interface* @NAME@_get_interface(void);
 
-/* Loads the model: chooses the code for this processor, maps weights that lie beside the library. */
+/* Loads the model: chooses the code for this processor, maps weights that lie beside the library. Where it returns another
+ * status than @UPPER@_OK, `*out_model` is NULL, and there is nothing to destroy. */
 @UPPER@_API int @NAME@_create(const @NAME@_options* options, @NAME@** out_model);
 
-/* No call may run any more. NULL is fine. */
+/* Once for each model, when no call of it runs any more; the address is nothing from here on. NULL is fine. */
 @UPPER@_API void @NAME@_destroy(@NAME@* model);
 
 @RUN@
