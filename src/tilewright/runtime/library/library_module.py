@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final, final
 
@@ -403,8 +404,11 @@ def _assemble(
         index: made.modules[index] if index in made.modules else library(one)
         for index, one in genuine.items()
     }
-    for index, module in modules.items():
-        if not isinstance(module, GenuineModule):
+    # Importers first: what is imported has no imports yet that would be looked through for a circle.
+    order = TopologicalSorter(dict(enumerate(blob.imports))).static_order()
+    for index in reversed(tuple(order)):
+        module = modules.get(index)
+        if module is not None and not isinstance(module, GenuineModule):
             for child in blob.imports[index]:
                 module.import_module(modules[child])
     for index in _below_genuine(blob, modules):

@@ -152,6 +152,7 @@ class _StandIn:
 
 _LOCK: Final = fork_lock(Rank.MODULE)
 _STAND_INS: Final[dict[int, _StandIn]] = {}  # by the address of the genuine module
+_FREE: Final[list[_StandIn]] = []  # those of them that stand for nothing
 
 
 def _standing(genuine: tvm_ffi.Module) -> _StandIn | None:
@@ -180,8 +181,8 @@ def as_genuine(module: Module) -> tvm_ffi.Module:
 def stand_in(module: Module) -> tvm_ffi.Module:
     """Something genuine, without functions yet, that `as_module` makes `module` of."""
     with _LOCK:
-        free = (one for one in _STAND_INS.values() if one.module is None)
-        standing = next(free, None) or _StandIn(f"tilewright.module.{len(_STAND_INS)}.")
+        name = f"tilewright.module.{len(_STAND_INS)}."
+        standing = _FREE.pop() if _FREE else _StandIn(name)
         standing.module = module
         _STAND_INS[standing.genuine.__chandle__()] = standing
         return standing.genuine
@@ -199,6 +200,9 @@ def release_stand_in(genuine: tvm_ffi.Module) -> None:
     """Let a stand-in that nothing genuine imports stand for another, unless it has functions."""
     with _LOCK:
         standing = _standing(genuine)
-        if standing is not None and standing.offered is None:
+        if standing is None or standing.module is None:
+            return
+        if standing.offered is None:
             genuine.clear_imports()
             standing.module = None
+            _FREE.append(standing)

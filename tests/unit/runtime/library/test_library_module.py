@@ -6,7 +6,7 @@ import concurrent.futures
 import gc
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +102,29 @@ def test_functions_are_found_below_imports_of_imports(
         ]
     finally:
         remove_module_kind("test.silent")
+
+
+def test_a_tree_of_many_ways_is_put_together_in_time(
+    tmp_path: Path, greeter: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred modules import one that imports two hundred others."""
+    count, looks = 200, 0
+    identity = Module.identity
+
+    def counted(module: Module) -> Hashable:
+        nonlocal looks
+        looks += 1
+        return identity(module)
+
+    monkeypatch.setattr(Module, "identity", counted)
+    first = tuple(range(2, 2 + count))
+    others = tuple(range(2 + count, 2 + 2 * count))
+    rows = ((1, *first), others, *((1,) for _ in first), *(() for _ in others))
+    modules = (LIBRARY, *(word(str(i)) for i in range(len(rows) - 1)))
+    root = load_module(make_library(tmp_path, LibraryBlob(modules, rows)))
+    assert looks < 20 * len(rows)
+    assert len(list(root.walk())) == len(rows)
+    assert [len(one.imports) for one in root.imports] == [count, *(1 for _ in first)]
 
 
 def test_the_root_is_the_first_module_and_holds_the_library(
