@@ -10,6 +10,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from tilewright.base.errors import InputError
+
 STREAM: Final = "is a device or a pipe, expected a file"
 FOLDER: Final = "is a folder, expected a file"
 
@@ -50,3 +52,23 @@ def read_beginning(path: str | Path, size_bytes: int) -> bytes:
         if not stat.S_ISREG(mode):
             raise ValueError(FOLDER if stat.S_ISDIR(mode) else STREAM)
         return file.read(size_bytes)
+
+
+def read_small_file(path: str | Path, most_bytes: int) -> bytes:
+    """All of a regular file that people write, such as options.
+
+    Raises: InputError naming what is no file, cannot be read, or is larger.
+    """
+    problem = why_no_file(path)
+    if problem is not None:
+        raise InputError(problem, location=path)
+    try:
+        data = read_beginning(path, most_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read: {reason}", location=path) from error
+    if len(data) > most_bytes:
+        raise InputError(
+            f"is larger than {most_bytes >> 20} MiB, which no such file is", location=path
+        )
+    return data

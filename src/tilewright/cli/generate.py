@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import click
 
 from tilewright.base.errors import UserError
-from tilewright.base.input_file import why_no_file
+from tilewright.base.input_file import read_small_file, why_no_file
 from tilewright.base.output_file import check_output
 from tilewright.base.text import printable
 from tilewright.cli.display import err, example
@@ -44,6 +44,9 @@ class _Request:
     stop: tuple[str, ...]
     schema: Mapping[str, object] | None
     sampling: Sampling
+
+
+_MOST_SCHEMA_BYTES: Final = 1 << 20
 
 
 @click.command(
@@ -137,10 +140,8 @@ def _schema_of(is_json: bool, given: str | None) -> Mapping[str, object] | None:
         raise UserError("--json and --json-schema are two forms of one text")
     text, place = given, "--json-schema"
     if not given.lstrip().startswith("{"):
-        problem = why_no_file(given)
-        if problem is not None:
-            raise UserError(problem, location=given)
-        text, place = Path(given).read_text("utf-8", "replace"), given
+        data = read_small_file(given, _MOST_SCHEMA_BYTES)
+        text, place = data.decode("utf-8", "replace"), given
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:

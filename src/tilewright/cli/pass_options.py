@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import click
 
-from tilewright.base.errors import InputError, UserError
-from tilewright.base.input_file import why_no_file
+from tilewright.base.errors import UserError
+from tilewright.base.input_file import read_small_file
 from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.schedule.user import ScheduleSpec
 
 _ALL: Final = "all"
+_MOST_SCHEDULES_BYTES: Final = 64 << 20
 
 
 @final
@@ -89,11 +90,9 @@ class PassOptions:
         path = self.schedules
         if path is None:
             return None
-        problem = why_no_file(path)
-        if problem is not None:
-            raise InputError(problem, location=path)
+        data = read_small_file(path, _MOST_SCHEDULES_BYTES)
         try:
-            found: object = json.loads(path.read_bytes())
+            found: object = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise UserError(f"no JSON: {error}", location=path) from error
         if not isinstance(found, dict):

@@ -84,9 +84,7 @@ class TensorReader:
                     self._files[path].close()
                 self._files[path] = path.open("rb")
         except OSError as error:
-            raise InputError(
-                f"cannot read '{name}': {error.strerror or error}", location=f"'{value}'"
-            ) from error
+            raise _unreadable(value, name, error) from error
         return self._files[path]
 
     def _read_npy(self, value: str) -> list[Array]:
@@ -107,7 +105,10 @@ class TensorReader:
     ) -> Array:
         file = self._open(value, tail[0], tail[1:])
         wanted = math.prod(shape) * dtype.numpy.itemsize
-        data = file.read(min(wanted, _FILE_LIMIT_BYTES))
+        try:
+            data = file.read(min(wanted, _FILE_LIMIT_BYTES))
+        except OSError as error:
+            raise _unreadable(value, tail[1:], error) from error
         if len(data) != wanted:
             raise InputError(
                 f"file has {len(data)} bytes left, expected {wanted}", location=f"'{value}'"
@@ -263,6 +264,12 @@ def _format_number(value: object) -> str:
     if isinstance(value, np.integer):
         return str(int(value))
     return f"{float(cast('np.floating', value)):.6G}"
+
+
+def _unreadable(value: str, name: str, error: OSError) -> InputError:
+    return InputError(
+        f"cannot read '{name}': {error.strerror or error}", location=f"'{value}'"
+    )
 
 
 def compare(

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
+from fakes import small_models
 from fakes.command_line import tilewright
-from tilewright.base.errors import TilewrightError
-from tilewright.base.input_file import read_beginning, why_no_file
+from tilewright.base.errors import InputError, TilewrightError
+from tilewright.base.input_file import read_beginning, read_small_file, why_no_file
 
 
 def test_files_are_read_and_all_else_has_a_reason(tmp_path: Path) -> None:
@@ -70,3 +71,38 @@ def test_only_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -> None:
             read_beginning(path, 3)
     with pytest.raises((ValueError, OSError)):
         read_beginning(tmp_path, 3)
+
+
+def test_a_small_file_is_read_whole_or_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * (1 << 20))
+    assert len(read_small_file(file, 1 << 20)) == 1 << 20
+    for path, most, problem in (
+        (file, (1 << 20) - 1, "is larger than 0 MiB"),
+        (tmp_path, 1, "is a folder, expected a file"),
+        (tmp_path / "none", 1, "no such file"),
+    ):
+        with pytest.raises(InputError, match=problem) as caught:
+            read_small_file(path, most)
+        assert caught.value.location == path
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="no file here that opens and is not read"
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "{}", "--input=4xf32=@/proc/self/mem"),
+        ("generate", "{}", "hi", "--json-schema=/proc/self/mem"),
+        ("compile", "{}", "--schedules=/proc/self/mem"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    model = small_models.save(small_models.mlp(), tmp_path / "net.onnx")
+    done = tilewright(*(word.format(model) for word in words))
+    assert done.code == 1
+    assert "/proc/self/mem" in done.err, done.err
+    assert "Input/output error" in done.err
