@@ -51,7 +51,8 @@ def read_beginning(path: str | Path, size_bytes: int) -> bytes:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise ValueError(FOLDER if stat.S_ISDIR(mode) else STREAM)
-        return file.read(size_bytes)
+        # Nothing where somebody would have to wait, as for the log of the system's kernel.
+        return file.read(size_bytes) or b""
 
 
 def read_small_file(path: str | Path, most_bytes: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,3 +107,20 @@ def test_a_file_that_cannot_be_read_is_named(
     assert done.code == 1
     assert "/proc/self/mem" in done.err, done.err
     assert "Input/output error" in done.err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of another kind")
+def test_what_would_have_to_be_waited_for_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log of the system's kernel is called a regular file, and reading it waits."""
+    reading, writing = os.pipe()
+    monkeypatch.setattr(os, "open", lambda *_: _nonblocking(reading))
+    monkeypatch.setattr(stat, "S_ISREG", lambda _: True)
+    assert read_beginning(tmp_path, 10) == b""
+    os.close(writing)
+
+
+def _nonblocking(descriptor: int) -> int:
+    os.set_blocking(descriptor, False)
+    return descriptor

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.input_file import why_no_file
+from tilewright.base.input_file import read_beginning, why_no_file
 from tilewright.base.output_file import open_output
 from tilewright.formats.parameters import read_arrays, write_safetensors
 from tilewright.formats.tensor_spec import TensorSpec
@@ -34,6 +34,10 @@ _COPIES: Final = "copies"
 _CHECKSUM: Final = "checksum"
 _MOST_COPIES: Final = 4
 """Of states; each takes as much memory as they do."""
+_MUCH_MORE: Final = 4
+"""Times what this model can have read."""
+_MOST_HEAD_BYTES: Final = 16 << 20
+"""Of a file, with the tokens."""
 
 Floats = npt.NDArray[np.float32]
 _States = Mapping[str, Floats]
@@ -76,6 +80,10 @@ class Cache:
         self._states: tuple[_States, _States] = (_states_of(specs), _states_of(specs))
         self._names: list[str] = [spec.name for spec in specs]
         self._copies: list[_Copy] = []
+        # Larger files are not read: they could take all memory.  Those of like models get a message of their own.
+        held = sum(array.nbytes for array in self.arrays.values())
+        held += (_MOST_COPIES + 1) * sum(s.nbytes for s in self.states.values())
+        self._most_bytes: int = _MUCH_MORE * held + _MOST_HEAD_BYTES
         self._parting: int = 0
 
     @property
@@ -180,7 +188,7 @@ class Cache:
         Raises: UserError for a file of another model, with more than there is room for, or that cannot be read;
             ArchiveError for one that is damaged.
         """
-        found = read_arrays(_contents(path), Path(path).name)
+        found = read_arrays(_contents(path, self._most_bytes), Path(path).name)
         tokens, model = found.get(_TOKENS), found.get(_MODEL)
         if tokens is None or model is None or tokens.dtype != np.int64 or tokens.ndim != 1:
             raise ArchiveError("is no saved prompt", location=path)
@@ -283,14 +291,21 @@ def _states_of(specs: Sequence[TensorSpec]) -> _States:
     }
 
 
-def _contents(path: str | Path) -> bytes:
+def _contents(path: str | Path, most_bytes: int) -> bytes:
     problem = why_no_file(path)
     if problem is not None:
         raise UserError(problem, location=path)
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", location=path) from error
+        size = Path(path).stat().st_size
+        data = b"" if size > most_bytes else read_beginning(path, size)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot be read: {reason}", location=path) from error
+    if size > most_bytes:
+        raise UserError(
+            "is larger than any prompt of this model with this context", location=path
+        )
+    return data
 
 
 def _zeros(shape: tuple[int, ...]) -> Floats:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.api.language import cache as cache_module
 from tilewright.api.language.cache import Cache
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, UserError
@@ -103,13 +104,21 @@ def check_same(place: Path, wanted: Cache) -> None:
 def test_a_file_that_cannot_be_read_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path) -> bytes:
+    def refuse(*_: object) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     place = tmp_path / "prompt.safetensors"
     place.touch()
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(cache_module, "read_beginning", refuse)
     with pytest.raises(UserError, match=r"prompt.safetensors: cannot be read: Permission"):
+        Cache(SPECS, 8, b"model").load(place)
+
+
+def test_a_file_larger_than_any_prompt_is_not_read(tmp_path: Path) -> None:
+    place = tmp_path / "prompt.safetensors"
+    with place.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match=r"prompt.safetensors: is larger than any prompt"):
         Cache(SPECS, 8, b"model").load(place)
 
 
