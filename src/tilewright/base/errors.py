@@ -85,16 +85,29 @@ def index_error(
     )
 
 
+DOES_NOT_HOLD: Final = ", which does not hold for this call"
+"""Ends the place of a check of a condition: its error says that, not which size a truth value is.  ORDER flow.c"""
+
+
+def condition_text(place: str) -> str:
+    """What the error of a check says that has this place; empty where it checks no condition."""
+    found, mark, _ = place.partition(DOES_NOT_HOLD)
+    return f"{found}: does not hold for this call" if mark else ""
+
+
 def size_error(
     size: int, low: int | None, high: int | None, location: object | None = None
 ) -> InputError | None:
-    """The error for a size that the data of a call gives, where it lies outside `low .. high`."""
+    """The error for a size that the data of a call gives, or a condition (0 or 1), where it lies outside `low .. high`."""
     if low is not None and size < low:
         expected = f"at least {low}"
     elif high is not None and size > high:
         expected = f"at most {high}"
     else:
         return None
+    told = condition_text(str(location or ""))
+    if told:
+        return InputError(told)
     return InputError(f"the data gives size {size}, expected {expected}", location=location)
 
 

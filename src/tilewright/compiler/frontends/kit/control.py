@@ -8,19 +8,21 @@ answer.  Called by the rows of front ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, cast, final
+from typing import Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.errors import DOES_NOT_HOLD
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds, names_in, symbol, symbols
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.region import Region
+from tilewright.compiler.frontends.kit.stated_sizes import joined_elements
 from tilewright.compiler.frontends.kit.tensor import Tensor
-from tilewright.compiler.graph.ir import Graph, Value
-from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.ops.shapes import element_count
 
 UNROLLED_NODES: Final = 256
@@ -253,44 +255,18 @@ def require(e: NodeMaker, value: Tensor, number: int, stem: str, note: str = "")
     e.bind_sizes(held, [fresh_symbol(e, stem, number, number)], note)
 
 
+def expect(e: NodeMaker, condition: Tensor, words: str = "") -> None:
+    """The condition has to hold, or the call fails and names the node and, in `words`, what was asked of it."""
+    told = f" ({words})" if words else ""
+    require(e, condition, 1, "condition", f"{told}{DOES_NOT_HOLD}")
+
+
 def agree(e: NodeMaker, size: Dim, expected: Dim, stem: str = "size") -> None:
     """What data makes of a size has to be `expected`, or the call fails and names the node."""
     if isinstance(expected, int) and not isinstance(size, int):
         require(e, e.dims((size,)), expected, stem)
     else:
         e.assume(size, expected)
-
-
-def joined_elements(values: Tensor) -> list[Dim | None] | None:
-    """The elements of a vector that is joined of known and other pieces; None: it is no such vector."""
-    node = None if values.value is None else values.value.node
-    if node is None or node.op != "concat" or values.rank != 1:
-        return None
-    found: list[Dim | None] = []
-    for piece in node.present_operands:
-        elements = sizes_in(piece)
-        if elements is None:
-            return None
-        found += elements
-    return found
-
-
-def sizes_in(value: Value) -> Sequence[Dim | None] | None:
-    """The elements of a vector or a scalar as sizes that stand in the graph; None where nobody knows how many there are.
-
-    A negative one is none, and is refused where it is read.
-    """
-    node, count = value.node, element_count(value.type.shape)
-    if not isinstance(count, int):
-        return None
-    if node is not None and node.op == "constant":
-        held = cast("Array", node.attributes["value"])
-        if held.dtype.kind not in "iu":
-            return [None] * count
-        return [number if number >= 0 else None for number in held.reshape(-1).tolist()]
-    if node is not None and node.op == "shape_tensor":
-        return cast("tuple[Dim, ...]", node.attributes["values"])
-    return [None] * count
 
 
 def switch(
@@ -311,7 +287,8 @@ def switch(
     hits = e.cast(
         e.op("equal", e.reshape(code, (1,)), e.constant(np.array(values))), dtypes.i64
     )
-    require(e, e.op("reduce_sum", hits, axes=(0,), keepdims=True), 1, "known")
+    hit = e.op("reduce_sum", hits, axes=(0,), keepdims=True)
+    expect(e, hit, f"one of {', '.join(map(str, values))}")
     wanted = [
         _type_of_hit(e, hits, [own[i] for own in types]) for i in range(len(types[0]))
     ]

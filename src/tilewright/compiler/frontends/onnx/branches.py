@@ -18,6 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.node_maker import NodeMaker
 from tilewright.compiler.frontends.kit.problems import SkipNodeError, UnsupportedError
+from tilewright.compiler.frontends.kit.stated_sizes import sizes_in
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.forms import Form, common_form, form_of
@@ -137,7 +138,7 @@ def _compared_sizes(condition: Tensor) -> tuple[Dim, Dim] | None:
 
 def _size_in(value: Value) -> Dim | None:
     """The one size that a value of the graph holds."""
-    held = control.sizes_in(_behind_views(value)) or ()
+    held = sizes_in(_behind_views(value)) or ()
     return held[0] if len(held) == 1 else None
 
 

@@ -60,7 +60,9 @@ def pieces(e: NodeMaker, x: Tensor, axis: int, sizes: Tensor) -> JoinedSequence:
     least = e.op("reduce_min", e.concat([sizes, e.dims((0,))], 0), axes=(0,), keepdims=True)
     control.require(e, least, 0, "least")
     total = e.op("reduce_sum", sizes, axes=(0,), keepdims=True)
-    control.require(e, e.op("equal", total, e.dim(x.shape[axis])), 1, "whole")
+    control.expect(
+        e, e.op("equal", total, e.dim(x.shape[axis])), f"pieces add up to axis {axis}"
+    )
     return JoinedSequence(x, sizes, axis, (sizes,))
 
 
@@ -68,7 +70,7 @@ def even_pieces(e: NodeMaker, x: Tensor, axis: int, size: Tensor) -> JoinedSeque
     """An axis of any length in pieces of one size, of which the last may be shorter."""
     one, zero = (e.scalar(n, dtypes.i64) for n in (1, 0))
     each = e.cast(e.reshape(size, ()), dtypes.i64)
-    control.require(e, e.op("less_equal", one, each), 1, "known")
+    control.expect(e, e.op("less_equal", one, each), "a piece has at least one element")
     length = e.dim(x.shape[axis])
     rounded = e.op("add", length, e.op("sub", each, one))
     count = e.op("div", rounded, e.op("max", each, one))

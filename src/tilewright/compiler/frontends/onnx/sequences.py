@@ -69,7 +69,7 @@ def _position(call: Call, index: int, count: int, last: int) -> int | Tensor:
     inside = e.op(
         "logical_and", e.op("less_equal", low, place), e.op("less_equal", place, high)
     )
-    control.require(e, inside, 1, "known")
+    control.expect(e, inside, "the position is one of the sequence")
     return place
 
 
@@ -289,7 +289,7 @@ def _get_element(call: Call) -> Held:
     if held is None or isinstance(held, Nothing):
         raise ModelError("the optional is empty")
     if isinstance(held, ChosenOptional):
-        control.require(call.maker, held.is_there, 1, "there")
+        control.expect(call.maker, held.is_there, "the optional is not empty")
         return held.value
     return held
 

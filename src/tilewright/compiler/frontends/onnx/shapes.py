@@ -268,7 +268,7 @@ def _repeated(e: NodeMaker, x: Tensor, axis: int, target: Dim) -> Tensor:
     wanted, one = e.dims((target,)), e.scalar(1, dtypes.i64)
     is_one = e.op("equal", size, one)
     agrees = e.op("logical_or", e.op("equal", wanted, one), e.op("equal", wanted, size))
-    control.require(e, e.op("logical_or", is_one, agrees), 1, "fits")
+    control.expect(e, e.op("logical_or", is_one, agrees), "sizes agree, or one is 1")
     (found,) = control.read_sizes(e, e.op("where", is_one, wanted, size), "size")
     last = e.op("sub", size, one)
     return e.op("gather", x, e.op("min", e.iota((found,), 0), last), axis=axis)

@@ -148,5 +148,5 @@ def place_among(e: NodeMaker, place: Tensor, count: Tensor, behind: int) -> Tens
     inside = e.op(
         "logical_and", e.op("less_equal", zero, found), e.op("less_equal", found, last)
     )
-    control.require(e, inside, 1, "known")
+    control.expect(e, inside, "the position is one of the sequence")
     return found

@@ -48,7 +48,7 @@ def _assertion(call: Call) -> list[Held]:
         if pair is not None:
             e.assume(*pair)
             return []
-    control.require(e, condition, 1, "asserted")
+    control.expect(e, condition, message)
     return []
 
 

@@ -20,7 +20,6 @@ from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
 from tilewright.compiler.frontends.torch.axes import keep_filled
 from tilewright.compiler.frontends.torch.call import Call
-from tilewright.compiler.frontends.torch.decisions import BROKEN
 from tilewright.compiler.frontends.torch.program import Formula, Part, Relation
 from tilewright.compiler.frontends.torch.relation_text import text_of
 from tilewright.compiler.frontends.torch.row import Row, row
@@ -37,10 +36,8 @@ def _asserted(call: Call) -> Sequence[Tensor | None]:
         for divisor in _divisors(expected):
             keep_filled(call.maker, divisor)
         is_told = "(" in call.operation.name
-        words = "" if is_told else f" ({text_of(expected, {})})"
-        control.require(
-            call.maker, call.condition(expected), 1, "condition", f"{words}{BROKEN}"
-        )
+        words = "" if is_told else text_of(expected, {})
+        control.expect(call.maker, call.condition(expected), words)
     else:
         _hold(call.maker, expected)
     return []
@@ -148,7 +145,7 @@ def _asserted_of_data(call: Call) -> Sequence[Tensor | None]:
     e = call.maker
     call.argument("assert_msg")
     holds = e.op("not_equal", call.tensor("self"), e.scalar(0, call.tensor("self").dtype))
-    control.require(e, holds, 1, "condition", BROKEN)
+    control.expect(e, holds)
     return [None]
 
 

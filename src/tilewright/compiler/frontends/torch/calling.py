@@ -18,7 +18,7 @@ import tilewright.compiler.frontends.torch.border as border
 from tilewright.base.errors import InputError
 from tilewright.base.foreign_tensors import unmasked
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.torch.decisions import remedy_of, told
+from tilewright.compiler.frontends.torch.decisions import remedy_of
 from tilewright.compiler.frontends.torch.program import (
     Decision,
     Input,
@@ -140,12 +140,9 @@ class Calling:
                 for name, held in arrays.items()
             ]
             hint = remedy_of(self._decisions, sides)
-            found = told(error)
-            if hint is None and found is error:
+            if hint is None:
                 raise
-            raise InputError(
-                found.message, location=found.location, hint=hint or found.hint
-            ) from error
+            raise InputError(error.message, location=error.location, hint=hint) from error
         kept: list[Array] = []
         at = iter(results)
         for output in self._outputs:

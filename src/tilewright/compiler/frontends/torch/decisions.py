@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.base import symbolic
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.frontends.torch.program import (
     Decision,
@@ -25,20 +25,9 @@ from tilewright.compiler.frontends.torch.program import (
 ANOTHER_BRANCH: Final = (
     "for other calls compile with another example, or decide by torch.cond"
 )
-BROKEN: Final = ", which does not hold for this call"
-"""Behind the place of a check, in the errors of calls that break it."""
 A_COPY: Final = (
     "for other calls compile with another example, or write to a copy (y.clone())"
 )
-
-
-def told(error: InputError) -> InputError:
-    """The error of a call that broke a check, without the numbers that its truth value has as a size."""
-    # Native code has the place in its message.
-    place, mark, _ = f"{error.location or ''}{error.message}".partition(BROKEN)
-    if not mark:
-        return error
-    return InputError(mark.removeprefix(", which "), location=place, hint=error.hint)
 
 
 def remedy_of(

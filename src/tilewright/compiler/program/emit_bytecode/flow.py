@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import cast, final
 
-from tilewright.base.errors import InternalError
+from tilewright.base.errors import InternalError, condition_text
 from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, names_in, symbol, symbols
 from tilewright.compiler.program.emit_bytecode.function import HalFunction
 from tilewright.compiler.program.ir import (
@@ -122,12 +122,14 @@ class Flow:
             self._bind(size, register or value)
 
     def _check_bounds(self, size: Symbol, value: Register, where: str) -> None:
-        function = self.function
-        least = max(size.lower or 0, 0)
-        function.refuse_less(value, function.i64(least), f"{where} less than {least}")
-        if size.upper is not None:
-            most = function.i64(size.upper)
-            function.refuse_less(most, value, f"{where} greater than {size.upper}")
+        function, told = self.function, condition_text(where)
+        least, most = max(size.lower or 0, 0), size.upper
+        function.refuse_less(
+            value, function.i64(least), told or f"{where} less than {least}"
+        )
+        if most is not None:
+            above = told or f"{where} greater than {most}"
+            function.refuse_less(function.i64(most), value, above)
 
     def _load(self, buffer: Register, start: Register) -> Register:
         """The i64 at a byte of a buffer."""

@@ -86,7 +86,7 @@ def test_items_are_put_and_erased_where_data_says(trips: int, place: int | None)
 
 @pytest.mark.parametrize(("trips", "place"), [(3, 2), (3, -2), (0, 1)])
 def test_a_position_that_is_none_fails_the_call(trips: int, place: int) -> None:
-    with pytest.raises(InputError, match="the data gives size 0, expected at least 1"):
+    with pytest.raises(InputError, match="does not hold for this call"):
         run(EDITED.replace("OPTIONAL", ", p"), np.array(trips), np.array(place), X)
 
 

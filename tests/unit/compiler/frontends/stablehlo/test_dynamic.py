@@ -1,5 +1,8 @@
 """Operations whose sizes are operands, and tensors of sizes that a call decides."""
 
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -170,6 +173,20 @@ def test_conditions_on_sizes_are_those_of_a_call(
     assert model(np.zeros(right, np.float32)).shape == (right,)
     with pytest.raises(tw.TilewrightError):
         model(np.zeros(wrong, np.float32))
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_condition_that_a_call_breaks_is_said_in_its_words(
+    engine: Literal["plan", "vm"], tmp_path: Path
+) -> None:
+    """Its truth value was called a size that the data gives."""
+    text = ASSERTED.format(direction="NE", number=3, left="%n")
+    tw.compile(text.encode()).save(tmp_path / "asserted.vmfb")
+    model = tw.load(tmp_path / "asserted.vmfb", engine=engine)
+    assert model(np.zeros(4, np.float32)).shape == (4,)
+    told = r"\(the size \{0\} is wrong\): does not hold for this call"
+    with pytest.raises((tw.InputError, tw.DeviceError), match=told):
+        model(np.zeros(3, np.float32))
 
 
 def test_a_condition_that_never_holds_is_said_at_once() -> None:
