@@ -27,9 +27,12 @@ from tilewright.compiler.passes.instruments import (
 )
 from tilewright.compiler.passes.rewriting import (
     Emitter,
+    NoMatchError,
     Rewrite,
     apply_rewrites,
+    given,
     merge_rewrites,
+    need,
 )
 from tilewright.compiler.passes.runner import PassError, run_passes
 
@@ -39,6 +42,7 @@ __all__ = [
     "DumpIR",
     "Emitter",
     "GraphPass",
+    "NoMatchError",
     "PassContext",
     "PassError",
     "PassInfo",
@@ -55,9 +59,11 @@ __all__ = [
     "apply_rewrites",
     "check_opt_level",
     "config_keys",
+    "given",
     "instruments_of_knobs",
     "known_passes",
     "merge_rewrites",
+    "need",
     "register_pass",
     "run_passes",
 ]

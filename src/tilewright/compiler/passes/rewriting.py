@@ -1,7 +1,8 @@
 """Rewrites: functions from a matched node to what replaces it.
 
-A rewrite looks at one node and returns the values to use instead of its results, or None.  The
-driver applies the rewrites of a pass in node order until nothing changes.  Rewrites write new nodes
+A rewrite looks at one node and returns the values to use instead of its results.  Where it does not apply it says
+so with `need` and `given`, or returns None.  The driver applies the rewrites of a pass in node order until nothing
+changes.  Rewrites write new nodes
 through an `Emitter`, which puts them before the matched node.  What ops exist comes from the
 `lookup` of whoever applies them (`transforms.rewrite_pass`).
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 
@@ -21,9 +22,28 @@ from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
 from tilewright.compiler.passes.graph_pass import PassResult
 
+Given = TypeVar("Given")
 Lookup = Callable[[str], OpSchema]
 Replacement = Value | Sequence[Value] | None
 _MOST_ROUNDS = 16
+
+
+@final
+class NoMatchError(Exception):
+    """A node is not what a rewrite is looking for; the next rewrite is tried."""
+
+
+def need(condition: object) -> None:
+    """Go on if the condition is true.  Raises: NoMatchError."""
+    if not condition:
+        raise NoMatchError
+
+
+def given(value: Given | None) -> Given:
+    """`value`, which is there.  Raises: NoMatchError where it is None."""
+    if value is None:
+        raise NoMatchError
+    return value
 
 
 @final
@@ -117,7 +137,10 @@ def _try_rewrites(
     node: Node, rewrites: Sequence[Rewrite], emit: Emitter, counts: dict[str, int]
 ) -> None:
     for rewrite in rewrites:
-        found = rewrite(node, emit)
+        try:
+            found = rewrite(node, emit)
+        except NoMatchError:
+            continue
         if found is None:
             continue
         values = [found] if isinstance(found, Value) else list(found)

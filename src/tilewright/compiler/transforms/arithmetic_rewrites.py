@@ -17,12 +17,13 @@ from tilewright.base.dtypes import DType, Kind
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Range, TensorType, Trait
 from tilewright.compiler.ops.ranges import is_at_least
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
     has,
     is_constant,
     is_splat,
+    made,
     maker,
     operand,
     splat_of,
@@ -39,8 +40,7 @@ def _stands_for(node: Node, value: Value, emit: Emitter) -> Value | None:
     wanted = node.result.type
     if value.type == wanted:
         return value
-    if value.type.dtype != wanted.dtype:
-        return None
+    need(value.type.dtype == wanted.dtype)
     return emit.op("broadcast_to", [value], {"shape": wanted.shape})
 
 
@@ -48,8 +48,7 @@ def drop_neutral_right(neutral: float) -> Rewrite:
     """`x op neutral` is x (add 0, sub 0, mul 1, div 1, pow 1)."""
 
     def drop_neutral(node: Node, emit: Emitter) -> Value | None:
-        if not is_splat(operand(node, 1), neutral):
-            return None
+        need(is_splat(operand(node, 1), neutral))
         return _stands_for(node, operand(node, 0), emit)
 
     return drop_neutral
@@ -57,11 +56,9 @@ def drop_neutral_right(neutral: float) -> Rewrite:
 
 def constant_to_the_right(node: Node, emit: Emitter) -> Value | None:
     """Constants stand on the right of commutative ops, where other rewrites look for them."""
-    if not has(node, Trait.COMMUTATIVE):
-        return None
+    need(has(node, Trait.COMMUTATIVE))
     left, right = operand(node, 0), operand(node, 1)
-    if not _is_known(left) or _is_known(right):
-        return None
+    need(_is_known(left) and not _is_known(right))
     return emit.op(node.op, [right, left], node.attributes)
 
 
@@ -72,8 +69,7 @@ def _is_known(value: Value) -> bool:
 def pow_to_products(node: Node, emit: Emitter) -> Value | None:
     """pow(x, 2), pow(x, 3) and pow(x, -1) without a logarithm; x**3 rounds twice."""
     x, exponent = operand(node, 0), splat_of(operand(node, 1))
-    if exponent not in (2, 3, -1) or x.type != node.result.type:
-        return None
+    need(exponent in (2, 3, -1) and x.type == node.result.type)
     if exponent == -1:
         return emit.op("reciprocal", [x]) if x.type.dtype.is_float else None
     square = emit.op("mul", [x, x])
@@ -82,23 +78,19 @@ def pow_to_products(node: Node, emit: Emitter) -> Value | None:
 
 def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
     """`x / 2**n` is x * 2**-n, exactly."""
-    x, divisor = operand(node, 0), splat_of(operand(node, 1))
-    if not x.type.dtype.is_float or divisor is None or not math.isfinite(divisor):
-        return None
+    x, divisor = operand(node, 0), given(splat_of(operand(node, 1)))
+    need(x.type.dtype.is_float and math.isfinite(divisor))
     mantissa, exponent = math.frexp(abs(divisor))
-    if mantissa != 0.5 or abs(exponent) > 14 or x.type != node.result.type:
-        return None
+    need(mantissa == 0.5 and abs(exponent) <= 14 and x.type == node.result.type)
     return emit.op("mul", [x, emit.scalar(1.0 / divisor, x)])
 
 
 def divide_by_root(node: Node, emit: Emitter) -> Value | None:
     """`y / sqrt(x)` is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
-    y, root = operand(node, 0), maker(operand(node, 1), "sqrt")
-    if root is None or not y.type.dtype.is_float:
-        return None
+    y, root = operand(node, 0), made(operand(node, 1), "sqrt")
+    need(y.type.dtype.is_float)
     counts = root.result.type.element_count, node.result.type.element_count
-    if counts[0] == counts[1] and not is_splat(y, 1.0):
-        return None
+    need(counts[0] != counts[1] or is_splat(y, 1.0))
     inverse_root = emit.op("rsqrt", [operand(root)])
     if is_splat(y, 1.0) and inverse_root.type == node.result.type:
         return inverse_root
@@ -108,8 +100,7 @@ def divide_by_root(node: Node, emit: Emitter) -> Value | None:
 def one_over(node: Node, emit: Emitter) -> Value | None:
     """1 / x is reciprocal(x)."""
     one, x = operand(node, 0), operand(node, 1)
-    if not x.type.dtype.is_float or not is_splat(one, 1.0) or x.type != node.result.type:
-        return None
+    need(x.type.dtype.is_float and is_splat(one, 1.0) and x.type == node.result.type)
     return emit.op("reciprocal", [x])
 
 
@@ -140,10 +131,8 @@ def undo_itself(node: Node, emit: Emitter) -> Value | None:
 def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
     """f(f(x)) is f(x) for idempotent f."""
     del emit
-    if not has(node, Trait.IDEMPOTENT) or not has(node, Trait.ELEMENTWISE):
-        return None
-    if len(node.operands) != 1:
-        return None
+    need(has(node, Trait.IDEMPOTENT) and has(node, Trait.ELEMENTWISE))
+    need(len(node.operands) == 1)
     inner = maker(operand(node), node.op)
     same = inner is not None and repr(inner.attributes) == repr(node.attributes)
     return operand(node) if same else None
@@ -157,9 +146,7 @@ def drop_identity(node: Node, emit: Emitter) -> Value | None:
 
 def sub_of_negated(node: Node, emit: Emitter) -> Value | None:
     """`x + (-y)` is x - y, x - (-y) is x + y."""
-    inner = maker(operand(node, 1), "neg")
-    if inner is None:
-        return None
+    inner = made(operand(node, 1), "neg")
     return emit.op("sub" if node.op == "add" else "add", [operand(node, 0), operand(inner)])
 
 
@@ -172,19 +159,16 @@ def merge_scales(node: Node, emit: Emitter) -> Value | None:
     x, inner_scale = operand(inner, 0), splat_of(operand(inner, 1))
     if inner_scale is None or isinstance(inner_scale, bool) or x.type != node.result.type:
         return None
-    if emit.edit.sole_user(inner.result) is not node:
-        return None
+    need(emit.edit.sole_user(inner.result) is node)
     ordinary = all(1e-4 < abs(c) < 1e4 for c in (outer_scale, inner_scale))
-    if not x.type.dtype.is_float or not ordinary:
-        return None
+    need(x.type.dtype.is_float and ordinary)
     return emit.op("mul", [x, emit.scalar(outer_scale * inner_scale, x)])
 
 
 def max_with_zero(node: Node, emit: Emitter) -> Value | None:
     """max(x, 0) is relu(x)."""
     x = operand(node, 0)
-    if not is_splat(operand(node, 1), 0) or x.type != node.result.type:
-        return None
+    need(is_splat(operand(node, 1), 0) and x.type == node.result.type)
     return emit.op("relu", [x])
 
 
@@ -195,16 +179,13 @@ def where_decided(node: Node, emit: Emitter) -> Value | None:
     """A `where` whose condition is known, or whose branches are the same, is a branch."""
     condition, x, y = (operand(node, i) for i in range(3))
     known = splat_of(condition)
-    if known is None and x is not y:
-        return None
+    need(known is not None or x is y)
     return _stands_for(node, x if known is None or known else y, emit)
 
 
 def logic_decided(node: Node, emit: Emitter) -> Value | None:
     """`x and True`, `x or False` are x; `x and False`, `x or True` are False and True."""
-    known = splat_of(operand(node, 1))
-    if known is None:
-        return None
+    known = given(splat_of(operand(node, 1)))
     is_neutral = bool(known) == (node.op == "logical_and")
     chosen = operand(node, 0) if is_neutral else emit.constant(np.asarray(bool(known)))
     return _stands_for(node, chosen, emit)
@@ -212,9 +193,7 @@ def logic_decided(node: Node, emit: Emitter) -> Value | None:
 
 def where_negated(node: Node, emit: Emitter) -> Value | None:
     """where(not c, x, y) is where(c, y, x)."""
-    inner = maker(operand(node, 0), "logical_not")
-    if inner is None:
-        return None
+    inner = made(operand(node, 0), "logical_not")
     return emit.op("where", [operand(inner), operand(node, 2), operand(node, 1)])
 
 
@@ -227,23 +206,18 @@ def cast_to_itself(node: Node, emit: Emitter) -> Value | None:
 
 def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
     """A cast through a type that holds every value of x is a cast of x."""
-    inner = maker(operand(node), "cast")
-    if inner is None:
-        return None
+    inner = made(operand(node), "cast")
     x = operand(inner)
-    if not holds_exactly(inner.result.type.dtype, x.type.dtype):
-        return None
+    need(holds_exactly(inner.result.type.dtype, x.type.dtype))
     return emit.op("cast", [x], node.attributes)
 
 
 def cast_of_lookup(node: Node, emit: Emitter) -> Value | None:
     """A cast of what only it reads of a known table is of another table."""
-    found = maker(operand(node), "table_lookup")
-    if found is None or emit.edit.sole_user(found.result) is None:
-        return None
+    found = made(operand(node), "table_lookup")
+    need(emit.edit.sole_user(found.result) is not None)
     x, table = found.present_operands
-    if not is_constant(table):
-        return None
+    need(is_constant(table))
     return emit.op(found.op, [x, emit.op("cast", [table], node.attributes)])
 
 
@@ -277,8 +251,7 @@ def _broadcasts(node: Node) -> bool:
 
 def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op broadcasts by itself: an explicit broadcast of an operand can go."""
-    if not _broadcasts(node) or len(node.operands) < 2:
-        return None
+    need(_broadcasts(node) and len(node.operands) >= 2)
     operands = list(node.operands)
     for index, value in enumerate(operands):
         spread = maker(value, "broadcast_to")
@@ -288,20 +261,17 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
         types = [None if v is None else v.type for v in candidate]
         if node.schema.infer(types, node.attributes) == (node.result.type,):
             operands = candidate
-    if operands == node.operands:
-        return None
+    need(operands != node.operands)
     return emit.op(node.op, operands, node.attributes)
 
 
 def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op of repeated values is the repeated op of those values."""
-    if not _broadcasts(node) or len(node.results) != 1:
-        return None
-    given = [None if value is None else value.type for value in node.operands]
+    need(_broadcasts(node) and len(node.results) == 1)
+    as_they_are = [None if value is None else value.type for value in node.operands]
     types = [None if value is None else _bare_type(value) for value in node.operands]
     same = (node.result.type,)
-    if types == given or node.schema.infer(types, node.attributes) == same:
-        return None
+    need(types != as_they_are and node.schema.infer(types, node.attributes) != same)
     bare = [None if value is None else _bare(value, emit) for value in node.operands]
     small = emit.op(node.op, bare, node.attributes)
     return emit.op("broadcast_to", [small], {"shape": node.result.type.shape})
@@ -326,15 +296,11 @@ def _bare(value: Value, emit: Emitter) -> Value:
 def comparison_decided(node: Node, emit: Emitter) -> Value | None:
     """A comparison of integers whose ranges do not meet has one answer everywhere."""
     left, right = operand(node, 0), operand(node, 1)
-    if not (left.type.dtype.is_integer and right.type.dtype.is_integer):
-        return None
-    if not (_is_known(left) or _is_known(right)):
-        return None
+    need(left.type.dtype.is_integer and right.type.dtype.is_integer)
+    need(_is_known(left) or _is_known(right))
     ranges = ValueRanges()
     a, b = ranges.of(left, _NEAR), ranges.of(right, _NEAR)
-    answer = _ANSWERS[node.op](a, b)
-    if answer is None:
-        return None
+    answer = given(_ANSWERS[node.op](a, b))
     return _stands_for(node, emit.constant(np.asarray(answer)), emit)
 
 

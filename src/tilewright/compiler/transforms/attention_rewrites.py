@@ -10,7 +10,7 @@ from typing import Final
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import surely_broadcasts
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.matching import (
     maker,
     operand,
@@ -29,8 +29,7 @@ def drop_idle_mask(node: Node, emit: Emitter) -> Value | None:
         for place, nothing in ((_BIAS, 0), (_MASK, 1))
         if splat_of(optional_operand(node, place)) == nothing
     }
-    if not idle:
-        return None
+    need(idle)
     kept = [None if i in idle else value for i, value in enumerate(node.operands)]
     return emit.op(node.op, kept, node.attributes)
 
@@ -48,8 +47,7 @@ def mask_by_itself(node: Node, emit: Emitter) -> Value | None:
         # Sizes that only a call compares are compared where they are repeated.
         if surely_broadcasts(shape, wanted):
             operands[place] = emit.reshape(source, shape)
-    if operands == list(node.operands):
-        return None
+    need(operands != list(node.operands))
     return emit.op(node.op, operands, node.attributes)
 
 

@@ -17,7 +17,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.block_products import MANTISSAS, NIBBLE, middle, words_together
 from tilewright.compiler.ops.contraction import WORD_BITS
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -94,8 +94,7 @@ def block_weights(value: Value) -> BlockWeights | None:
     if values is None or scale is None or (zero is None) is not (zero_value is None):
         return None
     axis = number(node, "axis") % values.ndim
-    if values.ndim != 2 or scale.ndim != 2 or (axis == 1) is not turned:
-        return None
+    need(values.ndim == 2 and scale.ndim == 2 and (axis == 1) is turned)
     parts = [x if x is None or not turned else x.T for x in (values, scale, zero)]
     return _settled(parts[0], parts[1], parts[2], number(node, "block_size"))
 
@@ -124,8 +123,7 @@ def _settled(
 ) -> BlockWeights | None:
     if values is None or scale is None or not values.size:
         return None
-    if values.dtype.itemsize > 1:
-        return None
+    need(values.dtype.itemsize <= 1)
     if dtypes.from_numpy(values.dtype).is_float:
         return _small_floats(values, scale, zero, block)
     values = _in_whole_bytes(values)
@@ -140,12 +138,10 @@ def _settled(
     )
     bits = NIBBLE if lowest <= low and high <= highest else _BYTE
     block = _whole_words(block, scale, bits)
-    if block % (WORD_BITS // bits) or -(-values.shape[0] // block) != scale.shape[0]:
-        return None
+    need(not block % (WORD_BITS // bits) and -(-values.shape[0] // block) == scale.shape[0])
     base = middle(bits) if has_sign else 0
     zeros = shift + base
-    if zeros.min() < 0 or zeros.max() > 255:
-        return None
+    need(zeros.min() >= 0 and zeros.max() <= 255)
     is_plain = bool((zeros == middle(bits)).all())
     kept = None if is_plain else zeros.astype(np.uint8)
     whole = values.view(np.uint8)
@@ -164,14 +160,11 @@ def _small_floats(
     values: Array, scale: Array, zero: Array | None, block: int
 ) -> BlockWeights | None:
     """Floats of 8 bits as their bits; those that are not finite have no place in words."""
-    mantissa = MANTISSAS.get(dtypes.from_numpy(values.dtype))
-    if mantissa is None or not np.isfinite(values.astype(np.float32)).all():
-        return None
-    if zero is not None and zero.astype(np.float32).any():
-        return None
+    mantissa = given(MANTISSAS.get(dtypes.from_numpy(values.dtype)))
+    need(np.isfinite(values.astype(np.float32)).all())
+    need(zero is None or not zero.astype(np.float32).any())
     block = _whole_words(block, scale, _BYTE)
-    if block % _WORD_BYTES or -(-values.shape[0] // block) != scale.shape[0]:
-        return None
+    need(not block % _WORD_BYTES and -(-values.shape[0] // block) == scale.shape[0])
     return BlockWeights(
         values.view(np.uint8), scale.astype(np.float32), None, _BYTE, block, mantissa
     )

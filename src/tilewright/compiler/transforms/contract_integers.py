@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -56,10 +56,10 @@ class ContractIntegers(RewritePass):
 
     def in_floats(self, node: Node, emit: Emitter) -> Value | None:
         """The same product as i32(f32(a) @ f32(b)), unless it is one of bytes that stays."""
-        if node.attributes["dtype"] is not None and (
-            _is_depthwise(node) or (self.keep_bytes and _has_words(node))
-        ):
-            return None
+        need(
+            node.attributes["dtype"] is None
+            or (not _is_depthwise(node) and (not self.keep_bytes or not _has_words(node)))
+        )
         return in_floats(node, emit)
 
 
@@ -79,12 +79,9 @@ def _has_words(node: Node) -> bool:
 def in_floats(node: Node, emit: Emitter) -> Value | None:
     """The same product as i32(f32(a) @ f32(b)), or a sum of those over parts of the depth."""
     a = operand(node)
-    if not a.type.dtype.is_integer or optional_operand(node, 2) is not None:
-        return None
+    need(a.type.dtype.is_integer and optional_operand(node, 2) is None)
     result, plain = node.result.type.dtype, {**node.attributes, "dtype": None}
-    size = _exact_depth(node)
-    if size is None:
-        return None
+    size = given(_exact_depth(node))
     total: Value | None = None
     for left, right in _parts(node, size, emit):
         wide = [emit.cast(v, dtypes.f32) for v in (left, right)]
@@ -112,9 +109,7 @@ def _exact_depth(node: Node) -> int | None:
     if not isinstance(depth, int) or not isinstance(taps, int) or depth * taps == 0:
         return None
     ranges = ValueRanges()
-    left = _magnitude(ranges, a)
-    if left is None:
-        return None
+    left = given(_magnitude(ranges, a))
     array = constant_of(b)
     sizes = None if array is None else _sizes(array, per_column=node.op == "matmul")
     right = None if sizes is not None else _magnitude(ranges, b)

@@ -23,7 +23,9 @@ from tilewright.compiler.passes import (
     PassResult,
     Rewrite,
     apply_rewrites,
+    given,
     merge_rewrites,
+    need,
 )
 from tilewright.compiler.transforms.matching import (
     dim_groups,
@@ -31,6 +33,7 @@ from tilewright.compiler.transforms.matching import (
     ints,
     inverse,
     is_constant,
+    made,
     maker,
     operand,
     permuted,
@@ -68,11 +71,9 @@ class ConvertLayout(GraphPass):
 
 def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     """A 1-D convolution is a 2-D one of height 1."""
-    if not _is_convolution(node) or node.attributes["layout"] != "NCHW":
-        return None
+    need(_is_convolution(node) and node.attributes["layout"] == "NCHW")
     x, w = operand(node, 0), operand(node, 1)
-    if x.type.rank != 3:
-        return None
+    need(x.type.rank == 3)
     n, c, width = x.type.shape
     tall_x = emit.reshape(x, (n, c, 1, width))
     rows, columns, taps = w.type.shape
@@ -90,15 +91,12 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
 
 def to_nhwc(node: Node, emit: Emitter) -> Value | None:
     """An op with a layout, on transposed data."""
-    if node.attributes.get("layout") != "NCHW" or len(node.results) != 1:
-        return None
+    need(node.attributes.get("layout") == "NCHW" and len(node.results) == 1)
     x = operand(node)
     rank = x.type.rank
-    if rank < 3:
-        return None
+    need(rank >= 3)
     source = channels_last_source(x)
-    if source is None and not _is_better_last(node, emit):
-        return None
+    need(source is not None or _is_better_last(node, emit))
     if source is None:
         source = emit.op("transpose", [x], {"perm": to_channels_last(rank)})
     attributes = {**node.attributes, "layout": "NHWC"}
@@ -172,19 +170,14 @@ def _moved_already(value: Value, perm: tuple[int, ...], emit: Emitter) -> Value 
 
 def sink(node: Node, emit: Emitter) -> Value | None:
     """f(first(x), …) is first(g(x, …)), where g is f with the attributes that its row gives."""
-    layout = node.schema.layout
-    if layout is None or len(node.results) != 1:
-        return None
-    operands = _sources(node, emit, aligned=layout.aligned)
-    if operands is None:
-        return None
+    layout = given(node.schema.layout)
+    need(len(node.results) == 1)
+    operands = given(_sources(node, emit, aligned=layout.aligned))
     # Where axis i of channels-first data stands in channels-last data.
     ranked = node.result if layout.aligned else operand(node)
     place = to_channels_first(ranked.type.rank)
     types = [None if v is None else v.type for v in node.operands]
-    attributes = layout.moved(types, node.attributes, place)
-    if attributes is None:
-        return None
+    attributes = given(layout.moved(types, node.attributes, place))
     result = emit.op(node.op, operands, attributes)
     lost = layout.reduced(node.attributes, len(place)) if layout.reduced else ()
     moved = _as_before(result, [p for a, p in enumerate(place) if a not in lost], emit)
@@ -196,15 +189,13 @@ def _sources(node: Node, emit: Emitter, *, aligned: bool) -> list[Value | None] 
     if not aligned:
         source = None if not node.operands else channels_last_source(operand(node))
         return None if source is None else [source, *node.operands[1:]]
-    if not any(channels_last_source(v) for v in node.present_operands):
-        return None
+    need(any(channels_last_source(v) for v in node.present_operands))
     rank = node.result.type.rank
     operands: list[Value | None] = []
     for value in node.operands:
         fits = value is not None and value.type.rank <= rank
         converted = _as_channels_last(value, rank, emit) if value and fits else None
-        if value is not None and converted is None:
-            return None
+        need(value is None or converted is not None)
         operands.append(converted)
     return operands
 
@@ -219,19 +210,14 @@ def _as_before(result: Value, places: Sequence[int], emit: Emitter) -> Value:
 
 def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     """reshape(first(x)) is a permutation of reshape(x) when no group of axes is torn apart."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
+    source = given(channels_last_source(operand(node)))
     perm = to_channels_first(source.type.rank)
-    groups = dim_groups(operand(node).type.shape, node.result.type.shape)
-    if groups is None:
-        return None
+    groups = given(dim_groups(operand(node).type.shape, node.result.type.shape))
     placed: list[tuple[int, tuple[int, ...]]] = []
     at = 0
     for mine, theirs in groups:
         places = [perm[a] for a in mine if operand(node).type.shape[a] != 1]
-        if any(b != a + 1 for a, b in pairwise(places)):
-            return None
+        need(not any(b != a + 1 for a, b in pairwise(places)))
         at = places[0] if places else at
         placed.append((at, theirs))
     placed.sort(key=lambda entry: entry[0])
@@ -239,8 +225,7 @@ def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     shape = permuted(node.result.type.shape, order)
     back = inverse(order)
     block = is_channel_block(back)
-    if not block and back != tuple(range(len(back))):
-        return None
+    need(block or back == tuple(range(len(back))))
     result = emit.reshape(source, shape)
     return result if not block else emit.op("transpose", [result], {"perm": back})
 
@@ -256,13 +241,12 @@ def is_channel_block(perm: Sequence[int]) -> bool:
 
 def shuffle_channels(node: Node, emit: Emitter) -> Value | None:
     """A permutation within the channel axes happens before they are moved in front."""
-    outer = maker(operand(node), "transpose")
-    if outer is None or not is_channel_block(ints(outer, "perm")):
-        return None
+    outer = made(operand(node), "transpose")
+    need(is_channel_block(ints(outer, "perm")))
     block, perm = ints(outer, "perm"), ints(node, "perm")
     rank, count = len(perm), _block_size(block)
-    if count < 2 or perm[0] != 0 or perm[count + 1 :] != tuple(range(count + 1, rank)):
-        return None
+    need(count >= 2 and perm[0] == 0)
+    need(perm[count + 1 :] == tuple(range(count + 1, rank)))
     start = rank - count
     inner = (*range(start), *(start + p - 1 for p in perm[1 : count + 1]))
     moved = emit.op("transpose", [operand(outer)], {"perm": inner})
@@ -275,19 +259,16 @@ def _block_size(block: Sequence[int]) -> int:
 
 def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     """A reshape that merges the channel axes of a moved block happens before the move."""
-    outer = maker(operand(node), "transpose")
-    if outer is None or not is_channel_block(ints(outer, "perm")):
-        return None
+    outer = made(operand(node), "transpose")
+    need(is_channel_block(ints(outer, "perm")))
     block, shape = ints(outer, "perm"), node.result.type.shape
     size, rank = _block_size(block), len(block)
-    groups = dim_groups(operand(node).type.shape, shape)
-    if size < 2 or groups is None or len(shape) != rank - size + 1:
-        return None
+    need(dim_groups(operand(node).type.shape, shape) is not None and size >= 2)
+    need(len(shape) == rank - size + 1)
     x = operand(outer)
     target = (*x.type.shape[: rank - size], shape[1])
     merged_first = (x.type.shape[0], shape[1], *x.type.shape[1 : rank - size])
-    if merged_first != shape:
-        return None
+    need(merged_first == shape)
     return channels_first(emit.reshape(x, target), emit)
 
 

@@ -18,7 +18,7 @@ from typing import ClassVar, final
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.matching import number, operand, optional_operand, real
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -41,8 +41,7 @@ class DecomposeNorms(RewritePass):
 def decompose_groups(node: Node, emit: Emitter) -> Value | None:
     """group_norm(x, s, b) is normal(x) · s + b, in f32 at least."""
     x, groups, layout = operand(node), number(node, "groups"), node.attributes["layout"]
-    if not groups:
-        return None
+    need(groups)
     if layout == "NHWC" and x.type.shape[-1] == groups:
         same = {"epsilon": node.attributes["epsilon"], "layout": layout}
         return emit.op("instance_norm", node.operands, same)

@@ -14,9 +14,10 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
+    made,
     maker,
     operand,
     optional_operand,
@@ -51,10 +52,8 @@ class DecomposeQuantization(RewritePass):
 def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
     """(f32(x) - zero) * scale; differences of bytes are floats."""
     x, scale, zero = operand(node, 0), operand(node, 1), optional_operand(node, 2)
-    if x.type.dtype not in BYTES or node.result.type.dtype is not dtypes.f32:
-        return None
-    if scale.type.dtype is not dtypes.f32 or not is_single(scale):
-        return None
+    need(x.type.dtype in BYTES and node.result.type.dtype is dtypes.f32)
+    need(scale.type.dtype is dtypes.f32 and is_single(scale))
     scale = known(emit, "reshape", [scale], {"shape": ()})
     value = emit.cast(x, dtypes.f32)
     if zero is not None and splat_of(zero) != 0:
@@ -65,18 +64,15 @@ def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
 
 def one_factor(node: Node, emit: Emitter) -> Value | None:
     """round(f32(sum) * f / s) is round(f32(sum) * (f / s)) for known factors."""
-    scaled, scale = maker(operand(node), "mul"), constant_of(operand(node, 1))
-    if scaled is None or scale is None or scale.size != 1 or scale.dtype != np.float32:
-        return None
-    if emit.edit.sole_user(scaled.result) is None or not _is_sum(operand(scaled)):
-        return None
-    factor = constant_of(operand(scaled, 1))
-    if factor is None or scale.reshape(()) == 1:
-        return None
+    scaled, scale = made(operand(node), "mul"), given(constant_of(operand(node, 1)))
+    need(scale.size == 1 and scale.dtype == np.float32)
+    need(emit.edit.sole_user(scaled.result) is not None and _is_sum(operand(scaled)))
+    factor = given(constant_of(operand(scaled, 1)))
+    need(scale.reshape(()) != 1)
     exact = factor.astype(np.float64) / scale.reshape(()).astype(np.float64)
     size = np.abs(exact)
-    if not ((size > _LEAST) & (size < 1 / _LEAST)).all():  # nor is there NaN
-        return None
+    # Nor is there NaN.
+    need(((size > _LEAST) & (size < 1 / _LEAST)).all())
     both = emit.constant(np.asarray(exact, np.float32))
     value = emit.op("mul", [operand(scaled), both])
     one = emit.constant(np.ones_like(scale))

@@ -13,9 +13,10 @@ from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     is_constant,
+    made,
     maker,
     number,
     operand,
@@ -79,18 +80,13 @@ def bias_apart(node: Node, emit: Emitter) -> Value | None:
 
 def _weighted(value: Value, emit: Emitter) -> Node | None:
     """The contraction with constant weights that makes `value` for one user only."""
-    node = maker(value, "conv", "conv_transpose", "matmul")
-    if node is None or emit.edit.sole_user(value) is None:
-        return None
-    if optional_operand(node, 2) is not None or not _is_weight(operand(node, 1)):
-        return None
-    if node.op == "conv_transpose" and number(node, "groups") != 1:
-        return None
-    if node.op == "matmul" and operand(node, 1).type.rank != 2:
-        return None
+    node = made(value, "conv", "conv_transpose", "matmul")
+    need(emit.edit.sole_user(value) is not None)
+    need(optional_operand(node, 2) is None and _is_weight(operand(node, 1)))
+    need(node.op != "conv_transpose" or number(node, "groups") == 1)
+    need(node.op != "matmul" or operand(node, 1).type.rank == 2)
     # Weights narrower than their sums have no room for a factor.
-    if operand(node, 1).type.dtype is not node.result.type.dtype:
-        return None
+    need(operand(node, 1).type.dtype is node.result.type.dtype)
     return node
 
 
@@ -122,14 +118,11 @@ def _vector(value: Value, emit: Emitter) -> Value:
 def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
     """conv(x, w) * c is conv(x, w * c) for a factor per output channel."""
     value, scale = operand(node, 0), operand(node, 1)
-    source = _weighted(value, emit)
-    if source is None:
-        return None
+    source = given(_weighted(value, emit))
     axis = channel_axis_of(source)
-    if not _per_channel(scale, value, axis) or value.type != node.result.type:
-        return None
-    if source.op == "matmul" and scale.type.element_count == 1:
-        return None  # a scalar is free in the epilogue
+    need(_per_channel(scale, value, axis) and value.type == node.result.type)
+    # A scalar is free in the epilogue.
+    need(source.op != "matmul" or scale.type.element_count != 1)
     weights = operand(source, 1)
     place = {"conv": 0, "conv_transpose": 1, "matmul": 1}[source.op]
     factor = _vector(scale, emit)
@@ -142,12 +135,8 @@ def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
 
 def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + b) * c is conv(x, w) * c + b * c."""
-    found = _biased(node, emit)
-    if found is None:
-        return None
-    product, bias, scale = found
-    if product.op == "matmul" and scale.type.element_count == 1:
-        return None
+    product, bias, scale = given(_biased(node, emit))
+    need(product.op != "matmul" or scale.type.element_count != 1)
     scaled = emit.op("mul", [product.result, scale])
     return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
 
@@ -155,22 +144,19 @@ def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
 def _biased(node: Node, emit: Emitter) -> tuple[Node, Value, Value] | None:
     """The contraction, its bias and what `node` does to their sum, if both are vectors of its channels."""
     value, other = operand(node, 0), operand(node, 1)
-    total = maker(value, "add")
-    if total is None or emit.edit.sole_user(value) is None:
-        return None
-    source = _weighted(operand(total, 0), emit)
-    if source is None or value.type != node.result.type:
-        return None
+    total = made(value, "add")
+    need(emit.edit.sole_user(value) is not None)
+    source = given(_weighted(operand(total, 0), emit))
+    need(value.type == node.result.type)
     axis, bias = channel_axis_of(source), operand(total, 1)
-    if not _per_channel(bias, value, axis) or not _per_channel(other, value, axis):
-        return None
+    need(_per_channel(bias, value, axis) and _per_channel(other, value, axis))
     return source, bias, other
 
 
 def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
     """(a * s) @ (b * t) is (a @ b) * (s * t) for scalars, where the store multiplies for free."""
-    if node.result.type.dtype not in (dtypes.f32, dtypes.f64):
-        return None  # f16 models scale first to stay in range
+    # F16 models scale first to stay in range.
+    need(node.result.type.dtype in (dtypes.f32, dtypes.f64))
     for index in (0, 1):
         scaled = maker(operand(node, index), "mul")
         if scaled is None or emit.edit.sole_user(scaled.result) is not node:
@@ -187,10 +173,7 @@ def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def merge_biases(node: Node, emit: Emitter) -> Value | None:
     """(conv(x, w) + a) + b is conv(x, w) + (a + b)."""
-    found = _biased(node, emit)
-    if found is None:
-        return None
-    product, first, second = found
+    product, first, second = given(_biased(node, emit))
     return emit.op("add", [product.result, emit.op("add", [first, second])])
 
 
@@ -214,21 +197,19 @@ def _affine(value: Value, op: str, emit: Emitter) -> Node | None:
 
 def merge_factors(node: Node, emit: Emitter) -> Value | None:
     """(x * a) * b is x * (a * b) for constants; rounds differently."""
-    inner = _affine(operand(node, 0), "mul", emit)
+    inner = given(_affine(operand(node, 0), "mul", emit))
     factor = operand(node, 1)
-    if inner is None or not _known_factor(factor):
-        return None
+    need(_known_factor(factor))
     product = emit.op("mul", [operand(inner, 1), factor])
     return _kept(emit.op("mul", [operand(inner, 0), product]), node)
 
 
 def distribute_factor(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) * c is x * (a * c) + b * c for constants; rounds differently."""
-    total = _affine(operand(node, 0), "add", emit)
-    inner = None if total is None else _affine(operand(total, 0), "mul", emit)
+    total = given(_affine(operand(node, 0), "add", emit))
+    inner = given(_affine(operand(total, 0), "mul", emit))
     factor = operand(node, 1)
-    if total is None or inner is None or not _known_factor(factor):
-        return None
+    need(_known_factor(factor))
     scaled = emit.op(
         "mul", [operand(inner, 0), emit.op("mul", [operand(inner, 1), factor])]
     )
@@ -238,11 +219,9 @@ def distribute_factor(node: Node, emit: Emitter) -> Value | None:
 
 def merge_terms(node: Node, emit: Emitter) -> Value | None:
     """(x * a + b) + c is x * a + (b + c) for constants; rounds differently."""
-    total = _affine(operand(node, 0), "add", emit)
-    if total is None or _affine(operand(total, 0), "mul", emit) is None:
-        return None
-    if not _known_factor(operand(node, 1)):
-        return None
+    total = given(_affine(operand(node, 0), "add", emit))
+    need(_affine(operand(total, 0), "mul", emit) is not None)
+    need(_known_factor(operand(node, 1)))
     shift = emit.op("add", [operand(total, 1), operand(node, 1)])
     return _kept(emit.op("add", [operand(total, 0), shift]), node)
 

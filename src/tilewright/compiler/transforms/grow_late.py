@@ -18,7 +18,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.fold_scales import channel_axis_of
 from tilewright.compiler.transforms.matching import (
     ints,
@@ -58,12 +58,10 @@ class GrowLate(RewritePass):
 def mix_channels_first(node: Node, emit: Emitter) -> Value | None:
     """f(concat(grow(x), y)) is grow(f(x)) + f(y), each f with the weights of its channels."""
     x, axis = operand(node), channel_axis_of(node)
-    if not _mixes_channels(node) or emit.edit.sole_user(x) is not node:
-        return None
+    need(_mixes_channels(node) and emit.edit.sole_user(x) is node)
     parts = _side_by_side(x, axis)
     grown = [_grown(part, axis, emit) for part in parts]
-    if not _is_less_work(node, parts, grown, axis):
-        return None
+    need(_is_less_work(node, parts, grown, axis))
     terms = _Terms(node, emit, axis)
     for grows, run in itertools.groupby(
         zip(parts, grown, strict=True), lambda pair: pair[1]

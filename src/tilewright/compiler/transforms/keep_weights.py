@@ -18,7 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -50,16 +50,11 @@ class KeepWeights(RewritePass):
 def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
     """`a @ (q * scale)` is `a` times `q` in blocks as long as its columns."""
     a, b = operand(node, 0), operand(node, 1)
-    if b.type.rank != 2 or a.type.dtype not in (*HALVES, f32):
-        return None
-    found = _stored(b)
-    if found is None:
-        return None
-    values, scale, zero = found
+    need(b.type.rank == 2 and a.type.dtype in (*HALVES, f32))
+    values, scale, zero = given(_stored(b))
     depth, columns = values.shape
     is_per_column = scale.size == 1 or scale.shape in ((columns,), (1, columns))
-    if not depth or columns < 2 or not is_per_column or not _is_finite(values):
-        return None
+    need(depth and columns >= 2 and is_per_column and _is_finite(values))
     operands = [
         emit.constant(np.ascontiguousarray(values)),
         emit.constant(_per_column(scale, columns)),

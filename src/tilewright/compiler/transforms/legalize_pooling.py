@@ -19,7 +19,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import spatial_axes, window_count, window_steps
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import flag, ints, operand, word
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -143,15 +143,13 @@ def clip_window(node: Node, emit: Emitter) -> Value | None:
     if not all(isinstance(n, int) for side in sides for n in (side.size, side.count)):
         return None
     clipped = [side for old in sides if (side := old.clipped()) is not None]
-    if len(clipped) < len(sides):
-        return None
-    if all(new.kernel == old.kernel for new, old in zip(clipped, sides, strict=True)):
-        return None
+    need(len(clipped) >= len(sides))
+    need(not all(new.kernel == old.kernel for new, old in zip(clipped, sides, strict=True)))
     attributes = {**_pooled_attributes(node, clipped), "ceil_mode": False}
     if not (node.op == "average_pool" and flag(node, "count_include_pad")):
         return emit.op(node.op, [operand(node)], attributes)
-    if any((side.averaged(include_pad=False) == 0).any() for side in sides):
-        return None  # the mean of padding is 0, of nothing it is none
+    # The mean of padding is 0, of nothing it is none.
+    need(not any((side.averaged(include_pad=False) == 0).any() for side in sides))
     # From here the mean is over elements of the input; the ratio of the counts is a constant.
     attributes["count_include_pad"] = False
     inside = emit.op(node.op, [operand(node)], attributes)
@@ -181,9 +179,8 @@ def _ratio(node: Node, sides: Sequence[_Side], emit: Emitter) -> Value:
 
 def whole_image(node: Node, emit: Emitter) -> Value | None:
     """A window that holds every element is a reduction over the spatial axes."""
-    op = _WHOLE.get(node.op)
-    if op is None or not all(side.holds_all for side in _sides(node)):
-        return None
+    op = given(_WHOLE.get(node.op))
+    need(all(side.holds_all for side in _sides(node)))
     axes = spatial_axes(operand(node).type.rank, word(node, "layout"))
     return emit.op(op, [operand(node)], {"axes": axes, "keepdims": True})
 
@@ -197,8 +194,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     """
     sides = _sides(node)
     busy = [i for i, side in enumerate(sides) if not side.is_idle]
-    if len(busy) < 2:
-        return None
+    need(len(busy) >= 2)
     # What lies a stride apart in memory is picked out of vectors, element by element of a tap.
     picked = word(node, "layout") == "NCHW" and sides[-1].stride > 1
     together = math.prod(side.kernel for side in sides) * (_PICKED if picked else 1)
@@ -208,8 +204,7 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
         places = math.prod(min(sides[j].stride, sides[j].kernel) for j in busy if j > i)
         taps = sides[i].kernel * (_PICKED if picked and i == len(sides) - 1 else 1)
         apart += (taps + (_PASS if i != busy[-1] else 0)) * places
-    if together <= apart:
-        return None
+    need(together > apart)
     value = operand(node)
     dtype = value.type.dtype
     if dtype in HALVES and node.op != "max_pool":

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.resize import along_axis, has_tables, resampled_axes
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.matching import operand
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 
@@ -44,15 +44,13 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     """A resampling as several, if they take less time."""
     x = operand(node)
     taps = _taps(node)
-    if len(taps) < 2 or x.type.dtype not in (f32, f64):
-        return None
+    need(len(taps) >= 2 and x.type.dtype in (f32, f64))
     old = _numbers(x.type.shape)
     new = _numbers(cast("tuple[Dim, ...]", node.attributes["sizes"]))
     at_once = math.prod(new) * math.prod(taps.values()) * _weight(max(taps), len(new))
     orders = itertools.permutations(taps)
     best = min(orders, key=lambda order: _cost(order, taps, old, new))
-    if _cost(best, taps, old, new) >= at_once:
-        return None
+    need(_cost(best, taps, old, new) < at_once)
     for axis in best:
         x = emit.op("resize", [x], along_axis(node.attributes, x.type.shape, axis))
     return x

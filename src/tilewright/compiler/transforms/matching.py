@@ -18,6 +18,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.movement import shape_groups
 from tilewright.compiler.ops.shapes import element_count
+from tilewright.compiler.passes import given
 
 Place = TypeVar("Place", Node, Value)
 
@@ -75,6 +76,11 @@ def maker(value: Value | None, *ops: str) -> Node | None:
     if value is None or value.node is None:
         return None
     return value.node if not ops or value.node.op in ops else None
+
+
+def made(value: Value | None, *ops: str) -> Node:
+    """The node that makes `value`, which is one of `ops`.  Raises: NoMatchError where it is not."""
+    return given(maker(value, *ops))
 
 
 def has(node: Node, trait: Trait) -> bool:

@@ -13,12 +13,13 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.movement import nearest_step
 from tilewright.compiler.ops.ranges import is_at_least
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     dims,
     flag,
     ints,
+    made,
     maker,
     number,
     operand,
@@ -46,9 +47,7 @@ def last_of_several(node: Node, emit: Emitter) -> Value | None:
 
 def transpose_of_transpose(node: Node, emit: Emitter) -> Value | None:
     """Two permutations are one."""
-    inner = maker(operand(node), "transpose")
-    if inner is None:
-        return None
+    inner = made(operand(node), "transpose")
     first, second = ints(inner, "perm"), ints(node, "perm")
     return emit.op("transpose", [operand(inner)], {"perm": tuple(first[p] for p in second)})
 
@@ -59,22 +58,18 @@ def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
     if perm == tuple(range(x.type.rank)):
         return x
     long_axes = [p for p in perm if x.type.shape[p] != 1]
-    if long_axes != sorted(long_axes):
-        return None
+    need(long_axes == sorted(long_axes))
     return emit.reshape(x, node.result.type.shape)
 
 
 def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
     """Two permutations with a reshape between that only drops or adds unit axes are one."""
-    view = maker(operand(node), "reshape")
-    first = None if view is None else maker(operand(view), "transpose")
-    if view is None or first is None:
-        return None
+    view = made(operand(node), "reshape")
+    made(operand(view), "transpose")
     source, target = operand(view).type.shape, view.result.type.shape
     mine = [a for a, d in enumerate(source) if d != 1]
     theirs = [a for a, d in enumerate(target) if d != 1]
-    if [source[a] for a in mine] != [target[a] for a in theirs]:
-        return None
+    need([source[a] for a in mine] == [target[a] for a in theirs])
     place = dict(zip(theirs, mine, strict=True))
     long_axes = [place[p] for p in ints(node, "perm") if p in place]
     units = [a for a, d in enumerate(source) if d == 1]
@@ -85,8 +80,8 @@ def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
     """A broadcast that only adds unit axes is a reshape."""
     x = operand(node)
-    if x.type.element_count != node.result.type.element_count or x.type.element_count == 0:
-        return None
+    need(x.type.element_count == node.result.type.element_count)
+    need(x.type.element_count != 0)
     return emit.reshape(x, node.result.type.shape)
 
 
@@ -94,8 +89,7 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
     """A tile along axes of size 1 is a broadcast."""
     x, repeats = operand(node), dims(node, "repeats")
     pairs = zip(x.type.shape, repeats, strict=True)
-    if any(size != 1 and times != 1 for size, times in pairs):
-        return None
+    need(not any(size != 1 and times != 1 for size, times in pairs))
     return emit.op("broadcast_to", [x], {"shape": node.result.type.shape})
 
 
@@ -149,9 +143,7 @@ def slice_of_everything(node: Node, emit: Emitter) -> Value | None:
 
 def slice_of_slice(node: Node, emit: Emitter) -> Value | None:
     """Two slices are one."""
-    inner = maker(operand(node), "slice")
-    if inner is None:
-        return None
+    inner = made(operand(node), "slice")
     cuts = cuts_of(inner)
     for axis, (start, size, step) in cuts_of(node).items():
         base, _, stride = cuts.get(axis, (0, 0, 1))
@@ -162,14 +154,11 @@ def slice_of_slice(node: Node, emit: Emitter) -> Value | None:
 
 def slice_of_concat(node: Node, emit: Emitter) -> Value | None:
     """A slice that stays within one operand of a concatenation is a slice of that operand."""
-    joined = maker(operand(node), "concat")
-    if joined is None:
-        return None
+    joined = made(operand(node), "concat")
     axis = number(joined, "axis") % joined.result.type.rank
     cuts = cuts_of(node)
     start, size, step = cuts.get(axis, (0, joined.result.type.shape[axis], 1))
-    if step != 1:
-        return None
+    need(step == 1)
     offset: Dim = 0
     for part in joined.present_operands:
         extent = part.type.shape[axis]
@@ -192,8 +181,7 @@ def concat_of_one(node: Node, emit: Emitter) -> Value | None:
     """Empty operands of a concatenation can go, a single one is the result."""
     axis = number(node, "axis") % node.result.type.rank
     filled = [v for v in node.present_operands if v.type.shape[axis] != 0]
-    if len(filled) == len(node.operands) and len(filled) > 1:
-        return None
+    need(len(filled) != len(node.operands) or len(filled) <= 1)
     if len(filled) == 1:
         return filled[0] if filled[0].type == node.result.type else None
     return emit.op("concat", filled, node.attributes) if filled else None
@@ -211,8 +199,7 @@ def concat_of_concat(node: Node, emit: Emitter) -> Value | None:
             operands.extend(inner.present_operands)
         else:
             operands.append(value)
-    if len(operands) == len(node.operands):
-        return None
+    need(len(operands) != len(node.operands))
     return emit.op("concat", operands, node.attributes)
 
 
@@ -226,8 +213,7 @@ def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
             operands.append(value)
         else:
             operands[-1] = joined
-    if len(operands) == len(node.operands):
-        return None
+    need(len(operands) != len(node.operands))
     return emit.op("concat", operands, node.attributes)
 
 
@@ -255,18 +241,11 @@ def pad_of_nothing(node: Node, emit: Emitter) -> Value | None:
 
 def pad_of_pad(node: Node, emit: Emitter) -> Value | None:
     """Two pads with the same constant are one."""
-    inner = maker(operand(node), "pad")
-    if (
-        inner is None
-        or word(node, "mode") != "constant"
-        or word(inner, "mode") != "constant"
-    ):
-        return None
-    if _pad_value(inner) is None or _pad_value(inner) != _pad_value(node):
-        return None
+    inner = made(operand(node), "pad")
+    need(word(node, "mode") == "constant" and word(inner, "mode") == "constant")
+    need(_pad_value(inner) is not None and _pad_value(inner) == _pad_value(node))
     pairs = [*zip(dims(inner, "pads"), dims(node, "pads"), strict=True)]
-    if not all(_adds_up(first, then) for first, then in pairs):
-        return None
+    need(all(_adds_up(first, then) for first, then in pairs))
     pads = [first + then for first, then in pairs]
     operands = [operand(inner), *inner.operands[1:]]
     return emit.op("pad", operands, {**inner.attributes, "pads": tuple(pads)})
@@ -286,15 +265,14 @@ def _pad_value(node: Node) -> float | None:
 
 def gather_of_one(node: Node, emit: Emitter) -> Value | None:
     """A gather at one known place is a slice, where the place is there for every size."""
-    x, index = operand(node, 0), constant_of(operand(node, 1))
-    if index is None or index.size != 1:
-        return None
+    x, index = operand(node, 0), given(constant_of(operand(node, 1)))
+    need(index.size == 1)
     axis = number(node, "axis") % x.type.rank
     place: Dim = int(index.reshape(())[()])
     if isinstance(place, int) and place < 0 and node.attributes.get("from_end", True):
         place = x.type.shape[axis] + place
-    if not (is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place)):
-        return None  # a slice looks at nothing; a gather is checked
+    # A slice looks at nothing; a gather is checked.
+    need(is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place))
     cut = emit_slice(emit, x, {axis: (place, 1, 1)})
     return emit.reshape(cut, node.result.type.shape)
 
@@ -303,23 +281,19 @@ def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
     """A sum, mean, product, maximum or minimum over axes of size 1 is a reshape."""
     x = operand(node)
     axes = ints(node, "axes")
-    if not axes or any(x.type.shape[a] != 1 for a in axes):
-        return None
+    need(axes and not any(x.type.shape[a] != 1 for a in axes))
     return emit.reshape(x, node.result.type.shape)
 
 
 def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
     """A reshape that drops the axes that a reduction kept belongs into the reduction."""
-    inner = maker(operand(node), *_REDUCTIONS)
-    if inner is None or not flag(inner, "keepdims"):
-        return None
-    if emit.edit.sole_user(inner.result) is not node:
-        return None
+    inner = made(operand(node), *_REDUCTIONS)
+    need(flag(inner, "keepdims"))
+    need(emit.edit.sole_user(inner.result) is node)
     rank = operand(inner).type.rank
     axes = {a % rank for a in ints(inner, "axes")}
     kept = tuple(d for i, d in enumerate(operand(inner).type.shape) if i not in axes)
-    if kept != node.result.type.shape:
-        return None
+    need(kept == node.result.type.shape)
     attributes = {**inner.attributes, "keepdims": False}
     return emit.op(inner.op, [operand(inner)], attributes)
 

@@ -26,7 +26,7 @@ from tilewright.compiler.ops.contraction import (
     WordProduct,
 )
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, given, merge_rewrites, need
 from tilewright.compiler.transforms.block_weights import (
     BlockWeights,
     block_weights,
@@ -112,13 +112,9 @@ class PackMatmul(RewritePass):
     def in_blocks(self, node: Node, emit: Emitter) -> Value | None:
         """A product with weights that are integers in blocks reads them as words."""
         a, b = operand(node, 0), operand(node, 1)
-        if b.type.rank != 2 or node.attributes["dtype"] is not None:
-            return None
-        if a.type.dtype not in (*HALVES, f32):
-            return None
-        weights = block_weights(b)
-        if weights is None:
-            return None
+        need(b.type.rank == 2 and node.attributes["dtype"] is None)
+        need(a.type.dtype in (*HALVES, f32))
+        weights = given(block_weights(b))
         if a.type.rank > 2:
             return flatten_rows(node, emit)
         depth, columns = b.type.shape
@@ -127,8 +123,7 @@ class PackMatmul(RewritePass):
         # Memory decides, so panels are those of one row: a prompt and the words behind it read the same weights, and
         # tiles of many rows take parts of a panel.
         panel = self.choose_panel((1,), columns, weights.depth // each, f32, each)
-        if not panel:
-            return None
+        need(panel)
         left = emit.cast(a, f32)
         missing = weights.depth - depth
         if missing != 0:
@@ -170,8 +165,7 @@ class PackMatmul(RewritePass):
         left = in_f32(a, emit) if widens else a
         left, row = self._spread(left, emit)
         panel = self.choose_panel((rows,), columns, depth, left.type.dtype, **row)
-        if not panel:
-            return None
+        need(panel)
         b = as_they_lie(b)
         if self._has_time_to_widen(rows):
             short = short_weights(b, self.short.dtypes, emit)
@@ -224,8 +218,7 @@ class PackMatmul(RewritePass):
         *_, depth, columns = b.type.shape
         steps = symbolic.floordiv(depth, row.elements)
         panel = self.choose_panel((rows,), columns, steps, dtypes.i32)
-        if not panel:
-            return None
+        need(panel)
         panels = _panels_of_words(b, panel, row, emit)
         left = words(left_elements(node, row, emit), emit, row.left_bits)
         form = product_in_panels(left.type.shape, panels.type.shape, columns, product=kind)
@@ -336,8 +329,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
     A panel would be all padding but for one column.  16-bit floats would be rounded before the sum.
     """
     a, b = operand(node, 0), operand(node, 1)
-    if b.type.shape[-1] != 1 or a.type.dtype not in (f32, f64):
-        return None
+    need(b.type.shape[-1] == 1 and a.type.dtype in (f32, f64))
     row = emit.reshape(b, (*b.type.shape[:-2], 1, b.type.shape[-2]))
     product = emit.op("mul", [a, row])
     return emit.op("reduce_sum", [product], {"axes": (-1,), "keepdims": True})
@@ -346,8 +338,8 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
 def flatten_rows(node: Node, emit: Emitter) -> Value | None:
     """A batch of rows times one matrix is one product."""
     a, b = operand(node, 0), operand(node, 1)
-    if any(d != 1 for d in b.type.shape[:-2]) or a.type.rank < max(b.type.rank, 3):
-        return None
+    need(not any(d != 1 for d in b.type.shape[:-2]))
+    need(a.type.rank >= max(b.type.rank, 3))
     matrix = emit.reshape(b, b.type.shape[-2:])
     rows = element_count(a.type.shape[:-1])
     flat = emit.reshape(a, (rows, a.type.shape[-1]))

@@ -27,10 +27,11 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
+    made,
     maker,
     number,
     operand,
@@ -88,8 +89,8 @@ class QuantizeContractions(RewritePass):
 def aligned_scale(node: Node, emit: Emitter) -> Value | None:
     """Scales along an axis stand in that axis, so that whoever moves axes moves them."""
     scale, zero = operand(node, 1), optional_operand(node, 2)
-    if scale.type.rank != 1 or operand(node).type.rank == 1 or number(node, "block_size"):
-        return None
+    need(scale.type.rank == 1 and operand(node).type.rank != 1)
+    need(not number(node, "block_size"))
     shaped = [None if v is None else along(v, node, emit) for v in (scale, zero)]
     return emit.op(node.op, [operand(node), *shaped], {**node.attributes, "axis": 0})
 
@@ -97,11 +98,9 @@ def aligned_scale(node: Node, emit: Emitter) -> Value | None:
 def unsigned_values(node: Node, emit: Emitter) -> Value | None:
     """What is quantized to signed bytes and read as floats may as well be unsigned."""
     values = operand(node)
-    if values.type.dtype is not dtypes.i8 or not comes_from_quantization(values):
-        return None
-    found = quantized(node.result, emit)
-    if found is None or found.scale is None:
-        return None
+    need(values.type.dtype is dtypes.i8 and comes_from_quantization(values))
+    found = given(quantized(node.result, emit))
+    need(found.scale is not None)
     return _dequantize(with_sign(found, dtypes.u8, emit), node, emit)
 
 
@@ -116,13 +115,10 @@ def _dequantize(x: Quantized, node: Node, emit: Emitter) -> Value:
 
 def same_bytes(node: Node, emit: Emitter) -> Value | None:
     """Bytes that are read as floats and quantized by the same scale are what they were."""
-    inner = maker(operand(node), "dequantize_linear")
-    if inner is None or node.result.type != operand(inner).type:
-        return None
-    if operand(inner).type.dtype not in (dtypes.u8, dtypes.i8):
-        return None
-    if not _is_positive(constant_of(operand(node, 1))):
-        return None
+    inner = made(operand(node), "dequantize_linear")
+    need(node.result.type == operand(inner).type)
+    need(operand(inner).type.dtype in (dtypes.u8, dtypes.i8))
+    need(_is_positive(constant_of(operand(node, 1))))
     del emit
     return operand(inner) if _same_scale(node, inner) else None
 
@@ -182,10 +178,9 @@ def _scales_moved(node: Node, emit: Emitter) -> Value | None:
 
 def dequantize_behind_pad(node: Node, emit: Emitter) -> Value | None:
     """A border of zeros is one of zero points."""
-    source = _source(operand(node))
+    source = given(_source(operand(node)))
     fill = optional_operand(node, 1)
-    if source is None or (fill is not None and splat_of(fill) != 0):
-        return None
+    need(fill is None or splat_of(fill) == 0)
     values, zero = operand(source), optional_operand(source, 2)
     if zero is not None:
         zero = known(emit, "reshape", [zero], {"shape": ()})
@@ -196,12 +191,10 @@ def dequantize_behind_pad(node: Node, emit: Emitter) -> Value | None:
 def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
     """Parts of one scale are joined as bytes."""
     sources = [_source(v) for v in node.present_operands]
-    first = sources[0]
-    if first is None or any(s is None or not _same_scale(first, s) for s in sources):
-        return None
+    first = given(sources[0])
+    need(not any(s is None or not _same_scale(first, s) for s in sources))
     parts = [operand(s) for s in sources if s is not None]
-    if any(p.type.dtype is not parts[0].type.dtype for p in parts):
-        return None
+    need(not any(p.type.dtype is not parts[0].type.dtype for p in parts))
     joined = emit.op("concat", parts, node.attributes)
     return emit.op("dequantize_linear", [joined, *first.operands[1:]], first.attributes)
 
@@ -211,17 +204,13 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
 
 def in_bytes(node: Node, emit: Emitter) -> Value | None:
     """A contraction of quantized tensors multiplies their bytes."""
-    if node.attributes["dtype"] is not None or not _is_shallow(node):
-        return None
+    need(node.attributes["dtype"] is None and _is_shallow(node))
     left, right = (quantized(operand(node, i), emit) for i in (0, 1))
     if left is None or right is None or not _fits(node, left, right):
         return None
     is_float = node.result.type.dtype is dtypes.f32
-    if is_float is (left.scale is None) or is_float is (right.scale is None):
-        return None
-    product = _Product.of(node, left, right, emit)
-    if product is None:
-        return None
+    need(is_float is not (left.scale is None) and is_float is not (right.scale is None))
+    product = given(_Product.of(node, left, right, emit))
     bias = optional_operand(node, 2)
     if not is_float:
         total = product.sum(emit)
@@ -276,8 +265,7 @@ class _Product:
         """With the signs that instructions want; None where a zero point cannot leave the sum."""
         left = with_sign(left, dtypes.u8, emit)
         right = _centred(node, with_sign(right, dtypes.i8, emit), emit)
-        if right.has_zero and node.op != "matmul" and number(node, "groups") != 1:
-            return None
+        need(not right.has_zero or node.op == "matmul" or number(node, "groups") == 1)
         return _Product(node, left, right)
 
     @property

@@ -19,7 +19,7 @@ from tilewright.base import dtypes
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     maker,
@@ -62,8 +62,7 @@ class _Term:
 def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
     """The quantization of a sum of two dequantized tensors by one that divides by 1."""
     scale = splat_of(operand(node, 1))
-    if node.result.type.dtype not in BYTES or not scale or scale == 1:
-        return None
+    need(node.result.type.dtype in BYTES and scale and scale != 1)
     through, total = _behind_relu(operand(node), emit)
     if total is None or emit.edit.sole_user(total.result) is None:
         return None
@@ -71,9 +70,7 @@ def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
     left, right = terms if len(terms) == 2 else (None, None)
     if left is None or right is None:
         return None
-    factors = _factors(node, left, right, is_cut=through is not None)
-    if factors is None:
-        return None
+    factors = given(_factors(node, left, right, is_cut=through is not None))
     products = [
         emit.op("mul", [term.integers, emit.constant(np.asarray(factor, np.float32))])
         for term, factor in zip((left, right), factors, strict=True)
@@ -124,12 +121,10 @@ def _factors(
     """Factors by which every two bytes give the byte that `node` makes of them; None where none were found."""
     scale, zero = operand(node, 1), optional_operand(node, 2)
     exact = [term.scale / float(splat_of(scale) or 1) for term in (left, right)]
-    if any(not _LEAST < abs(factor) < 1 / _LEAST for factor in exact):
-        return None
+    need(not any(not _LEAST < abs(factor) < 1 / _LEAST for factor in exact))
     a, b = left.every[:, None], right.every[None, :]
     known_zero = None if zero is None else constant_of(zero)
-    if zero is not None and known_zero is None:
-        return None
+    need(zero is None or known_zero is not None)
 
     def rounded(total: np.ndarray, divisor: Array | None) -> Array:
         value = np.maximum(total, np.float32(0)) if is_cut else total

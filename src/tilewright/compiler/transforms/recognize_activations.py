@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.matching import (
     is_splat,
     maker,
@@ -59,12 +59,10 @@ class _Product:
 
 def known_product(node: Node, emit: Emitter) -> Value | None:
     """A product with a pair of factors (x, f(x)) that make an activation."""
-    if not node.result.type.dtype.is_float or _feeds_product(node, emit):
-        return None
+    need(node.result.type.dtype.is_float and not _feeds_product(node, emit))
     product = _Product(1.0, [])
     _take_apart(node.result, product, emit, 0)
-    if len(product.factors) > _MOST_FACTORS:
-        return None
+    need(len(product.factors) <= _MOST_FACTORS)
     for gate, x in itertools.permutations(product.factors, 2):
         for recognize in _RECOGNIZERS if x.type == gate.type else ():
             found = recognize(x, gate)

@@ -17,7 +17,7 @@ from typing import ClassVar, final
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.attention_scores import (
     AttentionEnds,
     Scores,
@@ -31,6 +31,7 @@ from tilewright.compiler.transforms.matching import (
     constant_of,
     either_way,
     ints,
+    made,
     maker,
     number,
     operand,
@@ -61,21 +62,18 @@ def folded_sums(node: Node, emit: Emitter) -> Value | None:
 
     So are positions added that differ by rows and by columns of an image (SAM).
     """
-    fold = maker(operand(node), "reshape")
-    if fold is None or emit.edit.sole_user(fold.result) is not node or regroups(fold):
-        return None
+    fold = made(operand(node), "reshape")
+    need(emit.edit.sole_user(fold.result) is node and not regroups(fold))
     shape, value, added = operand(fold).type.shape, operand(fold), list[Value]()
     user = fold
     while (total := maker(value, "add")) is not None:
         ways = either_way(total)
         found = [x for x in ways if x[0].type.shape == shape and leads_to_product(x[0])]
-        if not found or emit.edit.sole_user(value) is not user:
-            return None
+        need(found and emit.edit.sole_user(value) is user)
         (value, other), user = found[0], total
         added.append(other)
-    unfold = maker(value, "reshape")
-    if unfold is None or not added or operand(unfold).type != fold.result.type:
-        return None
+    unfold = made(value, "reshape")
+    need(added and operand(unfold).type == fold.result.type)
     bias = added[0]
     for other in added[1:]:
         bias = emit.op("add", [bias, other])
@@ -88,26 +86,19 @@ def folded_sums(node: Node, emit: Emitter) -> Value | None:
 
 def spelled_out(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product `node` is."""
-    found = _read(operand(node, 0), node, emit)
-    if found is None:
-        return None
+    found = given(_read(operand(node, 0), node, emit))
     return found.written(operand(node, 1), node.result.type.shape)
 
 
 def turned_round(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product is `v' p'`, so that columns of the result come before rows."""
     values, shape = operand(node, 0), node.result.type.shape
-    swap = _swap_of(operand(node, 1), node, emit)
-    if swap is None or values.type.rank < 2:
-        return None
-    found = _read(operand(swap), swap, emit)
-    if found is None:
-        return None
+    swap = given(_swap_of(operand(node, 1), node, emit))
+    need(values.type.rank >= 2)
+    found = given(_read(operand(swap), swap, emit))
     perm = swapped_last(values.type.rank)
     turned = emit.op("transpose", [values], {"perm": perm})
-    result = found.written(turned, (*shape[:-2], shape[-1], shape[-2]))
-    if result is None:
-        return None
+    result = given(found.written(turned, (*shape[:-2], shape[-1], shape[-2])))
     return emit.op("transpose", [result], {"perm": swapped_last(len(shape))})
 
 
@@ -122,8 +113,8 @@ class _Found:
 
     def written(self, values: Value, shape: tuple[Dim, ...]) -> Value | None:
         """The attention of `shape` that the weights times `values` are; None where something does not fit."""
-        if constant_of(values) is not None:
-            return None  # a layer behind a softmax, whose weights are packed when compiling
+        # A layer behind a softmax, whose weights are packed when compiling.
+        need(constant_of(values) is None)
         emit, lost = self.emit, self.weights.lost
         weights = self.weights
         ends = AttentionEnds(values, shape, weights.zero_rows, weights.zero_nan)
@@ -136,9 +127,7 @@ class _Found:
 
 def _read(value: Value, user: Node, emit: Emitter) -> _Found | None:
     """What `value`, which only `user` reads, is as weights of values."""
-    weights, scores = _Weights(emit).read(value, user), Scores(emit)
-    if weights is None:
-        return None
+    weights, scores = given(_Weights(emit).read(value, user)), Scores(emit)
     last, kept = weights.softmax, 0
     scores.cut = weights.cut
     if weights.choice is not None:
@@ -152,17 +141,15 @@ def _swap_of(value: Value, user: Node, emit: Emitter) -> Node | None:
 
     A transpose, which may move axes of one element, too, as the products of JAX ask for; of one row a reshape.
     """
-    if emit.edit.sole_user(value) is not user:
-        return None
+    need(emit.edit.sole_user(value) is user)
     view = maker(value, "reshape")
     if view is not None:
         before, end = operand(view).type.shape, value.type.shape
         if end[-1:] == (1,) and before[-2:] == (1, *end[-2:-1]):
             return view
         value, user = operand(view), view
-    swap = maker(value, "transpose")
-    if swap is None or emit.edit.sole_user(value) is not user:
-        return None
+    swap = made(value, "transpose")
+    need(emit.edit.sole_user(value) is user)
     before = operand(swap).type.shape
     last = len(before) - 2
     moved = [i for i in ints(swap, "perm") if i >= last or before[i] != 1]

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
     flag,
     ints,
     last_axes,
+    made,
     maker,
     number,
     operand,
@@ -65,13 +66,11 @@ def normalized(node: Node, emit: Emitter) -> Value | None:
 
 def normalized_groups(node: Node, emit: Emitter) -> Value | None:
     """Groups of channels folded into rows, normalized as instances and unfolded again, are a `group_norm`."""
-    norm = maker(operand(node), "instance_norm")
-    fold = None if norm is None else maker(operand(norm), "reshape")
-    if norm is None or fold is None or norm.attributes["layout"] != "NCHW":
-        return None
+    norm = made(operand(node), "instance_norm")
+    fold = made(operand(norm), "reshape")
+    need(norm.attributes["layout"] == "NCHW")
     x, rows = operand(fold), operand(norm).type
-    if x.type != node.result.type or x.type.rank < 3 or rows.rank != 3:
-        return None
+    need(x.type == node.result.type and x.type.rank >= 3 and rows.rank == 3)
     batch, groups, _ = rows.shape
     channels = x.type.shape[1]
     is_plain = all(
@@ -156,26 +155,20 @@ def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:
 
 def absorb_scale(node: Node, emit: Emitter) -> Value | None:
     """norm(x) * scale, for a scale of the normalized shape, is norm(x, scale)."""
-    found = _norm_operand(node, emit)
-    if found is None:
-        return None
-    norm, scale = found
-    if any(v is not None for v in norm.operands[1:]) or not _parameter(node, norm, scale):
-        return None
+    norm, scale = given(_norm_operand(node, emit))
+    need(not any(v is not None for v in norm.operands[1:]))
+    need(_parameter(node, norm, scale))
     attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
     return emit.op(norm.op, [operand(norm), _as_parameter(norm, scale, emit)], attributes)
 
 
 def absorb_bias(node: Node, emit: Emitter) -> Value | None:
     """layer_norm(x, scale) + bias, for a bias of the normalized shape."""
-    found = _norm_operand(node, emit)
-    if found is None or found[0].op != "layer_norm":
-        return None
+    found = given(_norm_operand(node, emit))
+    need(found[0].op == "layer_norm")
     norm, bias = found
-    if len(norm.present_operands) > 2 or not _parameter(node, norm, bias):
-        return None
-    if len(norm.operands) > 2 and norm.operands[2] is not None:
-        return None
+    need(len(norm.present_operands) <= 2 and _parameter(node, norm, bias))
+    need(len(norm.operands) <= 2 or norm.operands[2] is None)
     attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
     scale = norm.operands[1] if len(norm.operands) > 1 else None
     parameters = [operand(norm), scale, _as_parameter(norm, bias, emit)]

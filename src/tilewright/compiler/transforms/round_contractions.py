@@ -13,7 +13,7 @@ from typing import ClassVar, Final, final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, GraphPass, Rewrite
+from tilewright.compiler.passes import Emitter, GraphPass, Rewrite, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.matching import operand, optional_operand
@@ -49,10 +49,8 @@ class RoundContractions(RewritePass):
         """The same contraction of rounded operands."""
         operands = [operand(node, 0), operand(node, 1)]
         types = {v.type.dtype for v in (*operands, node.result)}
-        if types != {dtypes.f32} or optional_operand(node, 2) is not None:
-            return None
-        if node.op == "conv" and operands[1].type.shape[1] == 1:
-            return None
+        need(types == {dtypes.f32} and optional_operand(node, 2) is None)
+        need(node.op != "conv" or operands[1].type.shape[1] != 1)
         short = {"dtype": PRECISIONS[self.precision]}
         cut = [emit.op("cast", [value], short) for value in operands]
         return emit.op(node.op, cut, {**node.attributes, "dtype": dtypes.f32})
@@ -74,8 +72,7 @@ class RoundRows(RewritePass):
 
 def permitted(node: Node, emit: Emitter) -> Value | None:
     """The same product with the permission."""
-    if node.attributes["rounds_to"] is not None or not is_in_blocks(operand(node, 1)):
-        return None
+    need(node.attributes["rounds_to"] is None and is_in_blocks(operand(node, 1)))
     return emit.op(node.op, node.operands, {**node.attributes, "rounds_to": dtypes.i8})
 
 

@@ -15,11 +15,12 @@ from typing import ClassVar, final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites, need
 from tilewright.compiler.transforms.fusion_classes import is_cheap
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     has,
+    made,
     maker,
     operand,
     reached,
@@ -49,8 +50,7 @@ class SinkReshapes(RewritePass):
 
 def sink(node: Node, emit: Emitter) -> Value | None:
     """f(reshape(x), …) is reshape(f(x, …)) for elementwise f."""
-    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
-        return None
+    need(has(node, Trait.ELEMENTWISE) and len(node.results) == 1)
     shape = node.result.type.shape
     for value in node.present_operands:
         view = maker(value, "reshape")
@@ -104,20 +104,15 @@ def _merges_moved_axes(value: Value) -> bool:
 
 def sink_transpose(node: Node, emit: Emitter) -> Value | None:
     """f(transpose(x), scalars) is transpose(f(x, scalars)) for elementwise f."""
-    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
-        return None
+    need(has(node, Trait.ELEMENTWISE) and len(node.results) == 1)
     moves = [i for i, v in enumerate(node.operands) if maker(v, "transpose") is not None]
-    if len(moves) != 1:
-        return None
+    need(len(moves) == 1)
     place = moves[0]
-    move = maker(node.operands[place], "transpose")
-    if move is None or emit.edit.sole_user(move.result) is not node:
-        return None
+    move = made(node.operands[place], "transpose")
+    need(emit.edit.sole_user(move.result) is node)
     rest = [v for i, v in enumerate(node.operands) if i != place and v is not None]
-    if any(splat_of(v) is None or v.type.rank for v in rest):
-        return None
-    if move.result.type.shape != node.result.type.shape or not _is_contracted(move.result):
-        return None
+    need(not any(splat_of(v) is None or v.type.rank for v in rest))
+    need(move.result.type.shape == node.result.type.shape and _is_contracted(move.result))
     operands = [*node.operands[:place], operand(move), *node.operands[place + 1 :]]
     result = emit.op(node.op, operands, node.attributes)
     return emit.op("transpose", [result], move.attributes)

@@ -13,19 +13,17 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter
-from tilewright.compiler.transforms.matching import ints, maker, operand, splat_of
+from tilewright.compiler.passes import Emitter, given, need
+from tilewright.compiler.transforms.matching import ints, made, maker, operand, splat_of
 
 
 def softmax_of_powers(node: Node, emit: Emitter) -> Value | None:
     """`exp(d) / sum(exp(d))`, whose powers nothing else reads."""
     powers = operand(node, 0)
-    power = maker(powers, "exp")
-    if power is None or powers.type != node.result.type:
-        return None
-    axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
-    if axis is None or emit.edit.use_count(powers) != 2:
-        return None
+    power = made(powers, "exp")
+    need(powers.type == node.result.type)
+    axis = given(_reduced_axis(operand(node, 1), "reduce_sum", powers))
+    need(emit.edit.use_count(powers) == 2)
     x = _before_shift(operand(power), axis)
     return None if x is None else emit.op("softmax", [x], {"axis": axis})
 
@@ -33,8 +31,7 @@ def softmax_of_powers(node: Node, emit: Emitter) -> Value | None:
 def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value | None:
     """`d - log(sum(exp(d)))`, where nothing else reads the powers."""
     shifted, total = operand(node, 0), _restored(operand(node, 1))
-    if shifted.type != node.result.type:
-        return None
+    need(shifted.type == node.result.type)
     logarithm = maker(total, "log")
     found = (
         None if logarithm is None else maker(_restored(operand(logarithm)), "reduce_sum")
@@ -42,9 +39,8 @@ def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value | None:
     power = None if found is None else maker(operand(found), "exp")
     if found is None or power is None or operand(power) is not shifted:
         return None
-    axis = _axis(found, operand(node, 1), shifted)
-    if axis is None or emit.edit.sole_user(power.result) is not found:
-        return None
+    axis = given(_axis(found, operand(node, 1), shifted))
+    need(emit.edit.sole_user(power.result) is found)
     x = _before_shift(shifted, axis)
     return None if x is None else emit.op("log_softmax", [x], {"axis": axis})
 

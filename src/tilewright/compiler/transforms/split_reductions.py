@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast, final
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import normal_axes
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, given, need
 from tilewright.compiler.transforms.block_weights import is_in_blocks
 from tilewright.compiler.transforms.matching import ints, operand
 from tilewright.compiler.transforms.movement_rewrites import emit_slice
@@ -89,20 +89,16 @@ class SplitReductions(RewritePass):
     def multiplied_in_parts(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is the sum of the products of columns of `a` and as many rows of `b`."""
         a, b = operand(node, 0), operand(node, 1)
-        if {a.type.dtype, b.type.dtype} != {f32} or b.type.rank != 2:
-            return None
-        if is_in_blocks(b):  # read as they lie, which is shorter
-            return None
+        need({a.type.dtype, b.type.dtype} == {f32} and b.type.rank == 2)
+        # Read as they lie, which is shorter.
+        need(not is_in_blocks(b))
         if a.type.rank > 2:
             return flatten_rows(node, emit)
-        shape = _known((*a.type.shape, b.type.shape[1]))
-        if shape is None:
-            return None
+        shape = given(_known((*a.type.shape, b.type.shape[1])))
         rows, depth, columns = shape
         parts = self.choose_parts(rows, columns, depth, products=True)
         each = depth // max(1, parts)
-        if parts < 2 or each < 2:
-            return None
+        need(parts >= 2 and each >= 2)
         left, right = _cut(a, 1, 0, parts * each, emit), _cut(b, 0, 0, parts * each, emit)
         left = emit.reshape(left, (rows, parts, each))
         left = emit.op("transpose", [left], {"perm": (1, 0, 2)})

@@ -18,7 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.winograd import largest_sum
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, need
 from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -57,13 +57,11 @@ class WinogradConvolution(RewritePass):
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
-        if not _can_be_in_points(node) or product_of_words(node, self.products):
-            return None
+        need(_can_be_in_points(node) and not product_of_words(node, self.products))
         x, w = operand(node, 0), operand(node, 1)
         places = node.result.type.shape[:3]
         tile = self._tile(node, f32)
-        if not tile:
-            return None
+        need(tile)
         groups, taps = number(node, "groups"), estimate(w.type.shape[2])
         sizes = {"tile": tile, "taps": taps, "groups": groups}
         # Transforms are of f32: those of 16 bits would lose half of the digits.
@@ -80,14 +78,11 @@ class WinogradConvolution(RewritePass):
     def in_whole_points(self, node: Node, emit: Emitter) -> Value | None:
         """The same of bytes, exactly, where 16-bit numbers are multiplied."""
         types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
-        if types != (u8, i8, i32) or "shorts" not in self.products:
-            return None
-        if not _has_square_filters(node):
-            return None
+        need(types == (u8, i8, i32) and "shorts" in self.products)
+        need(_has_square_filters(node))
         x, w = operand(node, 0), operand(node, 1)
         tile, taps = self._tile(node, i32), estimate(w.type.shape[2])
-        if not tile or _largest_sum(w) >= largest_sum(tile, taps):
-            return None
+        need(tile and _largest_sum(w) < largest_sum(tile, taps))
         groups, places = number(node, "groups"), node.result.type.shape[:3]
         sizes = {"tile": tile, "taps": taps, "groups": groups}
         padded = _padded(node, x, places, tile, emit)
