@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import ParamSpec, TypeVar, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
 from tilewright.compiler.passes.graph_pass import PassResult
 
+P = ParamSpec("P")
 Given = TypeVar("Given")
 Lookup = Callable[[str], OpSchema]
 Replacement = Value | Sequence[Value] | None
@@ -44,6 +45,14 @@ def given(value: Given | None) -> Given:
     if value is None:
         raise NoMatchError
     return value
+
+
+def attempt(look: Callable[P, Given], *args: P.args, **named: P.kwargs) -> Given | None:
+    """What `look` finds; None where something that it needs is not so."""
+    try:
+        return look(*args, **named)
+    except NoMatchError:
+        return None
 
 
 @final

@@ -21,11 +21,12 @@ from tilewright.compiler.ops.shapes import (
     element_count,
     surely_broadcasts,
 )
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, NoMatchError, need
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     either_way,
     ints,
+    made,
     maker,
     operand,
     splat_of,
@@ -109,27 +110,22 @@ class Scores:
     cut: tuple[Dim, ...] | None = None
     product: Node = field(init=False)
 
-    def read(self, value: Value, user: Node) -> bool:
-        """Walk back from `value`, which only `user` may read, to the product."""
+    def read(self, value: Value, user: Node) -> None:
+        """Walk back from `value`, which only `user` may read, to the product.  Raises: NoMatchError without one."""
         while True:
-            node = value.node
-            if node is None or self.emit.edit.sole_user(value) is not user:
-                return False
-            if not value.type.dtype.is_float:
-                return False
+            node = made(value)
+            need(self.emit.edit.sole_user(value) is user and value.type.dtype.is_float)
             if value.type.shape[-2:] == self.cut:
                 self.cut = None
             if self.cut is None:
                 self.shapes.append(value.type.shape)
             if node.op == "matmul":
                 self.product = node
-                return self.cut is None
-            onward = self._step(node)
-            if onward is None:
-                return False
-            value, user = onward, node
+                need(self.cut is None)
+                return
+            value, user = self._step(node), node
 
-    def _step(self, node: Node) -> Value | None:
+    def _step(self, node: Node) -> Value:
         if node.op in ("mul", "div"):
             return self._scaled(node)
         if node.op in ("add", "sub"):
@@ -143,19 +139,19 @@ class Scores:
         if cuts_rows(node) and not regroups(node):
             self.cut = self.cut or node.result.type.shape[-2:]
             return operand(node)
-        return operand(node) if node.op == "cast" or regroups(node) else None
+        need(node.op == "cast" or regroups(node))
+        return operand(node)
 
-    def _scaled(self, node: Node) -> Value | None:
+    def _scaled(self, node: Node) -> Value:
         found = without_factor(node, self.scale)
         if found is None:
             return self._row_scaled(node)
         value, self.scale = found
         return value
 
-    def _row_scaled(self, node: Node) -> Value | None:
+    def _row_scaled(self, node: Node) -> Value:
         """The product itself, where each row of it has a factor of its own, as heads of cosines have."""
-        if node.op != "mul" or self.row_factor is not None or self.cut is not None:
-            return None
+        need(node.op == "mul" and self.row_factor is None and self.cut is None)
         for product, factor in either_way(node):
             if (
                 maker(product, "matmul") is not None
@@ -164,22 +160,20 @@ class Scores:
             ):
                 self.row_factor = factor
                 return product
-        return None
+        raise NoMatchError
 
-    def _biased(self, node: Node) -> Value | None:
-        if self.softcap or self.row_factor is not None or self.cut is not None:
-            return None
+    def _biased(self, node: Node) -> Value:
+        need(not self.softcap and self.row_factor is None and self.cut is None)
         shape = node.result.type.shape
         for value, added in either_way(node)[: 2 if node.op == "add" else 1]:
             if value.type.shape == shape and leads_to_product(value):
                 sign = 1.0 if node.op == "add" else -1.0
                 self.biases.append(Added(added, sign * self.scale, shape))
                 return value
-        return None
+        raise NoMatchError
 
-    def _masked(self, node: Node) -> Value | None:
-        if self.softcap or self.row_factor is not None or self.cut is not None:
-            return None
+    def _masked(self, node: Node) -> Value:
+        need(not self.softcap and self.row_factor is None and self.cut is None)
         shape = node.result.type.shape
         for kept in (1, 2):
             other = splat_of(operand(node, 3 - kept))
@@ -188,12 +182,11 @@ class Scores:
             value = float(other)
             if value <= HIDING and self.scale > 0:
                 self.hide(node, kept, value)
-            elif self.mask is None and not self.biases and self.scale == 1:
-                self.mask = (self._shown(node, kept), shape, value)
             else:
-                return None
+                need(self.mask is None and not self.biases and self.scale == 1)
+                self.mask = (self._shown(node, kept), shape, value)
             return operand(node, kept)
-        return None
+        raise NoMatchError
 
     def hide(self, node: Node, kept: int, value: float) -> None:
         """Add `value` where a choice does not take operand `kept`."""
@@ -272,14 +265,13 @@ class WrittenAttention:
             return (*finest, 1, 1)[:2]
         return finest[0], element_count(finest[1:])
 
-    def value(self) -> Value | None:
-        """The result; None where something does not fit."""
+    def value(self) -> Value:
+        """The result.  Raises: NoMatchError where something does not fit."""
         product = self.scores.product
         front, behind = product.result.type.shape[:-2], self.ends.shape[:-2]
         q = self._factored(operand(product, 0))
         k = self._swapped(operand(product, 1))
-        if k is None or not self._fits(front, behind):
-            return None
+        need(self._fits(front, behind))
         q = self._full(self._row_scaled(q), front)
         own_k, own_v = self._shared(k, front), self._shared(self.ends.values, behind)
         if own_k.type.shape[1] != own_v.type.shape[1]:
@@ -287,14 +279,11 @@ class WrittenAttention:
         causal, bias = self._bias()
         mask = self._mask()
         dtype = q.type.dtype
-        if not (own_k.type.dtype is dtype and own_v.type.dtype is dtype):
-            return None
+        need(own_k.type.dtype is dtype and own_v.type.dtype is dtype)
         # Sizes that only a call compares are equal here, and not to who cannot know it.
         scores = (*q.type.shape[:3], own_k.type.shape[2])
-        if not all(
-            surely_broadcasts(x.type.shape, scores) for x in (bias, mask) if x is not None
-        ):
-            return None
+        beside = [x.type.shape for x in (bias, mask) if x is not None]
+        need(all(surely_broadcasts(shape, scores) for shape in beside))
         attributes = {
             "scale": self.scale,
             "causal": causal,
@@ -327,13 +316,12 @@ class WrittenAttention:
         inner, self.scale = found
         return self._factored(inner)
 
-    def _swapped(self, value: Value) -> Value | None:
+    def _swapped(self, value: Value) -> Value:
         """`value` with its last two axes swapped and without a factor."""
         value = self._factored(value)
         node = value.node
         if node is not None and regroups(node):
-            inner = self._swapped(operand(node))
-            return None if inner is None else self._reshaped(inner, value.type.shape[:-2])
+            return self._reshaped(self._swapped(operand(node)), value.type.shape[:-2])
         rank = value.type.rank
         perm = swapped_last(rank)
         if node is not None and node.op == "transpose":

@@ -24,12 +24,13 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.ops.shapes import broadcast_indices
+from tilewright.compiler.passes import attempt, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     dims,
     flag,
     ints,
-    maker,
+    made,
     number,
     operand,
     optional_operand,
@@ -66,38 +67,35 @@ class _Threshold:
 # --- numbers of a place ----------------------------------------------------------------------
 
 
-def _element(value: Value, place: Place, depth: int = _DEPTH) -> Dim | None:
-    """The integer at a place, as a dimension of what is in the place; None if data decides it."""
-    node, array, dtype = value.node, constant_of(value), value.type.dtype
+def _element(value: Value, place: Place, depth: int = _DEPTH) -> Dim:
+    """The integer at a place, as a dimension of what is in the place.  Raises: NoMatchError if data decides it."""
+    array = constant_of(value)
     if array is not None:
         return _of_progression(array, place)
-    if node is None or not depth or dtype not in _COUNTS:
-        return None
+    node = made(value)
+    need(depth and value.type.dtype in _COUNTS)
     if node.schema.places is not None:
         return _element(operand(node), _source(node, place), depth - 1)
-    read = _ELEMENTS.get(node.op)
-    return None if read is None else read(node, place, depth - 1)
+    return given(_ELEMENTS.get(node.op))(node, place, depth - 1)
 
 
-def _counted(node: Node, place: Place, depth: int) -> Dim | None:
+def _counted(node: Node, place: Place, depth: int) -> Dim:
     del depth
     return place[number(node, "axis") % len(place)]
 
 
-def _size(node: Node, place: Place, depth: int) -> Dim | None:
+def _size(node: Node, place: Place, depth: int) -> Dim:
     del depth
     (at,) = place
-    return dims(node, "values")[at] if isinstance(at, int) else None
+    return dims(node, "values")[given(at if isinstance(at, int) else None)]
 
 
-def _added(node: Node, place: Place, depth: int) -> Dim | None:
+def _added(node: Node, place: Place, depth: int) -> Dim:
     left, right = (_at(operand(node, i), place, depth) for i in range(2))
-    if left is None or right is None:
-        return None
     return left + right if node.op == "add" else left - right
 
 
-_ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim | None]]] = {
+_ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim]]] = {
     "iota": _counted,
     "shape_tensor": _size,
     "add": _added,
@@ -106,7 +104,7 @@ _ELEMENTS: Final[Mapping[str, Callable[[Node, Place, int], Dim | None]]] = {
 }
 
 
-def _at(value: Value, place: Place, depth: int) -> Dim | None:
+def _at(value: Value, place: Place, depth: int) -> Dim:
     """The integer of an operand that is broadcast to a result with this place."""
     return _element(value, broadcast_indices(value.type.shape, place), depth)
 
@@ -117,13 +115,11 @@ def _source(node: Node, place: Place) -> Place:
     return node.schema.places(node.attributes, operand(node).type.shape, place)
 
 
-def _of_progression(array: Array, place: Place) -> Dim | None:
+def _of_progression(array: Array, place: Place) -> Dim:
     """What an array counts along its axes."""
-    if dtypes.from_numpy(array.dtype) not in _COUNTS or not 0 < array.size <= _LARGEST:
-        return None
+    need(dtypes.from_numpy(array.dtype) in _COUNTS and 0 < array.size <= _LARGEST)
     first = int(array[(0,) * array.ndim])
-    if abs(first) >= _FAR:
-        return None
+    need(abs(first) < _FAR)
     total: Dim = first
     counted = np.full((1,) * array.ndim, first, np.int64)
     for axis, (size, at) in enumerate(zip(array.shape, place, strict=True)):
@@ -131,28 +127,27 @@ def _of_progression(array: Array, place: Place) -> Dim | None:
             continue
         second = array[tuple(int(other == axis) for other in range(array.ndim))]
         step = int(second) - first
-        if abs(step) * size >= _FAR:
-            return None
+        need(abs(step) * size < _FAR)
         lined = [-1 if other == axis else 1 for other in range(array.ndim)]
         counted = counted + (step * np.arange(size)).reshape(lined)
         total = total + step * at
-    return total if np.array_equal(array, counted) else None
+    need(np.array_equal(array, counted))
+    return total
 
 
 # --- two numbers -----------------------------------------------------------------------------
 
 
-def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Threshold | None:
+def _levels(value: Value, place: Place, depth: int = _DEPTH) -> _Threshold:
     """The two numbers, or truth values, of a tensor, and where which of them is."""
-    node, array = value.node, constant_of(value)
+    array = constant_of(value)
     if array is not None:
         return _of_triangle(array, place)
-    if node is None or not depth:
-        return None
+    node = made(value)
+    need(depth)
     if node.schema.places is not None:
         return _levels(operand(node), _source(node, place), depth - 1)
-    read = _LEVELS.get(node.op)
-    return None if read is None else read(node, place, depth - 1)
+    return given(_LEVELS.get(node.op))(node, place, depth - 1)
 
 
 _BOUNDS: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
@@ -170,58 +165,48 @@ _CHANGES: Final[Mapping[str, Callable[[float, float], float]]] = {
 }
 
 
-def _compared(node: Node, place: Place, depth: int) -> _Threshold | None:
+def _compared(node: Node, place: Place, depth: int) -> _Threshold:
     left, right = (_at(operand(node, i), place, depth) for i in range(2))
-    if left is None or right is None:
-        return None
     return _Threshold(_BOUNDS[node.op](left, right), 1.0, 0.0)
 
 
-def _cut(node: Node, place: Place, depth: int) -> _Threshold | None:
+def _cut(node: Node, place: Place, depth: int) -> _Threshold:
     """A triangle of a matrix of one number, zeros elsewhere."""
     del depth
-    filled, diagonal = splat_of(operand(node)), optional_operand(node, 1)
-    offset = 0 if diagonal is None else splat_of(diagonal)
-    if filled is None or offset is None:
-        return None
+    filled, diagonal = given(splat_of(operand(node))), optional_operand(node, 1)
+    offset = 0 if diagonal is None else given(splat_of(diagonal))
     behind = place[-1] - place[-2] - int(offset)
     return _Threshold(behind if flag(node, "upper") else -behind, float(filled), 0.0)
 
 
-def _chosen(node: Node, place: Place, depth: int) -> _Threshold | None:
+def _chosen(node: Node, place: Place, depth: int) -> _Threshold:
     """A choice between two numbers, by a truth value that has two levels."""
-    x, y = (splat_of(operand(node, i)) for i in (1, 2))
+    x, y = (given(splat_of(operand(node, i))) for i in (1, 2))
     condition = operand(node, 0)
     found = _levels(condition, broadcast_indices(condition.type.shape, place), depth)
-    if found is None or x is None or y is None:
-        return None
     return found.mapped(lambda chosen: float(x if chosen else y))
 
 
-def _negated(node: Node, place: Place, depth: int) -> _Threshold | None:
-    found = _levels(operand(node), place, depth)
-    return None if found is None else found.mapped(lambda x: float(not x))
+def _negated(node: Node, place: Place, depth: int) -> _Threshold:
+    return _levels(operand(node), place, depth).mapped(lambda x: float(not x))
 
 
-def _changed(node: Node, place: Place, depth: int) -> _Threshold | None:
+def _changed(node: Node, place: Place, depth: int) -> _Threshold:
     """Arithmetic of two numbers and one."""
     change, dtype = _CHANGES[node.op], node.result.type.dtype
     left, right = operand(node, 0), operand(node, 1)
     x, y = splat_of(left), splat_of(right)
-    if (x is None) == (y is None) or not dtype.is_float:
-        return None
+    need((x is None) != (y is None) and dtype.is_float)
     one = left if x is None else right
     found = _levels(one, broadcast_indices(one.type.shape, place), depth)
-    if found is None:
-        return None
     if y is not None:
         return found.mapped(lambda a: _as(dtype, change(a, float(y))))
     return found.mapped(lambda b: _as(dtype, change(float(cast("float", x)), b)))
 
 
-def _converted(node: Node, place: Place, depth: int) -> _Threshold | None:
+def _converted(node: Node, place: Place, depth: int) -> _Threshold:
     found, dtype = _levels(operand(node), place, depth), node.result.type.dtype
-    return None if found is None else found.mapped(lambda x: _as(dtype, x))
+    return found.mapped(lambda x: _as(dtype, x))
 
 
 def _as(dtype: DType, number: float) -> float:
@@ -232,7 +217,7 @@ def _as(dtype: DType, number: float) -> float:
         return float(np.float64(number).astype(dtype.numpy))
 
 
-_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold | None]]] = {
+_LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold]]] = {
     **dict.fromkeys(_BOUNDS, _compared),
     **dict.fromkeys(_CHANGES, _changed),
     "trilu": _cut,
@@ -242,23 +227,20 @@ _LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold | None]]] = 
 }
 
 
-def _of_triangle(array: Array, place: Place) -> _Threshold | None:
+def _of_triangle(array: Array, place: Place) -> _Threshold:
     """An array of one number up to a diagonal, and another behind it; all of its matrices are alike."""
-    if array.ndim < 2 or not array.size or array.size > _LARGEST:
-        return None
+    need(array.ndim >= 2 and 0 < array.size <= _LARGEST)
     rows, keys = array.shape[-2:]
     kind = dtypes.from_numpy(array.dtype)
     matrices = array.reshape(-1, rows, keys)
     flat = matrices[0]
-    if not (matrices == flat).all():
-        return None
+    need((matrices == flat).all())
     if not kind.is_bool:
         flat = flat.astype(np.float64)
     first = int(np.count_nonzero(flat[0] == flat[0, 0]))
     shown = np.tril(np.ones((rows, keys), bool), first - 1)
     hidden = flat[~shown]
-    if not first or not hidden.size or not _is_one(flat[shown]) or not _is_one(hidden):
-        return None
+    need(first and hidden.size and _is_one(flat[shown]) and _is_one(hidden))
     inside, outside = float(flat[0, 0]), float(hidden[0])
     return _Threshold(place[-2] + (first - 1) - place[-1], inside, outside)
 
@@ -284,7 +266,7 @@ def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | 
     shape = value.type.shape
     if len(shape) < 2 or tuple(shape[-2:]) != tuple(scores[-2:]):
         return None
-    found = _levels(value, _place(shape))
+    found = attempt(_levels, value, _place(shape))
     if found is None or 0 not in (found.inside, found.outside):
         return None
     bound, hidden = found.bound, found.outside
@@ -299,13 +281,16 @@ def causal_offset(value: Value, scores: Sequence[Dim], *, alone: bool) -> Dim | 
 
 def shows_a_key(lost: Value) -> bool:
     """Whether `lost`, which asks in which rows a mask hides every key, asks it of one that shows a key in each."""
-    question = maker(lost, "equal")
-    most = None if question is None else maker(operand(question), "reduce_max")
-    if question is None or most is None or splat_of(operand(question, 1)) != -math.inf:
-        return False
-    mask = operand(most)
-    last = [axis % mask.type.rank for axis in ints(most, "axes")] == [mask.type.rank - 1]
-    return last and causal_offset(mask, mask.type.shape, alone=True) is not None
+    return attempt(_causal_offset_of_keys, lost) is not None
+
+
+def _causal_offset_of_keys(lost: Value) -> Dim:
+    """The offset of a causal mask of which `lost` asks in which rows its largest number hides."""
+    question = made(lost, "equal")
+    most, mask = made(operand(question), "reduce_max"), operand(made(operand(question)))
+    need(splat_of(operand(question, 1)) == -math.inf)
+    need([axis % mask.type.rank for axis in ints(most, "axes")] == [mask.type.rank - 1])
+    return given(causal_offset(mask, mask.type.shape, alone=True))
 
 
 def _place(shape: Sequence[Dim]) -> Place:

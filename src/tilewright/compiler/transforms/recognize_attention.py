@@ -86,7 +86,7 @@ def folded_sums(node: Node, emit: Emitter) -> Value | None:
 
 def spelled_out(node: Node, emit: Emitter) -> Value | None:
     """The attention whose second product `node` is."""
-    found = given(_read(operand(node, 0), node, emit))
+    found = _read(operand(node, 0), node, emit)
     return found.written(operand(node, 1), node.result.type.shape)
 
 
@@ -95,10 +95,10 @@ def turned_round(node: Node, emit: Emitter) -> Value | None:
     values, shape = operand(node, 0), node.result.type.shape
     swap = given(_swap_of(operand(node, 1), node, emit))
     need(values.type.rank >= 2)
-    found = given(_read(operand(swap), swap, emit))
+    found = _read(operand(swap), swap, emit)
     perm = swapped_last(values.type.rank)
     turned = emit.op("transpose", [values], {"perm": perm})
-    result = given(found.written(turned, (*shape[:-2], shape[-1], shape[-2])))
+    result = found.written(turned, (*shape[:-2], shape[-1], shape[-2]))
     return emit.op("transpose", [result], {"perm": swapped_last(len(shape))})
 
 
@@ -111,29 +111,31 @@ class _Found:
     weights: _Weights
     scores: Scores
 
-    def written(self, values: Value, shape: tuple[Dim, ...]) -> Value | None:
-        """The attention of `shape` that the weights times `values` are; None where something does not fit."""
+    def written(self, values: Value, shape: tuple[Dim, ...]) -> Value:
+        """The attention of `shape` that the weights times `values` are.  Raises: NoMatchError where something does not fit."""
         # A layer behind a softmax, whose weights are packed when compiling.
         need(constant_of(values) is None)
         emit, lost = self.emit, self.weights.lost
         weights = self.weights
         ends = AttentionEnds(values, shape, weights.zero_rows, weights.zero_nan)
         result = WrittenAttention(emit, self.scores, ends).value()
-        if result is None or lost is None or shows_a_key(lost):
+        if lost is None or shows_a_key(lost):
             return result
         # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
         return emit.op("where", [lost, emit.scalar(0, result), result])
 
 
-def _read(value: Value, user: Node, emit: Emitter) -> _Found | None:
+def _read(value: Value, user: Node, emit: Emitter) -> _Found:
     """What `value`, which only `user` reads, is as weights of values."""
-    weights, scores = given(_Weights(emit).read(value, user)), Scores(emit)
+    weights, scores = _Weights(emit), Scores(emit)
+    weights.read(value, user)
     last, kept = weights.softmax, 0
     scores.cut = weights.cut
     if weights.choice is not None:
         last, kept = weights.choice
         scores.hide(last, kept, -math.inf)
-    return _Found(emit, weights, scores) if scores.read(operand(last, kept), last) else None
+    scores.read(operand(last, kept), last)
+    return _Found(emit, weights, scores)
 
 
 def _swap_of(value: Value, user: Node, emit: Emitter) -> Node | None:
@@ -184,16 +186,14 @@ class _Weights:
     cut: tuple[Dim, ...] | None = None
     softmax: Node = field(init=False)
 
-    def read(self, value: Value, user: Node) -> _Weights | None:
-        """Walk back from `value`, which only `user` may read."""
-        while self.emit.edit.sole_user(value) is user:
-            node = value.node
-            if node is None:
-                return None
+    def read(self, value: Value, user: Node) -> None:
+        """Walk back from `value`, which only `user` may read.  Raises: NoMatchError without a softmax."""
+        while True:
+            node = made(value)
+            need(self.emit.edit.sole_user(value) is user)
             if node.op == "softmax":
-                last = number(node, "axis") % value.type.rank == value.type.rank - 1
                 self.softmax = node
-                return self if last else None
+                break
             if node.op == "where" and self._drops_rows(node, user):
                 self.lost = operand(node, 0)
                 value, user = operand(node, 2), node
@@ -201,18 +201,13 @@ class _Weights:
             if node.op == "where":
                 guarded = _guarded(node, self.emit)
                 self.zero_nan = guarded is not None
-                guarded = guarded or self._hidden_twice(node)
-                if guarded is None:
-                    return None
-                self.zero_rows, self.softmax = True, guarded
-                last = number(guarded, "axis") % value.type.rank == value.type.rank - 1
-                return self if last else None
-            if node.op != "cast" and not regroups(node) and not self._cuts_rows(node):
-                return None
-            if not operand(node).type.dtype.is_float:
-                return None
+                self.softmax = given(guarded or self._hidden_twice(node))
+                self.zero_rows = True
+                break
+            need(node.op == "cast" or regroups(node) or self._cuts_rows(node))
+            need(operand(node).type.dtype.is_float)
             value, user = operand(node), node
-        return None
+        need(number(self.softmax, "axis") % value.type.rank == value.type.rank - 1)
 
     def _cuts_rows(self, node: Node) -> bool:
         """Whether a reshape leaves keys and cuts rows another way, as the first there."""
@@ -229,14 +224,11 @@ class _Weights:
         for kept in (1, 2):
             softmax = maker(operand(node, kept), "softmax")
             choice = None if softmax is None else maker(operand(softmax), "where")
-            if (
-                softmax is None
-                or choice is None
-                or operand(choice, 0) is not operand(node, 0)
-            ):
+            if softmax is None or choice is None:
                 continue
             low, zero = (splat_of(operand(each, 3 - kept)) for each in (choice, node))
-            same = {x.result.type.shape for x in (node, softmax)} == {
+            shapes = {x.result.type.shape for x in (node, softmax)}
+            same = operand(choice, 0) is operand(node, 0) and shapes == {
                 operand(choice, kept).type.shape
             }
             used_once = (

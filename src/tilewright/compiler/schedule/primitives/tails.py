@@ -5,7 +5,8 @@ They copy code; values private to an iteration get their own buffers in each cop
 
 from __future__ import annotations
 
-from typing import TypeGuard, cast
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias, TypeGuard, cast
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -75,6 +76,32 @@ def copy_of(
     return add_locals(kernel, own.values()), copy
 
 
+Case: TypeAlias = tuple[Expression | None, Body]
+"""When code runs, always if that is None, and the code; without any, there is no such case."""
+
+
+def in_cases(
+    kernel: Kernel, old: For, cases: Iterable[Case], names: FreshNames | None = None
+) -> tuple[Kernel, tuple[Piece, ...]]:
+    """Put code of its own for each of some cases in the place of a loop: the first keeps its names, the others are copies.
+
+    Returns: a piece for each case that there is, which what is known of sizes does not rule out.
+    """
+    names = names or FreshNames.of(kernel)
+    code: list[Statement] = []
+    parts: list[Piece] = []
+    for number, (condition, body) in enumerate(cases):
+        is_known = isinstance(condition, Const)
+        if not body or (is_known and not condition.value):
+            continue
+        made = body
+        if number:
+            kernel, made = copy_of(kernel, body, old, names)
+        parts.append(copy_piece(body, made) if number else WHOLE)
+        code += made if condition is None or is_known else (If(condition, made),)
+    return rewrite(kernel, old, code), tuple(parts)
+
+
 def _run_of(old: For, extent: Dim, body: Body, first: Dim = 0) -> For:
     """A loop that runs `body`, that of `old` or a part of it, for `extent` iterations from `first` on."""
     var = loop_symbol(old.var.name, extent)
@@ -102,17 +129,9 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
         raise ScheduleError(f"cannot cut '{loop}' at {point}")
     if not within(point, old.extent + 1):
         point = symbolic.minimum(point, old.extent)
-    code: list[Statement] = []
-    parts: list[Piece] = []
-    if point != 0:
-        code.append(_run_of(old, point, old.body))
-        parts.append(WHOLE)
-    rest = old.extent - point
-    if rest != 0:
-        kernel, tail = copy_of(kernel, (_run_of(old, rest, old.body, point),), old)
-        code.extend(tail)
-        parts.append(copy_piece((old,), tail))
-    return rewrite(kernel, old, code), tuple(parts)
+    halves: tuple[tuple[Dim, Dim], ...] = ((point, 0), (old.extent - point, point))
+    runs = ((_run_of(old, n, old.body, first),) if n != 0 else () for n, first in halves)
+    return in_cases(kernel, old, ((None, run) for run in runs))
 
 
 @primitive
@@ -136,24 +155,17 @@ def specialize(
     assert isinstance(old.extent, int), "asked by guard_of"
     if tail not in ("exact", "guarded"):
         raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
-    factor, rest_count = old.extent, symbolic.mod(limit, old.extent)
-    last: Body = ()
-    full = swap((top,), old, (with_inner(old, _without(old.body, condition)),))
-    code = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
-    parts = [WHOLE] if code else []
-    partial: Body = ()
+    rest_count, without = symbolic.mod(limit, old.extent), _without(old.body, condition)
+    end, size = E.index(rest + old.extent), E.index(limit)
+    full = swap((top,), old, (with_inner(old, without),))
+    cases: list[Case] = [(E.compare("le", end, size), full)]
     if tail == "guarded":
-        kernel, last = copy_of(kernel, (top,), top)
-        partial = _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
+        cases.append((E.compare("gt", end, size), (top,)))
     elif rest_count != 0:
-        part = _run_of(old, rest_count, _without(old.body, condition))
-        last = swap((top,), old, (part,))
-        kernel, last = copy_of(kernel, last, top)
-        start = limit - rest_count
-        partial = _when(E.compare("eq", E.index(rest), E.index(start)), last)
-    if partial:
-        parts.append(copy_piece((top,), last))
-    return rewrite(kernel, top, (*code, *partial)), tuple(parts)
+        last = swap((top,), old, (_run_of(old, rest_count, without),))
+        is_last = E.compare("eq", E.index(rest), E.index(limit - rest_count))
+        cases.append((is_last, last))
+    return in_cases(kernel, top, cases)
 
 
 @primitive
@@ -178,16 +190,11 @@ def shorten(
     if not 0 <= extent < old.extent:
         raise ScheduleError(f"'{loop}' runs {old.extent} times, not more than {extent}")
     end, size = E.index(rest + extent), E.index(limit)
-    long = _when(E.compare("lt", end, size), (top,))
-    parts = [WHOLE] if long else []
-    if extent == 0:
-        return rewrite(kernel, top, long), tuple(parts)
-    short = swap((top,), old, (_run_of(old, extent, old.body),))
-    kernel, short = copy_of(kernel, short, top)
-    code = _when(E.compare("ge", end, size), short)
-    if code:
-        parts.append(copy_piece((top,), short))
-    return rewrite(kernel, top, (*long, *code)), tuple(parts)
+    cases: list[Case] = [(E.compare("lt", end, size), (top,))]
+    if extent:
+        short = swap((top,), old, (_run_of(old, extent, old.body),))
+        cases.append((E.compare("ge", end, size), short))
+    return in_cases(kernel, top, cases)
 
 
 def _guarded(
@@ -278,13 +285,6 @@ def _check_private_outside(loop: For, condition: Expression) -> None:
             )
 
 
-def _when(condition: Expression, body: Body) -> Body:
-    """`body` under a condition, which may be decided already."""
-    if not isinstance(condition, Const):
-        return (If(condition, body),)
-    return body if condition.value else ()
-
-
 def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
     if not isinstance(loop.extent, int) or loop.extent < 1:
@@ -356,25 +356,17 @@ def split_counts(
         raise ScheduleError(f"'{loop}' may run {most} times, no fewer than two of {block}")
     check_fixed((old,), old.body)
     names = FreshNames.of(kernel)
-    found: list[tuple[Expression | None, Body]] = []
+    cases: list[Case] = []
     rest, start = old.extent, cast("Dim", 0)
     if block:
         blocks = symbolic.floordiv(old.extent, block)
         around = make_loop(names.fresh(f"{loop}_b"), blocks, ())
-        found.append((None, (with_inner(around, (_run_of(old, block, old.body),)),)))
+        cases.append((None, (with_inner(around, (_run_of(old, block, old.body),)),)))
         rest, start = symbolic.mod(old.extent, block), blocks * block
     for count in range(symbolic.bounds(rest)[1] or 0, 0, -1):
         is_it = E.compare("eq", E.index(rest), E.index(count))
-        found.append((is_it, (_run_of(old, count, old.body, start),)))
-    code: list[Statement] = []
-    parts: list[Piece] = []
-    for condition, body in found:
-        made = body
-        if code:
-            kernel, made = copy_of(kernel, body, old, names)
-        parts.append(copy_piece(body, made))
-        code += made if condition is None else _when(condition, made)
-    return rewrite(kernel, old, code), tuple(parts)
+        cases.append((is_it, (_run_of(old, count, old.body, start),)))
+    return in_cases(kernel, old, cases, names)
 
 
 @primitive
@@ -400,18 +392,14 @@ def split_powers(
         )
     check_fixed((old,), old.body)
     names = FreshNames.of(kernel)
-    code: list[Statement] = []
-    parts: list[Piece] = []
-    size = largest
-    while size:
-        count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
-        start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
-        block = make_loop(names.fresh(f"{loop}_p"), count, ())
-        first: Body = (with_inner(block, (_run_of(old, size, old.body, start),)),)
-        made = first
-        if size != largest:
-            kernel, made = copy_of(kernel, first, old, names)
-        parts.append(copy_piece(first, made))
-        code.extend(made)
-        size //= 2
-    return rewrite(kernel, old, code), tuple(parts)
+
+    def blocks() -> Iterator[Case]:
+        size = largest
+        while size:
+            count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
+            start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
+            around = make_loop(names.fresh(f"{loop}_p"), count, ())
+            yield None, (with_inner(around, (_run_of(old, size, old.body, start),)),)
+            size //= 2
+
+    return in_cases(kernel, old, blocks(), names)
