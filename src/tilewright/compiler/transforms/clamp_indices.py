@@ -21,7 +21,11 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.indexing import clamp_index, gather, gather_elements
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.guard_indices import GuardIndices
-from tilewright.compiler.transforms.matching import constant_of, operand, shows_everything
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    operand,
+    shows_everything,
+)
 
 _PICKING: Final = (gather.name, gather_elements.name)
 

@@ -68,9 +68,7 @@ def channel_axis_of(node: Node) -> int:
 
 def bias_apart(node: Node, emit: Emitter) -> Value | None:
     """conv(x, w, bias) is conv(x, w) + bias."""
-    bias = optional_operand(node, 2)
-    if bias is None:
-        return None
+    bias = given(optional_operand(node, 2))
     plain = emit.op(node.op, node.operands[:2], node.attributes)
     axis = channel_axis_of(node)
     shape = [1] * (plain.type.rank - axis)

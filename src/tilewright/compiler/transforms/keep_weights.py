@@ -18,10 +18,11 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, NoMatchError, Rewrite, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
+    made,
     maker,
     number,
     operand,
@@ -51,7 +52,7 @@ def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
     """`a @ (q * scale)` is `a` times `q` in blocks as long as its columns."""
     a, b = operand(node, 0), operand(node, 1)
     need(b.type.rank == 2 and a.type.dtype in (*HALVES, f32))
-    values, scale, zero = given(_stored(b))
+    values, scale, zero = _stored(b)
     depth, columns = values.shape
     is_per_column = scale.size == 1 or scale.shape in ((columns,), (1, columns))
     need(depth and columns >= 2 and is_per_column and _is_finite(values))
@@ -67,34 +68,30 @@ def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
     return emit.op(node.op, [a, weights], node.attributes)
 
 
-def _stored(value: Value) -> tuple[Array, Array, Array | None] | None:
+def _stored(value: Value) -> tuple[Array, Array, Array | None]:
     """[K, N] numbers of 8 bits at most, and what is added and multiplied: one number, or one per column."""
-    node = maker(value, "dequantize_linear", "cast", "mul", "transpose")
-    if node is None or value.type.rank != 2:
-        return None
+    node = made(value, "dequantize_linear", "cast", "mul", "transpose")
+    need(value.type.rank == 2)
     if node.op == "transpose":
         return _turned(node)
     if node.op == "mul":
         return _with_factor(node)
+    values = given(_known(operand(node)))
     if node.op == "cast":
-        values = _known(operand(node))
-        is_small = operand(node).type.dtype in _SMALL_FLOATS
-        one = np.ones((), value.type.dtype.numpy)
-        return (values, one, None) if is_small and values is not None else None
-    values, scale = _known(operand(node)), constant_of(operand(node, 1))
-    zero_value = optional_operand(node, 2)
+        need(operand(node).type.dtype in _SMALL_FLOATS)
+        return values, np.ones((), value.type.dtype.numpy), None
+    scale, zero_value = given(constant_of(operand(node, 1))), optional_operand(node, 2)
     zero = constant_of(zero_value)
-    if operand(node).type.dtype not in _STORED or number(node, "block_size"):
-        return None
-    if values is None or scale is None or (zero is None) is not (zero_value is None):
-        return None
+    need(operand(node).type.dtype in _STORED and not number(node, "block_size"))
+    need((zero is None) is (zero_value is None))
     along = scale
     if scale.ndim == 1:
         along = np.expand_dims(scale, 1 - number(node, "axis") % 2)
-    return (values, along, zero) if _fits(along, values) else None
+    need(_fits(along, values))
+    return values, along, zero
 
 
-def _with_factor(node: Node) -> tuple[Array, Array, Array | None] | None:
+def _with_factor(node: Node) -> tuple[Array, Array, Array | None]:
     """Converted floats of 8 bits, times one factor or one per column."""
     for index in (0, 1):
         inner = maker(operand(node, index), "cast")
@@ -104,15 +101,13 @@ def _with_factor(node: Node) -> tuple[Array, Array, Array | None] | None:
         values = _known(operand(inner))
         if values is not None and _fits(scale, values):
             return values, scale, None
-    return None
+    raise NoMatchError
 
 
-def _turned(node: Node) -> tuple[Array, Array, Array | None] | None:
+def _turned(node: Node) -> tuple[Array, Array, Array | None]:
     """Weights that lie as columns, with one scale or one per row, which then is one per column."""
-    found = _stored(operand(node)) if ints(node, "perm") == (1, 0) else None
-    if found is None:
-        return None
-    values, scale, zero = found
+    need(ints(node, "perm") == (1, 0))
+    values, scale, zero = _stored(operand(node))
     return values.T, np.atleast_2d(scale).T, zero
 
 

@@ -18,7 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites
+from tilewright.compiler.passes import Emitter, Rewrite, merge_rewrites, need
 from tilewright.compiler.transforms.byte_words import (
     as_they_lie,
     in_f32,
@@ -78,8 +78,7 @@ class LegalizeConvolution(RewritePass):
 
     def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution whose filters would leave lanes empty, which its places fill."""
-        if not can_be_planar(node) or node.attributes["dtype"] is not None:
-            return None
+        need(can_be_planar(node) and node.attributes["dtype"] is None)
         x, w = operand(node, 0).type, operand(node, 1).type
         dtype = dtypes.f32 if x.dtype in HALVES else x.dtype
         lanes = self.choose_panel((_MANY,), 1, element_count(w.shape[1:]), dtype)
@@ -95,8 +94,7 @@ class LegalizeConvolution(RewritePass):
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""
-        if not _is_legal(node):
-            return None
+        need(_is_legal(node))
         x, w = operand(node, 0), operand(node, 1)
         groups, filters, depth, kernel = _weight_shape(node)
         if not isinstance(filters, int):
@@ -187,8 +185,7 @@ def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
 def pad_apart(node: Node, emit: Emitter) -> Value | None:
     """A padded convolution is a pad by zero and a convolution."""
     x, pads = operand(node), ints(node, "pads")
-    if node.attributes["layout"] != "NHWC" or not any(pads):
-        return None
+    need(node.attributes["layout"] == "NHWC" and any(pads))
     rank = x.type.rank - 2
     amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)
     padded = emit.op("pad", [x], {"pads": amounts})
@@ -200,8 +197,8 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
     """A 1x1 convolution of stride 1 is a matmul of pixels and channels."""
     groups, filters, depth, kernel = _weight_shape(node)
     strided = any(s != 1 for s in ints(node, "strides"))
-    if not _is_legal(node) or groups != 1 or strided or any(k != 1 for k in kernel):
-        return None
+    need(_is_legal(node) and groups == 1 and not strided)
+    need(all(k == 1 for k in kernel))
     x, w = operand(node, 0), operand(node, 1)
     rows = element_count(x.type.shape[:-1])
     flat = emit.reshape(x, (rows, depth))
@@ -219,8 +216,7 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
         return None
     x, w = operand(node, 0), operand(node, 1)
     times = filters // groups
-    if times > _MOST_REPEATS:
-        return None
+    need(times <= _MOST_REPEATS)
     if times > 1:
         *places, _ = x.type.shape
         single = emit.reshape(x, (*places, groups, 1))
@@ -247,8 +243,7 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
     """
     depth = operand(node, 1).type.shape[1]
-    if not _is_legal(node) or not _has_single_filter(node):
-        return None
+    need(_is_legal(node) and _has_single_filter(node))
     x, w = operand(node, 0), operand(node, 1)
     if depth == 1:
         return _depthwise(node, x, w, emit)

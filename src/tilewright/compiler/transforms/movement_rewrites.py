@@ -89,7 +89,7 @@ def tile_of_units(node: Node, emit: Emitter) -> Value | None:
     """A tile along axes of size 1 is a broadcast."""
     x, repeats = operand(node), dims(node, "repeats")
     pairs = zip(x.type.shape, repeats, strict=True)
-    need(not any(size != 1 and times != 1 for size, times in pairs))
+    need(all(size == 1 or times == 1 for size, times in pairs))
     return emit.op("broadcast_to", [x], {"shape": node.result.type.shape})
 
 
@@ -281,7 +281,7 @@ def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
     """A sum, mean, product, maximum or minimum over axes of size 1 is a reshape."""
     x = operand(node)
     axes = ints(node, "axes")
-    need(axes and not any(x.type.shape[a] != 1 for a in axes))
+    need(axes and all(x.type.shape[a] == 1 for a in axes))
     return emit.reshape(x, node.result.type.shape)
 
 

@@ -338,7 +338,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
 def flatten_rows(node: Node, emit: Emitter) -> Value | None:
     """A batch of rows times one matrix is one product."""
     a, b = operand(node, 0), operand(node, 1)
-    need(not any(d != 1 for d in b.type.shape[:-2]))
+    need(all(d == 1 for d in b.type.shape[:-2]))
     need(a.type.rank >= max(b.type.rank, 3))
     matrix = emit.reshape(b, b.type.shape[-2:])
     rows = element_count(a.type.shape[:-1])

@@ -22,7 +22,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops.shapes import element_count, ints_or
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, need
 from tilewright.compiler.transforms.contract_forms import (
     convolution_along_line,
     convolution_along_rows,
@@ -59,8 +59,7 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     whose time the form with filters in lanes takes, those that are not there included.
     """
     image = _image(node)
-    if not _pays(node, image, lanes, columns, emit):
-        return None
+    need(_pays(node, image, lanes, columns, emit))
     x, w = image.whole, operand(node, 1)
     if x.type.dtype in HALVES:
         x, w = (emit.cast(v, dtypes.f32) for v in (x, w))

@@ -162,11 +162,9 @@ def dequantize_behind_move(node: Node, emit: Emitter) -> Value | None:
 
 def _scales_moved(node: Node, emit: Emitter) -> Value | None:
     """A transpose moves the scales of an axis, too."""
-    source = maker(operand(node), "dequantize_linear")
-    if source is None or node.op != "transpose" or number(source, "block_size"):
-        return None
-    if any(v.type.rank not in (0, node.result.type.rank) for v in source.present_operands):
-        return None
+    source = made(operand(node), "dequantize_linear")
+    need(node.op == "transpose" and not number(source, "block_size"))
+    need({v.type.rank for v in source.present_operands} <= {0, node.result.type.rank})
     moved = [
         v
         if v is None or not v.type.rank
@@ -192,9 +190,9 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
     """Parts of one scale are joined as bytes."""
     sources = [_source(v) for v in node.present_operands]
     first = given(sources[0])
-    need(not any(s is None or not _same_scale(first, s) for s in sources))
+    need(all(s is not None and _same_scale(first, s) for s in sources))
     parts = [operand(s) for s in sources if s is not None]
-    need(not any(p.type.dtype is not parts[0].type.dtype for p in parts))
+    need(all(p.type.dtype is parts[0].type.dtype for p in parts))
     joined = emit.op("concat", parts, node.attributes)
     return emit.op("dequantize_linear", [joined, *first.operands[1:]], first.attributes)
 
@@ -205,12 +203,11 @@ def dequantize_behind_concat(node: Node, emit: Emitter) -> Value | None:
 def in_bytes(node: Node, emit: Emitter) -> Value | None:
     """A contraction of quantized tensors multiplies their bytes."""
     need(node.attributes["dtype"] is None and _is_shallow(node))
-    left, right = (quantized(operand(node, i), emit) for i in (0, 1))
-    if left is None or right is None or not _fits(node, left, right):
-        return None
+    left, right = (given(quantized(operand(node, i), emit)) for i in (0, 1))
+    need(_fits(node, left, right))
     is_float = node.result.type.dtype is dtypes.f32
     need(is_float is not (left.scale is None) and is_float is not (right.scale is None))
-    product = given(_Product.of(node, left, right, emit))
+    product = _Product.of(node, left, right, emit)
     bias = optional_operand(node, 2)
     if not is_float:
         total = product.sum(emit)
@@ -261,8 +258,8 @@ class _Product:
     right: Quantized
 
     @staticmethod
-    def of(node: Node, left: Quantized, right: Quantized, emit: Emitter) -> _Product | None:
-        """With the signs that instructions want; None where a zero point cannot leave the sum."""
+    def of(node: Node, left: Quantized, right: Quantized, emit: Emitter) -> _Product:
+        """With the signs that instructions want.  Raises: NoMatchError where a zero point cannot leave the sum."""
         left = with_sign(left, dtypes.u8, emit)
         right = _centred(node, with_sign(right, dtypes.i8, emit), emit)
         need(not right.has_zero or node.op == "matmul" or number(node, "groups") == 1)

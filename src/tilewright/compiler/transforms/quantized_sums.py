@@ -22,6 +22,7 @@ from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
+    made,
     maker,
     operand,
     optional_operand,
@@ -63,13 +64,11 @@ def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
     """The quantization of a sum of two dequantized tensors by one that divides by 1."""
     scale = splat_of(operand(node, 1))
     need(node.result.type.dtype in BYTES and scale and scale != 1)
-    through, total = _behind_relu(operand(node), emit)
-    if total is None or emit.edit.sole_user(total.result) is None:
-        return None
-    terms = [_term(v) for v in total.present_operands]
-    left, right = terms if len(terms) == 2 else (None, None)
-    if left is None or right is None:
-        return None
+    through = maker(operand(node), "relu")
+    need(through is None or emit.edit.sole_user(through.result) is not None)
+    total = made(operand(node if through is None else through), "add")
+    need(emit.edit.sole_user(total.result) is not None)
+    left, right = (_term(v) for v in total.present_operands)
     factors = given(_factors(node, left, right, is_cut=through is not None))
     products = [
         emit.op("mul", [term.integers, emit.constant(np.asarray(factor, np.float32))])
@@ -82,16 +81,6 @@ def quotient_in_factors(node: Node, emit: Emitter) -> Value | None:
     return emit.op(node.op, [value, one, *node.operands[2:]], node.attributes)
 
 
-def _behind_relu(value: Value, emit: Emitter) -> tuple[Node | None, Node | None]:
-    """A relu that makes `value`, if one does, and the sum behind it."""
-    cut = maker(value, "relu")
-    if cut is None:
-        return None, maker(value, "add")
-    if emit.edit.sole_user(value) is None:
-        return None, None
-    return cut, maker(operand(cut), "add")
-
-
 def _cast_of(integers: Value) -> Node:
     node = maker(integers, "sub")
     cast = maker(integers if node is None else operand(node), "cast")
@@ -99,19 +88,16 @@ def _cast_of(integers: Value) -> Node:
     return cast
 
 
-def _term(value: Value) -> _Term | None:
+def _term(value: Value) -> _Term:
     """`value` as a product of bytes and one number, which it must be in f32."""
-    product = maker(value, "mul")
-    if product is None or value.type.dtype is not dtypes.f32:
-        return None
-    integers, scale = operand(product, 0), splat_of(operand(product, 1))
+    product = made(value, "mul")
+    need(value.type.dtype is dtypes.f32)
+    integers, scale = operand(product, 0), given(splat_of(operand(product, 1)))
     moved = maker(integers, "sub")
-    zero = 0 if moved is None else splat_of(operand(moved, 1))
-    cast = maker(integers if moved is None else operand(moved), "cast")
-    if cast is None or operand(cast).type.dtype not in BYTES:
-        return None
-    if zero is None or zero != int(zero) or not scale or not np.isfinite(scale):
-        return None
+    zero = 0 if moved is None else given(splat_of(operand(moved, 1)))
+    cast = made(integers if moved is None else operand(moved), "cast")
+    need(operand(cast).type.dtype in BYTES)
+    need(zero == int(zero) and scale and np.isfinite(scale))
     return _Term(integers, int(zero), float(scale))
 
 
@@ -121,7 +107,7 @@ def _factors(
     """Factors by which every two bytes give the byte that `node` makes of them; None where none were found."""
     scale, zero = operand(node, 1), optional_operand(node, 2)
     exact = [term.scale / float(splat_of(scale) or 1) for term in (left, right)]
-    need(not any(not _LEAST < abs(factor) < 1 / _LEAST for factor in exact))
+    need(all(_LEAST < abs(factor) < 1 / _LEAST for factor in exact))
     a, b = left.every[:, None], right.every[None, :]
     known_zero = None if zero is None else constant_of(zero)
     need(zero is None or known_zero is not None)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, need
+from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
 from tilewright.compiler.transforms.matching import (
     is_splat,
+    made,
     maker,
     operand,
     optional_operand,
@@ -65,7 +66,7 @@ def known_product(node: Node, emit: Emitter) -> Value | None:
     need(len(product.factors) <= _MOST_FACTORS)
     for gate, x in itertools.permutations(product.factors, 2):
         for recognize in _RECOGNIZERS if x.type == gate.type else ():
-            found = recognize(x, gate)
+            found = attempt(recognize, x, gate)
             if found is not None:
                 return _rebuild(node, product, (x, gate), found, emit)
     return None
@@ -129,53 +130,45 @@ def _rebuild(
 # --- the functions ---------------------------------------------------------------------------
 
 
-def _gelu(x: Value, gate: Value) -> _Match | None:
+def _gelu(x: Value, gate: Value) -> _Match:
     """`x * (1 + erf(x / sqrt 2))` and `x * (1 + tanh(…))` are twice a GELU."""
-    one_plus = maker(gate, "add")
-    if one_plus is None or not is_splat(operand(one_plus, 1), 1.0):
-        return None
-    inner = maker(operand(one_plus, 0), "erf", "tanh")
-    if inner is None:
-        return None
+    one_plus = made(gate, "add")
+    need(is_splat(operand(one_plus, 1), 1.0))
+    inner = made(operand(one_plus, 0), "erf", "tanh")
     terms = polynomial(operand(inner), x)
     if inner.op == "erf":
-        return _Match("gelu", 2.0, {}) if _close(terms, {1: _ROOT_HALF}) else None
-    if _close(terms, {1: _TANH_LINEAR, 3: _TANH_CUBIC}):
-        return _Match("gelu", 2.0, {"approximate": "tanh"})
-    return None
+        need(_close(terms, {1: _ROOT_HALF}))
+        return _Match("gelu", 2.0, {})
+    need(_close(terms, {1: _TANH_LINEAR, 3: _TANH_CUBIC}))
+    return _Match("gelu", 2.0, {"approximate": "tanh"})
 
 
-def _silu(x: Value, gate: Value) -> _Match | None:
+def _silu(x: Value, gate: Value) -> _Match:
     """`x * sigmoid(x)`."""
-    inner = maker(gate, "sigmoid")
-    return _Match("silu", 1.0, {}) if inner is not None and operand(inner) is x else None
+    need(operand(made(gate, "sigmoid")) is x)
+    return _Match("silu", 1.0, {})
 
 
-def _mish(x: Value, gate: Value) -> _Match | None:
+def _mish(x: Value, gate: Value) -> _Match:
     """`x * tanh(softplus(x))`."""
-    inner = maker(gate, "tanh")
-    soft = None if inner is None else maker(operand(inner), "softplus")
-    return _Match("mish", 1.0, {}) if soft is not None and operand(soft) is x else None
+    need(operand(made(operand(made(gate, "tanh")), "softplus")) is x)
+    return _Match("mish", 1.0, {})
 
 
-def _hard_swish(x: Value, gate: Value) -> _Match | None:
+def _hard_swish(x: Value, gate: Value) -> _Match:
     """`x * clip(x + 3, 0, 6)` is six times hard swish; `x * hard_sigmoid(x)` is it."""
-    inner = maker(gate, "hard_sigmoid")
-    if inner is not None:
+    inner = made(gate, "hard_sigmoid", "clip")
+    if inner.op == "hard_sigmoid":
         slope, offset = real(inner, "alpha"), real(inner, "beta")
-        fits = _near(slope, 1 / 6) and _near(offset, 0.5) and operand(inner) is x
-        return _Match("hard_swish", 1.0, {}) if fits else None
-    limits = maker(gate, "clip")
-    if limits is None:
-        return None
-    low, high = optional_operand(limits, 1), optional_operand(limits, 2)
-    if not is_splat(low, 0.0) or not is_splat(high, 6.0):
-        return None
-    shifted = _close(polynomial(operand(limits), x), {0: 3.0, 1: 1.0})
-    return _Match("hard_swish", 6.0, {}) if shifted else None
+        need(_near(slope, 1 / 6) and _near(offset, 0.5) and operand(inner) is x)
+        return _Match("hard_swish", 1.0, {})
+    low, high = optional_operand(inner, 1), optional_operand(inner, 2)
+    need(is_splat(low, 0.0) and is_splat(high, 6.0))
+    need(_close(polynomial(operand(inner), x), {0: 3.0, 1: 1.0}))
+    return _Match("hard_swish", 6.0, {})
 
 
-_RECOGNIZERS: Final[tuple[Callable[[Value, Value], _Match | None], ...]] = (
+_RECOGNIZERS: Final[tuple[Callable[[Value, Value], _Match], ...]] = (
     _gelu, _silu, _mish, _hard_swish,
 )  # fmt: skip
 
@@ -184,33 +177,28 @@ _RECOGNIZERS: Final[tuple[Callable[[Value, Value], _Match | None], ...]] = (
 Terms = dict[int, float]
 
 
-def polynomial(value: Value, x: Value, depth: int = 8) -> Terms | None:
-    """`value` as coefficients by power of `x`, or None when it is none."""
+def polynomial(value: Value, x: Value, depth: int = 8) -> Terms:
+    """`value` as coefficients by power of `x`.  Raises: NoMatchError when it is none."""
     if value is x:
         return {1: 1.0}
     known = splat_of(value)
     if known is not None:
         return {0: float(known)}
-    node = value.node
-    if node is None or depth == 0 or len(node.operands) not in (1, 2):
-        return None
-    combine = _COMBINE.get(node.op)
-    if combine is None:
-        return None
-    parts = [polynomial(v, x, depth - 1) for v in node.present_operands]
-    known_parts = [p for p in parts if p is not None]
-    return combine(known_parts) if len(known_parts) == len(parts) else None
+    node = made(value)
+    need(depth and len(node.operands) in (1, 2))
+    combine = given(_COMBINE.get(node.op))
+    return combine([polynomial(v, x, depth - 1) for v in node.present_operands])
 
 
-def _add(parts: Sequence[Terms]) -> Terms | None:
+def _add(parts: Sequence[Terms]) -> Terms:
     return {p: sum(t.get(p, 0.0) for t in parts) for p in {p for t in parts for p in t}}
 
 
-def _negate(parts: Sequence[Terms]) -> Terms | None:
+def _negate(parts: Sequence[Terms]) -> Terms:
     return {power: -factor for power, factor in parts[0].items()}
 
 
-def _subtract(parts: Sequence[Terms]) -> Terms | None:
+def _subtract(parts: Sequence[Terms]) -> Terms:
     return _add([parts[0], {p: -f for p, f in parts[1].items()}])
 
 
@@ -222,22 +210,22 @@ def _multiply(parts: Sequence[Terms]) -> Terms:
     return result
 
 
-def _divide(parts: Sequence[Terms]) -> Terms | None:
+def _divide(parts: Sequence[Terms]) -> Terms:
     divisor = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
-    return {p: f / divisor for p, f in parts[0].items()} if divisor else None
+    need(divisor)
+    return {p: f / divisor for p, f in parts[0].items()}
 
 
-def _power(parts: Sequence[Terms]) -> Terms | None:
+def _power(parts: Sequence[Terms]) -> Terms:
     exponent = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
-    if exponent not in (1.0, 2.0, 3.0):
-        return None
+    need(exponent in (1.0, 2.0, 3.0))
     result = parts[0]
     for _ in range(int(exponent) - 1):
         result = _multiply([result, parts[0]])
     return result
 
 
-_COMBINE: Final[dict[str, Callable[[Sequence[Terms]], Terms | None]]] = {
+_COMBINE: Final[dict[str, Callable[[Sequence[Terms]], Terms]]] = {
     "add": _add, "sub": _subtract, "neg": _negate, "mul": _multiply, "div": _divide,
     "pow": _power,
 }  # fmt: skip
@@ -247,8 +235,8 @@ def _near(value: float, expected: float) -> bool:
     return abs(value - expected) <= _TOLERANCE * abs(expected)
 
 
-def _close(terms: Terms | None, expected: Terms) -> bool:
-    found = {power: factor for power, factor in (terms or {}).items() if factor}
+def _close(terms: Terms, expected: Terms) -> bool:
+    found = {power: factor for power, factor in terms.items() if factor}
     return found.keys() == expected.keys() and all(
         _near(found[p], expected[p]) for p in found
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
+from tilewright.compiler.passes import Emitter, Rewrite, attempt, given, need
 from tilewright.compiler.transforms.matching import (
     either_way,
     flag,
@@ -56,11 +56,9 @@ class RecognizeNorms(RewritePass):
 def normalized(node: Node, emit: Emitter) -> Value | None:
     """`d * rsqrt(mean(d * d) + eps)` for d = x - mean(x) or any d."""
     for value, factor in either_way(node):
-        root = maker(factor, "rsqrt")
-        if root is not None:
-            found = _norm_of(value, operand(root), emit)
-            if found is not None and found.type == node.result.type:
-                return found
+        found = attempt(_norm_of, value, factor, emit)
+        if found is not None and found.type == node.result.type:
+            return found
     return None
 
 
@@ -90,18 +88,15 @@ def normalized_groups(node: Node, emit: Emitter) -> Value | None:
     return emit.op("group_norm", [x, None, None], attributes)
 
 
-def _norm_of(d: Value, radicand: Value, emit: Emitter) -> Value | None:
-    shifted = maker(radicand, "add")
-    if shifted is None or not d.type.dtype.is_float:
-        return None
-    epsilon = splat_of(operand(shifted, 1))
-    mean = maker(operand(shifted, 0), "reduce_mean")
-    if epsilon is None or epsilon < 0 or mean is None or not flag(mean, "keepdims"):
-        return None
-    axis = last_axes(d.type, ints(mean, "axes"))
-    if axis is None or _squared(operand(mean)) is not d:
-        return None
-    centred = _centred(d, axis)
+def _norm_of(d: Value, inverse_root: Value, emit: Emitter) -> Value:
+    """`d * inverse_root` as one op."""
+    shifted = made(operand(made(inverse_root, "rsqrt")), "add")
+    epsilon = given(splat_of(operand(shifted, 1)))
+    mean = made(operand(shifted, 0), "reduce_mean")
+    need(d.type.dtype.is_float and not epsilon < 0 and flag(mean, "keepdims"))
+    axis = given(last_axes(d.type, ints(mean, "axes")))
+    need(_squared(operand(mean)) is d)
+    centred = attempt(_centred, d, axis)
     attributes = {"axis": axis, "epsilon": float(epsilon)}
     if centred is not None:
         return emit.op("layer_norm", [centred], attributes)
@@ -118,15 +113,13 @@ def _squared(value: Value) -> Value | None:
     return None
 
 
-def _centred(d: Value, axis: int) -> Value | None:
+def _centred(d: Value, axis: int) -> Value:
     """`x` when d is x - mean(x) over the same axes."""
-    difference = maker(d, "sub")
-    if difference is None:
-        return None
-    x, mean = operand(difference, 0), maker(operand(difference, 1), "reduce_mean")
-    if mean is None or operand(mean) is not x or not flag(mean, "keepdims"):
-        return None
-    return x if last_axes(x.type, ints(mean, "axes")) == axis else None
+    difference = made(d, "sub")
+    x, mean = operand(difference, 0), made(operand(difference, 1), "reduce_mean")
+    need(operand(mean) is x and flag(mean, "keepdims"))
+    need(last_axes(x.type, ints(mean, "axes")) == axis)
+    return x
 
 
 def _parameter(node: Node, norm: Node, value: Value) -> bool:
@@ -156,7 +149,7 @@ def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:
 def absorb_scale(node: Node, emit: Emitter) -> Value | None:
     """norm(x) * scale, for a scale of the normalized shape, is norm(x, scale)."""
     norm, scale = given(_norm_operand(node, emit))
-    need(not any(v is not None for v in norm.operands[1:]))
+    need(all(v is None for v in norm.operands[1:]))
     need(_parameter(node, norm, scale))
     attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
     return emit.op(norm.op, [operand(norm), _as_parameter(norm, scale, emit)], attributes)

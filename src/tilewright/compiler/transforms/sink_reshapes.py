@@ -111,7 +111,7 @@ def sink_transpose(node: Node, emit: Emitter) -> Value | None:
     move = made(node.operands[place], "transpose")
     need(emit.edit.sole_user(move.result) is node)
     rest = [v for i, v in enumerate(node.operands) if i != place and v is not None]
-    need(not any(splat_of(v) is None or v.type.rank for v in rest))
+    need(all(splat_of(v) is not None and not v.type.rank for v in rest))
     need(move.result.type.shape == node.result.type.shape and _is_contracted(move.result))
     operands = [*node.operands[:place], operand(move), *node.operands[place + 1 :]]
     result = emit.op(node.op, operands, node.attributes)

@@ -13,76 +13,64 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, given, need
+from tilewright.compiler.passes import Emitter, need
 from tilewright.compiler.transforms.matching import ints, made, maker, operand, splat_of
 
 
-def softmax_of_powers(node: Node, emit: Emitter) -> Value | None:
+def softmax_of_powers(node: Node, emit: Emitter) -> Value:
     """`exp(d) / sum(exp(d))`, whose powers nothing else reads."""
     powers = operand(node, 0)
     power = made(powers, "exp")
     need(powers.type == node.result.type)
-    axis = given(_reduced_axis(operand(node, 1), "reduce_sum", powers))
+    axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
     need(emit.edit.use_count(powers) == 2)
-    x = _before_shift(operand(power), axis)
-    return None if x is None else emit.op("softmax", [x], {"axis": axis})
+    return emit.op("softmax", [_before_shift(operand(power), axis)], {"axis": axis})
 
 
-def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value | None:
+def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value:
     """`d - log(sum(exp(d)))`, where nothing else reads the powers."""
-    shifted, total = operand(node, 0), _restored(operand(node, 1))
+    shifted = operand(node, 0)
     need(shifted.type == node.result.type)
-    logarithm = maker(total, "log")
-    found = (
-        None if logarithm is None else maker(_restored(operand(logarithm)), "reduce_sum")
-    )
-    power = None if found is None else maker(operand(found), "exp")
-    if found is None or power is None or operand(power) is not shifted:
-        return None
-    axis = given(_axis(found, operand(node, 1), shifted))
+    logarithm = made(_restored(operand(node, 1)), "log")
+    found = made(_restored(operand(logarithm)), "reduce_sum")
+    power = made(operand(found), "exp")
+    need(operand(power) is shifted)
+    axis = _axis(found, operand(node, 1), shifted)
     need(emit.edit.sole_user(power.result) is found)
-    x = _before_shift(shifted, axis)
-    return None if x is None else emit.op("log_softmax", [x], {"axis": axis})
+    return emit.op("log_softmax", [_before_shift(shifted, axis)], {"axis": axis})
 
 
-def _before_shift(d: Value, axis: int) -> Value | None:
+def _before_shift(d: Value, axis: int) -> Value:
     """`x` when `d` is x less its largest along `axis`."""
-    difference = maker(d, "sub")
-    if difference is None or operand(difference, 0).type != d.type:
-        return None
+    difference = made(d, "sub")
     x, top = operand(difference, 0), operand(difference, 1)
-    return x if _reduced_axis(top, "reduce_max", x) == axis else None
+    need(x.type == d.type and _reduced_axis(top, "reduce_max", x) == axis)
+    return x
 
 
-def _reduced_axis(value: Value, op: str, x: Value) -> int | None:
+def _reduced_axis(value: Value, op: str, x: Value) -> int:
     """The one axis along which `value` is reduced from `x`, beside which it broadcasts."""
-    node = maker(_restored(value), op)
-    if node is None:
-        return None
+    node = made(_restored(value), op)
     source = operand(node)
     if source is x:
         return _axis(node, value, x)
     # The last axis of a view with as long rows is that of the same numbers.
-    is_view = _viewed(source) is _viewed(x) and x.type.rank and source.type.rank
-    if not is_view or source.type.shape[-1] != x.type.shape[-1]:
-        return None
-    own = _last_axis(node)
-    return x.type.rank - 1 if own and value.type.shape == (*x.type.shape[:-1], 1) else None
+    need(_viewed(source) is _viewed(x) and x.type.rank and source.type.rank)
+    need(source.type.shape[-1] == x.type.shape[-1])
+    last = source.type.rank - 1
+    need([axis % source.type.rank for axis in ints(node, "axes")] == [last])
+    need(value.type.shape == (*x.type.shape[:-1], 1))
+    return x.type.rank - 1
 
 
-def _axis(node: Node, value: Value, x: Value) -> int | None:
+def _axis(node: Node, value: Value, x: Value) -> int:
     """The one axis of a reduction of `x`, in whose place `value` has one element."""
     axes = ints(node, "axes")
-    if len(axes) != 1:
-        return None
+    need(len(axes) == 1)
     axis = axes[0] % x.type.rank
     kept = tuple(1 if i == axis else d for i, d in enumerate(x.type.shape))
-    return axis if value.type.shape == kept else None
-
-
-def _last_axis(node: Node) -> bool:
-    axes, rank = ints(node, "axes"), operand(node).type.rank
-    return len(axes) == 1 and axes[0] % rank == rank - 1
+    need(value.type.shape == kept)
+    return axis
 
 
 def _restored(value: Value) -> Value:

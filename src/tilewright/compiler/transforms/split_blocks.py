@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base.record import record
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count, window_count, window_steps
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.matching import dims, ints, operand
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
@@ -29,10 +29,8 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
     block = ints(node, "block")
     rank = len(block)
     strides, pads, dilations = window_steps(node.attributes, rank)
-    if all(stride == 1 for stride in strides) or any(
-        d == 0 for d in (*operand(node).type.shape, *node.result.type.shape)
-    ):
-        return None
+    need(any(stride != 1 for stride in strides))
+    need(all(d != 0 for d in (*operand(node).type.shape, *node.result.type.shape)))
     image = dims(node, "image")
     axes: list[Axis] = []
     counts: list[int] = []
@@ -44,13 +42,9 @@ def split_blocks(node: Node, emit: Emitter) -> Value | None:
         if not isinstance(count, int):
             return None
         window = (block[i], strides[i], dilations[i], pads[i])
-        axis = phases_of(count, image[i], *window)
-        if axis is None:
-            return None
-        axes.append(axis)
+        axes.append(given(phases_of(count, image[i], *window)))
         counts.append(count)
-    if not are_few(axes):
-        return None
+    need(are_few(axes))
     return _Blocks(node, axes, counts, emit).interleaved()
 
 

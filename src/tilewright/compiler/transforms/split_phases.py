@@ -21,7 +21,7 @@ import numpy as np
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import window_steps
-from tilewright.compiler.passes import Emitter
+from tilewright.compiler.passes import Emitter, given, need
 from tilewright.compiler.transforms.matching import number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rewrites import Cut, emit_slice
 from tilewright.compiler.transforms.phases import Axis, Run, are_few, joined, phases_of
@@ -33,19 +33,16 @@ _FEW_FILTERS: Final = 16
 def split_phases(node: Node, emit: Emitter) -> Value | None:
     """A channels-last `conv_transpose` as convolutions whose results are interleaved."""
     x = operand(node)
-    if node.attributes["layout"] != "NHWC" or not x.type.dtype.is_float:
-        return None
-    if any(d == 0 for d in (*x.type.shape, *node.result.type.shape)):
-        return None
+    need(node.attributes["layout"] == "NHWC" and x.type.dtype.is_float)
+    need(all(d != 0 for d in (*x.type.shape, *node.result.type.shape)))
     axes = _axes(node)
-    if axes is None or not are_few(axes):
-        return None
+    need(are_few(axes))
     padded = _padded(x, axes, emit)
     parts = _PhaseConvolutions(node, axes, padded, emit)
     return _interleaved(parts.joined(), node, axes, emit)
 
 
-def _axes(node: Node) -> tuple[Axis, ...] | None:
+def _axes(node: Node) -> tuple[Axis, ...]:
     x, w = operand(node, 0).type, operand(node, 1).type
     rank = x.rank - 2
     strides, pads, dilations = window_steps(node.attributes, rank)
@@ -58,10 +55,8 @@ def _axes(node: Node) -> tuple[Axis, ...] | None:
         reach = (kernel - 1) * dilations[i] + 1
         stride = max(strides[i], reach) if x.shape[1 + i] == 1 else strides[i]
         window = (kernel, stride, dilations[i], pads[i])
-        axis = phases_of(x.shape[1 + i], node.result.type.shape[1 + i], *window)
-        if axis is None:
-            return None
-        found.append(axis)
+        size, wanted = x.shape[1 + i], node.result.type.shape[1 + i]
+        found.append(given(phases_of(size, wanted, *window)))
     return tuple(found)
 
 

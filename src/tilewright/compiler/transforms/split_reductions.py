@@ -71,13 +71,12 @@ class SplitReductions(RewritePass):
     def reduced_in_parts(self, node: Node, emit: Emitter) -> Value | None:
         """`reduce(x)` is reduce(reduce of each part of x)."""
         x = operand(node)
-        shape, axes = _known(x.type.shape), normal_axes(ints(node, "axes"), x.type.rank)
-        if shape is None or not axes or _truncates(node):
-            return None
+        shape = given(_known(x.type.shape))
+        axes = normal_axes(ints(node, "axes"), x.type.rank)
+        need(axes and not _truncates(node))
         parts = self.choose_parts(*_sums(shape, axes), products=False)
         long = [a for a in axes if shape[a] >= 2 * parts]
-        if parts < 2 or not long:
-            return None
+        need(parts >= 2 and long)
         if x.type.dtype in HALVES:
             x = emit.cast(x, f32)
         result = _in_parts(node.op, x, axes, long[0], parts, emit)
