@@ -35,7 +35,10 @@ class NoMatchError(Exception):
 
 
 def need(condition: object) -> None:
-    """Go on if the condition is true.  Raises: NoMatchError."""
+    """Go on if the condition is true.  Raises: NoMatchError.
+
+    What is asked of every node of a graph first, and seldom true, is better answered by None: it costs less.
+    """
     if not condition:
         raise NoMatchError
 

@@ -56,7 +56,8 @@ def drop_neutral_right(neutral: float) -> Rewrite:
 
 def constant_to_the_right(node: Node, emit: Emitter) -> Value | None:
     """Constants stand on the right of commutative ops, where other rewrites look for them."""
-    need(has(node, Trait.COMMUTATIVE))
+    if not has(node, Trait.COMMUTATIVE):
+        return None
     left, right = operand(node, 0), operand(node, 1)
     need(_is_known(left) and not _is_known(right))
     return emit.op(node.op, [right, left], node.attributes)
@@ -131,7 +132,8 @@ def undo_itself(node: Node, emit: Emitter) -> Value | None:
 def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
     """f(f(x)) is f(x) for idempotent f."""
     del emit
-    need(has(node, Trait.IDEMPOTENT) and has(node, Trait.ELEMENTWISE))
+    if not has(node, Trait.IDEMPOTENT) or not has(node, Trait.ELEMENTWISE):
+        return None
     need(len(node.operands) == 1)
     inner = maker(operand(node), node.op)
     same = inner is not None and repr(inner.attributes) == repr(node.attributes)
@@ -251,7 +253,8 @@ def _broadcasts(node: Node) -> bool:
 
 def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op broadcasts by itself: an explicit broadcast of an operand can go."""
-    need(_broadcasts(node) and len(node.operands) >= 2)
+    if not _broadcasts(node) or len(node.operands) < 2:
+        return None
     operands = list(node.operands)
     for index, value in enumerate(operands):
         spread = maker(value, "broadcast_to")
@@ -267,11 +270,14 @@ def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
 
 def raise_broadcast(node: Node, emit: Emitter) -> Value | None:
     """An elementwise op of repeated values is the repeated op of those values."""
-    need(_broadcasts(node) and len(node.results) == 1)
+    if not _broadcasts(node) or len(node.results) != 1:
+        return None
     as_they_are = [None if value is None else value.type for value in node.operands]
     types = [None if value is None else _bare_type(value) for value in node.operands]
     same = (node.result.type,)
-    need(types != as_they_are and node.schema.infer(types, node.attributes) != same)
+    if types == as_they_are:
+        return None
+    need(node.schema.infer(types, node.attributes) != same)
     bare = [None if value is None else _bare(value, emit) for value in node.operands]
     small = emit.op(node.op, bare, node.attributes)
     return emit.op("broadcast_to", [small], {"shape": node.result.type.shape})

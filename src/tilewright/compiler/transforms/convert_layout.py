@@ -71,7 +71,8 @@ class ConvertLayout(GraphPass):
 
 def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     """A 1-D convolution is a 2-D one of height 1."""
-    need(_is_convolution(node) and node.attributes["layout"] == "NCHW")
+    if not _is_convolution(node) or node.attributes["layout"] != "NCHW":
+        return None
     x, w = operand(node, 0), operand(node, 1)
     need(x.type.rank == 3)
     n, c, width = x.type.shape
@@ -91,7 +92,8 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
 
 def to_nhwc(node: Node, emit: Emitter) -> Value | None:
     """An op with a layout, on transposed data."""
-    need(node.attributes.get("layout") == "NCHW" and len(node.results) == 1)
+    if node.attributes.get("layout") != "NCHW" or len(node.results) != 1:
+        return None
     x = operand(node)
     rank = x.type.rank
     need(rank >= 3)
@@ -170,9 +172,12 @@ def _moved_already(value: Value, perm: tuple[int, ...], emit: Emitter) -> Value 
 
 def sink(node: Node, emit: Emitter) -> Value | None:
     """f(first(x), …) is first(g(x, …)), where g is f with the attributes that its row gives."""
-    layout = given(node.schema.layout)
-    need(len(node.results) == 1)
-    operands = given(_sources(node, emit, aligned=layout.aligned))
+    layout = node.schema.layout
+    if layout is None or len(node.results) != 1:
+        return None
+    operands = _sources(node, emit, aligned=layout.aligned)
+    if operands is None:
+        return None
     # Where axis i of channels-first data stands in channels-last data.
     ranked = node.result if layout.aligned else operand(node)
     place = to_channels_first(ranked.type.rank)
@@ -189,7 +194,8 @@ def _sources(node: Node, emit: Emitter, *, aligned: bool) -> list[Value | None] 
     if not aligned:
         source = None if not node.operands else channels_last_source(operand(node))
         return None if source is None else [source, *node.operands[1:]]
-    need(any(channels_last_source(v) for v in node.present_operands))
+    if not any(channels_last_source(v) for v in node.present_operands):
+        return None
     rank = node.result.type.rank
     operands: list[Value | None] = []
     for value in node.operands:
