@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -34,6 +35,7 @@ from tilewright.api.language.tool_calls import BEGIN
 from tilewright.api.language.vocabulary import TokenType
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.errors import InputError, ModelError, UserError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.options import choice_option, count_option, path_option
 from tilewright.compiler.frontends.gguf import files_of, read_hyperparameters, read_model
 from tilewright.formats.gguf import GgufFile
@@ -180,7 +182,8 @@ class LanguageModel(BoundToProcess):
             # Keys are turned by one set of divisors or the other.
             identity += bytes([self.context > form.near_context])
         self.cache: Final[Cache] = Cache(specs, self.context, identity)
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.RLock = fork_lock(Rank.IMPORT)
+        self._is_stepping: bool = False
         self._owner: Text | None = None
         self._steps: dict[tuple[int, int], _Step] = {}
         self._forms: FormStore = FormStore(self.tokenizer)
@@ -328,10 +331,10 @@ class LanguageModel(BoundToProcess):
         else two long prompts in turn would begin anew for ever.
         """
         begin, timing = time.perf_counter(), text.timing
-        with self._lock:
+        with self._one_at_a_time():
             self._own(held, text)
         while True:
-            with self._lock:
+            with self._one_at_a_time():
                 left = len(held) - len(self.cache.tokens)
                 if self._owner is not text or left <= self._piece:
                     return
@@ -355,7 +358,7 @@ class LanguageModel(BoundToProcess):
             text: of which it is one.
             kept: how many likely ones are kept with it (None: nothing is), and the characters before it.
         """
-        with self._lock:
+        with self._one_at_a_time():
             if self._owner is not text or len(self.cache.tokens) != len(held) - 1:
                 self._own(held, text)
             scores = self._read(held)[: len(self.tokenizer)]
@@ -455,10 +458,28 @@ class LanguageModel(BoundToProcess):
         """
         if not tokens or len(tokens) > self.context:
             raise InputError(f"got {len(tokens)} tokens, expected 1 .. {self.context}")
-        with self._lock:
+        with self._one_at_a_time():
             self._owner = None
             self.cache.keep(tokens)
             return self._read(tokens).copy()
+
+    @contextmanager
+    def _one_at_a_time(self) -> Generator[None]:
+        """One thread at a time goes on with the cache, and a process that forks waits for it.
+
+        Raises: UserError in a handler of a signal that came in the middle of a step.
+        """
+        with self._lock:
+            if self._is_stepping:
+                raise UserError(
+                    "this thread is in the middle of a step of the model",
+                    hint="a handler of a signal may note what it wants, for later",
+                )
+            self._is_stepping = True
+            try:
+                yield
+            finally:
+                self._is_stepping = False
 
     def _read(self, tokens: Sequence[int]) -> Floats:
         """Scores behind `tokens`, of which the cache holds the first; from then on it holds all of them."""
