@@ -75,7 +75,13 @@ In Python, `with tilewright.base.knobs.override(verify=True):` sets one for a bl
 
 def _kind(knob: knobs.Knob[object]) -> str:
     parser = getattr(knob.parse, "__name__", "").removeprefix("_parse_")
-    words = {"bool": "0 or 1", "count": "number", "size": "size (`512M`)", "str": "text"}
+    words = {
+        "bool": "0 or 1",
+        "count": "number",
+        "threads": "number up to 4096",
+        "size": "size (`512M`)",
+        "str": "text",
+    }
     return words.get(parser, parser)
 
 

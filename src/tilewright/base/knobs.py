@@ -44,6 +44,16 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
+_MOST_THREADS: Final = 4096  # as `options.THREAD_LIMIT`, which comes with numpy
+
+
+def _parse_threads(text: str) -> int:
+    count = _parse_count(text)
+    if count > _MOST_THREADS:
+        raise ValueError(f"a number from 0 to {_MOST_THREADS}")
+    return count
+
+
 def parse_size(text: str) -> int:
     """A size in bytes: `512M`.  Raises: ValueError that says what is expected."""
     match = re.fullmatch(rf"\s*({_DIGITS})\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
@@ -162,7 +172,7 @@ JOBS: Final = Knob(
     "jobs", _parse_count, lambda: 0, "processes that compile kernels; 0 = one per core"
 )
 THREADS: Final = Knob(
-    "threads", _parse_count, lambda: 0, "threads that run kernels; 0 = one per core"
+    "threads", _parse_threads, lambda: 0, "threads that run kernels; 0 = one per core"
 )
 SPIN_US: Final = Knob(
     "spin_us",

@@ -5,6 +5,7 @@ import pytest
 
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
+from tilewright.base.options import THREAD_LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,18 @@ def test_a_bad_value_names_the_variable_and_what_is_expected(
     knob = knobs.TABLE[variable.removeprefix("TILEWRIGHT_").lower()]
     with pytest.raises(UserError, match=f"{variable}: got '{text}', expected {expected}"):
         knob.get()
+
+
+def test_more_threads_than_a_pool_may_have_are_refused_by_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Whoever makes a pool of them: sessions, compilations, libraries of TVM."""
+    monkeypatch.setenv("TILEWRIGHT_THREADS", str(THREAD_LIMIT))
+    assert knobs.THREADS.get() == THREAD_LIMIT
+    for text in (str(THREAD_LIMIT + 1), "999999999999"):
+        monkeypatch.setenv("TILEWRIGHT_THREADS", text)
+        with pytest.raises(UserError, match=f"TILEWRIGHT_THREADS: got '{text}', .* 4096"):
+            knobs.THREADS.get()
 
 
 def test_the_cache_folder_follows_the_xdg_variable(

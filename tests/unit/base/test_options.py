@@ -181,15 +181,15 @@ def test_more_threads_than_a_pool_can_have(
     where: str, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, object] = {}
+    expected = "threads is 4097, expected a number from 1 to 4096"
     if where == "argument":
         options["threads"] = THREAD_LIMIT + 1
     elif where == "uri":
         options["device"] = f"local-task://?threads={THREAD_LIMIT + 1}"
     else:
         monkeypatch.setenv("TILEWRIGHT_THREADS", str(THREAD_LIMIT + 1))
-    with pytest.raises(
-        UserError, match="threads is 4097, expected a number from 1 to 4096"
-    ):
+        expected = "TILEWRIGHT_THREADS: got '4097', expected a number from 0 to 4096"
+    with pytest.raises(UserError, match=expected):
         tw.load(archive, **options)
 
 
