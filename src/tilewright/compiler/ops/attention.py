@@ -68,9 +68,10 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
             f"attribute 'causal' is {attributes['causal']}, expected one offset"
         )
     scores = (*q.shape[:3], k.shape[2])
-    for extra in types[3:]:
-        if extra is not None and not surely_broadcasts(extra.shape, scores):
-            raise ModelError(f"bias or mask {extra} does not broadcast to scores {scores}")
+    for name, extra in zip(("bias", "mask", "sink"), types[3:], strict=False):
+        shape = (*scores[:3], 1) if name == "sink" else scores
+        if extra is not None and not surely_broadcasts(extra.shape, shape):
+            raise ModelError(f"{name} {extra} does not broadcast to scores {shape}")
     return (q.with_shape((*q.shape[:3], v.shape[3])),)
 
 
@@ -106,6 +107,7 @@ def _oracle(
     v: np.ndarray,
     bias: np.ndarray | None,
     mask: np.ndarray | None,
+    sink: np.ndarray | None = None,
     **attributes: Any,
 ) -> np.ndarray:
     """In f64, some rows of one head at a time."""
@@ -125,7 +127,8 @@ def _oracle(
             if attributes["causal"]:
                 last = np.arange(q.shape[2])[rows, None] + attributes["causal"][0]
                 scores = np.where(np.arange(k.shape[2]) <= last, scores, -np.inf)
-            result[b, h, rows] = _weighted(scores, values, attributes)
+            beside = None if sink is None else _part(sink, b, h, rows)
+            result[b, h, rows] = _weighted(scores, values, beside, attributes)
     return numerics.cast(result, dtypes.from_numpy(q.dtype))
 
 
@@ -136,9 +139,14 @@ def _part(extra: np.ndarray, b: int, h: int, rows: slice) -> np.ndarray:
     return found.astype(np.float64) if dtypes.from_numpy(extra.dtype).is_float else found
 
 
-def _weighted(scores: np.ndarray, values: np.ndarray, attributes: Attributes) -> np.ndarray:
+def _weighted(
+    scores: np.ndarray, values: np.ndarray, sink: np.ndarray | None, attributes: Attributes
+) -> np.ndarray:
     if not scores.shape[1]:
         return np.zeros((len(scores), values.shape[1]))
+    if sink is not None:
+        scores = np.concatenate([scores, np.broadcast_to(sink, (len(scores), 1))], axis=1)
+        values = np.concatenate([values, np.zeros((1, values.shape[1]))])
     top = np.max(scores, axis=1, keepdims=True)
     powers = np.exp(scores - top)
     total = np.sum(powers, axis=1, keepdims=True)
@@ -190,6 +198,7 @@ class _Row:
         self.q, self.k, self.v = (given(operands, n) for n in range(3))
         self.bias: Source | None = maybe(operands, 3)
         self.mask: Source | None = maybe(operands, 4)
+        self.sink: Source | None = maybe(operands, 5)
         self.place: tuple[Dim, Dim, Dim] = place
         self.shared: tuple[Dim, Dim] = (place[0], shared_head)
         self.dtype = compute_dtype(self.q.dtype)
@@ -217,13 +226,26 @@ class _Row:
             b.store(self.query, (*place, d), value)
         with b.nest((self.v.shape[3],), ("d",)) as (d,):
             b.store(self.sums, (*place, d), 0)
-        b.store(self.top, place, -math.inf)
-        b.store(self.total, place, 0)
+        self._begin()
         if isinstance(self.keys, int):
             self._blocks(self._seen())
         else:
             self._open_blocks(self._seen())
         self._finish(result)
+
+    def _begin(self) -> None:
+        """No keys so far: nothing, or a sink, whose power beside itself is 1."""
+        b, place = self.b, self.place
+        if self.sink is None:
+            b.store(self.top, place, -math.inf)
+            b.store(self.total, place, 0)
+            return
+        at = broadcast_indices(self.sink.shape, (*place, 0))
+        b.store(self.top, place, b.cast(b.read(self.sink, at), self.dtype))
+        top = b.load(self.top, place)
+        b.store(
+            self.total, place, b.select(b.eq(top, -math.inf), 0, b.const(1, self.dtype))
+        )
 
     def _blocks(self, seen: Dim) -> None:
         is_single = self.keys == self.block
@@ -385,6 +407,7 @@ attention: Final = declare(
         operand("v", FLOATS, like="q"),
         optional("bias", FLOATS),
         optional("mask", (dtypes.bool_,)),
+        optional("sink", FLOATS),
     ),
     attributes=(
         attr("scale", "float", 1.0),
@@ -419,6 +442,10 @@ attention: Final = declare(
         "[2,4,1,20] [2,2,133,20] [2,2,133,35]; scale=0.25",
         "[1,2,3,4] [1,1,9,4] [1,1,9,5] [1,1,3,9]; softcap=0.5 scale=2.0",
         "[1,1,19,2] [1,1,5,2] [1,1,5,2]; softcap=1.5 causal=(0,)",
+        "[2,4,5,3] [2,2,140,3] [2,2,140,4] _ _ [1,4,1,1]; scale=0.5",
+        "[1,1,37,2] [1,1,37,2] [1,1,37,3] [1,1,1,37] _ [1,1,37,1]; causal=(0,)",
+        "[1,2,3,2] [1,2,4,2] [1,2,4,2] _ bool[1,1,1,4]:=0,0,0,0 [1,2,1,1]:=0.5,-inf",
+        "[1,2,3,2] [1,2,0,2] [1,2,0,2] _ _ [1,2,1,1]",
     ),
     source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, algorithm 3; "
     "ONNX Attention, opset 23",

@@ -24,7 +24,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.ops.shapes import broadcast_indices
-from tilewright.compiler.passes import attempt, given, need
+from tilewright.compiler.passes import Emitter, attempt, given, need
 from tilewright.compiler.transforms.matching import (
     constant_of,
     dims,
@@ -187,26 +187,26 @@ def _chosen(node: Node, place: Place, depth: int) -> _Threshold:
     return found.mapped(lambda chosen: float(x if chosen else y))
 
 
-def _negated(node: Node, place: Place, depth: int) -> _Threshold:
-    return _levels(operand(node), place, depth).mapped(lambda x: float(not x))
-
-
 def _changed(node: Node, place: Place, depth: int) -> _Threshold:
-    """Arithmetic of two numbers and one."""
-    change, dtype = _CHANGES[node.op], node.result.type.dtype
-    left, right = operand(node, 0), operand(node, 1)
+    """Two numbers that become two others."""
+    one, becomes = _change(node)
+    return _levels(one, broadcast_indices(one.type.shape, place), depth).mapped(becomes)
+
+
+def _change(node: Node) -> tuple[Value, Callable[[float], float]]:
+    """The operand that decides, and what each of its numbers becomes: arithmetic of it and one number, casts, `not`."""
+    dtype = node.result.type.dtype
+    if node.op == "logical_not":
+        return operand(node), lambda x: float(not x)
+    if node.op == "cast":
+        return operand(node), lambda x: _as(dtype, x)
+    need(node.op in _CHANGES and dtype.is_float)
+    change, left, right = _CHANGES[node.op], operand(node, 0), operand(node, 1)
     x, y = splat_of(left), splat_of(right)
-    need((x is None) != (y is None) and dtype.is_float)
-    one = left if x is None else right
-    found = _levels(one, broadcast_indices(one.type.shape, place), depth)
+    need((x is None) != (y is None))
     if y is not None:
-        return found.mapped(lambda a: _as(dtype, change(a, float(y))))
-    return found.mapped(lambda b: _as(dtype, change(float(cast("float", x)), b)))
-
-
-def _converted(node: Node, place: Place, depth: int) -> _Threshold:
-    found, dtype = _levels(operand(node), place, depth), node.result.type.dtype
-    return found.mapped(lambda x: _as(dtype, x))
+        return left, lambda a: _as(dtype, change(a, float(y)))
+    return right, lambda b: _as(dtype, change(float(cast("float", x)), b))
 
 
 def _as(dtype: DType, number: float) -> float:
@@ -219,11 +219,9 @@ def _as(dtype: DType, number: float) -> float:
 
 _LEVELS: Final[Mapping[str, Callable[[Node, Place, int], _Threshold]]] = {
     **dict.fromkeys(_BOUNDS, _compared),
-    **dict.fromkeys(_CHANGES, _changed),
+    **dict.fromkeys((*_CHANGES, "logical_not", "cast"), _changed),
     "trilu": _cut,
     "where": _chosen,
-    "logical_not": _negated,
-    "cast": _converted,
 }
 
 
@@ -247,6 +245,62 @@ def _of_triangle(array: Array, place: Place) -> _Threshold:
 
 def _is_one(numbers: np.ndarray) -> bool:
     return bool((numbers == numbers[0]).all())
+
+
+# --- numbers of another tensor ---------------------------------------------------------------
+
+
+@final
+@record
+class TwoNumbers:
+    """`inside` where a tensor of truth values, or an array of such, is true, `outside` elsewhere."""
+
+    source: Value | Array
+    inside: float
+    outside: float
+
+    def condition(self, emit: Emitter) -> Value:
+        """The truth values."""
+        source = self.source
+        return source if isinstance(source, Value) else emit.constant(source)
+
+    def mapped(self, change: Callable[[float], float]) -> TwoNumbers:
+        """Both numbers changed."""
+        return TwoNumbers(self.source, change(self.inside), change(self.outside))
+
+    def where(self, other: TwoNumbers | None) -> TwoNumbers | None:
+        """The same numbers, by the truth values of `other`; None where those are others."""
+        mine, theirs = self.source, None if other is None else other.source
+        if isinstance(mine, Value) or isinstance(theirs, Value) or theirs is None:
+            return self if mine is theirs else None
+        if np.array_equal(mine, theirs):
+            return self
+        is_other = np.array_equal(mine, np.logical_not(theirs))
+        return TwoNumbers(theirs, self.outside, self.inside) if is_other else None
+
+
+def two_numbers(value: Value) -> TwoNumbers | None:
+    """The two numbers that floats are, by truth values that stand where they do."""
+    changes: list[Callable[[float], float]] = []
+    shape, found = value.type.shape, None
+    while value.node is not None and (found := attempt(_change, value.node)) is not None:
+        value = found[0]
+        changes.append(found[1])
+        if value.type.shape != shape:
+            return None
+    levels = _of_truth(value)
+    for change in reversed(changes):
+        levels = None if levels is None else levels.mapped(change)
+    return levels
+
+
+def _of_truth(value: Value) -> TwoNumbers | None:
+    array = constant_of(value)
+    if array is None or not value.type.dtype.is_float or not 0 < array.size <= _LARGEST:
+        return TwoNumbers(value, 1.0, 0.0) if value.type.dtype.is_bool else None
+    high, low = array.max(), array.min()
+    is_two = high != low and bool(((array == high) | (array == low)).all())
+    return TwoNumbers(array == high, float(high), float(low)) if is_two else None
 
 
 # --- causal masks ----------------------------------------------------------------------------

@@ -9,36 +9,41 @@ Nothing else may read what lies between, for it is no longer computed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
-from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite, given, need
-from tilewright.compiler.transforms.attention_scores import (
-    AttentionEnds,
-    Scores,
-    WrittenAttention,
-    cuts_rows,
-    leads_to_product,
-    regroups,
-    swapped_last,
+from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.transforms.attention_axes import (
+    Axes,
+    Piece,
+    before,
+    broadcast,
+    fresh,
+    pieces,
 )
+from tilewright.compiler.transforms.attention_scores import Scores, Step
 from tilewright.compiler.transforms.matching import (
     constant_of,
-    either_way,
-    ints,
-    made,
+    dims,
     maker,
     number,
     operand,
+    optional_operand,
     splat_of,
+    word,
 )
+from tilewright.compiler.transforms.movement_rewrites import cuts_of
 from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
+from tilewright.compiler.transforms.write_attention import (
+    Ends,
+    Factors,
+    Operand,
+    written,
+)
 
 
 @final
@@ -53,112 +58,53 @@ class RecognizeAttention(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
     def rewrites(self) -> Mapping[str, Sequence[Rewrite]]:
-        """The product with the values is where it ends; scores in more axes are folded first."""
-        return {"softmax": (folded_sums,), "matmul": (spelled_out, turned_round)}
+        """The product with the values is where it ends."""
+        return {"matmul": (by_weights,)}
 
 
-def folded_sums(node: Node, emit: Emitter) -> Value | None:
-    """A softmax of sums over several axes of rows and of keys is one of sums of what is folded.
-
-    So are positions added that differ by rows and by columns of an image (SAM).
-    """
-    fold = made(operand(node), "reshape")
-    need(emit.edit.sole_user(fold.result) is node and not regroups(fold))
-    shape, value, added = operand(fold).type.shape, operand(fold), list[Value]()
-    user = fold
-    while (total := maker(value, "add")) is not None:
-        ways = either_way(total)
-        found = [x for x in ways if x[0].type.shape == shape and leads_to_product(x[0])]
-        need(found and emit.edit.sole_user(value) is user)
-        (value, other), user = found[0], total
-        added.append(other)
-    unfold = made(value, "reshape")
-    need(added and operand(unfold).type == fold.result.type)
-    bias = added[0]
-    for other in added[1:]:
-        bias = emit.op("add", [bias, other])
-    if bias.type.shape != shape:
-        bias = emit.op("broadcast_to", [bias], {"shape": shape})
-    bias = emit.reshape(bias, fold.result.type.shape)
-    total = emit.op("add", [operand(unfold), bias])
-    return emit.op("softmax", [total], node.attributes)
-
-
-def spelled_out(node: Node, emit: Emitter) -> Value | None:
-    """The attention whose second product `node` is."""
-    found = _read(operand(node, 0), node, emit)
-    return found.written(operand(node, 1), node.result.type.shape)
-
-
-def turned_round(node: Node, emit: Emitter) -> Value | None:
-    """The attention whose second product is `v' p'`, so that columns of the result come before rows."""
-    values, shape = operand(node, 0), node.result.type.shape
-    swap = given(_swap_of(operand(node, 1), node, emit))
-    need(values.type.rank >= 2)
-    found = _read(operand(swap), swap, emit)
-    perm = swapped_last(values.type.rank)
-    turned = emit.op("transpose", [values], {"perm": perm})
-    result = found.written(turned, (*shape[:-2], shape[-1], shape[-2]))
-    return emit.op("transpose", [result], {"perm": swapped_last(len(shape))})
-
-
-@final
-@record
-class _Found:
-    """The weights of an attention."""
-
-    emit: Emitter
-    weights: _Weights
-    scores: Scores
-
-    def written(self, values: Value, shape: tuple[Dim, ...]) -> Value:
-        """The attention of `shape` that the weights times `values` are.  Raises: NoMatchError where something does not fit."""
-        # A layer behind a softmax, whose weights are packed when compiling.
-        need(constant_of(values) is None)
-        emit, lost = self.emit, self.weights.lost
-        weights = self.weights
-        ends = AttentionEnds(values, shape, weights.zero_rows, weights.zero_nan)
-        result = WrittenAttention(emit, self.scores, ends).value()
-        if lost is None or shows_a_key(lost):
+def by_weights(node: Node, emit: Emitter) -> Value | None:
+    """The attention whose second product `node` is, whichever of its operands the weights are."""
+    depth = fresh(operand(node, 0).type.shape[-1:])[0]
+    factors = Factors.of(node, fresh(node.result.type.shape), depth)
+    if factors is None or not depth:
+        return None
+    sides = (factors.left, factors.right)
+    for weights, values in (sides, sides[::-1]):
+        if constant_of(values.value) is not None:
+            continue  # a layer behind a softmax, whose weights are packed when compiling
+        found = _Weights(emit, weights.axes, depth).read(weights.value, node)
+        result = None if found is None else _written(found, node, factors, values)
+        if result is not None:
             return result
-        # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
-        return emit.op("where", [lost, emit.scalar(0, result), result])
+    return None
 
 
-def _read(value: Value, user: Node, emit: Emitter) -> _Found:
-    """What `value`, which only `user` reads, is as weights of values."""
-    weights, scores = _Weights(emit), Scores(emit)
-    weights.read(value, user)
+def _written(
+    weights: _Weights, node: Node, factors: Factors, values: Operand
+) -> Value | None:
+    """The attention of weights and values; None where something does not fit."""
+    emit, steps = weights.emit, list[Step]()
     last, kept = weights.softmax, 0
-    scores.cut = weights.cut
     if weights.choice is not None:
         last, kept = weights.choice
-        scores.hide(last, kept, -math.inf)
-    scores.read(operand(last, kept), last)
-    return _Found(emit, weights, scores)
-
-
-def _swap_of(value: Value, user: Node, emit: Emitter) -> Node | None:
-    """What swaps rows and keys, behind which `value`, which only `user` reads, cuts other axes at most.
-
-    A transpose, which may move axes of one element, too, as the products of JAX ask for; of one row a reshape.
-    """
-    need(emit.edit.sole_user(value) is user)
-    view = maker(value, "reshape")
-    if view is not None:
-        before, end = operand(view).type.shape, value.type.shape
-        if end[-1:] == (1,) and before[-2:] == (1, *end[-2:-1]):
-            return view
-        value, user = operand(view), view
-    swap = made(value, "transpose")
-    need(emit.edit.sole_user(value) is user)
-    before = operand(swap).type.shape
-    last = len(before) - 2
-    moved = [i for i in ints(swap, "perm") if i >= last or before[i] != 1]
-    leads = [i for i in range(last) if before[i] != 1]
-    end = user.result.type.shape if view is not None else value.type.shape
-    is_swap = last >= 0 and moved == [*leads, last + 1, last]
-    return swap if is_swap and end[-2:] == (before[-1], before[-2]) else None
+        steps.append(Step(last, operand(last, kept), weights.axes, hides=True))
+    scores, sink = Scores(emit, weights.axes, steps), None
+    if weights.sink is not None:
+        last, kept, sink = weights.sink
+    if not scores.read(operand(last, kept), last):
+        return None
+    rows, columns = factors.result[-2:]
+    if values is factors.left:
+        rows, columns = columns, rows
+    ends = Ends(
+        values, columns, rows, node.result, factors.result, weights.axes, weights.keys,
+        sink, weights.zero_rows, weights.zero_nan,
+    )  # fmt: skip
+    result, lost = written(emit, scores, ends), weights.lost
+    if result is None or lost is None or shows_a_key(lost):
+        return result
+    # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
+    return emit.op("where", [lost, emit.scalar(0, result), result])
 
 
 # --- from the weights to the softmax ---------------------------------------------------------
@@ -167,33 +113,39 @@ def _swap_of(value: Value, user: Node, emit: Emitter) -> Node | None:
 @final
 @dataclass(slots=True)
 class _Weights:
-    """The softmax behind the first operand of a product.
+    """The softmax behind an operand of a product.
 
     Attributes:
+        axes: those of the weights, in the end where the softmax makes them.
+        keys: the pieces that the product sums over.
         zero_rows: rows without a key have weights of zero.
         zero_nan: so have all rows whose weights are NaN.
         choice: what hides keys in front of the softmax, where the same keys have weights of zero behind it, and
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
-        cut: (rows, keys) behind a reshape that cuts rows another way, until the scores have these again.
+        sink: what puts a score beside those of keys, which operand the others are, and that score with its axes.
     """
 
     emit: Emitter
+    axes: Axes
+    keys: tuple[Piece, ...]
     zero_rows: bool = False
     zero_nan: bool = False
     choice: tuple[Node, int] | None = None
     lost: Value | None = None
-    cut: tuple[Dim, ...] | None = None
+    sink: tuple[Node, int, tuple[Value, Axes]] | None = None
     softmax: Node = field(init=False)
 
-    def read(self, value: Value, user: Node) -> None:
-        """Walk back from `value`, which only `user` may read.  Raises: NoMatchError without a softmax."""
-        while True:
-            node = made(value)
-            need(self.emit.edit.sole_user(value) is user)
+    def read(self, value: Value, user: Node) -> _Weights | None:
+        """Walk back from `value`, which only `user` may read."""
+        while self.emit.edit.sole_user(value) is user:
+            node = value.node
+            if node is None:
+                return None
             if node.op == "softmax":
-                self.softmax = node
-                break
+                return self._of(node)
+            if node.op == "slice":
+                return self._beside_sink(node)
             if node.op == "where" and self._drops_rows(node, user):
                 self.lost = operand(node, 0)
                 value, user = operand(node, 2), node
@@ -201,34 +153,58 @@ class _Weights:
             if node.op == "where":
                 guarded = _guarded(node, self.emit)
                 self.zero_nan = guarded is not None
-                self.softmax = given(guarded or self._hidden_twice(node))
+                guarded = guarded or self._hidden_twice(node)
                 self.zero_rows = True
-                break
-            need(node.op == "cast" or regroups(node) or self._cuts_rows(node))
-            need(operand(node).type.dtype.is_float)
-            value, user = operand(node), node
-        need(number(self.softmax, "axis") % value.type.rank == value.type.rank - 1)
+                return None if guarded is None else self._of(guarded)
+            axes = self.axes if node.op == "cast" else before(node, self.axes)
+            if axes is None or node.op == "broadcast_to":
+                return None
+            if not operand(node).type.dtype.is_float:
+                return None
+            self.axes, value, user = axes, operand(node), node
+        return None
 
-    def _cuts_rows(self, node: Node) -> bool:
-        """Whether a reshape leaves keys and cuts rows another way, as the first there."""
-        if self.cut is not None or self.lost is not None or not cuts_rows(node):
-            return False
-        self.cut = node.result.type.shape[-2:]
-        return True
+    def _of(self, softmax: Node) -> _Weights | None:
+        """The weights, if the softmax is taken along keys."""
+        axis = self.axes[number(softmax, "axis") % len(self.axes)]
+        self.softmax = softmax
+        return self if {*pieces(axis)} == {*pieces(self.keys)} else None
+
+    def _beside_sink(self, node: Node) -> _Weights | None:
+        """A softmax of keys and one more score, from whose weights that of the latter is cut off."""
+        softmax = maker(operand(node), "softmax")
+        sole_user = self.emit.edit.sole_user
+        if softmax is None or sole_user(softmax.result) is not node:
+            return None
+        axis = number(softmax, "axis") % len(self.axes)
+        joined = maker(operand(softmax), "concat", "pad")
+        if joined is None or sole_user(joined.result) is not softmax:
+            return None
+        found = _one_more(joined, axis, self.emit)
+        if found is None:
+            return None
+        kept, (start, size), more = found
+        axes = broadcast(more.type.shape, self.axes)
+        if cuts_of(node) != {axis: (start, size, 1)} or axes is None:
+            return None
+        levels = [level for level in Operand(more, axes).levels() if not level.factors]
+        self.sink = (joined, kept, (levels[-1].value, levels[-1].axes))
+        return self._of(softmax)
 
     def _hidden_twice(self, node: Node) -> Node | None:
         """The softmax `s` of `where(m, s, 0)`, if it is taken of `where(m, scores, low)`: no key leaves zeros."""
-        if self.cut is not None:
-            return None
         sole_user = self.emit.edit.sole_user
         for kept in (1, 2):
             softmax = maker(operand(node, kept), "softmax")
             choice = None if softmax is None else maker(operand(softmax), "where")
-            if softmax is None or choice is None:
+            if (
+                softmax is None
+                or choice is None
+                or operand(choice, 0) is not operand(node, 0)
+            ):
                 continue
             low, zero = (splat_of(operand(each, 3 - kept)) for each in (choice, node))
-            shapes = {x.result.type.shape for x in (node, softmax)}
-            same = operand(choice, 0) is operand(node, 0) and shapes == {
+            same = {x.result.type.shape for x in (node, softmax)} == {
                 operand(choice, kept).type.shape
             }
             used_once = (
@@ -260,3 +236,26 @@ def _guarded(node: Node, emit: Emitter) -> Node | None:
     if operand(test) is not softmax.result or node.result.type != softmax.result.type:
         return None
     return softmax if emit.edit.use_count(softmax.result) == 2 else None
+
+
+def _one_more(
+    node: Node, axis: int, emit: Emitter
+) -> tuple[int, tuple[Dim, Dim], Value] | None:
+    """What adds one element along an axis: the operand beside it, where in the result that is, and the element."""
+    if node.op == "concat":
+        if number(node, "axis") % node.result.type.rank != axis or len(node.operands) != 2:
+            return None
+        first, second = (operand(node, i).type.shape[axis] for i in (0, 1))
+        if second == 1:
+            return 0, (0, first), operand(node, 1)
+        return (1, (1, second), operand(node, 0)) if first == 1 else None
+    rank, pads = node.result.type.rank, dims(node, "pads")
+    there = [i for i, size in enumerate(pads) if size != 0]
+    if word(node, "mode") != "constant" or len(there) != 1 or pads[there[0]] != 1:
+        return None
+    x, fill = operand(node), optional_operand(node, 1)
+    more = emit.scalar(0, x) if fill is None else emit.reshape(fill, ())
+    is_first = there[0] == axis
+    if not is_first and there[0] != rank + axis:
+        return None
+    return 0, (int(is_first), x.type.shape[axis]), more

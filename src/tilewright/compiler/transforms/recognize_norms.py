@@ -27,7 +27,9 @@ from tilewright.compiler.transforms.matching import (
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
 from tilewright.compiler.transforms.spelled_softmax import (
     log_softmax_of_shifted,
+    softmax_of_logarithms,
     softmax_of_powers,
+    softmax_of_shifted,
 )
 
 
@@ -50,6 +52,8 @@ class RecognizeNorms(RewritePass):
             "reshape": (normalized_groups,),
             "div": (softmax_of_powers,),
             "sub": (log_softmax_of_shifted,),
+            "softmax": (softmax_of_shifted,),
+            "exp": (softmax_of_logarithms,),
         }
 
 

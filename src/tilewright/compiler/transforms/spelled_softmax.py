@@ -2,6 +2,8 @@
 
     d = x - max(x);  exp(d) / sum(exp(d))      ->  softmax(x)
     d = x - max(x);  d - log(sum(exp(d)))      ->  log_softmax(x)
+    d = x - max(x);  softmax(d)                ->  softmax(x)
+                     exp(log_softmax(x))       ->  softmax(x)
 
 The largest and the sum may lose their axis and get it back by a reshape, and the largest may be held above
 -inf.  A quotient of powers from which the largest is not taken off stays as it is: its powers may overflow, and those of
@@ -14,7 +16,14 @@ import math
 
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, need
-from tilewright.compiler.transforms.matching import ints, made, maker, operand, splat_of
+from tilewright.compiler.transforms.matching import (
+    ints,
+    made,
+    maker,
+    number,
+    operand,
+    splat_of,
+)
 
 
 def softmax_of_powers(node: Node, emit: Emitter) -> Value:
@@ -25,6 +34,19 @@ def softmax_of_powers(node: Node, emit: Emitter) -> Value:
     axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
     need(emit.edit.use_count(powers) == 2)
     return emit.op("softmax", [_before_shift(operand(power), axis)], {"axis": axis})
+
+
+def softmax_of_shifted(node: Node, emit: Emitter) -> Value:
+    """`softmax(x - max(x))`, which takes the largest off by itself."""
+    x = _before_shift(operand(node), number(node, "axis") % node.result.type.rank)
+    return emit.op("softmax", [x], node.attributes)
+
+
+def softmax_of_logarithms(node: Node, emit: Emitter) -> Value:
+    """`exp(log_softmax(x))`, whose logarithms nothing else reads."""
+    inner = made(operand(node), "log_softmax")
+    need(emit.edit.sole_user(inner.result) is node)
+    return emit.op("softmax", [operand(inner)], inner.attributes)
 
 
 def log_softmax_of_shifted(node: Node, emit: Emitter) -> Value:

@@ -92,3 +92,34 @@ def test_the_logarithm_of_the_sum_makes_a_log_softmax() -> None:
 )
 def test_other_quotients_of_powers_stay(text: str) -> None:
     assert not {"softmax", "log_softmax"} & set(ops(run(R, text)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (f"{TOP} %d: f32[N, 3, 4] = sub(%x, %m) %y: f32[N, 3, 4] = softmax(%d) {{axis = 1}}", "softmax"),
+        ("%d: f32[N, 3, 4] = log_softmax(%x) {axis = 1} %y: f32[N, 3, 4] = exp(%d)", "softmax"),
+    ],
+)  # fmt: skip
+def test_what_comes_to_a_softmax_is_one(lines: str, left: str) -> None:
+    text = f"graph @g<N: 0..>(%x: f32[N, 3, 4]) {{ {lines} return %y }}"
+    graph = run(R, text)
+    assert ops(graph) == [left]
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    x[0, :, 1], x[1, 0, 0], x[1, 2, 3], x[1, :2, 2] = (
+        -np.inf,
+        np.inf,
+        np.nan,
+        (-np.inf, 1e30),
+    )
+    with np.errstate(invalid="ignore"):
+        (expected,), (result,) = evaluate(parse(text), [x]), evaluate(graph, [x])
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_a_softmax_less_another_largest_stays() -> None:
+    text = (
+        f"graph @g<N: 0..>(%x: f32[N, 3, 4]) {{ {TOP} %d: f32[N, 3, 4] = sub(%x, %m)"
+        " %y: f32[N, 3, 4] = softmax(%d) {axis = 2} return %y }"
+    )
+    assert "sub" in ops(run(R, text))

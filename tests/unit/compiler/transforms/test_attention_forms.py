@@ -1,0 +1,161 @@
+"""Attention in the forms that exporters and hand-written models have: one op, with the numbers of the model's own ops."""
+
+import numpy as np
+import pytest
+
+from fakes.graphs import ops, parse, run
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.transforms import RecognizeAttention, RecognizeNorms, Simplify
+
+R = [Simplify(), RecognizeNorms(), RecognizeAttention(), Simplify()]
+
+
+def same(text, inputs):
+    """The op of a graph's attention, whose results are those of the graph before."""
+    graph = run(R, text)
+    (expected,), (result,) = evaluate(parse(text), inputs), evaluate(graph, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert "softmax" not in ops(graph)
+    (node,) = (n for n in graph.nodes if n.op == "attention")
+    return node
+
+
+def random_inputs(*shapes):
+    draw = np.random.default_rng(0).standard_normal
+    return [draw(shape).astype(np.float32) for shape in shapes]
+
+
+GROUPED = (
+    "graph @g(%q: f32[2, 5, 6, 4], %k: f32[2, 7, 2, 4], %v: f32[2, 7, 2, 3], %m: bool[5, 7]) {{"
+    " %low: f32[] = constant {{value = f32[] [-inf]}}"
+    " %qa: f32[2, 5, 2, 3, 4] = reshape(%q) {{shape = [2, 5, 2, 3, 4]}}"
+    " %qb: f32[2, 2, 5, 3, 4] = transpose(%qa) {{perm = [0, 2, 1, 3, 4]}}"
+    " %qc: f32[4, 15, 4] = reshape(%qb) {{shape = [4, 15, 4]}}"
+    " %ka: f32[2, 2, 4, 7] = transpose(%k) {{perm = [0, 2, 3, 1]}}"
+    " %kb: f32[4, 4, 7] = reshape(%ka) {{shape = [4, 4, 7]}} %s: f32[4, 15, 7] = matmul(%qc, %kb)"
+    " %sa: f32[2, 2, 5, 3, 7] = reshape(%s) {{shape = [2, 2, 5, 3, 7]}}"
+    " %sb: f32[2, 2, 3, 5, 7] = transpose(%sa) {{perm = [0, 1, 3, 2, 4]}} {middle}"
+    " %p: f32[2, 2, 3, 5, 7] = softmax(%{scores}) {{axis = -1}}"
+    " %pa: f32[4, 15, 7] = reshape(%p) {{shape = [4, 15, 7]}}"
+    " %va: f32[2, 2, 7, 3] = transpose(%v) {{perm = [0, 2, 1, 3]}}"
+    " %vb: f32[4, 7, 3] = reshape(%va) {{shape = [4, 7, 3]}}"
+    " %o: f32[4, 15, 3] = matmul(%pa, %vb) return %o }}"
+)
+"""What products of `bqkgd,bskd->bkgqs` come to in JAX and torch: rows and the heads of a group in one matrix."""
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_heads_of_a_group_are_rows_or_heads(masked):
+    middle = "%d: f32[2, 2, 3, 5, 7] = where(%m, %sb, %low)" if masked else ""
+    text = GROUPED.format(middle=middle, scores="d" if masked else "sb")
+    inputs = random_inputs((2, 5, 6, 4), (2, 7, 2, 4), (2, 7, 2, 3))
+    node = same(text, [*inputs, np.tri(5, 7, dtype=bool)])
+    shapes = [v.type.shape for v in node.operands[:3] if v is not None]
+    heads, rows = (6, 5) if masked else (2, 15)
+    assert shapes == [(2, heads, rows, 4), (2, 2, 7, 4), (2, 2, 7, 3)]
+
+
+ENDS = "%q: f32[2, 3, 5, 4], %k: f32[2, 3, 7, 4], %v: f32[2, 3, 7, 6]"
+SCORES = (
+    "%t: f32[2, 3, 4, 7] = transpose(%k) {perm = [0, 1, 3, 2]}"
+    " %s: f32[2, 3, 5, 7] = matmul(%q, %t)"
+)
+
+
+def ends():
+    return random_inputs((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6))
+
+
+def beside(joined, start=0, shifted=False):
+    """Scores beside one more per row, whose weight is cut off."""
+    shift = "%top: f32[2, 3, 5, 1] = reduce_max(%c) {axes = [-1]} %d: f32[2, 3, 5, 8] = sub(%c, %top)"
+    return (
+        f"graph @g({ENDS}, %x: f32[1, 3, 1, 1], %b: f32[2, 3, 5, 1]) {{ {SCORES}"
+        f" %w: f32[2, 3, 5, 1] = broadcast_to(%x) {{shape = [2, 3, 5, 1]}} %c: f32[2, 3, 5, 8] = {joined}"
+        f" {shift if shifted else ''} %p: f32[2, 3, 5, 8] = softmax(%{'d' if shifted else 'c'}) {{axis = 3}}"
+        f" %y: f32[2, 3, 5, 7] = slice(%p) {{axes = [3], starts = [{start}], sizes = [7]}}"
+        " %o: f32[2, 3, 5, 6] = matmul(%y, %v) return %o }"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        (beside("concat(%s, %w) {axis = 3}"), (1, 3, 1, 1)),
+        (beside("concat(%s, %w) {axis = 3}", shifted=True), (1, 3, 1, 1)),
+        (beside("concat(%w, %s) {axis = -1}", 1), (1, 3, 1, 1)),
+        (beside("concat(%s, %b) {axis = 3}"), (2, 3, 5, 1)),
+        (beside("pad(%s) {pads = [0, 0, 0, 0, 0, 0, 0, 1]}"), (1, 1, 1, 1)),
+    ],
+    ids=["last", "less the largest", "first", "rows", "softmax-one"],
+)
+@pytest.mark.parametrize("number", [0.5, -np.inf, 1e30])
+def test_a_score_without_a_key_is_a_sink(text, shape, number):
+    sink, rows = random_inputs((1, 3, 1, 1), (2, 3, 5, 1))
+    sink[0, 1], rows[1, 2, 3] = number, number
+    node = same(text, [*ends(), sink, rows])
+    assert node.operands[5] is not None
+    assert node.operands[5].type.shape == shape
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        beside("concat(%s, %w) {axis = 3}", 1),
+        beside("concat(%w, %s) {axis = 3}"),
+        beside('pad(%s) {pads = [0, 0, 0, 0, 0, 0, 0, 1], mode = "edge"}'),
+    ],
+    ids=["a key is cut off", "the sink is kept", "another key"],
+)
+def test_other_scores_beside_those_of_keys_stay(text):
+    assert "softmax" in ops(run(R, text))
+
+
+def multiplied(added="%u: f32[5, 7] = sub(%one, %f)", last="%c", kept="%m"):
+    """The mask of early GPT-2: `w * b - 1e4 * (1 - b)`."""
+    return (
+        f"graph @g({ENDS}, %m: bool[5, 7], %n: bool[5, 7]) {{ {SCORES}"
+        " %one: f32[] = constant {value = f32[] [1.0]} %big: f32[] = constant {value = f32[] [10000.0]}"
+        f" %f: f32[5, 7] = cast(%m) {{dtype = f32}} %h: f32[5, 7] = cast({kept}) {{dtype = f32}} {added}"
+        " %e: f32[5, 7] = mul(%u, %big) %a: f32[2, 3, 5, 7] = mul(%s, %h)"
+        f" %c: f32[2, 3, 5, 7] = sub(%a, %e) %p: f32[2, 3, 5, 7] = softmax({last}) {{axis = -1}}"
+        " %o: f32[2, 3, 5, 6] = matmul(%p, %v) return %o }"
+    )
+
+
+def test_a_product_with_truth_values_masks():
+    masks = np.tri(5, 7, dtype=bool), np.tri(5, 7, 2, dtype=bool)
+    masks[0][2] = False  # hides everything
+    node = same(multiplied(), [*ends(), *masks])
+    assert node.operands[4] is not None
+    assert node.attributes["masked"] == -10000.0
+    alone = multiplied(last="%a").replace(" %c: f32[2, 3, 5, 7] = sub(%a, %e)", "")
+    assert same(alone, [*ends(), *masks]).attributes["masked"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [multiplied(kept="%n"), multiplied("%u: f32[5, 7] = add(%one, %f)")],
+    ids=["another mask", "what is shown changes"],
+)
+def test_products_with_other_truth_values_stay(text):
+    assert "softmax" in ops(run(R, text))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("values_first", [False, True])
+def test_scores_may_have_keys_before_rows(masked, values_first):
+    hidden = "%a: f32[2, 3, 7, 5] = where(%m, %s, %low)" if masked else ""
+    last = (
+        "%w: f32[2, 3, 6, 7] = transpose(%v) {perm = [0, 1, 3, 2]} %o: f32[2, 3, 6, 5] = matmul(%w, %p)"
+        if values_first
+        else "%w: f32[2, 3, 5, 7] = transpose(%p) {perm = [0, 1, 3, 2]} %o: f32[2, 3, 5, 6] = matmul(%w, %v)"
+    )
+    text = (
+        f"graph @g({ENDS}, %m: bool[7, 5]) {{ %low: f32[] = constant {{value = f32[] [-inf]}}"
+        " %t: f32[2, 3, 4, 5] = transpose(%q) {perm = [0, 1, 3, 2]} %s: f32[2, 3, 7, 5] = matmul(%k, %t)"
+        f" {hidden} %p: f32[2, 3, 7, 5] = softmax(%{'a' if masked else 's'}) {{axis = -2}} {last} return %o }}"
+    )
+    node = same(text, [*ends(), np.tri(5, 7, dtype=bool).T.copy()])
+    assert node.operands[0] is not None
+    assert node.operands[0].type.shape == (2, 3, 5, 4)
