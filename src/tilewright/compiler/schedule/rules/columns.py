@@ -301,7 +301,8 @@ class ColumnsSite:
             # Of whole tiles only: there are few others.
             parts = [*s.parts(interior, tile[0]), *(p for p in parts if p != WHOLE)]
         ways = 1 if window <= _WINDOW_LIMIT else 2
-        micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways)
+        slow = not self.machine.has_masks
+        micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways, slow_masks=slow)
         for part in parts:
             # Of lanes only a call counts, one is computed after the other.
             counted = [isinstance(find(s.kernel, part[x]).extent, int) for x in tile]

@@ -126,6 +126,7 @@ class ContractionSite:
             words=found.multiplies_words,
             interleaved=self._has_room_for_terms(tiling),
             instruction=found.tile_instruction if has_tiles else "",
+            slow_masks=not self.machine.has_masks,
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:

@@ -6,6 +6,7 @@ own unrolled and vectorized code.  Called by `contraction`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -21,13 +22,17 @@ from tilewright.compiler.schedule.primitives import (
     drop_guards,
     fission,
     multiply_tiles,
+    partition,
     reorder,
     rfactor,
+    settle_tests,
     sink_guards,
+    specialize,
     term_by_term,
     unroll,
     vectorize,
 )
+from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.workgroups import cut, divided
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
@@ -60,6 +65,7 @@ class MicroKernel:
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
     would have other bits in another batch, or at its end.  `interleaved`: the products of one step are added up in
     turn, each for all rows and vectors.  `instruction`: what does a step for two rows and two columns at once, or "".
+    `slow_masks`: a store of some lanes takes much longer than one of a whole vector.
     """
 
     left: str
@@ -73,6 +79,7 @@ class MicroKernel:
     interleaved: bool = False
     instruction: str = ""
     rest: str = ""
+    slow_masks: bool = False
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -88,7 +95,8 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
         if any(loop.reduction for loop in loops(innermost.body)):
             _schedule_sum(s, part, depth + 1, micro)
         else:
-            _schedule_plain(s, part, depth + 1)
+            for piece in _without_masks(s, part, depth + 1, micro):
+                _schedule_plain(s, piece, depth + 1)
 
 
 # --- the sum -----------------------------------------------------------------------------------
@@ -272,17 +280,48 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
 # --- everything else ---------------------------------------------------------------------------
 
 
+def _without_masks(s: Schedule, top: str, depth: int, micro: MicroKernel) -> list[str]:
+    """Parts of what is done with a tile's sums, where only a call knows how many columns there are: whole vectors without a mask.
+
+    More than half of the vectors are there, or the tile would be half as wide; of one vector all may be, and is asked
+    once for all rows where a store under a mask takes long.
+    """
+    nest = chain(find(s.kernel, top))[:depth]
+    names, vectors = [loop.var.name for loop in nest], nest[-2].extent
+    found = guard_of(nest[-1])
+    is_open = found is not None and not isinstance(found[2], int)
+    if not is_open or not isinstance(vectors, int) or _is_heavy(nest):
+        return [top]
+    *rows, vector, lane = names
+    if vectors == 1:
+        pieces = s.parts(specialize, lane, top, "guarded") if micro.slow_masks else ()
+        return [piece[top] for piece in pieces] or [top]
+    before = s.kernel
+    try:
+        s.apply(reorder, [vector, *rows, lane])
+        whole, last = s.apply(partition, vector, -(-vectors // 2))
+        s.apply(settle_tests, whole[vector])
+        if guard_of(find(s.kernel, whole[lane])) is None:
+            return [whole[vector], last[vector]]
+    except ScheduleError:
+        pass
+    s.kernel = before
+    return [top]
+
+
+def _is_heavy(nest: Sequence[For]) -> bool:
+    """Whether what is done with the sums of several rows is too much to be written out for every row; the nest is that over the tile."""
+    extents = [x.extent if isinstance(x.extent, int) else 1 for x in nest[:-1]]
+    many = math.prod(extents) > _MANY_SUMS
+    limit = _HEAVY_EPILOGUE // 2 if many else _HEAVY_EPILOGUE
+    return math.prod(extents[:-1]) > 1 and body_cost((nest[0],)) >= limit
+
+
 def _schedule_plain(s: Schedule, top: str, depth: int) -> None:
     """Initial values and epilogues: vectors, written out unless that would be long."""
     nest = chain(find(s.kernel, top))
     tile = [x.var.name for x in nest[:depth]]
-    rows = 1
-    for loop in nest[: depth - 2]:
-        rows *= loop.extent if isinstance(loop.extent, int) else 1
-    vectors = nest[depth - 2].extent
-    many = rows * vectors > _MANY_SUMS if isinstance(vectors, int) else False
-    heavy = body_cost((nest[0],)) >= (_HEAVY_EPILOGUE // 2 if many else _HEAVY_EPILOGUE)
-    if heavy and rows > 1:
+    if _is_heavy(nest[:depth]):
         _spill(s, top)
         s.apply(unroll, tile[-2])
     else:

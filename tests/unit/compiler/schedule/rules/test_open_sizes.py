@@ -19,11 +19,12 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
+from tilewright.compiler.kernel.ir import If, Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule, space_of
 from tilewright.compiler.schedule.rules.tiles import OPEN_ROWS, choose_tile
+from tilewright.compiler.schedule.tree import enclosing_loops
 from tilewright.compiler.transforms.contract_forms import (
     convolution_along_rows,
     product_in_panels,
@@ -120,6 +121,34 @@ def test_products_of_an_open_number_of_matrices_are_shared_out(
     for matrices in (1, 9, 11):
         sizes = {"A": 2, "B": matrices, "M": 7, "K": 3, "N": panel + 3}
         assert_same(naive, done, {str(n): sizes[str(n)] for n in naive.dims})
+
+
+@pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
+def test_vectors_that_are_surely_there_are_stored_without_a_mask(
+    machine: MachineModel,
+) -> None:
+    lanes = machine.lanes(f32)
+    panel = 2 * lanes
+    shapes = [(M, K), (ceildiv(N, panel), K, panel)]
+    naive = op_kernel("contract", shapes, (M, N), packed_product(N))
+    done = schedule(naive, machine)
+    result = done.parameters[-1].buffer
+    plain: set[tuple[int, ...]] = set()
+    for nest in loops(done.body):
+        (inner, *more) = nest.body
+        if nest.kind is not LoopKind.VECTOR or more:
+            continue
+        written = [x for x in stores(nest.body) if x.buffer is result]
+        if isinstance(inner, If) and written:
+            around = enclosing_loops(done, nest)
+            assert nest.extent == lanes
+            assert all(x.extent == 1 for x in around if x.var.name.startswith("v"))
+        elif written:
+            plain |= {x.buffer.shape for x in loads(nest.body)}
+    assert any(shape[1] == 2 for shape in plain)
+    assert any(shape[1] == 1 for shape in plain) is not machine.has_masks
+    for columns in (1, lanes - 1, lanes, lanes + 1, panel - 1, panel, panel + lanes):
+        assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
 def test_half_of_three_vectors_is_two() -> None:
