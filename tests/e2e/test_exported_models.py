@@ -135,7 +135,7 @@ def test_a_small_model_gives_the_same_bits_in_every_form(form: str, tmp_path: Pa
     check_bits(FORMS[form](model, inputs, tmp_path), results_of(model, inputs))
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", SLOW_MODELS)
 def test_a_model_gives_the_same_bits_in_every_form(

@@ -147,6 +147,7 @@ def test_the_largest_element_of_a_plane_of_open_size_and_its_place() -> None:
             torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_texts_under_frames_of_labels_have_a_loss(reduction: str) -> None:
     """A text longer than its frames is impossible, repeated labels need a blank between them, texts may be empty."""

@@ -15,7 +15,7 @@ from conformance.interop.toolchain import needs_iree
 
 pytestmark = [needs_iree, pytest.mark.slow]
 SAMPLE = [
-    (suite, name) for suite, n in ((NODES, 24), (OTHERS, 6)) for name in sample(suite, n)
+    (suite, name) for suite, n in ((NODES, 12), (OTHERS, 3)) for name in sample(suite, n)
 ]
 EVERY = [(suite, name) for suite in (NODES, OTHERS) for name in suite.names]
 

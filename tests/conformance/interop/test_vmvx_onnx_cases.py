@@ -14,7 +14,7 @@ from conformance.interop.onnx_verdicts import NODES_ON_VMVX, check, sample
 from conformance.interop.toolchain import needs_iree
 
 pytestmark = [needs_iree, pytest.mark.slow]
-SAMPLE_SIZE = 20
+SAMPLE_SIZE = 10
 NIGHTLY_SIZE = 400  # of which IREE compiles and runs more than half
 
 

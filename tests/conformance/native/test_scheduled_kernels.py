@@ -2,8 +2,8 @@
 
 Each kernel runs twice, on buffers that end before and that begin behind an inaccessible page;
 results and scratch memory are poisoned.  The default run takes each case in f32 and one more
-type on the host; `slow` takes every type for every x86-64 level this machine has, and the ops
-whose code for symbolic sizes is longest (`test_sizes` has them with a symbol per image size).
+type on the host; the slow run takes a sample of every type for every x86-64 level this machine has, and of code for
+symbolic sizes (`test_sizes` has the longest with a symbol per image size); the nightly run takes the others.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def check_special(
             special_values.assert_agree(row, actual, wanted, f"{item.case} special {turn}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.thinned(21)
 @by_op
 def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
@@ -69,7 +70,7 @@ def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     check(row, found, Target.host(), special=True)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(2)
 @by_op
 def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
@@ -77,14 +78,14 @@ def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) 
     check(row, found[::4], Target.host())
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @by_op
 def test_other_scheduled_code_with_symbolic_sizes_agrees_too(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
     check(row, found[2::4], Target.host())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @by_op
 def test_every_type_agrees_on_every_level(row: OpDecl, target: Target) -> None:

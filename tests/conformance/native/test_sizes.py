@@ -74,7 +74,7 @@ def drawn(name: str, count: int, seed: int = 0) -> list[dict[str, int]]:
     return [*REGRESSIONS.get(name, ()), *(SWEEPS[name].draw(random) for _ in range(count))]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(2)
 @by_name
 def test_one_kernel_is_right_at_every_size(name: str) -> None:
     check_dynamic(SWEEPS[name], HOST, dtypes.f32, drawn(name, 12))
