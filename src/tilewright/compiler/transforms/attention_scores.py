@@ -35,6 +35,8 @@ from tilewright.compiler.transforms.position_masks import (
 
 _MOVES: Final = ("reshape", "transpose")
 _KEPT: Final = ("cast", "tanh", *_MOVES)
+_SMALL: Final = 2.0**-20
+"""Numbers of `HIDING` times as much still hide."""
 _ARITHMETIC: Final = {"mul": 2, "add": 2, "div": 1, "sub": 1}
 """How many of its operands may be scores."""
 
@@ -81,6 +83,17 @@ class Step:
     def adds(self) -> bool:
         """Whether it is one of what is added."""
         return self.node.op in ("add", "sub") or (self.low or 0) <= HIDING
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether a factor makes numbers so small that those which hide keys no longer do."""
+        if self.node.op not in ("mul", "div"):
+            return False
+        number = None if self.other is None else splat_of(self.other)
+        if number is None:
+            return False
+        size = abs(float(number))
+        return size < _SMALL if self.node.op == "mul" else size * _SMALL > 1
 
     @property
     def covers(self) -> bool:
@@ -172,7 +185,7 @@ class Sum:
         softcap: 0: no hyperbolic tangent is taken.
         factor: what multiplies, or divides, the rows of the product: the op, the value and its axes.
         masked: what stands where the mask does not show scores.
-        numbers: what scores were multiplied by to mask them.
+        numbers: what scores were multiplied by to mask them, and its axes.
     """
 
     emit: Emitter
@@ -185,7 +198,7 @@ class Sum:
     bias: Value | None = None
     mask: Value | None = None
     masked: float = -math.inf
-    numbers: TwoNumbers | None = None
+    numbers: tuple[TwoNumbers, Axes] | None = None
 
     def holds(self) -> bool:
         """Whether the op can do all steps, from the product outward."""
@@ -227,7 +240,7 @@ class Sum:
         found = two_numbers(other) if op == "mul" else None
         if found is None or (found.inside, found.outside) != (1, 0) or self.causal:
             return False
-        self.numbers = found
+        self.numbers = (found, axes)
         return self._mask(found.condition(self.emit), axes, 0.0)
 
     def _scale(self, op: str, number: float) -> bool:
@@ -250,8 +263,7 @@ class Sum:
         if other is None or axes is None:
             return False
         if self.mask is not None:
-            found = two_numbers(other)
-            found = None if found is None else found.where(self.numbers)
+            found = self._beside_mask(other, axes)
             if found is None or found.inside != 0:
                 return False
             self.masked += found.outside if op == "add" else -found.outside
@@ -266,6 +278,15 @@ class Sum:
         self.bias = value
         return True
 
+    def _beside_mask(self, value: Value, axes: Axes) -> TwoNumbers | None:
+        """The two numbers of a value that stand where those do which scores were multiplied by."""
+        found = two_numbers(value)
+        if found is None or self.numbers is None:
+            return None
+        numbers, own = self.numbers
+        is_there = [pieces(axis) for axis in axes] == [pieces(axis) for axis in own]
+        return found.where(numbers) if is_there else None
+
     def _hides_later(self, value: Value, step: Step, is_alone: bool) -> bool:
         """Whether a value hides keys behind rows and nothing else; from here on the op does."""
         own = [pieces(axis) for axis in step.axes[-2:]]
@@ -274,7 +295,8 @@ class Sum:
         if any(later.covers for later in self.steps):
             return False
         shape = step.node.result.type.shape
-        offset = causal_offset(value, shape, alone=is_alone)
+        is_last = is_alone and not any(later.shrinks for later in self.steps)
+        offset = causal_offset(value, shape, alone=is_last)
         self.causal = () if offset is None else (offset,)
         return offset is not None
 

@@ -216,11 +216,12 @@ class _Weights:
         return None
 
     def _drops_rows(self, node: Node, user: Node) -> bool:
-        """Whether a choice right in front of the product takes 0 for whole rows."""
+        """Whether a choice right in front of the product takes 0 for whole rows, not for whole keys."""
         chosen = operand(node, 0).type.shape
         return (
             self.lost is None
             and user.op == "matmul"
+            and operand(user, 0) is node.result
             and chosen[-1:] == (1,)
             and splat_of(operand(node, 1)) == 0
             and operand(node, 2).type.shape == node.result.type.shape

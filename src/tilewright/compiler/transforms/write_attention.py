@@ -42,13 +42,13 @@ class Operand:
     scale: float = 1.0
     factors: int = 0
 
-    def within(self, wanted: Axes) -> Operand:
-        """What it is made of by moves and factors: the first of fewest pieces, most factors and no other order."""
+    def within(self, wanted: Axes, *, scaled: bool = True) -> Operand:
+        """What it is made of by moves and, if `scaled`, factors: the first of fewest pieces, most factors and no other order."""
 
         def cost(x: Operand) -> tuple[int, int, bool]:
             return len(all_pieces(x.axes)), -x.factors, not lies_as(x.axes, wanted)
 
-        return min(self.levels(), key=cost)
+        return min((x for x in self.levels() if scaled or not x.factors), key=cost)
 
     def levels(self) -> Iterator[Operand]:
         """Itself, and what moves and factors make it of."""
@@ -186,12 +186,17 @@ def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
         return None
     shared = (places.batch, places.shared, ends.keys)
     wanted = (places.queries(depth), (*shared, depth), (*shared, ends.columns))
-    own = [x.within(axes) for x, axes in zip((q, k, ends.values), wanted, strict=True)]
+    own = [
+        x.within(axes, scaled=x is not ends.values)
+        for x, axes in zip((q, k, ends.values), wanted, strict=True)
+    ]
     parts = [x.full(axes, emit) for x, axes in zip(own, wanted, strict=True)]
-    if len({part.type.dtype for part in parts}) > 1 or own[2].scale != 1:
+    if len({part.type.dtype for part in parts}) > 1:
         return None
     if total.factor is not None:
         op, value, axes = total.factor
+        if value.type.dtype is not parts[0].type.dtype:
+            return None  # of scores in a wider type, which queries do not have
         parts[0] = emit.op(op, [parts[0], placed(value, axes, wanted[0], emit)])
     attributes = {
         "scale": total.scale * own[0].scale * own[1].scale,

@@ -159,3 +159,60 @@ def test_scores_may_have_keys_before_rows(masked, values_first):
     node = same(text, [*ends(), np.tri(5, 7, dtype=bool).T.copy()])
     assert node.operands[0] is not None
     assert node.operands[0].type.shape == (2, 3, 5, 4)
+
+
+SQUARE = (
+    "graph @g(%q: f32[6, 4], %k: f32[6, 4], %v: f32[6, 6], %m: bool[6, 6], %h: bool[6, 1]) {{"
+    " %t: f32[4, 6] = transpose(%k) {{perm = [1, 0]}} %s: f32[6, 6] = matmul(%q, %t)"
+    " %one: f32[] = constant {{value = f32[] [1.0]}} %zero: f32[] = constant {{value = f32[] [0.0]}}"
+    " %big: f32[] = constant {{value = f32[] [-1e9]}} %low: f32[] = constant {{value = f32[] [-1e30]}}"
+    " %tiny: f32[] = constant {{value = f32[] [1e-30]}} {steps} return %o }}"
+)
+"""As many rows as keys: what stands along the one could as well stand along the other."""
+
+
+def square():
+    random = np.random.default_rng(1)
+    hidden = np.array([1, 0, 0, 1, 0, 0], bool).reshape(6, 1)
+    return [*random_inputs((6, 4), (6, 4), (6, 6)), random.random((6, 6)) > 0.5, hidden]
+
+
+KEYS_DROPPED = "%w: f32[6, 6] = softmax(%s) {axis = 0} %z: f32[6, 6] = where(%h, %zero, %w) %o: f32[6, 6] = matmul(%v, %z)"
+MASKED_ACROSS = (
+    "%f: f32[6, 6] = cast(%m) {dtype = f32} %a: f32[6, 6] = mul(%s, %f) %b: f32[6, 6] = transpose(%a) {perm = [1, 0]}"
+    " %u: f32[6, 6] = sub(%one, %f) %e: f32[6, 6] = mul(%u, %big) %c: f32[6, 6] = add(%b, %e)"
+    " %d: f32[6, 6] = transpose(%c) {perm = [1, 0]} %p: f32[6, 6] = softmax(%d) {axis = -1} %o: f32[6, 6] = matmul(%p, %v)"
+)
+HIDDEN_A_LITTLE = (
+    "%r: i64[6, 1] = iota() {axis = 0, dtype = i64, shape = [6, 1]} %n: i64[1, 6] = iota() {axis = 1, dtype = i64, shape = [1, 6]}"
+    " %g: bool[6, 6] = less_equal(%n, %r) %e: f32[6, 6] = where(%g, %zero, %low) %a: f32[6, 6] = add(%s, %e)"
+    " %b: f32[6, 6] = mul(%a, %tiny) %p: f32[6, 6] = softmax(%b) {axis = -1} %o: f32[6, 6] = matmul(%p, %v)"
+)
+
+
+@pytest.mark.parametrize("steps", [KEYS_DROPPED, MASKED_ACROSS, HIDDEN_A_LITTLE],
+    ids=["keys have no weight", "a mask stands along other axes", "a factor shows what was hidden"])  # fmt: skip
+def test_what_only_looks_like_a_mask_computes_what_it_says(steps):
+    text, inputs = SQUARE.format(steps=steps), square()
+    (expected,) = evaluate(parse(text), inputs)
+    (result,) = evaluate(run(R, text), inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_factor_of_scores_in_a_wider_type_stays():
+    text = (
+        "graph @g(%q: f16[6, 4], %k: f16[6, 4], %v: f16[6, 3], %x: f32[6, 1]) {"
+        " %t: f16[4, 6] = transpose(%k) {perm = [1, 0]} %s: f16[6, 6] = matmul(%q, %t)"
+        " %a: f32[6, 6] = cast(%s) {dtype = f32} %b: f32[6, 6] = mul(%a, %x) %c: f32[6, 6] = softmax(%b) {axis = -1}"
+        " %p: f16[6, 6] = cast(%c) {dtype = f16} %o: f16[6, 3] = matmul(%p, %v) return %o }"
+    )
+    assert "softmax" in ops(run(R, text))
+
+
+def test_values_may_be_scaled():
+    text = (
+        f"graph @g({ENDS}) {{ {SCORES} %two: f32[] = constant {{value = f32[] [2.0]}}"
+        " %w: f32[2, 3, 7, 6] = mul(%v, %two) %p: f32[2, 3, 5, 7] = softmax(%s) {axis = -1}"
+        " %o: f32[2, 3, 5, 6] = matmul(%p, %w) return %o }"
+    )
+    assert same(text, ends()).attributes["scale"] == 1.0
