@@ -116,7 +116,7 @@ NEEDS_NUMBERS = {
     ],
     ids=lambda r: r.name,
 )
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl):
     seen: set[str] = set()
     run = 0
