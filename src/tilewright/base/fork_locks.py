@@ -2,18 +2,21 @@
 
 `fork` copies the memory of all threads but only the calling thread itself: a lock that another one
 held stays locked for ever in the child, over data that is half changed.  A lock made here is taken
-before every `os.fork` and let go on both sides after it.  For short critical sections only, and a
-holder never waits for a lock of an earlier rank.  Not for locks of single calls, which no child
+before every `os.fork` and let go on both sides after it.  A fork waits for whoever holds one, so sections are to be
+short, and a holder never waits for a lock of an earlier rank.  Not for locks of single calls, which no child
 inherits in use.  Called by the runtime, wherever state is shared by threads.
 
 A thread that forks waits for locks in no way that could close a circle: where it does not get one soon, it lets go of
-all and begins again.  So it does no harm that a handler of a signal, which runs wherever it interrupts a section, takes
+all and begins again, with twice the patience, so that it comes to its end beside long sections, too.  So it does no harm that a handler of a signal, which runs wherever it interrupts a section, takes
 locks of any rank.  What it cannot let go of is what the hooks of others took before ours were called, those that were
-registered after ours.  So `logging`, whose lock is taken in the middle of many an import, is imported here.
+registered after ours.  So `logging`, whose lock is taken in the middle of many an import, and `concurrent.futures.thread`,
+whose lock every `submit` takes, are imported here.  What the handler of a signal raises while a fork waits, Ctrl-C, too,
+Python prints when the fork is done, as it does with all that hooks raise; it does not end the wait.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread as _threads  # pyright: ignore[reportUnusedImport] # noqa: F401 - see above
 import enum
 import logging as _logging  # pyright: ignore[reportUnusedImport] # noqa: F401 - see above
 import os
@@ -51,13 +54,14 @@ class Lock(Protocol):
 
 # By rank; within one, by age.  Weak: a lock goes with its owner.
 _LOCKS: Final[tuple[list[weakref.ref[Lock]], ...]] = tuple([] for _ in Rank)
-_PATIENCE_S: Final = 0.02  # how long a fork waits for a lock while it holds others
+# How long a fork waits for a lock while it holds others: at first, and at most.
+_FIRST_PATIENCE_S: Final = 0.02
+_MOST_PATIENCE_S: Final = 60.0
 
 # Calls of C alone: no handler of a signal runs between a lock and the note that it is held, and so none that raises
 # leaves one locked for ever.
 _Step = Callable[[Any], Any]
 _WAIT: Final[_Step] = methodcaller("acquire")
-_TRY: Final[_Step] = methodcaller("acquire", timeout=_PATIENCE_S)
 _RELEASE: Final[_Step] = methodcaller("release")
 
 
@@ -105,10 +109,10 @@ def _take(step: _Step, locks: Iterable[Lock]) -> None:
     _TAKEN.locks.extend(takewhile(step, locks))
 
 
-def _take_all() -> bool:
+def _take_all(patience_s: float) -> bool:
     """Whether this thread has all locks now, each once; else it has none, and waited for the one that it did not get."""
     locks = _all_locks()
-    _take(_TRY, locks)
+    _take(methodcaller("acquire", timeout=patience_s), locks)
     taken = len(_TAKEN.locks)
     if taken == len(locks) and {*map(id, _all_locks())} <= {*map(id, locks)}:
         return True
@@ -120,13 +124,15 @@ def _take_all() -> bool:
 
 def _before() -> None:
     raised: BaseException | None = None
+    patience_s = _FIRST_PATIENCE_S
     while True:
         try:
-            if _take_all():
+            if _take_all(patience_s):
                 break
         except BaseException as error:  # of a signal's handler: told when the child is safe
-            raised = error
+            raised = raised or error
             _after()
+        patience_s = min(2 * patience_s, _MOST_PATIENCE_S)
     if raised is not None:
         raise raised
 

@@ -348,3 +348,50 @@ def test_locks_of_what_threads_share_are_free_in_a_child() -> None:
         and ast.unparse(node.func) in ("threading.Lock", "threading.RLock", "Lock", "RLock")
     }
     assert found == set(OTHER_LOCKS)
+
+
+def test_a_fork_goes_on_beside_two_sections_that_are_longer_than_it_waits_at_first() -> (
+    None
+):
+    """They are hardly ever free at once: who lets go of one whenever the other is taken never has both."""
+    script = """
+locks = [fork_lock(Rank.MODULE), fork_lock(Rank.BINDING)]
+stop = False
+
+def hold(lock, seconds):
+    while not stop:
+        with lock:
+            time.sleep(seconds)
+        time.sleep(0.001)
+
+threads = [threading.Thread(target=hold, args=each) for each in zip(locks, (0.2, 0.31))]
+for thread in threads:
+    thread.start()
+time.sleep(0.05)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(0 if all(map(is_free, locks)) else 1)
+stop = True
+for thread in threads:
+    thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    assert run_beside_a_fork(script) == ""
+
+
+def test_a_section_may_give_work_to_threads_while_another_thread_forks() -> None:
+    """The hook of `concurrent.futures.thread` takes a lock that every `submit` takes."""
+    script = """
+def work():
+    with LATE_IMPORTS:
+        from concurrent.futures import ThreadPoolExecutor
+        pool = ThreadPoolExecutor(1)
+        inside.set()
+        time.sleep(0.3)  # the fork waits by now
+        assert pool.submit(int, "5").result(20) == 5
+
+beside_a_fork(work)
+in_a_child(lambda: is_free(LATE_IMPORTS))
+"""
+    assert run_beside_a_fork(script) == ""
