@@ -19,6 +19,7 @@ from typing import Final, final
 
 import numpy as np
 
+from tilewright.base.knobs import numpy_is_told
 from tilewright.base.record import record
 from tilewright.base.text import whole_number
 
@@ -118,7 +119,9 @@ def describe(root: Path = Path("/"), detected: Mapping[str, bool] | None = None)
     table = _numpy_table() if detected is None else detected
     rows = _cpuinfo(root / "proc/cpuinfo")
     cpu, features = _READERS.get(arch, _read_unknown)(rows)
-    if not features or features & _features(table, has=False):
+    # What numpy was told to leave out is there all the same.
+    missing = frozenset[str]() if numpy_is_told() else _features(table, has=False)
+    if not features or features & missing:
         cpu, features = "", _features(table, has=True)
     return HostCpu(
         arch=arch,

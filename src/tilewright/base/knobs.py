@@ -152,6 +152,12 @@ def _parse_collectives(text: str) -> str:
     return text
 
 
+def numpy_is_told() -> bool:
+    """Whether numpy's own settings say which features of the CPU it is to use."""
+    names = ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES")
+    return any(name in os.environ for name in names)
+
+
 def _collectives_of_launcher() -> str:
     """Where participants are by default: a launcher of MPI says how many processes it started."""
     sizes = (os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))

@@ -70,6 +70,18 @@ def test_this_machine_shows_what_its_file_lists() -> None:
     assert seen == host.describe(detected={}) or not Path("/proc/cpuinfo").exists()
 
 
+@pytest.mark.parametrize("name", ["NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES"])
+def test_what_numpy_was_told_to_leave_out_is_there(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numpy's own settings take features out of its table that the processor has."""
+    if host.architecture() != "x86_64" or not Path("/proc/cpuinfo").exists():
+        pytest.skip("reads /proc/cpuinfo of x86-64")
+    seen = host.describe(detected={})
+    monkeypatch.setenv(name, "AVX2")
+    assert host.describe(detected={"SSE3": False, "SSE2": True}) == seen
+
+
 def test_without_any_file_numpy_tells_the_features_and_caches_have_defaults(
     tmp_path: Path,
 ) -> None:
