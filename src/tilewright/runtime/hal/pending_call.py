@@ -28,7 +28,8 @@ class PendingCall(Future[T]):
     """The result of a call, once there is one: `result()`, `concurrent.futures.wait`, or `await`.
 
     `fence` is reached when the call has ended, and fails when the call does; queues of any device
-    can wait for it.  In a forked child the calls of its parent do not go on.
+    can wait for it.  In a forked child the calls of its parent do not go on: `result()`, `exception()` and
+    `await` raise DeviceError there, `concurrent.futures.wait` and the fence wait for ever.
     Thread-safety: may be used from any thread.
     """
 
