@@ -44,13 +44,13 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
-_MOST_THREADS: Final = 4096  # as `options.THREAD_LIMIT`, which comes with numpy
+THREAD_LIMIT: Final = 4096  # of a pool of workers, as the C core has it
 
 
 def _parse_threads(text: str) -> int:
     count = _parse_count(text)
-    if count > _MOST_THREADS:
-        raise ValueError(f"a number from 0 to {_MOST_THREADS}")
+    if count > THREAD_LIMIT:
+        raise ValueError(f"a number from 0 to {THREAD_LIMIT}")
     return count
 
 

@@ -20,7 +20,6 @@ from tilewright.base.text import did_you_mean
 
 Value = TypeVar("Value")
 _SHOWN = 80
-THREAD_LIMIT = 4096  # of a pool of workers, as the C core has it
 _LARGEST_DIM = (1 << 63) - 1
 
 

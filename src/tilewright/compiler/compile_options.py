@@ -8,8 +8,8 @@ from typing import Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.host import usable_cores
+from tilewright.base.knobs import THREAD_LIMIT
 from tilewright.base.options import (
-    THREAD_LIMIT,
     choice_option,
     count_option,
     shapes_option,

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
-from tilewright.base.options import THREAD_LIMIT
+from tilewright.base.knobs import THREAD_LIMIT
 
 
 @pytest.fixture(autouse=True)

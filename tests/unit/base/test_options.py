@@ -11,8 +11,8 @@ import pytest
 import tilewright as tw
 from fakes.small_models import mlp, save
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.knobs import THREAD_LIMIT
 from tilewright.base.options import (
-    THREAD_LIMIT,
     count_option,
     names_option,
     path_option,

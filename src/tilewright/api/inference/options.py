@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, final
 
 from tilewright.api.inference.process import default_logger_severity
 from tilewright.base.errors import UserError
+from tilewright.base.knobs import THREAD_LIMIT
 from tilewright.base.options import (
-    THREAD_LIMIT,
     count_option,
     flag_option,
     path_option,

@@ -12,7 +12,7 @@ from typing import Final
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
-from tilewright.base.options import THREAD_LIMIT, count_option
+from tilewright.base.options import count_option
 from tilewright.runtime import native
 
 _SPIN_LIMIT_US: Final = 1_000_000  # the pool itself stops far below
@@ -28,7 +28,7 @@ def create_pool(threads: int = 0, cpus: Sequence[int] | None = None) -> native.P
     Raises: UserError for more threads than a pool may have, or processors that do not fit.
     """
     threads = threads or knobs.THREADS.get() or usable_cores()
-    count_option("threads", threads, most=THREAD_LIMIT)
+    count_option("threads", threads, most=knobs.THREAD_LIMIT)
     if threads == 1:
         return None
     try:
