@@ -7,11 +7,12 @@ short, and a holder never waits for a lock of an earlier rank.  Not for locks of
 inherits in use.  Called by the runtime, wherever state is shared by threads.
 
 A thread that forks waits for locks in no way that could close a circle: where it does not get one soon, it lets go of
-all and begins again, with twice the patience, so that it comes to its end beside long sections, too.  So it does no harm that a handler of a signal, which runs wherever it interrupts a section, takes
-locks of any rank.  What it cannot let go of is what the hooks of others took before ours were called, those that were
-registered after ours.  So `logging`, whose lock is taken in the middle of many an import, and `concurrent.futures.thread`,
-whose lock every `submit` takes, are imported here.  What the handler of a signal raises while a fork waits, Ctrl-C, too,
-Python prints when the fork is done, as it does with all that hooks raise; it does not end the wait.
+all and begins again, with twice the patience, so that it comes to its end beside long sections, too.  So it does no
+harm that a handler of a signal, which runs wherever it interrupts a section, takes locks of any rank.  What it cannot
+let go of is what the hooks of others took before ours were called, those that were registered after ours.  So
+`logging`, whose lock is taken in the middle of many an import, and `concurrent.futures.thread`, whose lock every
+`submit` takes, are imported here.  What the handler of a signal raises while a fork waits, Ctrl-C, too, Python prints
+when the fork is done, as it does with all that hooks raise; it does not end the wait.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ import base64
 import hashlib
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.base.version import VERSION as TILEWRIGHT
@@ -127,9 +127,6 @@ def content_digest(data: Buffer) -> bytes:
     if len(starts) < 2:
         leaves: Sequence[bytes] = [_leaf(view[s : s + _PIECE_BYTES]) for s in starts]
     else:  # hashing lets go of the interpreter's lock
-        with LATE_IMPORTS:  # most files are loaded without a key
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
         with ThreadPoolExecutor(min(len(starts), usable_cores())) as threads:
             leaves = list(threads.map(lambda s: _leaf(view[s : s + _PIECE_BYTES]), starts))
     root = hashlib.sha256(_ROOT + struct.pack("<Q", len(view)))

@@ -128,9 +128,7 @@ def _best_attempt(captured: Captured) -> _Attempt:
     if first.refused is None or not first.met.functions_are_computed:
         return first
     again = _attempt(replace(captured, computes_functions=False))
-    if again.refused is None:
-        return again
-    if not is_of_ranges(again.refused):
+    if again.refused is None or not is_of_ranges(again.refused):
         return again
     help_ = again.refused.hint
     if first.importer is None:
