@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import UserError, reason_of
 from tilewright.base.output_file import open_output
 from tilewright.formats.signature import (
     RECORD_LIMIT,
@@ -109,8 +109,9 @@ def sign(
             records = read_detached(beside.read_bytes(), str(beside)) if is_known else ()
         size, digest = len(content), content_digest(content)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot read the file: {reason}", location=path) from error
+        raise UserError(
+            f"cannot read the file: {reason_of(error)}", location=path
+        ) from error
     unsigned = SignatureRecord(size_bytes=size, digest=digest, public_key=public)
     signed = SignatureRecord(
         size_bytes=size,
@@ -181,8 +182,9 @@ def _write_new(path: Path, data: bytes) -> None:
     except FileExistsError as error:
         raise _is_there(path) from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot write the file: {reason}", location=path) from error
+        raise UserError(
+            f"cannot write the file: {reason_of(error)}", location=path
+        ) from error
 
 
 def _is_there(path: Path) -> UserError:
@@ -194,8 +196,9 @@ def _private_key(path: str | Path, password: str | None) -> Ed25519PrivateKey:
     try:
         data = _read_short(path)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot read the key: {reason}", location=path) from error
+        raise UserError(
+            f"cannot read the key: {reason_of(error)}", location=path
+        ) from error
     try:
         key = serialization.load_pem_private_key(
             data, password.encode() if password else None

@@ -85,6 +85,11 @@ def index_error(
     )
 
 
+def reason_of(error: BaseException) -> str:
+    """Why a file could not be used: in the words of the system where it has some, else in those of the error."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 DOES_NOT_HOLD: Final = ", which does not hold for this call"
 """Ends the place of a check of a condition: its error says that, not which size a truth value is.  ORDER flow.c"""
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, reason_of
 
 STREAM: Final = "is a device or a pipe, expected a file"
 FOLDER: Final = "is a folder, expected a file"
@@ -32,7 +32,7 @@ def why_no_file(path: str | Path) -> str | None:
         OSError,
         ValueError,
     ) as error:  # too long, behind a closed folder, links in a circle
-        return f"cannot be looked at: {getattr(error, 'strerror', None) or error}"
+        return f"cannot be looked at: {reason_of(error)}"
     if place.is_file():
         return None
     if place.is_dir():
@@ -66,8 +66,7 @@ def read_small_file(path: str | Path, most_bytes: int) -> bytes:
     try:
         data = read_beginning(path, most_bytes + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be read: {reason}", location=path) from error
+        raise InputError(f"cannot be read: {reason_of(error)}", location=path) from error
     if len(data) > most_bytes:
         raise InputError(
             f"is larger than {most_bytes >> 20} MiB, which no such file is", location=path

@@ -22,7 +22,7 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.input_file import read_beginning, why_no_file
 from tilewright.base.output_file import open_output
 from tilewright.formats.parameters import read_arrays, write_safetensors
@@ -299,8 +299,7 @@ def _contents(path: str | Path, most_bytes: int) -> bytes:
         size = Path(path).stat().st_size
         data = b"" if size > most_bytes else read_beginning(path, size)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot be read: {reason}", location=path) from error
+        raise UserError(f"cannot be read: {reason_of(error)}", location=path) from error
     if size > most_bytes:
         raise UserError(
             "is larger than any prompt of this model with this context", location=path

@@ -27,7 +27,7 @@ from tilewright.base.c_compiler.toolchain import (
     temporary_files,
     working_folder,
 )
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, kind_of
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import why_no_file
@@ -130,8 +130,9 @@ def _map(location: str) -> memoryview:
     try:
         data = map_file(location)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ArchiveError(f"cannot read the file: {reason}", location=location) from error
+        raise ArchiveError(
+            f"cannot read the file: {reason_of(error)}", location=location
+        ) from error
     return memoryview(data)[: data.size_bytes]
 
 

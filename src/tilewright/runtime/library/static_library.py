@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, InputError, reason_of
 from tilewright.base.options import path_option
 from tilewright.base.output_file import open_output
 from tilewright.formats.byte_cursor import ByteCursor
@@ -91,8 +91,9 @@ def load_static_library(
     try:
         data = map_file(where)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ArchiveError(f"cannot read the file: {reason}", location=where) from error
+        raise ArchiveError(
+            f"cannot read the file: {reason_of(error)}", location=where
+        ) from error
     return StaticLibrary(memoryview(data)[: data.size_bytes], function_names, where)
 
 

@@ -10,7 +10,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import ArchiveError, reason_of
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import FOLDER, STREAM, is_stream, why_no_file
 from tilewright.base.options import path_option
@@ -66,9 +66,7 @@ def read_module_file(
         data = read_memory(path) if copy else native.map_file(path)
     except (OSError, ValueError) as error:
         is_folder = why_no_file(path) == FOLDER
-        reason = (
-            "Is a directory" if is_folder else getattr(error, "strerror", None) or error
-        )
+        reason = "Is a directory" if is_folder else reason_of(error)
         raise ArchiveError(f"cannot read the file: {reason}", location=path) from error
     view = memoryview(data)[: data.size_bytes]
     if trusted is not None:

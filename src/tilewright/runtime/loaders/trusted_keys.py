@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias, final
 
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.errors import ArchiveError, UserError, reason_of
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import read_beginning
 from tilewright.formats.byte_view import Buffer, view_bytes
@@ -78,9 +78,8 @@ class TrustedKeys:
         try:
             mapped = native.map_file(str(path))
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
             raise ArchiveError(
-                f"cannot read the file: {reason}", location=str(path)
+                f"cannot read the file: {reason_of(error)}", location=str(path)
             ) from error
         return self.check(memoryview(mapped)[: mapped.size_bytes], path, str(path))
 
@@ -156,9 +155,8 @@ def _detached(path: str | Path) -> tuple[SignatureRecord, ...]:
             return ()
         data = read_beginning(beside, _SIG_FILE_LIMIT)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise ArchiveError(
-            f"cannot read the file: {reason}", location=str(beside)
+            f"cannot read the file: {reason_of(error)}", location=str(beside)
         ) from error
     return read_detached(data, str(beside))
 
@@ -199,8 +197,9 @@ def read_public_keys(key: Key) -> tuple[bytes, ...]:
         try:
             data = read_beginning(key, _KEY_FILE_LIMIT)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"cannot read the key: {reason}", location=where) from error
+            raise UserError(
+                f"cannot read the key: {reason_of(error)}", location=where
+            ) from error
     found = tuple(_public_key(m[1], m[2], where) for m in _PEM.finditer(data))
     if not found or len(found) > RECORD_LIMIT:
         raise UserError(
