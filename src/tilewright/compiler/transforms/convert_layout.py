@@ -79,6 +79,13 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     tall_x = emit.reshape(x, (n, c, 1, width))
     rows, columns, taps = w.type.shape
     tall_w = emit.reshape(w, (rows, columns, 1, taps))
+    operands = [tall_x, tall_w, *node.operands[2:]]
+    result = emit.op(node.op, operands, attributes_in_2d(node))
+    return emit.reshape(result, node.result.type.shape)
+
+
+def attributes_in_2d(node: Node) -> dict[str, object]:
+    """What a 1-D convolution says of its window, for one of height 1."""
     attributes = dict(node.attributes)
     for name, unit in (("strides", 1), ("dilations", 1), ("output_padding", 0)):
         if ints(node, name) if name in attributes else ():
@@ -86,8 +93,7 @@ def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     if ints(node, "pads"):
         begin, end = ints(node, "pads")
         attributes["pads"] = (0, begin, 0, end)
-    result = emit.op(node.op, [tall_x, tall_w, *node.operands[2:]], attributes)
-    return emit.reshape(result, node.result.type.shape)
+    return attributes
 
 
 def to_nhwc(node: Node, emit: Emitter) -> Value | None:

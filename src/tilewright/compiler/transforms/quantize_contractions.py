@@ -51,6 +51,7 @@ from tilewright.compiler.transforms.quantized_values import (
     with_sign,
 )
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
+from tilewright.compiler.transforms.split_phases import split_quantized, split_requantized
 
 _DEEPEST: Final = (1 << 31) // (255 * 255)
 """Products of bytes whose sum certainly fits 32 bits."""
@@ -76,10 +77,11 @@ class QuantizeContractions(RewritePass):
             "max_pool": (dequantize_behind_move,),
             "pad": (dequantize_behind_pad,),
             "concat": (dequantize_behind_concat,),
-            "quantize_linear": (same_bytes, aligned_scale),
+            "quantize_linear": (same_bytes, aligned_scale, split_requantized),
             "dequantize_linear": (aligned_scale, unsigned_values),
             "matmul": (in_bytes,),
             "conv": (in_bytes,),
+            "conv_transpose": (split_quantized,),
         }
 
 
@@ -245,7 +247,7 @@ def _fits(node: Node, left: Quantized, right: Quantized) -> bool:
         offset = rank - len(shape)
         if any(d != 1 and i + offset != column for i, d in enumerate(shape)):
             return False
-    return node.op == "matmul" or word(node, "layout") == "NCHW"
+    return True
 
 
 @final
@@ -300,9 +302,13 @@ class _Product:
             return as_scalar(value, emit)
         if self.is_matmul:
             return value
-        spatial = (1,) * (self.node.result.type.rank - 2)
-        count = value.type.element_count
-        return known(emit, "reshape", [value], {"shape": (count, *spatial)})
+        behind = 0 if self._is_channels_last else self.node.result.type.rank - 2
+        shape = (value.type.element_count, *((1,) * behind))
+        return known(emit, "reshape", [value], {"shape": shape})
+
+    @property
+    def _is_channels_last(self) -> bool:
+        return word(self.node, "layout") == "NHWC"
 
     def _bytes(self, weights: Value, emit: Emitter) -> Value:
         attributes = {**self.node.attributes, "dtype": dtypes.i32}
@@ -319,7 +325,10 @@ class _Product:
         fill = self.left.zero
         if fill is not None:
             fill = known(emit, "cast", [as_scalar(fill, emit)], {"dtype": dtypes.u8})
-        amounts = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
+        if self._is_channels_last:
+            amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)
+        else:
+            amounts = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
         return emit.op("pad", [self.left.values, fill], {"pads": amounts})
 
     def _left_zero(self, emit: Emitter) -> Value | None:
@@ -415,6 +424,6 @@ def _centred(node: Node, right: Quantized, emit: Emitter) -> Quantized:
     plain = array.astype(np.int32) - zero
     if plain.min(initial=0) >= -128 and plain.max(initial=0) <= 127:
         return replace(right, values=emit.constant(plain.astype(np.int8)), zero=None)
-    if node.op != "matmul" and number(node, "groups") == operand(node).type.shape[1] != 1:
+    if node.op != "matmul" and right.values.type.shape[1] == 1 != number(node, "groups"):
         return replace(right, values=emit.constant(plain.astype(np.int16)), zero=None)
     return right
