@@ -207,7 +207,7 @@ def in_bytes(node: Node, emit: Emitter) -> Value | None:
     need(node.attributes["dtype"] is None and _is_shallow(node))
     left, right = (given(quantized(operand(node, i), emit)) for i in (0, 1))
     need(_fits(node, left, right))
-    is_float = node.result.type.dtype is dtypes.f32
+    is_float = node.result.type.dtype.is_float
     need(is_float is not (left.scale is None) and is_float is not (right.scale is None))
     product = _Product.of(node, left, right, emit)
     bias = optional_operand(node, 2)
@@ -282,10 +282,12 @@ class _Product:
         return total if correction is None else emit.op("sub", [total, correction])
 
     def scaled(self, bias: Value | None, emit: Emitter) -> Value:
-        """The sum as floats, with the bias inside of it where that is a whole number there."""
-        assert self.left.scale is not None
-        assert self.right.scale is not None
-        factor = known(emit, "mul", [as_scalar(self.left.scale, emit), self.right.scale])
+        """The sum as floats, with the bias inside of it where that is a whole number there; in f32 until it is whole."""
+        scales = (self.left.scale, self.right.scale)
+        left, right = (
+            known(emit, "cast", [given(v)], {"dtype": dtypes.f32}) for v in scales
+        )
+        factor = known(emit, "mul", [as_scalar(left, emit), right])
         factor = self.channel(factor, emit)
         total = self.sum(emit)
         steps = None if bias is None else _in_steps(bias, factor)
@@ -294,7 +296,10 @@ class _Product:
             bias = None
         value = emit.cast(total, dtypes.f32)
         value = emit.op("mul", [value, factor])
-        return value if bias is None else emit.op("add", [value, self.channel(bias, emit)])
+        if bias is not None:
+            bias = emit.cast(self.channel(bias, emit), dtypes.f32)
+            value = emit.op("add", [value, bias])
+        return emit.cast(value, self.node.result.type.dtype)
 
     def channel(self, value: Value, emit: Emitter) -> Value:
         """One number per column, or one for all, shaped to stand beside the result."""

@@ -33,12 +33,14 @@ BYTES: Final = (dtypes.u8, dtypes.i8)
 MOVES: Final = ("transpose", "reshape", "slice", "gather", "broadcast_to")
 """What puts elements elsewhere and adds none."""
 _HALF: Final = 128
+_FARTHEST: Final = 255
+"""From a byte to its zero point."""
 
 
 @final
 @record
 class Quantized:
-    """`(values - zero) * scale`: bytes, i32 and f32; no zero is 0, no scale is 1.
+    """`(values - zero) * scale`: bytes, i32 and f32, f16 or bf16; no zero is 0, no scale is 1.
 
     Zero and scale have one element, or those of one axis of `values`, in as many axes as it has.
     """
@@ -101,13 +103,23 @@ def quantized(value: Value, emit: Emitter) -> Quantized | None:
 def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
     scale, zero = operand(node, 1), optional_operand(node, 2)
     values = _in_bytes(operand(node, 0), emit)
-    is_plain = node.result.type.dtype is dtypes.f32 and scale.type.dtype is dtypes.f32
+    is_plain = node.result.type.dtype is scale.type.dtype and _stays_finite(scale)
     if values.type.dtype not in BYTES or not is_plain or number(node, "block_size"):
         return None
     if zero is not None:
         zero = known(emit, "cast", [zero], {"dtype": dtypes.i32})
         zero = along(zero, node, emit)
     return Quantized(values, zero, along(scale, node, emit))
+
+
+def _stays_finite(scale: Value) -> bool:
+    """Whether what bytes stand for is surely a number; of f32 that is taken for granted."""
+    dtype, array = scale.type.dtype, constant_of(scale)
+    if dtype not in dtypes.HALVES or array is None:
+        return dtype is dtypes.f32
+    with np.errstate(over="ignore"):
+        farthest = (array.astype(np.float64) * _FARTHEST).astype(dtype.numpy)
+    return bool(np.isfinite(farthest).all())
 
 
 def _in_bytes(values: Value, emit: Emitter) -> Value:

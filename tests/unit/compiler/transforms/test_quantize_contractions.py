@@ -6,6 +6,7 @@ import pytest
 from fakes.graphs import assert_becomes, assert_stays, only, ops, parse, run
 from tilewright.base import dtypes
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.passes import run_passes
 from tilewright.compiler.transforms import (
     DecomposeQuantization,
     EliminateDead,
@@ -200,6 +201,64 @@ def test_integers_around_zero_points_that_a_call_brings():
 )  # fmt: skip
 def test_other_products_stay_floats(text):
     assert contraction(run(P, text)) == ["f32", "f32", "f32"]
+
+
+# --- halves ----------------------------------------------------------------------------------
+
+
+def halves(dtype, *, scale=0.0625, steps=(0.5, 0.25, 2.0, 0.125, 1.0), bias=False):
+    """A product of a table of bytes, as 16-bit floats have it."""
+    text = (
+        "graph @g(%x: u8[3, 6]) {" + listed("xs", dtype, [scale]) + listed("xz", "u8", [3])
+    )
+    text += f" %a: {dtype}[3, 6] = dequantize_linear(%x, %xs, %xz)"
+    text += numbers("wq", "i8", 6, 5) + listed("ws", dtype, steps, "5")
+    text += f" %b: {dtype}[6, 5] = dequantize_linear(%wq, %ws) {{axis = 1}}"
+    text += f" %p: {dtype}[3, 5] = matmul(%a, %b)"
+    text += listed("c", dtype, [1.5, -2, 0, 3, 7], "5") if bias else ""
+    text += f" %y: {dtype}[3, 5] = add(%p, %c) return %y }}" if bias else " return %p }"
+    return text
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_halves_that_bytes_stand_for_are_multiplied_as_bytes(dtype, bias):
+    # Powers of two as scales: operands, and sums until they are rounded, are exact either way.
+    graph = run(P, halves(dtype, bias=bias))
+    assert contraction(graph) == ["u8", "i8", "i32"]
+
+
+def test_sums_of_bytes_are_nearer_than_those_of_rounded_halves():
+    text = halves("f16", scale=0.0517, steps=(0.0101, 0.0203, 0.0307, 0.0409, 0.0501))
+    before = parse(text)
+    x = RNG.integers(0, 256, (3, 6)).astype(np.uint8)
+    values = {n.results[0].name: n.attributes.get("value") for n in before.nodes}
+    wide = {k: v.astype(np.float64) for k, v in values.items() if v is not None}
+    exact = (x.astype(np.float64) - 3) * wide["xs"] @ (wide["wq"] * wide["ws"])
+    graph = parse(text)
+    run_passes(graph, P)
+    assert contraction(graph) == ["u8", "i8", "i32"]
+    ((found,), (old,)) = evaluate(graph, [x]), evaluate(before, [x])
+    np.testing.assert_allclose(found, exact, rtol=2**-11, atol=1e-6)
+    np.testing.assert_allclose(found, old.astype(np.float64), rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"scale": 257.0}, {"steps": (1.0, 1.0, 260.0, 1.0, 1.0)}, {"scale": "nan"}]
+)
+def test_halves_that_may_be_infinite_stay(changes):
+    graph = parse(halves("f16", **changes))
+    run_passes(graph, P)
+    assert contraction(graph) == ["f16", "f16", "f16"]
+
+
+def test_a_scale_of_halves_that_a_call_brings_may_make_infinities():
+    text = halves("f16").replace(
+        "graph @g(%x: u8[3, 6]) {", "graph @g(%x: u8[3, 6], %xs: f16[]) {"
+    )
+    graph = parse(text.replace(listed("xs", "f16", [0.0625]), ""))
+    run_passes(graph, P)
+    assert contraction(graph) == ["f16", "f16", "f16"]
 
 
 # --- conversions and moves -------------------------------------------------------------------
