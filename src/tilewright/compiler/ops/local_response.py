@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import FLOATS
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
@@ -30,13 +30,10 @@ def _lrn_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (x,)
 
 
-def _neighbours(size: int, channels: Dim) -> tuple[int, int]:
+def _neighbours(size: int, channels: Dim) -> tuple[Dim, Dim]:
     """How many channels before and after one are added to it: no more than there are."""
-    before, after = (size - 1) // 2, size // 2
-    if not isinstance(channels, int):
-        return before, after
-    most = max(channels - 1, 0)
-    return min(before, most), min(after, most)
+    most = symbolic.maximum(channels - 1, 0)
+    return symbolic.minimum((size - 1) // 2, most), symbolic.minimum(size // 2, most)
 
 
 def _lrn_oracle(
@@ -45,7 +42,7 @@ def _lrn_oracle(
     channel = channel_axis(x.ndim, layout)
     wide = np.moveaxis(x.astype(np.float64), channel, -1)
     channels = wide.shape[-1]
-    before, after = _neighbours(size, channels)
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)
     padded = np.pad(wide**2, [(0, 0)] * (x.ndim - 1) + [(before, after)])
     total = sum(padded[..., i : i + channels] for i in range(before + 1 + after))
     value = wide / (bias + alpha / size * total) ** beta
