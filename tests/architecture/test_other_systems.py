@@ -77,7 +77,7 @@ print("well")
 
 @pytest.mark.parametrize("native", ["1", "0"])
 @pytest.mark.parametrize("system", list(ABSENT))
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 def test_models_are_compiled_and_called_where_the_system_lacks_what_linux_has(
     tmp_path_factory: pytest.TempPathFactory, system: str, native: str
 ) -> None:

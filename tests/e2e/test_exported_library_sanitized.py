@@ -247,7 +247,7 @@ def run_sanitized(
     return compile_and_run(source, folder, *words, *watched, *files.flags[2:], *units)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("concurrency", [0, 2])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_host_side_is_clean_under_sanitizers(

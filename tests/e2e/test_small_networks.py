@@ -114,7 +114,7 @@ def compare(
             np.testing.assert_array_equal(got, want, err_msg=f"output {position}")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "dtype"), everything())
 def test_a_network_computes_the_same_in_every_type(
     name: str, dtype: str, tmp_path: Path

@@ -50,7 +50,7 @@ def test_a_compiled_graph_agrees_with_the_evaluator(
 
 @pytest.mark.slow
 @hypothesis.given(*GRAPHS)
-@hypothesis.settings(SAME_GRAPHS, max_examples=120)
+@hypothesis.settings(SAME_GRAPHS, max_examples=60)
 def test_more_compiled_graphs_agree_with_the_evaluator(
     graph: Graph, opt_level: int, threads: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
     check_batch(batch, target)
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
 def test_a_thousand_larger_graphs_agree(batch: int) -> None:
     check_batch(batch, Target.host(), (2,))

@@ -78,7 +78,12 @@ def test_a_model_damaged_in_many_ways_is_refused_or_runs(
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 4), pytest.param(4, 60, marks=pytest.mark.slow)]
+    ("first", "count"),
+    [
+        (0, 4),
+        pytest.param(4, 26, marks=pytest.mark.slow),
+        pytest.param(30, 34, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_damaged_model_with_control_flow_is_refused_or_runs(
     first: int, count: int, worker: CaseWorker, tmp_path: Path

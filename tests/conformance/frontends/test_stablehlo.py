@@ -107,7 +107,7 @@ def test_a_sample_is_right_when_it_is_compiled() -> None:
     check_compiled(1136 // SAMPLED, 5)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("first", range(8))
 def test_modules_are_right_when_they_are_compiled(first: int) -> None:
     check_compiled(8, first)

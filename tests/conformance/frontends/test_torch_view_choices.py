@@ -96,7 +96,7 @@ VIEWS: dict[str, tuple[Callable[..., Any], set[Any]]] = {
 """Views that copy for the example, and calls that have to be taken because they are alike."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("example", [EXAMPLE, (4, 3), (3, 8)])
 def test_a_write_to_what_may_be_a_copy_is_right_or_refused(

@@ -21,7 +21,7 @@ FEW = ("add", "matmul", "softmax", "transpose", "gather", "max_pool")
 ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", targets_apart()[-1:], ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_c_agrees_with_the_oracle(row: OpDecl, target: Target) -> None:
     check(row, kernel_cases(row, dynamic=False, every_type=False), target, load=load_c)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["add", "matmul", "conv", "softmax", "gather", "resize"])
 def test_c_for_symbolic_sizes_agrees_with_the_oracle(name: str) -> None:
     row = next(row for row in ROWS if row.name == name)

@@ -72,7 +72,7 @@ def check(naive: Kernel) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS[::4], ids=lambda row: row.name)
-@pytest.mark.slow
+@pytest.mark.sampled(2)
 def test_kernels_of_an_op_come_back_from_their_text(row: OpDecl) -> None:
     for kernel in naive_kernels(row, 1):
         check(kernel)
@@ -85,7 +85,7 @@ def test_kernels_of_all_cases_come_back_from_their_text(row: OpDecl) -> None:
         check(kernel)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_kernels_of_a_network_come_back_from_their_text(
     models_folder: Path, network: str

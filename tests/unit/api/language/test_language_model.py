@@ -299,6 +299,7 @@ def test_a_disk_that_takes_no_programs_does_not_keep_a_model_from_speaking(
     assert not [f for store in tmp_path.glob("models*") for f in store.iterdir()]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("damage", ["file", "link to nowhere", "pipe", "cut", "foreign"])
 def test_what_is_no_program_in_the_cache_is_replaced(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str

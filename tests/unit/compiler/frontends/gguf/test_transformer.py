@@ -140,7 +140,7 @@ MORE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("case", MORE)
 def test_models_of_other_forms_compute_what_the_papers_say(case: str) -> None:
     form, options = MORE[case]
@@ -195,7 +195,7 @@ COMPILED = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", COMPILED)
 def test_what_is_compiled_computes_what_the_graph_means(case: str) -> None:
     """Graphs of these are held against transformers (`tests/conformance/frontends/test_gguf_architectures`)."""

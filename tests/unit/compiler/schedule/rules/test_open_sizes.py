@@ -105,6 +105,7 @@ def test_few_columns_of_an_open_number_have_tiles_of_half_the_width(
         assert_same(naive, done, {"M": 7, "K": 3, "N": columns})
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(B,), (3, B), (A, B)], ids=str)
 def test_products_of_an_open_number_of_matrices_are_shared_out(
@@ -164,6 +165,7 @@ def test_half_of_three_vectors_is_two() -> None:
         assert_same(naive, done, {"M": 5, "K": 3, "N": columns})
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("machine", [V4, V3, ZEN4, ZEN3], ids=str)
 @pytest.mark.parametrize("batch", [(), (3,)], ids=["one", "batch"])
 def test_few_columns_behind_the_panels_are_read_where_they_lie(
@@ -330,6 +332,8 @@ def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
     assert any(name == "shorten" and of["extent"] == 0 for name, of in done.trace)
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33, 49, 64, 65, 80])
 @pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
 def test_a_short_row_has_the_same_bits_in_every_batch(
