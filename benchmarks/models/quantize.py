@@ -206,11 +206,12 @@ def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
     return float(difference / (np.linalg.norm(want.ravel()) + 1e-30))
 
 
-def _lines(folder: Path, names: list[str]) -> Iterator[str]:
-    """Make what is named, or what is missing."""
+def _lines(folder: Path, names: list[str], *, again: bool) -> Iterator[str]:
+    """Make what is named, or everything; what is there already is made again or left."""
 
     def is_wanted(name: str) -> bool:
-        return name in names if names else not (folder / f"{name}.ref.npz").exists()
+        is_there = (folder / f"{name}.ref.npz").exists()
+        return (not names or name in names) and (again or not is_there)
 
     for model in MODELS:
         forms = [form for form in FORMS if is_wanted(f"{model}_{form.suffix}")]
@@ -226,11 +227,17 @@ def main() -> int:
     """Quantize what is named, or everything that is not there yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*")
+    parser.add_argument(
+        "names", nargs="*", help="models to quantize again; default: those missing"
+    )
+    parser.add_argument(
+        "--missing", action="store_true", help="of those named, too, only those missing"
+    )
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     try:
-        for line in _lines(options.folder, options.names):
+        again = bool(options.names) and not options.missing
+        for line in _lines(options.folder, options.names, again=again):
             print(line, flush=True)
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
