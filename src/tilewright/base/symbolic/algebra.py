@@ -181,9 +181,10 @@ class Expr:
             for monomial, _ in self.terms:
                 for atom in monomial:
                     found.append(atom)
-                    for part in atom.parts():
-                        if isinstance(part, Expr):
-                            found.extend(part.atoms)
+                    if isinstance(atom, Operation):
+                        for part in (atom.left, atom.right):
+                            if isinstance(part, Expr):
+                                found.extend(part.atoms)
             self._atoms = tuple(found)
         return self._atoms
 
@@ -191,21 +192,21 @@ class Expr:
     def opaques(self) -> tuple[Opaque, ...]:
         """The opaque values among the atoms."""
         if self._opaques is None:
-            self._opaques = tuple(a for a in self.atoms if isinstance(a, Opaque))
+            self._opaques = tuple([a for a in self.atoms if isinstance(a, Opaque)])
         return self._opaques
 
     @property
     def symbols(self) -> frozenset[Symbol]:
         """The symbols among the atoms."""
         if self._symbols is None:
-            self._symbols = frozenset(a for a in self.atoms if isinstance(a, Symbol))
+            self._symbols = frozenset([a for a in self.atoms if isinstance(a, Symbol)])
         return self._symbols
 
     @property
     def names(self) -> frozenset[str]:
         """The names of the symbols."""
         if self._names is None:
-            self._names = frozenset(s.key for s in self.symbols)
+            self._names = frozenset([a.key for a in self.atoms if isinstance(a, Symbol)])
         return self._names
 
     @property
@@ -531,8 +532,7 @@ def _bounds_of(value: Expr) -> Bounds:
     interval = sum_bounds(terms, (0, 0), _monomial_bounds)
     if len(value.terms) < 2:
         return interval
-    found = {monomial: _quotient_by_number(monomial) for monomial, _ in value.terms}
-    quotients = {monomial: quotient for monomial, quotient in found.items() if quotient}
+    quotients = {m: found for m, _ in value.terms if (found := _quotient_by_number(m))}
     return narrowed(interval, terms, quotients, _monomial_bounds) if quotients else interval
 
 

@@ -55,7 +55,7 @@ def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     changed: list[Dim] = []
     for term in value.terms:
         monomial, factor = term
-        if not any(_is_replaced(atom, env) for atom in monomial):
+        if not [atom for atom in monomial if _is_replaced(atom, env)]:
             kept.append(term)
             continue
         image: Dim = factor
@@ -81,18 +81,20 @@ def _is_replaced(atom: Atom, env: Mapping[str, Dim]) -> bool:
     """Whether `env` says what takes the place of an atom, or of a symbol in it."""
     if isinstance(atom, Symbol):
         return atom.key in env
-    return isinstance(atom, Operation) and any(
-        isinstance(part, Expr) and not part.names.isdisjoint(env)
-        for part in (atom.left, atom.right)
+    return isinstance(atom, Operation) and (
+        _has_replaced(atom.left, env) or _has_replaced(atom.right, env)
     )
+
+
+def _has_replaced(value: Dim, env: Mapping[str, Dim]) -> bool:
+    return isinstance(value, Expr) and not value.names.isdisjoint(env)
 
 
 def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
     if isinstance(atom, Symbol):
         replacement = env.get(atom.key)
         return Expr.of_atom(atom) if replacement is None else replacement
-    parts = (part for part in atom.parts() if isinstance(part, Expr))
-    if all(part.names.isdisjoint(env) for part in parts):
+    if not _is_replaced(atom, env):
         return Expr.of_atom(atom)
     return atom.rebuild(lambda part: substitute(part, env))
 

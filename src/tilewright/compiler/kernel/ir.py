@@ -26,7 +26,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, assert_never, final
+from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
@@ -538,13 +538,8 @@ def walk(body: Sequence[Statement]) -> list[Statement]:
 def _walk(body: Sequence[Statement], found: list[Statement]) -> None:
     for statement in body:
         found.append(statement)
-        match statement:
-            case For() | If():
-                _walk(statement.body, found)
-            case Store() | Prefetch() | Comment() | Barrier():
-                pass
-            case _:
-                assert_never(statement)
+        if isinstance(statement, (For, If)):
+            _walk(statement.body, found)
 
 
 # --- instructions ------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tilewright.compiler.kernel.ir import (
     Const,
     Expression,
     For,
+    If,
     Index,
     Kernel,
     Load,
@@ -105,7 +106,7 @@ class Rewriter(Mutator):
         statement: called on every rebuilt statement, inner first; may return several or none.
     """
 
-    __slots__ = ("_memo", "buffers", "dims", "on_expression", "on_statement")
+    __slots__ = ("_dims", "_memo", "buffers", "dims", "on_expression", "on_statement")
 
     def __init__(
         self,
@@ -121,15 +122,24 @@ class Rewriter(Mutator):
         self.on_statement: StatementMap | None = statement
         # id -> (the original, kept alive; its image)
         self._memo: dict[int, tuple[Expression, Expression]] = {}
+        # The same of indices: what was shared stays shared, and so do the answers that each keeps.
+        self._dims: dict[int, tuple[Expr, Dim]] = {}
 
     def dim(self, dim: Dim) -> Dim:
         """The image of an index or extent."""
-        if isinstance(dim, int):
+        if isinstance(dim, int) or not (self.dims or dim.opaques):
             return dim
+        known = self._dims.get(id(dim))
+        if known is None:
+            known = self._dims[id(dim)] = (dim, self._image(dim))
+        return known[1]
+
+    def _image(self, dim: Expr) -> Dim:
         inside = dim.opaques
+        image: Dim = dim
         if inside and any(self._changes(a) for a in inside):
-            dim = symbolic.map_opaque(dim, self._opaque)
-        return symbolic.substitute(dim, self.dims) if self.dims else dim
+            image = symbolic.map_opaque(dim, self._opaque)
+        return symbolic.substitute(image, self.dims) if self.dims else image
 
     def _changes(self, atom: Opaque) -> bool:
         payload = atom.payload
@@ -220,6 +230,8 @@ def substitute_expression(value: Expression, dims: Mapping[str, Dim]) -> Express
 
 def substitute_dim(value: Dim, dims: Mapping[str, Dim]) -> Dim:
     """`value` with symbols replaced, those inside data-dependent indices too."""
+    if isinstance(value, int) or not value.opaques:
+        return symbolic.substitute(value, dims)
     return Rewriter(dims=dims).dim(value)
 
 
@@ -342,7 +354,15 @@ def stores(body: Sequence[Statement]) -> list[Store]:
 
 def loops(body: Sequence[Statement]) -> list[For]:
     """Every loop in `body`, outer before inner."""
-    return [s for s in walk(body) if isinstance(s, For)]
+    nests = [s for s in body if isinstance(s, (For, If))]
+    return [loop for nest in nests for loop in loops_of(nest)]
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def loops_of(nest: For | If) -> tuple[For, ...]:
+    """The loops of a nest, itself included, outer before inner; remembered as `loads_of` are."""
+    inner = loops(nest.body)
+    return (nest, *inner) if isinstance(nest, For) else (*inner,)
 
 
 def only_statement(body: Body) -> Statement | None:

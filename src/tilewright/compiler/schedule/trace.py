@@ -46,6 +46,9 @@ class Primitive(Generic[P, Made]):
         self._function = function
         self.name: str = function.__name__
         self.signature: inspect.Signature = inspect.signature(function)
+        _, *parameters = self.signature.parameters.values()
+        # Name -> type as text.
+        self.parameters: Mapping[str, str] = {p.name: p.annotation for p in parameters}
 
     def __call__(self, kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
         return self.rewrite(kernel, *args, **kwargs)[0]
@@ -119,12 +122,18 @@ class Schedule:
 
         Raises: ScheduleError when the primitive does not apply; the kernel stays as it was.
         """
-        bound = step.signature.bind(self.kernel, *args, **kwargs)
-        given = dict(list(bound.arguments.items())[1:])
+        named = {**kwargs, **dict(zip(step.parameters, args))}  # noqa: B905 - the shorter one ends it
+        given = {key: named[key] for key in step.parameters if key in named}
         _check_arguments(step, given)
         arguments = {key: _plain(value) for key, value in given.items()}
         before = self.kernel
-        after, made = step.rewrite(before, *args, **kwargs)
+        try:
+            after, made = step.rewrite(before, *args, **kwargs)
+        except TypeError:
+            step.signature.bind(
+                before, *args, **kwargs
+            )  # names what is missing or too much
+            raise
         self.kernel = replace(after, trace=(*before.trace, (step.name, arguments)))
         return made
 
@@ -162,9 +171,8 @@ class Schedule:
 
 def _check_arguments(step: Primitive[..., Any], arguments: Mapping[str, object]) -> None:
     """Raise ScheduleError for an argument of another type than the primitive declares."""
-    parameters = step.signature.parameters
     for key, value in arguments.items():
-        expected, fits = _TYPES[parameters[key].annotation]
+        expected, fits = _TYPES[step.parameters[key]]
         if not fits(value):
             raise ScheduleError(
                 f"'{key}' of '{step.name}' is {value!r:.80}, expected {expected}"

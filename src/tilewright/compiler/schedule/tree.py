@@ -33,6 +33,7 @@ from tilewright.compiler.kernel.rewrite import (
     buffers_written,
     loads_of,
     loops,
+    loops_of,
     map_body,
     only_statement,
 )
@@ -43,26 +44,13 @@ Indices = tuple[Dim, ...]
 
 def find(kernel: Kernel, name: str) -> For:
     """The loop over `name`.  Raises: ScheduleError when there is none."""
-    found = _search(kernel.body, name)
-    if found is not None:
-        return found
-    names = [loop.var.name for loop in loops(kernel.body)]
+    found = loops(kernel.body)
+    for loop in found:
+        if loop.var.key == name:
+            return loop
+    names = [loop.var.name for loop in found]
     hint = did_you_mean(name, names) or f"loops: {' '.join(names)}"
     raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
-
-
-def _search(body: Sequence[Statement], name: str) -> For | None:
-    """The loop over `name`, looking no further than needed."""
-    for statement in body:
-        if isinstance(statement, For):
-            if statement.var.key == name:
-                return statement
-        elif not isinstance(statement, If):
-            continue
-        found = _search(statement.body, name)
-        if found is not None:
-            return found
-    return None
 
 
 def find_buffer(kernel: Kernel, name: str) -> Buffer:
@@ -79,11 +67,16 @@ def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ..
     for statement in body:
         if statement is target:
             return ()
-        if isinstance(statement, (For, If)):
+        if isinstance(statement, (For, If)) and _may_hold(statement, target):
             inner = path_to(statement.body, target)
             if inner is not None:
                 return (statement, *inner)
     return None
+
+
+def _may_hold(nest: For | If, target: Statement) -> bool:
+    """False for a nest that surely does not hold `target`: the loops of one are known."""
+    return not isinstance(target, For) or target in loops_of(nest)
 
 
 def loads_with_paths(
@@ -115,7 +108,7 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
     for position, statement in enumerate(body):
         if statement is target:
             return body[:position] + new + body[position + 1 :]
-        if isinstance(statement, (For, If)):
+        if isinstance(statement, (For, If)) and _may_hold(statement, target):
             inner = _swap(statement.body, target, new)
             if inner is not None:
                 changed = with_inner(statement, inner)
