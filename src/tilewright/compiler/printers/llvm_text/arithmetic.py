@@ -36,6 +36,7 @@ class Abilities:
         rounding: floats to whole floats.
         f16c: conversion of f16.
         masks: loads and stores of some lanes.
+        slow_masks: such stores are there, but take longer than to store what a vector had in the other lanes.
         saturation: conversions of floats to integers that saturate.
     """
 
@@ -43,18 +44,21 @@ class Abilities:
     rounding: bool
     f16c: bool
     masks: bool
+    slow_masks: bool
     saturation: bool
 
     @staticmethod
     def of(target: Target) -> Abilities:
         """Those of a target."""
         x86 = target.arch == "x86_64"
+        masks = x86 and target.has("avx512vl") and target.has("avx512bw")
         half = {"x86_64": "f16c", "aarch64": "neon", "riscv64": "zfhmin"}[target.arch]
         return Abilities(
             fma=target.has_fma,
             rounding=not x86 or target.has("sse4.1"),
             f16c=target.has(half),
-            masks=x86 and target.has("avx512vl") and target.has("avx512bw"),
+            masks=masks,
+            slow_masks=x86 and target.has("avx") and not masks,
             saturation=not x86,
         )
 

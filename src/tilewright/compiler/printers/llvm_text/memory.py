@@ -17,6 +17,7 @@ from tilewright.compiler.kernel.ir import (
     Index,
     Load,
     Prefetch,
+    Select,
     Space,
     Store,
 )
@@ -36,8 +37,19 @@ from tilewright.compiler.printers.llvm_text.writer import FunctionWriter
 
 _SHORTENED: Final = ("i8", "i16", "i32")
 """What longer integers may have been shortened to."""
+_MASKABLE: Final = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+"""The sizes of elements of which x86 stores some of a vector."""
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
+
+
+def _keeps_some(node: Store) -> bool:
+    """Whether a store writes what was there where a condition does not hold, or does."""
+    found = node.value
+    sides = (found.if_true, found.if_false) if isinstance(found, Select) else ()
+    place = (node.buffer, node.indices, node.stride)
+    loads = (side for side in sides if isinstance(side, Load))
+    return any((x.buffer, x.indices, x.stride) == place for x in loads)
 
 
 def _places(dim: Dim, lanes: int, stride: int) -> Iterator[Dim]:
@@ -406,7 +418,16 @@ class Memory:
                 value = self.a.shuffle(value, None, order)
                 mask = None if mask is None else self.a.shuffle(mask, None, order)
                 dim = dim - (lanes - 1)
+            if self.a.can.slow_masks and mask is None and _keeps_some(node):
+                value = self._in_register(value)
             self._store_vector(buffer, dim, value, mask)
+
+    def _in_register(self, value: Value) -> Value:
+        """A vector that LLVM cannot look into: it would store a choice between new and old elements under a mask."""
+        scalar, lanes = split_type(value.type)
+        if scalar not in _MASKABLE or lanes * _MASKABLE[scalar] not in (16, 32):
+            return value
+        return self.a.op(value.type, f'call {value.type} asm "", "=x,0"({value})', value)
 
     def _guarded_target(self, address: Value, condition: Value) -> Value:
         spare = self.writer.scopes[0].values.get(("spare",))

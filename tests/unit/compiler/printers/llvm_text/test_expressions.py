@@ -26,6 +26,7 @@ from tilewright.compiler.kernel.ir import (
     Buffer,
     Call,
     Compare,
+    Const,
     Expression,
     Fma,
     For,
@@ -36,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
+    Select,
     Store,
     Unary,
 )
@@ -484,3 +486,49 @@ def test_a_word_is_as_many_narrow_lanes(lanes):
 def test_instructions_agree_with_their_meaning(row, lanes):
     for target in targets_here():
         assert_same(applied(row, 64, lanes), operands(row, 64), target=target)
+
+
+# --- a choice between what is there and something new ----------------------------------------
+
+
+def chosen_in_place(
+    dtype: DType, width: int, *, kept_first: bool = True, shift: int = 0
+) -> Kernel:
+    """Elements of `y` that `x` picks are replaced."""
+    x, y = Buffer("x", dtype, (4 * width,)), Buffer("y", dtype, (5 * width,))
+    place = symbol("i") * width + symbol("v")
+    kept, new = Load(y, (place + shift,)), Const(7, dtype)
+    sides = (kept, new) if kept_first else (new, kept)
+    chosen = Select(Compare("lt", Load(x, (place,)), Const(1, dtype)), *sides, dtype)
+    vector = For(Symbol("v"), width, (Store(y, (place,), chosen),), LoopKind.VECTOR)
+    parameters = (Parameter(x, AccessMode.READ), Parameter(y, AccessMode.READ_WRITE))
+    return Kernel("k", parameters, (), (), (For(Symbol("i"), 4, (vector,)),))
+
+
+@pytest.mark.parametrize(
+    "dtype", [dtypes.f32, dtypes.i32, dtypes.f64, dtypes.i64, dtypes.u8]
+)
+@pytest.mark.parametrize("width", [4, 8, 16])
+@pytest.mark.parametrize("kept_first", [True, False])
+@pytest.mark.parametrize("target", targets_here())
+def test_what_is_chosen_in_place_is_the_same_everywhere(
+    dtype: DType, width: int, kept_first: bool, target: Target
+) -> None:
+    rng = np.random.default_rng(width)
+    arrays = [rng.integers(0, 3, n * width).astype(dtype.numpy) for n in (4, 5)]
+    kernel = chosen_in_place(dtype, width, kept_first=kept_first)
+    assert_same(kernel, arrays, target=target)
+
+
+@pytest.mark.parametrize(
+    ("level", "shift", "is_hidden"),
+    [("v3", 0, True), ("v3", 1, False), ("v2", 0, False), ("v4", 0, False)],
+)
+def test_a_choice_in_place_is_no_store_under_a_mask_where_those_are_slow(
+    level: str, shift: int, is_hidden: bool
+) -> None:
+    target = Target.level(level)
+    text = emit_kernel(
+        lower(chosen_in_place(dtypes.f32, 8, shift=shift), target), target
+    ).text
+    assert ('asm ""' in text) is is_hidden
