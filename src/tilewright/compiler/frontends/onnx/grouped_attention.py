@@ -75,14 +75,19 @@ def _grouped_attention(call: Call) -> list[Tensor | None]:
     )
     scores = _scores(call, lengths, window)
     outputs: list[Tensor | None] = [c.present for c in caches]
-    count = keys.shape[2]
-    keys, values, scores = _with_sink(call, (keys, values), scores)
-    compared = _compared(call, q, keys, scores)
-    if compared is not None:
-        compared = e.slice(compared, 3, 0, count)
+    sink = _sink(call)
+    compared = _compared(call, q, keys, scores, sink)
     cap, scale = call.float("softcap", 0.0), scale_of(call, q.shape[3])
     result = e.op(
-        "attention", q, keys, values, scores.bias, scores.mask, scale=scale, softcap=cap
+        "attention",
+        q,
+        keys,
+        values,
+        scores.bias,
+        scores.mask,
+        sink,
+        scale=scale,
+        softcap=cap,
     )
     return [merged(e, result), *outputs, compared]
 
@@ -266,33 +271,18 @@ def _bias_at(e: NodeMaker, bias: Tensor, places: Tensor) -> Tensor:
     return e.transpose(found, (0, 2, 3, 1))
 
 
-def _with_sink(
-    call: Call, rows: tuple[Tensor, Tensor], scores: _Scores
-) -> tuple[Tensor, Tensor, _Scores]:
-    """With one more key, of which the score is that of a sink, and the value nothing."""
-    e, sink = call.maker, call.optional(11)
-    if sink is None and call.integer("smooth_softmax", -1) <= 0:
-        return (*rows, scores)
-    keys, values = (
-        e.concat([x, e.full(0, x.dtype, (*x.shape[:2], 1, x.shape[3]))], 2) for x in rows
-    )
-    shown = e.full(True, dtypes.bool_, (*scores.mask.shape[:3], 1))
-    mask = e.concat([scores.mask, shown], 3)
-    if sink is None and scores.bias is None:
-        return keys, values, _Scores(None, mask)
-    heads, dtype = call.integer("num_heads"), call.tensor(0).dtype
-    count = rows[0].shape[2]
-    bias = scores.bias
-    if bias is None:
-        bias = e.full(0, dtype, (1, heads, 1, count))
-    bias = e.broadcast_to(bias, (bias.shape[0], heads, *bias.shape[2:]))
-    column = e.full(0, dtype, (heads,)) if sink is None else e.cast(sink, dtype)
-    column = e.reshape(column, (1, heads, 1, 1))
-    column = e.broadcast_to(column, (*bias.shape[:3], 1))
-    return keys, values, _Scores(e.concat([bias, column], 3), mask)
+def _sink(call: Call) -> Tensor | None:
+    """`[1, heads, 1, 1]`: a score beside those of keys, whose weight belongs to no value."""
+    e, given, heads = call.maker, call.optional(11), call.integer("num_heads")
+    if given is not None:
+        return e.reshape(given, (1, heads, 1, 1))
+    is_smooth = call.integer("smooth_softmax", -1) > 0
+    return e.full(0, call.tensor(0).dtype, (1, 1, 1, 1)) if is_smooth else None
 
 
-def _compared(call: Call, q: Tensor, keys: Tensor, scores: _Scores) -> Tensor | None:
+def _compared(
+    call: Call, q: Tensor, keys: Tensor, scores: _Scores, sink: Tensor | None
+) -> Tensor | None:
     """The scores themselves, where the model asks for them: before the softmax (1), or behind it (2).
 
     A key that a row does not see is 0 in both.
@@ -320,7 +310,11 @@ def _compared(call: Call, q: Tensor, keys: Tensor, scores: _Scores) -> Tensor | 
         found = e.op("add", found, e.cast(scores.bias, dtypes.f32))
     if kind == 2:
         lowest = e.scalar(-math.inf, dtypes.f32)
-        found = e.op("softmax", e.op("where", scores.mask, found, lowest), axis=-1)
+        found = e.op("where", scores.mask, found, lowest)
+        if sink is not None:
+            column = e.broadcast_to(e.cast(sink, dtypes.f32), (batch, heads, rows, 1))
+            found = e.concat([found, column], 3)
+        found = e.slice(e.op("softmax", found, axis=-1), 3, 0, count)
     found = e.op("where", scores.mask, found, e.scalar(0, dtypes.f32))
     return e.cast(found, q.dtype)
 
