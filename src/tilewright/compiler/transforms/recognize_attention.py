@@ -19,15 +19,18 @@ from tilewright.compiler.passes import Emitter, Rewrite
 from tilewright.compiler.transforms.attention_axes import (
     Axes,
     Piece,
+    all_pieces,
     before,
     broadcast,
     fresh,
     pieces,
+    placed,
 )
 from tilewright.compiler.transforms.attention_scores import Scores, Step
 from tilewright.compiler.transforms.matching import (
     constant_of,
     dims,
+    either_way,
     maker,
     number,
     operand,
@@ -84,6 +87,8 @@ def _written(
 ) -> Value | None:
     """The attention of weights and values; None where something does not fit."""
     emit, steps = weights.emit, list[Step]()
+    if any(v.type.dtype is not node.result.type.dtype for _, v, _ in weights.factors):
+        return None  # of weights in a wider type, which results do not have
     last, kept = weights.softmax, 0
     if weights.choice is not None:
         last, kept = weights.choice
@@ -101,7 +106,11 @@ def _written(
         sink, weights.zero_rows, weights.zero_nan,
     )  # fmt: skip
     result, lost = written(emit, scores, ends), weights.lost
-    if result is None or lost is None or shows_a_key(lost):
+    if result is None:
+        return None
+    for op, factor, axes in reversed(weights.factors):
+        result = emit.op(op, [result, placed(factor, axes, factors.result, emit)])
+    if lost is None or shows_a_key(lost):
         return result
     # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
     return emit.op("where", [lost, emit.scalar(0, result), result])
@@ -124,6 +133,7 @@ class _Weights:
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
         sink: what puts a score beside those of keys, which operand the others are, and that score with its axes.
+        factors: what weights of all keys are multiplied or divided by alike: the op, the value and its axes, the last first.
     """
 
     emit: Emitter
@@ -134,6 +144,9 @@ class _Weights:
     choice: tuple[Node, int] | None = None
     lost: Value | None = None
     sink: tuple[Node, int, tuple[Value, Axes]] | None = None
+    factors: list[tuple[str, Value, Axes]] = field(
+        default_factory=list["tuple[str, Value, Axes]"]
+    )
     softmax: Node = field(init=False)
 
     def read(self, value: Value, user: Node) -> _Weights | None:
@@ -156,12 +169,29 @@ class _Weights:
                 guarded = guarded or self._hidden_twice(node)
                 self.zero_rows = True
                 return None if guarded is None else self._of(guarded)
+            if node.op in ("mul", "div"):
+                scaled = self._without_factor(node)
+                if scaled is None:
+                    return None
+                value, user = scaled, node
+                continue
             axes = self.axes if node.op == "cast" else before(node, self.axes)
             if axes is None or node.op == "broadcast_to":
                 return None
             if not operand(node).type.dtype.is_float:
                 return None
             self.axes, value, user = axes, operand(node), node
+        return None
+
+    def _without_factor(self, node: Node) -> Value | None:
+        """The weights that `node` multiplies or divides by what is the same for all keys of a row."""
+        for value, other in either_way(node)[: 2 if node.op == "mul" else 1]:
+            axes = broadcast(other.type.shape, self.axes)
+            is_whole = value.type.shape == node.result.type.shape
+            if axes is None or not is_whole or {*all_pieces(axes)} & {*pieces(self.keys)}:
+                continue
+            self.factors.append((node.op, other, axes))
+            return value
         return None
 
     def _of(self, softmax: Node) -> _Weights | None:

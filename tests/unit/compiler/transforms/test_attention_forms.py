@@ -216,3 +216,79 @@ def test_values_may_be_scaled():
         " %o: f32[2, 3, 5, 6] = matmul(%p, %w) return %o }"
     )
     assert same(text, ends()).attributes["scale"] == 1.0
+
+
+def weighted(steps, extra=""):
+    return (
+        f"graph @g({ENDS}{extra}) {{ {SCORES} %half: f32[] = constant {{value = f32[] [0.5]}}"
+        f" %p: f32[2, 3, 5, 7] = softmax(%s) {{axis = -1}} {steps} return %o }}"
+    )
+
+
+LAST = " %o: f32[2, 3, 5, 6] = matmul(%w, %v)"
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps"),
+    [
+        ("3, 1, 1", "%w: f32[2, 3, 5, 7] = mul(%p, %x)"),
+        ("2, 3, 5, 1", "%w: f32[2, 3, 5, 7] = mul(%x, %p)"),
+        ("5, 1", "%w: f32[2, 3, 5, 7] = div(%p, %x)"),
+        ("3, 1, 1", "%a: f32[2, 3, 5, 7] = div(%p, %half) %w: f32[2, 3, 5, 7] = mul(%a, %x)"),
+        ("1, 3, 1, 1", ("%a: f32[2, 3, 5, 7] = mul(%p, %x) %r: f32[6, 5, 7] = reshape(%a) {shape = [6, 5, 7]}"
+         " %w: f32[2, 3, 5, 7] = reshape(%r) {shape = [2, 3, 5, 7]}")),
+    ],
+    ids=["heads", "rows of heads", "over rows", "twice", "in front of moves"],
+)  # fmt: skip
+def test_weights_that_are_scaled_by_row_scale_results(shape, steps):
+    text = weighted(steps + LAST, f", %x: f32[{shape}]")
+    (x,) = random_inputs(tuple(map(int, shape.split(","))))
+    x.flat[1] = 0 if "div" not in steps or "half" in steps else 4
+    same(text, [*ends(), x])
+
+
+def test_scaled_weights_may_be_the_right_operand():
+    text = weighted(
+        "%z: f32[2, 3, 5, 7] = mul(%p, %x) %t2: f32[2, 3, 7, 5] = transpose(%z) {perm = [0, 1, 3, 2]}"
+        " %y: f32[2, 3, 6, 7] = transpose(%v) {perm = [0, 1, 3, 2]} %o: f32[2, 3, 6, 5] = matmul(%y, %t2)",
+        ", %x: f32[3, 5, 1]",
+    )
+    same(text, [*ends(), *random_inputs((3, 5, 1))])
+
+
+@pytest.mark.parametrize(
+    ("steps", "extra"),
+    [
+        ("%w: f32[2, 3, 5, 7] = mul(%p, %x)" + LAST, ", %x: f32[7]"),
+        ("%w: f32[2, 3, 5, 7] = mul(%p, %x)" + LAST, ", %x: f32[5, 7]"),
+        ("%w: f32[2, 3, 5, 7] = div(%x, %p)" + LAST, ", %x: f32[5, 1]"),
+        ("%w: f32[2, 3, 5, 7] = mul(%p, %p)" + LAST, ""),
+        ("%w: f32[2, 3, 5, 7] = mul(%p, %x)" + LAST.replace("%o", "%n")
+         + " %o: f32[2, 3, 5, 7] = add(%w, %p)", ", %x: f32[3, 1, 1]"),
+    ],
+    ids=["keys", "rows and keys", "divided by weights", "squared", "another reader"],
+)  # fmt: skip
+def test_other_factors_of_weights_stay(steps, extra):
+    assert "softmax" in ops(run(R, weighted(steps, extra)))
+
+
+def test_a_factor_of_weights_in_a_wider_type_stays():
+    text = (
+        "graph @g(%q: f16[6, 4], %k: f16[6, 4], %v: f16[6, 3], %x: f32[6, 1]) {"
+        " %t: f16[4, 6] = transpose(%k) {perm = [1, 0]} %s: f16[6, 6] = matmul(%q, %t)"
+        " %a: f32[6, 6] = cast(%s) {dtype = f32} %c: f32[6, 6] = softmax(%a) {axis = -1} %b: f32[6, 6] = mul(%c, %x)"
+        " %p: f16[6, 6] = cast(%b) {dtype = f16} %o: f16[6, 3] = matmul(%p, %v) return %o }"
+    )
+    assert "softmax" in ops(run(R, text))
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, 0.0])
+def test_factors_of_heads_pass_what_is_no_number(special):
+    text = weighted("%w: f32[2, 3, 5, 7] = mul(%p, %x)" + LAST, ", %x: f32[3, 1, 1]")
+    inputs = [*ends(), *random_inputs((3, 1, 1))]
+    inputs[2][0, 0, 3, 2], inputs[0][1, 2, 4, 0] = special, special
+    inputs[3][1] = 0
+    with np.errstate(invalid="ignore"):
+        (expected,) = evaluate(parse(text), inputs)
+        (result,) = evaluate(run(R, text), inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
