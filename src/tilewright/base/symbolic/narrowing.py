@@ -1,6 +1,6 @@
 """Bounds of sums in which quotients meet what they were taken of, or each other.
 
-`c * (x // c)` is `x - r` with 0 <= r < c, and `c * (x // (a * c))` is `x // a - r`: what is put in may cancel other terms,
+`c * (x // c)` is `x - r` with 0 <= r < c, `c * (x // (a * c))` is `x // a - r`, and `(x + a) // c` is `x // c + r`: what is put in may cancel other terms,
 whose ends do not add up then.  Sums are those of `polynomials`; what a monomial is the quotient of, and its bounds, is asked
 of the caller.  Called by `algebra`.
 """
@@ -90,7 +90,35 @@ class _Form(NamedTuple, Generic[A]):
                 if rest == 0 and ratio > 1 and whole.dividend == by.dividend:
                     nearer = Quotient(((part, 1),), ratio)
                     yield from self._without(monomial, nearer, waiting)
+                if ratio == 1 and rest == 0:
+                    yield from self._beside(monomial, whole, part, by)
             yield from self._without(monomial, whole, waiting)
+
+    def _beside(
+        self,
+        monomial: tuple[A, ...],
+        whole: Quotient[A],
+        part: tuple[A, ...],
+        by: Quotient[A],
+    ) -> Iterator[_Form[A]]:
+        """One quotient for another that is taken off, by the same divisor, where a number alone parts their dividends.
+
+        `(x + a) // d` is `x // d` and a / d, rounded down or up.
+        """
+        factor = self.terms[monomial]
+        terms, other = dict(whole.dividend), dict(by.dividend)
+        apart = terms.pop((), 0) - other.pop((), 0)
+        if factor * self.terms[part] >= 0 or apart <= 0 or terms != other:
+            return
+        joined = {**self.terms, part: self.terms[part] + factor}
+        del joined[monomial]
+        if not joined[part]:
+            del joined[part]
+        ends = sorted(
+            factor * n for n in (apart // whole.divisor, -(-apart // whole.divisor))
+        )
+        low, high = self.remainders
+        yield _Form(joined, (low + ends[0], high + ends[1]))
 
     def _without(
         self, monomial: tuple[A, ...], whole: Quotient[A], waiting: set[tuple[A, ...]]

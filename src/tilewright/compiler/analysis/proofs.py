@@ -115,8 +115,8 @@ def _block_size(index: Dim, var: Symbol, access: Access, around: Sequence[For]) 
     within = index - plain
     if not _is_never_negative(within, loops):
         return 0
-    limits = [_at_last(within, loops)]
-    limits += [high + _at_last(within - low, loops) for low, high in access.facts]
+    limits = [at_last(within, loops)]
+    limits += [high + at_last(within - low, loops) for low, high in access.facts]
     tops = [symbolic.bounds(x)[1] for limit in limits for x in _without_minimum(limit)]
     return size if any(top is not None and top < size for top in tops) else 0
 
@@ -560,7 +560,7 @@ def within(
         return True
     # Loops that the size goes by must stay in both: from the innermost outward, one after the other.
     for depth in range(len(loops), -1, -1):
-        if _is_less(_at_last(offset, loops[depth:]), size):
+        if _is_less(at_last(offset, loops[depth:]), size):
             return True
     if _is_less(_highest(offset, loops), size):
         return True
@@ -574,10 +574,10 @@ def within(
 
 def _highest(value: Dim, loops: Sequence[For]) -> Dim:
     """An upper bound of `value`: variables at their last iteration, quotients not rounded."""
-    return _unrounded(_at_last(value, loops))
+    return _unrounded(at_last(value, loops))
 
 
-def _at_last(value: Dim, loops: Sequence[For]) -> Dim:
+def at_last(value: Dim, loops: Sequence[For]) -> Dim:
     """An upper bound of `value`: variables at their last iteration."""
     for loop in reversed(loops):
         split = symbolic.linear(value, loop.var.name)

@@ -58,6 +58,11 @@ def test_all_quotients_of_a_long_sum_are_put_back() -> None:
         # A dividend with terms that are not there is put in where it takes as many away.
         (n - 4 * floordiv(n + m, 4), (-7, 3)),
         (n - 4 * floordiv(3 * n + m, 4), (None, None)),
+        # Of two quotients by one divisor a number parts the dividends, and so the quotients.
+        (floordiv(n, 32) - floordiv(n + 31, 32), (-1, 0)),
+        (floordiv(n + 70, 32) - floordiv(n, 32), (2, 3)),
+        (3 * floordiv(n + 8, 4) - 2 * floordiv(n, 4), (6, None)),
+        (floordiv(n + 31, 32) - floordiv(n + m, 32), (None, None)),
         # Products of quotients, and factors that no divisor divides, stand as they are.
         (n - floordiv(n, 2) * floordiv(n, 2), (None, None)),
         (3 * floordiv(n, 2) - n, (None, None)),

@@ -23,7 +23,7 @@ from tilewright.compiler.analysis.accesses import (
     known_facts,
 )
 from tilewright.compiler.analysis.dependence import is_private, live_outside
-from tilewright.compiler.analysis.proofs import distinct, within
+from tilewright.compiler.analysis.proofs import at_last, distinct, within
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -375,9 +375,9 @@ def sink_guards(kernel: Kernel, loop: str) -> Kernel:
 
 @primitive
 def settle_tests(kernel: Kernel, loop: str) -> Kernel:
-    """Decide the tests inside a loop that guards around it have decided.
+    """Decide the tests inside a loop that guards around it have decided, or how far loops go.
 
-    Tests compare numbers made of loop variables and sizes; those that no guard decides stay.
+    Tests compare numbers made of loop variables and sizes; those that nothing decides stay.
 
     rewrite:
         if n >= 8: for i: y[i] = a[i] if n >= 4 else b[i]
@@ -386,10 +386,11 @@ def settle_tests(kernel: Kernel, loop: str) -> Kernel:
     """
     outer = find(kernel, loop)
     facts = known_facts(path_to(kernel.body, outer) or ())
+    around = (*enclosing_loops(kernel, outer), outer)
 
     def settled(value: Expression) -> Expression:
         if isinstance(value, Compare):
-            known = _decided(value, facts)
+            known = _decided(value, facts, around)
             return value if known is None else E.const(known, dtypes.bool_)
         return without_decided(value)
 
@@ -412,14 +413,14 @@ def without_decided(value: Expression) -> Expression:
     return value
 
 
-def _decided(test: Compare, facts: Sequence[Fact]) -> bool | None:
-    """What a comparison of indices comes to where `facts` hold; None where they do not tell."""
+def _decided(test: Compare, facts: Sequence[Fact], around: Sequence[For]) -> bool | None:
+    """What a comparison of indices comes to in these loops, where `facts` hold; None where they do not tell."""
     sides = index_sides(test)
     if sides is None:
         return None
     for op, known in ((test.op, True), (_OPPOSITE.get(test.op, ""), False)):
         said = facts_of(op, *sides)
-        if said and all(_follows(each, facts) for each in said):
+        if said and all(_follows(each, facts, around) for each in said):
             return known
     return None
 
@@ -427,8 +428,9 @@ def _decided(test: Compare, facts: Sequence[Fact]) -> bool | None:
 _OPPOSITE: Final = {"le": "gt", "gt": "le", "lt": "ge", "ge": "lt"}
 
 
-def _follows(wanted: Fact, facts: Sequence[Fact]) -> bool:
-    """Whether one of `facts` says at least as much as `wanted`."""
+def _follows(wanted: Fact, facts: Sequence[Fact], around: Sequence[For]) -> bool:
+    """Whether one of `facts`, or where loops end, says at least as much as `wanted`."""
     low, high = wanted
-    most = (symbolic.bounds(low - high - (x - y))[1] for x, y in facts)
+    apart = [at_last(low - high, around), *(low - high - (x - y) for x, y in facts)]
+    most = (symbolic.bounds(each)[1] for each in apart)
     return any(bound is not None and bound <= 0 for bound in most)

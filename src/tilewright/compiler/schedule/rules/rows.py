@@ -39,8 +39,10 @@ from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     keep_line,
+    partition,
     rfactor,
     set_scope,
+    settle_tests,
     shorten,
     specialize,
     unroll,
@@ -48,6 +50,7 @@ from tilewright.compiler.schedule.primitives import (
     version,
     widen,
 )
+from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import (
     fuse_contiguous,
     lanes_of,
@@ -152,7 +155,7 @@ class RowsSite:
 
     def _is_short_in_some_call(self, passed: For) -> bool:
         """Whether only a call knows how long a row is, and it may be short, so that lanes may go across rows."""
-        if isinstance(passed.extent, int) or not self.machine.has_masks:
+        if isinstance(passed.extent, int) or not self.machine.has_partial_vectors:
             return False
         return (symbolic.bounds(passed.extent)[0] or 0) <= self._most
 
@@ -183,7 +186,7 @@ class RowsSite:
         inner = loops(find(self.s.kernel, row).body)
         extents = {loop.extent for loop in inner}
         known = any(isinstance(extent, int) for extent in extents)
-        if len(extents) != 1 or known or not self.machine.has_masks:
+        if len(extents) != 1 or known or not self.machine.has_partial_vectors:
             return False
         totals = [(x, *total) for x in inner for total in _totals(self.s, x).items()]
         return bool(totals) and not any(
@@ -201,7 +204,7 @@ class RowsSite:
     def _add_few_in_order(self, name: str) -> None:
         """Give short rows code of their own for a sum in a pass, which is left as it is."""
         s, loop = self.s, find(self.s.kernel, name)
-        is_open = not isinstance(loop.extent, int) and self.machine.has_masks
+        is_open = not isinstance(loop.extent, int) and self.machine.has_partial_vectors
         if is_open and _depends_on_order(s, _totals(s, loop)):
             s.apply(version, name, loop.extent, self._most + 1)
 
@@ -233,25 +236,41 @@ class RowsSite:
         return True
 
     def _in_registers(self, row: str, written_out: int) -> None:
-        """Give rows of up to four vectors code of their own, as they have where their length is known: read once, and no loops."""
-        s, body = self.s, find(self.s.kernel, row).body
-        most = _VECTORS * min(_lanes_along(p, self.machine) for p in self.passes)
-        if written_out < _VECTORS or most <= self._most:
+        """Give rows of up to four vectors code of their own, as they have where their length is known: read once, and no loops.
+
+        Each number of vectors has its own: only the last of them has a mask.
+        """
+        s, length = self.s, self.passes[0].extent
+        again = _read_again(find(s.kernel, row).body)
+        lanes = min(_lanes_along(p, self.machine) for p in self.passes)
+        least = self._most // lanes
+        if written_out < _VECTORS or least >= _VECTORS:
             return
         before = s.kernel
         try:
-            *_, short = s.apply(version, row, self.passes[0].extent, most + 1)
-            near = short[row]
-            for buffer in _read_again(body):
-                s.attempt(keep_line, buffer, near, most)
-            for each in filter(_contiguous, _passes(find(s.kernel, near).body)):
-                s.apply(widen, each.var.name, most)
-                schedule_pass(s, each.var.name, self.machine, written_out, is_wide=True)
+            for count in range(_VECTORS, least, -1):
+                *_, short = s.apply(version, row, length, count * lanes + 1)
+                if count < _VECTORS:
+                    self._keep_vectors(row, again, count + 1, lanes)
+                row = short[row]
+            self._keep_vectors(row, again, least + 1, lanes)
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few vectors have no code of their own: {error.message}")
             return
-        s.note(f"rows: up to {most} elements stay in registers")
+        s.note(f"rows: up to {_VECTORS * lanes} elements stay in registers")
+
+    def _keep_vectors(self, row: str, again: Sequence[str], count: int, lanes: int) -> None:
+        """Leave rows of so many vectors in registers; where masks take long, the last one has code without one, too."""
+        s, most, cases = self.s, count * lanes, (WHOLE,)
+        if not self.machine.has_masks:
+            cases = s.apply(version, row, self.passes[0].extent, most)
+        for case, whole in zip(reversed(cases), (most - lanes, most), strict=False):
+            for buffer in again:
+                s.attempt(keep_line, buffer, case[row], most)
+            for each in filter(_contiguous, _passes(find(s.kernel, case[row]).body)):
+                s.apply(widen, each.var.name, most)
+                schedule_pass(s, each.var.name, self.machine, _VECTORS, whole=whole)
 
 
 def _read_again(body: Body) -> list[str]:
@@ -333,12 +352,13 @@ def schedule_pass(
     machine: MachineModel,
     written_out: int,
     *,
-    is_wide: bool = False,
+    whole: int = 0,
     is_parted: bool = False,
 ) -> None:
     """Lanes along one pass over a row, unless it is too short for them.
 
-    `is_wide`: the loop is longer than the row (`widen`), so that all of its vectors have masks.
+    `whole`: if not 0, the loop is longer than the row (`widen`), of which more than so many elements are there: vectors behind
+    them have masks.
     `is_parted`: what is left of several vectors, of a row of open length, has a mask on its last vector only.
     """
     loop = find(s.kernel, name)
@@ -352,7 +372,7 @@ def schedule_pass(
     totals = _totals(s, loop)
     if any(op is None for op in totals.values()) or _adds_few(s, loop, totals, machine):
         return
-    is_parted = is_parted and machine.has_masks and not isinstance(extent, int)
+    is_parted = is_parted and not isinstance(extent, int) and machine.has_partial_vectors
     if is_parted and not totals:
         vectorize_loop(s, name, lanes, vectors, machine)
         return
@@ -369,13 +389,41 @@ def schedule_pass(
             s.kernel = before_all
             return
         starts.append(start)
-    tail = "exact" if isinstance(extent, int) or not totals else "guarded"
-    for part in (WHOLE,) if is_wide else s.parts(specialize, inner, tail=tail):
-        each = part[inner]
-        if part is WHOLE or not is_parted or not _lanes_of_rest(s, each, lanes):
-            lanes_of(s, each, lanes)
+    if whole:
+        _lanes_of_wide(s, inner, lanes, whole)
+    elif is_parted:
+        _lanes_of_parts(s, outer, inner, lanes)
+    else:
+        tail = "exact" if isinstance(extent, int) or not totals else "guarded"
+        for part in s.parts(specialize, inner, tail=tail):
+            lanes_of(s, part[inner], lanes)
     for each in starts:
         lanes_of(s, each, lanes)
+
+
+def _lanes_of_wide(s: Schedule, name: str, lanes: int, whole: int) -> None:
+    """Vectors of a row of which more than `whole` elements are there: those without masks, the others with."""
+    vector, lane = cut(s, name, lanes, "v", "lane")
+    for part in s.apply(partition, vector, whole // lanes):
+        s.apply(settle_tests, part[vector])
+        s.apply(vectorize, part[lane])
+        s.apply(unroll, part[vector])
+
+
+def _lanes_of_parts(s: Schedule, outer: str, inner: str, lanes: int) -> None:
+    """Whole groups of vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
+    loop = find(s.kernel, inner)
+    found = guard_of(loop)
+    assert isinstance(loop.extent, int), "vectors in a group"
+    if found is None:  # groups are surely whole
+        lanes_of(s, inner, lanes)
+        return
+    parts = s.apply(partition, outer, symbolic.floordiv(found[2], loop.extent))
+    for part in parts:
+        s.apply(settle_tests, part[outer])
+        name = part[inner]
+        if guard_of(find(s.kernel, name)) is None or not _lanes_of_rest(s, name, lanes):
+            lanes_of(s, name, lanes)
 
 
 def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:

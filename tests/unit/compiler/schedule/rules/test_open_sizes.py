@@ -19,7 +19,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
-from tilewright.compiler.kernel.ir import If, Kernel, LoopKind, Space
+from tilewright.compiler.kernel.ir import If, Kernel, LoopKind, Space, walk
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule, space_of
@@ -256,8 +256,8 @@ def test_short_rows_of_open_length_lie_side_by_side(
 ) -> None:
     naive = op_kernel(name, [(M, N)], (M, N), attributes)
     done = schedule(naive, machine)
-    assert ("side by side" in str(done.notes)) == machine.has_masks
-    for rows, length in ((1, 1), (17, 3), (16, 32), (5, 33), (2, 100)):
+    assert "side by side" in str(done.notes)
+    for rows, length in ((1, 1), (17, 3), (9, 16), (16, 32), (5, 33), (2, 100)):
         assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
@@ -305,26 +305,61 @@ def test_rows_that_are_never_short_are_not_gathered_for_lanes(
     assert grid.extent == 8
 
 
-def test_short_rows_of_16_bits_lie_side_by_side() -> None:
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
+def test_short_rows_of_16_bits_lie_side_by_side(machine: MachineModel) -> None:
     naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1}, f16)
+    lanes = machine.lanes(f32)
     for threads in (1, 2):
-        done = schedule(naive, V4, threads=threads)
-        assert "16 rows of up to 32 elements side by side" in str(done.notes)
+        done = schedule(naive, machine, threads=threads)
+        told = f"{lanes} rows of up to {2 * lanes} elements side by side"
+        assert told in str(done.notes)
         for rows, length in ((1, 1), (17, 3), (16, 32), (5, 33), (2, 100)):
             assert_same(naive, done, {"M": rows, "N": length}, exact=False)
 
 
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize(("name", "attributes"), PASSES)
 def test_rows_of_open_length_up_to_four_vectors_are_read_once(
-    name: str, attributes: dict[str, object]
+    name: str, attributes: dict[str, object], machine: MachineModel
 ) -> None:
     naive = op_kernel(name, [(M, N)], (M, N), attributes)
-    done = schedule(naive, V4)
-    assert "up to 64 elements stay in registers" in str(done.notes)
+    done = schedule(naive, machine)
+    lanes = machine.lanes(f32)
+    assert f"up to {4 * lanes} elements stay in registers" in str(done.notes)
     lines = {b.shape for b in done.locals if b.space is Space.REGISTER}
-    assert (64,) in lines
-    for rows, length in ((3, 33), (2, 48), (1, 49), (2, 64), (2, 65), (1, 80), (1, 127)):
-        assert_same(naive, done, {"M": rows, "N": length}, exact=False)
+    assert {(3 * lanes,), (4 * lanes,)} <= lines
+    for least in (2 * lanes, 3 * lanes, 4 * lanes):
+        for length in (least, least + 1, least + lanes - 1):
+            assert_same(naive, done, {"M": 2, "N": length}, exact=False)
+
+
+def test_of_rows_in_registers_only_the_last_vector_has_a_mask() -> None:
+    """Where such a store takes long, it has none in rows of whole vectors."""
+    naive = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1})
+    for machine, cases in ((V4, 1), (V3, 2)):
+        done = schedule(naive, machine)
+        widened = [of["extent"] for name, of in done.trace if name == "widen"]
+        assert set(widened) == {3 * machine.lanes(f32), 4 * machine.lanes(f32)}
+        at = [
+            of["at"]
+            for name, of in done.trace
+            if name == "partition" and of["at"] in (2, 3, 4)
+        ]
+        assert sorted(set(at)) == [2, 3, 4][: cases + 1]
+
+
+def test_whole_vectors_of_a_pass_have_a_loop_without_tests() -> None:
+    naive = op_kernel("reduce_max", [(M, N)], (M, 1), {"axes": (-1,)})
+    for machine in (V4, V3):
+        lanes = machine.lanes(f32)
+        done = schedule(naive, machine)
+        groups = [
+            x for x in loops(done.body) if x.extent == symbolic.floordiv(N, 4 * lanes)
+        ]
+        assert groups
+        assert not any(isinstance(x, If) for group in groups for x in walk(group.body))
+        for length in (4 * lanes, 4 * lanes + 1, 7 * lanes, 8 * lanes, 9 * lanes - 1):
+            assert_same(naive, done, {"M": 2, "N": length})
 
 
 def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
@@ -334,17 +369,18 @@ def test_vectors_behind_the_end_of_a_row_of_open_length_have_no_code() -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.thinned(9)
-@pytest.mark.parametrize("length", [1, 7, 20, 31, 32, 33, 49, 64, 65, 80])
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
+@pytest.mark.parametrize("length", [1, 7, 16, 17, 31, 32, 33, 49, 64, 65, 80])
 @pytest.mark.parametrize(("name", "attributes"), [*PASSES, ("reduce_sum", {"axes": (-1,)})])
 def test_a_short_row_has_the_same_bits_in_every_batch(
-    name: str, attributes: dict[str, object], length: int
+    name: str, attributes: dict[str, object], length: int, machine: MachineModel
 ) -> None:
     x = np.random.default_rng(3).standard_normal((8, length)).astype(np.float32)
     x[3, 0], x[4, 0], x[5] = np.nan, np.inf, -np.inf
 
     def results(count: Dim, rows: np.ndarray) -> np.ndarray:
         shape = (count, 1) if name == "reduce_sum" else (count, N)
-        done = schedule(op_kernel(name, [(count, N)], shape, attributes), V4)
+        done = schedule(op_kernel(name, [(count, N)], shape, attributes), machine)
         made = np.zeros((len(rows), 1 if name == "reduce_sum" else length), np.float32)
         with np.errstate(invalid="ignore"):
             evaluate(done, [rows, made], {"M": len(rows), "N": length})
