@@ -73,13 +73,12 @@ static int has_type(const tw_tensor_t* tensor, const tw_signature_t* row) {
 static int fail_mismatch(const tw_program_t* program, const tw_signature_t* row, const char* what,
                          const tw_tensor_t* tensor, const int64_t* dims) {
   tw_text_t text = {.length = 0};
-  tw_text_add(&text, "%s '%s': got ", what, row->name);
   add_tensor(&text, tensor);
   tw_text_add(&text, ", expected %s", row->text);
   const int has_rank = tensor->rank == (int32_t)row->rank;
   if (dims != NULL && has_rank) add_dims(&text, program, row, dims);
   if (has_rank && !has_type(tensor, row)) tw_text_add(&text, "\nhint: convert it to %s", row->type->name);
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s", text.text);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got %s", what, row->name, text.text);
 }
 
 int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* tensor, int64_t* out_value) {

@@ -137,6 +137,11 @@ static void add_failure(tw_text_t* text, const tw_bound_t* bound, const tw_equal
   }
 }
 
+// A location may be as long as names of a model are: it stands outside the text, which is cut.
+static int fail_at(const char* location, const tw_text_t* text) {
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%s%s", location, location[0] == '\0' ? "" : ": ", text->text);
+}
+
 int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair) {
   const int64_t size = tw_bound_number(bound, pair->size);
   const int64_t other = tw_bound_number(bound, pair->other);
@@ -145,7 +150,7 @@ int tw_bound_compare(const tw_bound_t* bound, const tw_equality_t* pair) {
   if (holds(pair->relation, size, other)) return TW_MODEL_OK;
   tw_text_t text = {.length = 0};
   add_failure(&text, bound, pair);
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s%s%s", pair->location, pair->location[0] == '\0' ? "" : ": ", text.text);
+  return fail_at(pair->location, &text);
 }
 
 int tw_bound_fail_inconsistent(const char* what) {
@@ -414,14 +419,13 @@ static int report(const tw_bound_t* bound, const tw_index_check_t* check, int64_
   const int64_t low = tw_bound_number(bound, check->low);
   const int64_t high = tw_bound_number(bound, check->high);
   tw_text_t text = {.length = 0};
-  if (check->location[0] != '\0') tw_text_add(&text, "%s: ", check->location);
   tw_text_add(&text, "index %" PRId64 " is out of range on axis %d of size %" PRId64, index, check->axis, size);
   if (high < low) {
     tw_text_add(&text, ", which has no element");
   } else {
     tw_text_add(&text, ", expected %" PRId64 " .. %" PRId64, low, high);
   }
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s", text.text);
+  return fail_at(check->location, &text);
 }
 
 int tw_bound_report(const tw_bound_t* bound, const void* records) {

@@ -9,7 +9,12 @@
 // The text of a thread's last error. Not a thread-local array: `fault.c` has a variable that must lie in the static
 // block of thread-local memory, all others of the library would with it, and that block has no room for the
 // texts of several libraries.
-enum { TEXT_BYTES = 1024 };
+enum { TEXT_BYTES = 1024 };  // at first: names of a model are as long as a stranger likes
+
+typedef struct error_text_t {
+  size_t room;  // with the zero at the end
+  char bytes[];
+} error_text_t;
 
 static pthread_key_t texts;
 static atomic_int has_key;
@@ -26,24 +31,34 @@ __attribute__((destructor)) static void delete_key(void) {
 }
 #endif
 
-static char* thread_text(int makes_one) {
-  char* text = has_key ? pthread_getspecific(texts) : NULL;
-  if (text != NULL || !makes_one || !has_key) return text;
-  text = calloc(1, TEXT_BYTES);
-  if (text != NULL && pthread_setspecific(texts, text) != 0) {
-    free(text);
-    return NULL;
-  }
-  return text;
+static error_text_t* thread_text(void) { return has_key ? pthread_getspecific(texts) : NULL; }
+
+// Gives this thread a text of `room` bytes in place of the one before, which the caller frees: what is said may quote it.
+static error_text_t* new_text(size_t room) {
+  error_text_t* text = has_key ? calloc(1, sizeof(*text) + room) : NULL;
+  if (text == NULL) return NULL;
+  text->room = room;
+  if (pthread_setspecific(texts, text) == 0) return text;
+  free(text);
+  return NULL;
 }
 
 int tw_error_set(int status, const char* format, ...) {
-  char* text = thread_text(1);
-  if (text == NULL) return status;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text, TEXT_BYTES, format, arguments);
+  const int length = vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
+  error_text_t* before = thread_text();
+  error_text_t* text = before;
+  const size_t wanted = length < TEXT_BYTES ? TEXT_BYTES : (size_t)length + 1;
+  if (before == NULL || before->room < wanted) text = new_text(wanted);
+  if (text == NULL && before == NULL) text = new_text(TEXT_BYTES);  // cut is better than nothing
+  if (text == NULL) text = before;
+  if (text == NULL) return status;
+  va_start(arguments, format);
+  vsnprintf(text->bytes, text->room, format, arguments);
+  va_end(arguments);
+  if (text != before) free(before);
   return status;
 }
 
@@ -57,8 +72,8 @@ int tw_error_no_memory_for(size_t size_bytes, const char* what) {
 }
 
 const char* tw_error_text(void) {
-  const char* text = thread_text(0);
-  return text != NULL ? text : "no error, or no memory for its text";
+  const error_text_t* text = thread_text();
+  return text != NULL ? text->bytes : "no error, or no memory for its text";
 }
 
 void tw_text_add(tw_text_t* text, const char* format, ...) {

@@ -18,7 +18,7 @@ int tw_error_no_memory_for(size_t size_bytes, const char* what);
 
 // Text that is made piece by piece; what does not fit is cut.
 typedef struct tw_text_t {
-  char text[512];
+  char text[4096];
   size_t length;
 } tw_text_t;
 

@@ -319,19 +319,18 @@ static int address_of(const tw_flow_call_t* flow, uint32_t entry_index, int64_t 
 // Ends the location of a check of a condition.  ORDER base/errors.py
 static const char does_not_hold[] = ", which does not hold for this call";
 
-// How many characters of a location stand before that; 0 for a size.
-static size_t condition_length(const char* location) {
+static int is_condition(const char* location) {
   const size_t length = strlen(location);
   const size_t tail = sizeof(does_not_hold) - 1;
-  return length > tail && strcmp(location + length - tail, does_not_hold) == 0 ? length - tail : 0;
+  return length >= tail && strcmp(location + length - tail, does_not_hold) == 0;
 }
 
 static int check_bounds(const tw_late_size_t* size, int64_t value) {
   const char* limit = value < size->minimum ? "at least" : "at most";
   if (value >= size->minimum && (size->maximum < 0 || value <= size->maximum)) return TW_MODEL_OK;
-  const size_t condition = condition_length(size->location);
-  if (condition > 0) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "%.*s: does not hold for this call", (int)condition, size->location);
+  if (is_condition(size->location)) {
+    const int length = (int)(strlen(size->location) - (sizeof(does_not_hold) - 1));
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%.*s: does not hold for this call", length, size->location);
   }
   return tw_error_set(TW_MODEL_BAD_INPUT, "%s%sthe data gives size %" PRId64 ", expected %s %" PRId64, size->location,
                       size->location[0] == '\0' ? "" : ": ", value, limit,

@@ -96,8 +96,9 @@ DOES_NOT_HOLD: Final = ", which does not hold for this call"
 
 def condition_text(place: str) -> str:
     """What the error of a check says that has this place; empty where it checks no condition."""
-    found, mark, _ = place.partition(DOES_NOT_HOLD)
-    return f"{found}: does not hold for this call" if mark else ""
+    if not place.endswith(DOES_NOT_HOLD):
+        return ""
+    return f"{place.removesuffix(DOES_NOT_HOLD)}: does not hold for this call"
 
 
 def size_error(

@@ -56,3 +56,11 @@ def test_a_device_error_carries_its_status_code() -> None:
 def test_only_errors_of_the_user_are_user_errors() -> None:
     assert not issubclass(DeviceError, UserError)
     assert not issubclass(InternalError, UserError)
+
+
+def test_the_words_of_a_condition_are_those_at_the_end_of_its_place() -> None:
+    mark = errors.DOES_NOT_HOLD
+    told = errors.size_error(0, 1, 1, f"node 'a' (x{mark}, y){mark}")
+    assert str(told) == f"node 'a' (x{mark}, y): does not hold for this call"
+    size = errors.size_error(0, 1, 1, f"node 'a{mark}'")
+    assert str(size) == f"node 'a{mark}': the data gives size 0, expected at least 1"

@@ -3,16 +3,18 @@
 JAX writes operations whose sizes are operands as custom calls where StableHLO has no such operation.
 
 Source: StableHLO, the custom calls that its pass to canonicalize dynamism knows; JAX, `jax.export`, "shape
-polymorphism", `jax.lax.approx_max_k`.
+polymorphism", `jax.lax.approx_max_k`; LLVM, `llvm/Support/FormatVariadic.h`, for places in the text of an assertion.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from tilewright.base.errors import ModelError
-from tilewright.base.symbolic import Dim, maximum, minimum
+from tilewright.base.symbolic import Dim, Expr, maximum, minimum
 from tilewright.compiler.frontends.kit import control
 from tilewright.compiler.frontends.kit.problems import UnsupportedError
 from tilewright.compiler.frontends.kit.tensor import Tensor
@@ -26,11 +28,14 @@ from tilewright.compiler.frontends.stablehlo.tree import Region, Symbol
 from tilewright.compiler.frontends.stablehlo.windows import Window, reduced_windows
 
 Build = Callable[[Call], Held | Sequence[Held]]
+# `{{` for a brace, `{0}`, `{1,+4:x}` for an operand, whatever its layout.
+_PLACE: Final = re.compile(r"\{\{|\{\s*(\d+)\s*(?:,[^{}:]*)?(?::[^{}]*)?\}")
 
 
 def _assertion(call: Call) -> list[Held]:
     """A condition on sizes: what it says is taken to hold, and a call with other sizes is refused."""
-    condition, message = call.tensor(0), call.text("error_message")
+    condition = call.tensor(0)
+    message = _PLACE.sub(partial(_told, call), call.text("error_message"))
     if condition.array is not None:
         if not condition.array.all():
             raise ModelError(f"its condition on sizes does not hold: {message}")
@@ -50,6 +55,20 @@ def _assertion(call: Call) -> list[Held]:
             return []
     control.expect(e, condition, message)
     return []
+
+
+def _told(call: Call, place: re.Match[str]) -> str:
+    """What stands at a place of an assertion's text: an operand behind the condition, as a number or by sizes of inputs."""
+    if place[1] is None:
+        return "{"
+    index = int(place[1]) + 1
+    if index >= len(call.operands):
+        return place[0]
+    held = call.maker.contents(call.tensor(index))
+    found = [None] if held is None else [*held.elements.flat]
+    if not all(isinstance(size, int | Expr) for size in found):
+        return "(what the data gives)"
+    return ", ".join(str(size) for size in found)
 
 
 def _called(call: Call) -> Region:

@@ -106,7 +106,7 @@ class Flow:
         for place, size in enumerate(step.sizes):
             at = build.emit("add.i64", start, function.i64(8 * place))
             value = self._load(buffer, at)
-            self._check_bounds(size, value, f"{place_of(step)}: the data gives a size")
+            self._check_bounds(size, value, place_of(step), "the data gives a size")
             self._bind(size, value)
 
     def rebind(self, step: Rebind, moves: Moves) -> None:
@@ -114,21 +114,21 @@ class Flow:
         function = self.function
         values = [function.size(dim) for dim in step.values]
         for size, value in zip(step.sizes, values, strict=True):
-            self._check_bounds(size, value, f"{place_of(step)}: a size is")
+            self._check_bounds(size, value, place_of(step), "a size is")
         kept = [self._changing.get(size) for size in step.sizes]
         pairs = zip(values, kept, strict=True)
         function.assign([*((v, k) for v, k in pairs if k is not None), *moves])
         for size, value, register in zip(step.sizes, values, kept, strict=True):
             self._bind(size, register or value)
 
-    def _check_bounds(self, size: Symbol, value: Register, where: str) -> None:
+    def _check_bounds(self, size: Symbol, value: Register, where: str, what: str) -> None:
         function, told = self.function, condition_text(where)
         least, most = max(size.lower or 0, 0), size.upper
         function.refuse_less(
-            value, function.i64(least), told or f"{where} less than {least}"
+            value, function.i64(least), told or f"{where}: {what} less than {least}"
         )
         if most is not None:
-            above = told or f"{where} greater than {most}"
+            above = told or f"{where}: {what} greater than {most}"
             function.refuse_less(function.i64(most), value, above)
 
     def _load(self, buffer: Register, start: Register) -> Register:

@@ -184,7 +184,7 @@ def test_a_condition_that_a_call_breaks_is_said_in_its_words(
     tw.compile(text.encode()).save(tmp_path / "asserted.vmfb")
     model = tw.load(tmp_path / "asserted.vmfb", engine=engine)
     assert model(np.zeros(4, np.float32)).shape == (4,)
-    told = r"\(the size \{0\} is wrong\): does not hold for this call"
+    told = r"\(the size x_0 is wrong\): does not hold for this call"
     with pytest.raises((tw.InputError, tw.DeviceError), match=told):
         model(np.zeros(3, np.float32))
 
@@ -193,6 +193,35 @@ def test_a_condition_that_never_holds_is_said_at_once() -> None:
     text = ASSERTED.format(direction="GE", number=3, left="%m")
     with pytest.raises(ModelError, match="condition on sizes does not hold"):
         tw.compile(text.encode())
+
+
+def test_places_in_the_text_of_an_assertion_are_filled_as_llvm_does() -> None:
+    """`{0}` stayed as it was."""
+    text = """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+    %c = stablehlo.constant dense<-7> : tensor<i32>
+    %no = stablehlo.constant dense<false> : tensor<i1>
+    stablehlo.custom_call @shape_assertion(%no, %c, %n) {error_message = "is {0}, {1:x} {0,+4}} {{0} {2}", has_side_effect = true} : (tensor<i1>, tensor<i32>, tensor<i32>) -> ()
+    return %x : tensor<?xf32>
+    }"""
+    with pytest.raises(ModelError) as caught:
+        tw.compile(text.encode())
+    assert caught.value.message.endswith("is -7, x_0 -7} {0} {2}")
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_long_condition_is_said_whole(
+    engine: Literal["plan", "vm"], tmp_path: Path
+) -> None:
+    """The C core cut texts behind 1023 characters, and with them what it is about; the words themselves are no mark."""
+    words = "odd, which does not hold for this call, " + "long " * 1000
+    text = ASSERTED.format(direction="NE", number=3, left="%n")
+    text = text.replace("the size {0} is wrong", words.strip())
+    tw.compile(text.encode()).save(tmp_path / "asserted.vmfb")
+    model = tw.load(tmp_path / "asserted.vmfb", engine=engine)
+    with pytest.raises((tw.InputError, tw.DeviceError)) as caught:
+        model(np.zeros(3, np.float32))
+    assert f"({words.strip()}): does not hold for this call" in str(caught.value)
 
 
 def test_a_bound_of_a_type_is_one_of_the_call() -> None:
