@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ import click
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_small_file, why_no_file
+from tilewright.base.json_text import read_json
 from tilewright.base.output_file import check_output
 from tilewright.base.text import printable
 from tilewright.cli.display import err, example
@@ -143,7 +143,7 @@ def _schema_of(is_json: bool, given: str | None) -> Mapping[str, object] | None:
         data = read_small_file(given, _MOST_SCHEMA_BYTES)
         text, place = data.decode("utf-8", "replace"), given
     try:
-        schema = json.loads(text)
+        schema = read_json(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"is no JSON: {error}", location=place) from error
     if not isinstance(schema, dict):

@@ -17,6 +17,7 @@ import click
 
 from tilewright.base.errors import UserError
 from tilewright.base.input_file import read_small_file
+from tilewright.base.json_text import read_json
 from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class PassOptions:
             return None
         data = read_small_file(path, _MOST_SCHEDULES_BYTES)
         try:
-            found: object = json.loads(data)
+            found = read_json(data)
         except (ValueError, RecursionError) as error:
             raise UserError(f"no JSON: {error}", location=path) from error
         if not isinstance(found, dict):

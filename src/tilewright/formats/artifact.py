@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.json_text import read_json
 from tilewright.base.lazy import lazy
 from tilewright.base.record import field, record
 from tilewright.base.version import VERSION as PRODUCER_VERSION
@@ -316,7 +317,7 @@ def _manifest(module: ModuleDef, location: str) -> dict[str, object]:
             location=location,
             hint="modules of other compilers run through the virtual machine (engine='vm')",
         )
-    manifest = cast("dict[str, object]", json.loads(text))
+    manifest = cast("dict[str, object]", read_json(text))
     major, minor = cast("list[int]", manifest["version"])
     producer = str(manifest["producer"])
     if major != MANIFEST_VERSION[0] or minor > MANIFEST_VERSION[1]:
@@ -451,7 +452,7 @@ class _CompressedSources(Mapping[str, str]):
         inflate = zlib.decompressobj()
         try:
             data = inflate.decompress(bytes(view_bytes(self._data)), SOURCES_LIMIT_BYTES)
-            rows = cast("dict[str, object]", json.loads(data))
+            rows = cast("dict[str, object]", read_json(data))
             return {str(name): str(text) for name, text in rows.items()}
         except (zlib.error, ValueError, AttributeError, RecursionError) as error:
             raise ArchiveError(

@@ -18,6 +18,7 @@ from tilewright.api.language.chat import Message
 from tilewright.api.language.json_schemas import ANY_OBJECT, Schema
 from tilewright.api.language.sampling import Sampling
 from tilewright.base.errors import UserError
+from tilewright.base.json_text import read_json
 
 _ROLES: Final = ("system", "user", "assistant", "developer", "tool")
 _DEFAULT_TOKENS: Final = 512
@@ -78,7 +79,7 @@ class Request:
 def read_request(body: bytes | bytearray, *, is_chat: bool) -> Request:
     """A request as clients send it.  Raises: UserError naming the field that is wrong."""
     try:
-        found = json.loads(body)
+        found = read_json(body)
     except (ValueError, RecursionError) as error:
         raise UserError(f"the request is no JSON: {error}") from error
     if not isinstance(found, dict):

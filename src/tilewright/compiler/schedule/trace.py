@@ -25,6 +25,7 @@ from typing import (
 )
 
 from tilewright.base.errors import ScheduleError, UserError
+from tilewright.base.json_text import read_json
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import FreshNames
@@ -256,7 +257,7 @@ def to_json(trace: Iterable[object]) -> str:
 def from_json(text: str) -> tuple[Step, ...]:
     """Read back what `to_json` wrote.  Raises: ScheduleError on anything else."""
     try:
-        data: object = json.loads(text)
+        data = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ScheduleError(f"a trace is not JSON: {error}") from error
     steps: list[Step] = []

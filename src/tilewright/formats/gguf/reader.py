@@ -142,6 +142,10 @@ def _read_metadata(cursor: ByteCursor, count: int) -> dict[str, MetadataValue]:
     metadata: dict[str, MetadataValue] = {}
     for _ in cursor.counted(count, 13, "metadata"):
         key = _text(cursor, "metadata key")
+        if key in metadata:
+            raise ArchiveError(
+                f"metadata '{key:.80}' stands twice", location=cursor.view.location
+            )
         code = cursor.u32(f"type of metadata '{key:.80}'")
         metadata[key] = _value(cursor, code, f"metadata '{key:.80}'")
     return metadata

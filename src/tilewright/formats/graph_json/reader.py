@@ -8,12 +8,11 @@ Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.h` (`Load` of each 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn, TypeVar, cast
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.json_text import read_json
 from tilewright.formats.graph_json.graph import EntryTable, Graph, Node, Reference
 from tilewright.formats.graph_json.verifier import verify_graph
 
@@ -64,9 +63,7 @@ def read_members(
     """
     try:
         text = data if isinstance(data, str) else str(data, "utf-8")
-        found: object = json.loads(
-            text, object_pairs_hook=_members, parse_constant=_refuse_constant
-        )
+        found: object = read_json(text, _refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ArchiveError(f"no JSON ({error!s:.120})", location=location) from error
     members: dict[str, object] = {}
@@ -77,15 +74,6 @@ def read_members(
         if key not in _GRAPH_KEYS:
             raise ArchiveError(f"unknown key {key!r:.80}", location=location)
     _require(members, _GRAPH_KEYS, location)
-    return members
-
-
-def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        twice = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f"key {twice!r:.80} stands twice in one object")
     return members
 
 

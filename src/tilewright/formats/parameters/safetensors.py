@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tilewright.base import dtypes
 from tilewright.base.arena import align
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.json_text import read_json
 from tilewright.formats.byte_view import ByteView
 from tilewright.formats.parameters.entries import StoredEntry
 
@@ -60,7 +61,7 @@ def read_entries(view: ByteView) -> Iterator[StoredEntry]:
 def _parse_header(view: ByteView, length: int) -> Mapping[str, Any]:
     text = bytes(view.sub(_PREFIX_BYTES, length, "header"))
     try:
-        header = json.loads(text)
+        header = read_json(text)
     except (ValueError, RecursionError) as error:
         raise ArchiveError(
             f"the header is not JSON: {error}", location=view.location

@@ -18,6 +18,7 @@ from typing import Final, cast, final
 from tilewright.base.c_compiler.toolchain import find_toolchain, working_folder
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.json_text import read_json
 from tilewright.base.output_file import write_text_output
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
@@ -135,7 +136,7 @@ def load_c_module(data: bytes) -> CSourceModule:
     Raises: ArchiveError for other bytes.
     """
     try:
-        members = cast("dict[str, object]", json.loads(data))
+        members = cast("dict[str, object]", read_json(data))
         source, names, options = (members[k] for k in ("source", "functions", "options"))
         if not isinstance(source, str) or not _are_texts(names) or not _are_texts(options):
             raise TypeError

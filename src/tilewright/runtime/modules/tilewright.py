@@ -23,7 +23,6 @@ above, and for each record in the buffer, in order, one of `checks`: location, a
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, final
@@ -33,6 +32,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.json_text import read_json
 from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.byte_view import view_bytes
@@ -114,7 +114,7 @@ _MALFORMED: Final = (ValueError, KeyError, TypeError, ArithmeticError, Recursion
 @functools.lru_cache(_CACHED_DESCRIPTIONS)
 def _report(text: bytes, dims: tuple[int, ...]) -> IndexReport:
     try:
-        described = json.loads(text)
+        described = cast("dict[str, Any]", read_json(text))
         env = dict(zip(described["dims"], dims, strict=True))
         rows = tuple(
             (
@@ -134,7 +134,7 @@ def _report(text: bytes, dims: tuple[int, ...]) -> IndexReport:
 @functools.lru_cache(_CACHED_DESCRIPTIONS)
 def _describe(text: bytes) -> Mapping[str, Any]:
     try:
-        described = json.loads(text)
+        described = cast("dict[str, Any]", read_json(text))
         for member in ("op", "attributes", "present", "operand_count", "dims", "types"):
             described[member]
         count = described["operand_count"]
@@ -170,7 +170,7 @@ class _Calls:
         self, text: bytes, dims: tuple[int, ...]
     ) -> tuple[native.PackedCall, tuple[int, ...]]:
         try:
-            described = json.loads(text)
+            described = cast("dict[str, Any]", read_json(text))
             symbol, place = str(described["symbol"]), str(described["location"])
             env = dict(zip(described["dims"], dims, strict=True))
             types = [

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.json_text import read_json
 from tilewright.base.record import field, record
 from tilewright.runtime.virtual_machine.metrics import (
     Count,
@@ -96,7 +97,7 @@ class Report:
     def from_json(text: str | bytes) -> Report:
         """Read what `json` wrote.  Raises: UserError for what is no report."""
         try:
-            members = json.loads(text)
+            members = read_json(text)
         except (ValueError, RecursionError) as error:
             raise _no_report(f"is no JSON ({error})") from error
         if not isinstance(members, dict) or not isinstance(members.get("calls"), list):

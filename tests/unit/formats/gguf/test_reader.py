@@ -70,6 +70,10 @@ BROKEN = {
         parameter_files.gguf([("w", (1,), 0, b"1234"), ("w", (1,), 0, b"1234")]),
         "'w' stands twice",
     ),
+    "metadata twice": (
+        parameter_files.gguf([], metadata=[pair("flag", 1), pair("k", 2), pair("flag", 1)]),
+        "metadata 'flag' stands twice",
+    ),
     "rank": (parameter_files.gguf([("w", (1,) * 9, 0, b"1234")]), "of rank 9"),
     "rows": (
         parameter_files.gguf([("w", (32, 33), 2, b"1" * 600)]),

@@ -81,3 +81,18 @@ def test_extents_beyond_what_an_array_has_are_refused_though_there_are_no_bytes(
     text = json.dumps(table).encode()
     with pytest.raises(ArchiveError, match="parameter 'a'"):
         read_arrays(len(text).to_bytes(8, "little") + text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": %s, "a": %s}',
+        b'{"a": %s, "b": %s, "__metadata__": {"a": "1", "a": "2"}}',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(text: bytes) -> None:
+    """The last of them was taken, where other readers take the first."""
+    entry = b'{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
+    header = text % (entry, entry)
+    with pytest.raises(ArchiveError, match="key 'a' stands twice in one object"):
+        read_parameters(len(header).to_bytes(8, "little") + header + bytes(4))

@@ -171,8 +171,12 @@ class Importer:
         ]
         stored += [(text_of(s.values.name), s) for s in proto.sparse_initializer]
         storage = self.model.storage
+        seen: set[str] = set()
         for name, tensor in stored:
             try:
+                if name in seen:
+                    raise ModelError("is there twice")
+                seen.add(name)
                 if isinstance(tensor, TensorProto):
                     if tensor.data_type == TensorProto.STRING:
                         text = to_text(tensor)
@@ -395,7 +399,7 @@ class Importer:
         if scope.depth > MAX_DEPTH:
             raise UnsupportedError(f"functions and subgraphs nest deeper than {MAX_DEPTH}")
         inputs = self._operands(node, scope, record)
-        attributes = _resolved(node, scope)
+        attributes = scope.attributes_of(node)
         function = self._function(node)
         if function is not None:
             return self._inline(function, inputs, attributes, scope, full)
@@ -557,18 +561,6 @@ class Importer:
         hint = meant or _OF_DOMAINS.get(domain, _TO_REGISTER)
         where = f" of domain '{domain}'" if domain else ""
         return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
-
-
-def _resolved(node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
-    """The attributes of `node`, references to those of the function replaced."""
-    found: dict[str, AttributeProto] = {}
-    for attribute in node.attribute:
-        name, reference = text_of(attribute.name), text_of(attribute.ref_attr_name)
-        if not reference:
-            found[name] = attribute
-        elif reference in scope.attributes:
-            found[name] = scope.attributes[reference]
-    return found
 
 
 def _with_attributes(

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from onnx import AttributeProto
+from onnx import AttributeProto, NodeProto
 
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.values import Operand
 
 
@@ -41,6 +43,19 @@ class Scope:
                 return found
             scope = scope.parent
         return None
+
+    def attributes_of(self, node: NodeProto) -> dict[str, AttributeProto]:
+        """The attributes of `node`, references to those of the function replaced.  Raises: ModelError for one that is there twice."""
+        found: dict[str, AttributeProto] = {}
+        for attribute in node.attribute:
+            name, reference = text_of(attribute.name), text_of(attribute.ref_attr_name)
+            if name in found:
+                raise ModelError(f"attribute '{name}' is there twice")
+            if not reference:
+                found[name] = attribute
+            elif reference in self.attributes:
+                found[name] = self.attributes[reference]
+        return found
 
     def inside(self) -> Scope:
         """A scope for a subgraph."""

@@ -400,6 +400,33 @@ def test_a_model_that_makes_no_sense_says_why(body: str, message: str) -> None:
         load(onnx_models.parse(body))
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_an_initializer_that_is_there_twice_is_refused(kind: str) -> None:
+    """The last of them was taken."""
+    model = onnx_models.parse(
+        "graph (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add(x, w) }"
+    )
+    if kind == "dense":
+        model.graph.initializer.append(model.graph.initializer[0])
+    else:
+        values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
+        places = onnx.numpy_helper.from_array(np.zeros(1, np.int64), "p")
+        model.graph.sparse_initializer.append(
+            onnx.helper.make_sparse_tensor(values, places, [1])
+        )
+    with pytest.raises(ModelError, match="initializer 'w': is there twice"):
+        load(model)
+
+
+def test_an_attribute_that_is_there_twice_is_refused() -> None:
+    model = onnx_models.parse(
+        "graph (float[1] x) => (float[2] y) { y = Concat<axis = 0>(x, x) }"
+    )
+    model.graph.node[0].attribute.append(model.graph.node[0].attribute[0])
+    with pytest.raises(ModelError, match="attribute 'axis' is there twice"):
+        load(model)
+
+
 def test_opsets_outside_the_supported_range_are_refused() -> None:
     model = onnx_models.parse(RELU)
     model.opset_import[0].version = 999
