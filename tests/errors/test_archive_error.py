@@ -49,6 +49,12 @@ def test_a_model_that_is_not_compiled_yet_says_how(tmp_path: Path) -> None:
         ("m.MLIR", b"module {}", "a StableHLO module", "tilewright compile"),
         ("m.gguf", b"GGUF", "a language model (GGUF)", "tilewright generate"),
         ("w.irpa", b"IRPA", "a file of weights", "parameters=[...]"),
+        ("core.so", _ELF + b"\4\0\x3e\0", "an ELF core dump for x86_64", "None"),
+        ("net.dll", b"MZ" + bytes(99), "a file for Windows (PE)", "another system"),
+        ("a.tar", b"PK\3\4" + bytes(99), "an archive (zip)", "None"),
+        ("a", b"PK\3\4" + bytes(99), "an archive (zip)", "None"),
+        ("m.PT2", b"PK\3\4" + bytes(99), "a file of PyTorch", "tilewright.compile"),
+        ("a.tar", b"hello", "text", "None"),
     ],
 )
 def test_a_file_of_another_kind_says_who_takes_it(
@@ -75,6 +81,8 @@ def test_an_artifact_loads_whatever_it_is_called(tmp_path: Path) -> None:
         ("m.onnx", "an ONNX model", "tilewright compile"),
         ("m.gguf", "a language model (GGUF)", "tilewright generate"),
         ("m.vmfb", "text", "load_module takes .so, .o, .a"),
+        ("m.VMFB", "text", "load_module takes .so, .o, .a"),
+        ("m.tar", "text", "load_module takes .so, .o, .a"),
         ("m.so", "text", "load_module takes .so, .o, .a"),
         ("m.txt", "text", "load_module takes .so, .o, .a"),
     ],
@@ -90,6 +98,39 @@ def test_a_file_that_is_no_library_says_who_takes_it(
         f"is {problem}, expected a library, objects or an artifact"
     )
     assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem", "hint"),
+    [
+        ("core.so", _ELF + b"\4\0\x3e\0", "an ELF core dump for x86_64", "load_module takes"),
+        ("net", _ELF + b"\2\0\x3e\0", "an ELF program for x86_64", "run it"),
+        ("net.DLL", b"MZ" + bytes(99), "a file for Windows (PE)", "another system"),
+        ("net.so", b"\xcf\xfa\xed\xfe" + bytes(99), "a file for macOS (Mach-O)", "another system"),
+        ("a.tar", b"PK\3\4" + bytes(99), "an archive (zip)", "load_module takes"),
+    ],
+)  # fmt: skip
+def test_load_module_and_load_call_a_refused_file_the_same(
+    name: str, data: bytes, problem: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    for load in (tw.load, tw.runtime.load_module):
+        with pytest.raises(ArchiveError, match="expected") as caught:
+            load(path)
+        assert caught.value.message.startswith(f"is {problem}, ")
+    assert hint in str(caught.value.hint)
+
+
+def test_no_hint_sends_a_file_to_who_refuses_it(tmp_path: Path) -> None:
+    for begin in (b"hello", b"PK\3\4", b"MZ", b"\0asm", _ELF + b"\4\0\x3e\0", b"\xff" * 9):
+        for suffix in (".so", ".dylib", ".o", ".lib", ".tar", ".s"):
+            path = tmp_path / f"net{suffix}"
+            path.write_bytes(begin)
+            with pytest.raises(ArchiveError) as caught:
+                tw.load(path)
+            if begin != b"hello" or suffix != ".s":
+                assert "load_module loads it" not in str(caught.value.hint)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:

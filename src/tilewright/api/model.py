@@ -282,7 +282,7 @@ def open_model(
         threads = count_option("threads", threads, least=0)
     if isinstance(model, (Model, Session)):
         return model
-    if isinstance(model, (str, PathLike)) and Path(model).suffix == ".vmfb":
+    if isinstance(model, (str, PathLike)) and Path(model).suffix.lower() == ".vmfb":
         return load(cast("str", model), threads=threads)
     return compile(cast("onnx.Source", model), threads=threads, progress=progress)
 

@@ -95,7 +95,7 @@ def sign(
     """
     private = _private_key(key, password)
     public = private.public_key().public_bytes_raw()
-    is_inside = Path(path).suffix == _INSIDE and not detached
+    is_inside = Path(path).suffix.lower() == _INSIDE and not detached
     beside = detached_path(path)
     try:
         mapped = native.map_file(str(path))

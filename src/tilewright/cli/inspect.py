@@ -130,7 +130,7 @@ def command(
     provenance  what was compiled, how, by which compiler (SLSA)
     sbom      its parts and the tools that made them (CycloneDX)
     """  # noqa: D301 - click's mark for lines that stay as they are
-    if module.suffix == LIBRARY_SUFFIX and output in _DOCUMENTS:
+    if module.suffix.lower() == LIBRARY_SUFFIX and output in _DOCUMENTS:
         _show(_document_of_library(module, output, trusted_keys), "json")
         return
     if is_library(module):

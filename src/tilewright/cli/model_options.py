@@ -167,7 +167,7 @@ class ModelOptions:
             )
         for plugin in self.plugins:
             _register_plugin(plugin, self.trusted_keys)
-        if Path(self.path).suffix != ARTIFACT_SUFFIX:
+        if Path(self.path).suffix.lower() != ARTIFACT_SUFFIX:
             return self._compile()
         self._refuse_codegens("an artifact")
         self.codegens.import_modules()

@@ -11,12 +11,24 @@ from typing import Final
 
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.elf.dynamic import DYNAMIC
+from tilewright.formats.tar import is_tar
 
 ELF_MAGIC: Final = b"\x7fELF"
 ARCHIVE_MAGIC: Final = b"!<arch>\n"
 OBJECT, PROGRAM, SHARED = 1, 2, 3
 """Types of ELF files."""
+ZIP_MAGIC: Final = b"PK\3\4"
+_PE: Final = b"MZ"
 _MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+OTHER_SYSTEMS: Final = (_PE, *_MACH_O)
+"""Begins of files of machine code that this system cannot load."""
+_BEGINS: Final = (
+    (_PE, "a file for Windows (PE)"),
+    (_MACH_O, "a file for macOS (Mach-O)"),
+    (ARCHIVE_MAGIC, "an archive of objects"),
+    (ZIP_MAGIC, "an archive (zip)"),
+    (b"\0asm", "WebAssembly"),
+)
 _ELF_TYPES: Final[Mapping[int, str]] = {
     OBJECT: "object", PROGRAM: "program", SHARED: "shared library", 4: "core dump",
 }  # fmt: skip
@@ -49,14 +61,11 @@ def describe(data: Buffer) -> str:
         return "empty"
     if begin.startswith(ELF_MAGIC):
         return _describe_elf(begin)
-    if begin.startswith(b"MZ"):
-        return "a file for Windows (PE)"
-    if begin.startswith(_MACH_O):
-        return "a file for macOS (Mach-O)"
-    if begin.startswith(ARCHIVE_MAGIC):
-        return "an archive of objects"
-    if begin.startswith(b"\0asm"):
-        return "WebAssembly"
+    for begins, words in _BEGINS:
+        if begin.startswith(begins):
+            return words
+    if is_tar(data):
+        return "an archive (tar)"
     if set(begin) <= _TEXT_LIKE:
         return "text"
     return "of an unknown format"

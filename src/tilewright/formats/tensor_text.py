@@ -226,7 +226,7 @@ def _write_file(array: Array, output: str) -> None:
     if output[0] not in "@+":
         raise UserError(f"--output '{output}': expected -, @file or +file")
     with open_output(output[1:], append=output[0] == "+") as file:
-        if Path(output[1:]).suffix == ".npy":
+        if Path(output[1:]).suffix.lower() == ".npy":
             np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
         else:
             file.write(np.ascontiguousarray(array).tobytes())

@@ -188,7 +188,7 @@ def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
         path_option("against", against)
     if isinstance(against, Graph | PathLike) or Path(against).is_file():
         return _open(against, {})
-    if Path(against).suffix in (ARTIFACT_SUFFIX, ".onnx"):
+    if Path(against).suffix.lower() in (ARTIFACT_SUFFIX, ".onnx"):
         raise UserError("no such file", location=against)
     if not isinstance(first, CompiledSide):
         raise UserError(

@@ -48,10 +48,11 @@ def check_form(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> str:
         known = ", ".join(
             f"{name or 'none'} ({subject})" for name, subject in FORMS.items()
         )
+        guess = did_you_mean(form, FORMS)
         raise UserError(
             f"there is no format '{form}', expected one that says what to write",
             location=path,
-            hint=did_you_mean(form, FORMS) or f"formats: {known}",
+            hint=f"{guess}; formats: {known}" if guess else f"formats: {known}",
         )
     check_output(path, inputs=inputs)
     return form

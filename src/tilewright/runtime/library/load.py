@@ -28,15 +28,14 @@ from tilewright.base.c_compiler.toolchain import (
     working_folder,
 )
 from tilewright.base.errors import ArchiveError, UserError, reason_of
-from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, kind_of
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.input_file import why_no_file
 from tilewright.base.options import flag_option, path_option
 from tilewright.formats.byte_view import Buffer
+from tilewright.formats.file_kind import refused_kind
 from tilewright.formats.native_file import (
     ARCHIVE_MAGIC,
     OBJECT,
-    PROGRAM,
     SHARED,
     describe,
     elf_type,
@@ -111,15 +110,11 @@ def _load(data: memoryview, location: str, keep: bool, *, is_signed: bool) -> Mo
         with working_folder() as folder:
             objects = compile_sources(data, location, folder, is_signed=is_signed)
             return _link(objects, Path(location).resolve().parent, location, keep)
-    kind = kind_of(location)
-    if elf_type(data) == PROGRAM:
-        kind = FileKind(describe(data), RUN)
-    elif kind is None or kind.remedy == LOAD_MODULE or Path(location).suffix == ".vmfb":
-        kind = FileKind(describe(data), _FORMS_HINT)
+    kind = refused_kind(data, location)
     raise ArchiveError(
-        f"is {kind.subject}, expected a library, objects or an artifact",
+        f"is {describe(data) if kind is None else kind.subject}, expected a library, objects or an artifact",
         location=location,
-        hint=kind.remedy,
+        hint=(kind and kind.remedy) or _FORMS_HINT,
     )
 
 

@@ -82,28 +82,13 @@ def read_module_file(
 
 def _refuse_other_kinds(data: memoryview, path: str) -> None:
     """Raise ArchiveError for a file that is something else, by what it holds or is called; not for a damaged archive."""
-    with LATE_IMPORTS:  # no file that loads needs them
-        from tilewright.base.file_kinds import (  # noqa: PLC0415
-            LOAD_MODULE,
-            RUN,
-            FileKind,
-            kind_of,
-        )
-        from tilewright.formats.native_file import (  # noqa: PLC0415
-            ARCHIVE_MAGIC,
-            PROGRAM,
-            describe,
-            elf_type,
-        )
+    with LATE_IMPORTS:  # no file that loads needs it
+        from tilewright.formats.file_kind import refused_kind  # noqa: PLC0415
 
-    kind, elf = kind_of(path), elf_type(data)
-    if elf or bytes(data[: len(ARCHIVE_MAGIC)]) == ARCHIVE_MAGIC:
-        kind = FileKind(describe(data), RUN if elf == PROGRAM else LOAD_MODULE)
-    elif Path(path).suffix.lower() == ".vmfb":
-        return
+    kind = refused_kind(data, path)
     if kind is not None:
         raise ArchiveError(
-            f"is {kind.subject}, expected a .vmfb", location=path, hint=kind.remedy
+            f"is {kind.subject}, expected a .vmfb", location=path, hint=kind.remedy or None
         )
 
 
