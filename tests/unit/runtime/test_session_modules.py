@@ -15,6 +15,7 @@ from tilewright.base.errors import (
     DeviceError,
     UserError,
 )
+from tilewright.base.status import StatusCode
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 
@@ -58,8 +59,10 @@ def test_libraries_come_before_those_that_import_from_them() -> None:
     assert caught.value.hint == "register it before the modules that depend on it"
     with pytest.raises(DeviceError, match="module 'library' is missing"):
         tw.load(LIBRARY, libraries=[CALLER], function="square")
-    with pytest.raises(DeviceError, match="'library' is registered twice"):
+    with pytest.raises(DeviceError, match="there is a module 'library' already") as caught:
         tw.load(LIBRARY, libraries=[LIBRARY], function="square")
+    assert caught.value.code == StatusCode.ALREADY_EXISTS
+    assert caught.value.location == str(LIBRARY)
     with pytest.raises(
         ArchiveError, match=r"^/no/such: cannot read the file: No such file"
     ):

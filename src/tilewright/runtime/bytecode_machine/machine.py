@@ -221,6 +221,7 @@ class BytecodeMachine:
         except DeviceError as error:
             if self._policy.refused:
                 raise self._policy.refusal() from error
+            error.location = error.location or location
             raise
         self._loaded.append(module)
         return module

@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import Any, final
+from typing import Any, Final, final
 
-from tilewright.base.status import StatusCode, code_of
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode, code_of, failure
 from tilewright.runtime.hal.awaiting import Reached, future_of
 from tilewright.runtime.hal.semaphore import INFINITE, Semaphore
 
 Timepoint = tuple[Semaphore, int]
+_NAMED: Final = 8  # of the semaphores of a fence, in an error
 
 
 @final
@@ -87,7 +89,7 @@ class Fence:
             semaphore.wait(value, timeout_ns)
         elif waiting:
             # Not one after the other: the first may never be reached where the second has failed.
-            _wait_for(Fence(waiting).watch, timeout_ns)
+            self._wait_for(Fence(waiting).watch, timeout_ns)
 
     def wait_any(self, timeout_ns: int = INFINITE) -> None:
         """Block until one timepoint is reached; a fence without any is.
@@ -102,7 +104,32 @@ class Fence:
             undo = [semaphore.watch(value, once) for semaphore, value in self.timepoints]
             return partial(_do_all, undo)
 
-        _wait_for(watch, timeout_ns)
+        self._wait_for(watch, timeout_ns)
+
+    def _wait_for(
+        self, watch: Callable[[Reached], Callable[[], None]], timeout_ns: int
+    ) -> None:
+        """Block until what `watch` is given is called.  Raises: what it is called with; as `Semaphore.wait`."""
+        done = Semaphore()
+        take_back = watch(lambda error: _settle(done, error))
+        try:
+            done.wait(1, timeout_ns)
+        except DeviceError as error:
+            if error is done.error or error.code != StatusCode.DEADLINE_EXCEEDED:
+                raise
+            raise failure(StatusCode.DEADLINE_EXCEEDED, self._positions()) from None
+        finally:
+            take_back()
+
+    def _positions(self) -> str:
+        """Where the semaphores are and what they are waited for."""
+        rows = [
+            f"semaphore {place} of {len(self.timepoints)} is at {semaphore.value}, waiting for {value}"
+            for place, (semaphore, value) in enumerate(self.timepoints, 1)
+            if semaphore.value < value
+        ]
+        more = f"; and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        return "; ".join(rows[:_NAMED]) + more or "reached too late"
 
     def __await__(self) -> Generator[Any, None, None]:
         """For asyncio: `await fence`.  Raises: the first failure."""
@@ -131,16 +158,6 @@ def _merged(timepoints: Iterable[Timepoint]) -> tuple[Timepoint, ...]:
         if known is None or known[1] < value:
             highest[id(semaphore)] = semaphore, value
     return tuple(highest.values())
-
-
-def _wait_for(watch: Callable[[Reached], Callable[[], None]], timeout_ns: int) -> None:
-    """Block until what `watch` is given is called.  Raises: what it is called with; as `Semaphore.wait`."""
-    done = Semaphore()
-    take_back = watch(lambda error: _settle(done, error))
-    try:
-        done.wait(1, timeout_ns)
-    finally:
-        take_back()
 
 
 def _settle(semaphore: Semaphore, error: BaseException | None) -> None:

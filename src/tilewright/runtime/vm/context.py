@@ -39,16 +39,20 @@ class Context:
     def register(self, module: Module) -> None:
         """Add a module, bind its imports, run its `__init`.
 
-        Raises: DeviceError for a missing dependency or import, naming both sides; whatever
+        Raises: DeviceError for a missing dependency or import, naming both sides, and for a name
+        that is taken (ALREADY_EXISTS); whatever
         `__init` raises.
         """
         if self._is_frozen:
             raise failure(
-                StatusCode.INTERNAL, f"module '{module.name}' comes after the freeze"
+                StatusCode.FAILED_PRECONDITION,
+                f"module '{module.name}' comes after the freeze",
             )
         if module.name in self._modules:
             raise failure(
-                StatusCode.INTERNAL, f"module '{module.name}' is registered twice"
+                StatusCode.ALREADY_EXISTS,
+                f"there is a module '{module.name}' already",
+                hint="modules that run together have names of their own: load this one in a session of its own",
             )
         self._check_dependencies(module)
         state = module.create_state()

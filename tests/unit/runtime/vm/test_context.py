@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.base.errors import ArchiveError, DeviceError
+from tilewright.base.status import StatusCode
 from tilewright.formats.vmfb import ModuleBuilder, ModuleDef
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
@@ -117,8 +118,9 @@ def test_a_module_whose_init_fails_is_not_registered() -> None:
 
 def test_names_are_unique_and_frozen_contexts_take_no_more() -> None:
     context = Context([host("0v_v")])
-    with pytest.raises(DeviceError, match="registered twice"):
+    with pytest.raises(DeviceError, match="module 'host' already") as caught:
         context.register(host("0v_v"))
+    assert caught.value.code == StatusCode.ALREADY_EXISTS
     context.freeze()
     late = BytecodeModule(counter(), Instance())
     with pytest.raises(DeviceError, match="after the freeze"):
