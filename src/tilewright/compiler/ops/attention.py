@@ -120,6 +120,7 @@ def _oracle(
             scores = q[b, h, rows].astype(np.float64) @ keys.T * attributes["scale"]
             if attributes["softcap"]:
                 scores = attributes["softcap"] * np.tanh(scores / attributes["softcap"])
+            scores = np.clip(scores, attributes["low"], attributes["high"])
             if bias is not None:
                 scores = scores + _part(bias, b, h, rows)
             if mask is not None:
@@ -149,7 +150,7 @@ def _weighted(
         values = np.concatenate([values, np.zeros((1, values.shape[1]))])
     top = np.max(scores, axis=1, keepdims=True)
     powers = np.exp(scores - top)
-    total = np.sum(powers, axis=1, keepdims=True)
+    total = np.sum(powers, axis=1, keepdims=True) + attributes["rest"]
     lost = np.isnan(total) if attributes["zero_nan"] else top == -np.inf
     rows = powers @ values / total
     return np.where(lost, 0.0, rows) if attributes["zero_rows"] else rows
@@ -292,7 +293,7 @@ class _Row:
                 )
             score = b.load(self.product, place)
             if not self._takes_a_pass():
-                score = self._masked(score, start + j)
+                score = self._masked(self._within(score), start + j)
             b.store(self.scores, (*place, j), score)
         if self._takes_a_pass():
             with b.nest((count,), ("j",)) as (j,):
@@ -309,7 +310,16 @@ class _Row:
         return differ or bool(self._cap)
 
     def _capped(self, score: Expression) -> Expression:
-        return self.b.mul(self.b.tanh(score), self._cap) if self._cap else score
+        capped = self.b.mul(self.b.tanh(score), self._cap) if self._cap else score
+        return self._within(capped)
+
+    def _within(self, score: Expression) -> Expression:
+        """A score within its limits; NaN passes."""
+        b = self.b
+        low, high = (cast("float", self.attributes[name]) for name in ("low", "high"))
+        if low > -math.inf:
+            score = b.select(b.lt(score, low), low, score)
+        return b.select(b.gt(score, high), high, score) if high < math.inf else score
 
     def _masked(self, score: Expression, key: Dim) -> Expression:
         b, at = self.b, (*self.place, key)
@@ -369,7 +379,9 @@ class _Row:
     def _finish(self, result: Buffer) -> None:
         b, place = self.b, self.place
         total = b.load(self.total, place)
-        share = b.div(b.const(1, self.dtype), total)
+        rest = cast("float", self.attributes["rest"])
+        whole = b.add(total, rest) if rest else total
+        share = b.div(b.const(1, self.dtype), whole)
         # Without any key that is seen, the total is 0; where there are no keys at all, so is the result.
         lost = b.eq(total, 0)
         b.store(self.shrink, place, b.select(lost, self._share_of_none(), share))
@@ -400,7 +412,8 @@ def key_block(keys: Dim) -> Dim:
 
 attention: Final = declare(
     name="attention",
-    summary="softmax(q k' * scale + bias) v over the keys of each head",
+    summary="softmax(q k' * scale + bias) v over the keys of each head; products within `low` and `high`, and `rest` beside the powers "
+    "of scores less the largest",
     operands=(
         operand("q", FLOATS),
         operand("k", FLOATS, like="q"),
@@ -416,6 +429,9 @@ attention: Final = declare(
         attr("zero_rows", "bool", False),
         attr("softcap", "float", 0.0),
         attr("zero_nan", "bool", False),
+        attr("low", "float", -math.inf),
+        attr("high", "float", math.inf),
+        attr("rest", "float", 0.0),
     ),
     infer=_infer,
     evaluate=_oracle,
@@ -446,6 +462,12 @@ attention: Final = declare(
         "[1,1,37,2] [1,1,37,2] [1,1,37,3] [1,1,1,37] _ [1,1,37,1]; causal=(0,)",
         "[1,2,3,2] [1,2,4,2] [1,2,4,2] _ bool[1,1,1,4]:=0,0,0,0 [1,2,1,1]:=0.5,-inf",
         "[1,2,3,2] [1,2,0,2] [1,2,0,2] _ _ [1,2,1,1]",
+        "[1,2,5,3] [1,2,37,3] [1,2,37,3]; low=-0.5 high=0.25 scale=2.0",
+        "[1,2,5,3] [1,1,140,3] [1,1,140,3] [1,1,5,140] bool[1,1,1,140]; low=-0.5 softcap=1.5",
+        "[1,1,2,1]:=nan,inf [1,1,3,1] [1,1,3,2]; high=0.5",
+        "[1,2,19,3] [1,2,37,3] [1,2,37,5]; rest=1.0 causal=(0,)",
+        "[1,1,2,2] [1,1,3,2] [1,1,3,2] _ bool[1,1,1,3]:=0,0,0; rest=1.0",
+        "[1,1,2,2] [1,1,3,2] [1,1,3,2] _ bool[1,1,1,3]:=0,0,0; rest=1.0 zero_rows=True",
     ),
     source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, algorithm 3; "
     "ONNX Attention, opset 23",

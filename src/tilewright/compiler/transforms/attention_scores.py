@@ -1,6 +1,6 @@
 """The way back from a softmax to the product whose scores it is taken of, and what the steps between come to.
 
-    product, steps outward     ->     softcap * tanh(scale * product / softcap) + bias, another number where masked
+    product, steps outward     ->     softcap * tanh(scale * product / softcap), within limits, + bias, another number where masked
 
 What it is not: the search for the softmax, or what becomes of the operands.  Called by `recognize_attention` and
 `write_attention`.
@@ -34,10 +34,10 @@ from tilewright.compiler.transforms.position_masks import (
 )
 
 _MOVES: Final = ("reshape", "transpose")
-_KEPT: Final = ("cast", "tanh", *_MOVES)
+_KEPT: Final = ("cast", "tanh", "clip", *_MOVES)
 _SMALL: Final = 2.0**-20
 """Numbers of `HIDING` times as much still hide."""
-_ARITHMETIC: Final = {"mul": 2, "add": 2, "div": 1, "sub": 1}
+_ARITHMETIC: Final = {"mul": 2, "add": 2, "div": 1, "sub": 1, "min": 2, "max": 2}
 """How many of its operands may be scores."""
 
 
@@ -116,11 +116,11 @@ class Scores:
     steps: list[Step]
     product: Node = field(init=False)
 
-    def read(self, value: Value, user: Node) -> bool:
-        """Walk back from `value`, which only `user` may read, to the product."""
+    def read(self, value: Value, user: Node | None) -> bool:
+        """Walk back from `value`, which only `user` may read if it is given, to the product."""
         while True:
             node = value.node
-            if node is None or self.emit.edit.sole_user(value) is not user:
+            if node is None or (user and self.emit.edit.sole_user(value) is not user):
                 return False
             if not value.type.dtype.is_float:
                 return False
@@ -183,6 +183,7 @@ class Sum:
         wanted: the axes of bias and mask, the last two of which are rows and keys.
         steps: those that are still ahead, the next last.
         softcap: 0: no hyperbolic tangent is taken.
+        limits: between which scores are held before anything is added.
         factor: what multiplies, or divides, the rows of the product: the op, the value and its axes.
         masked: what stands where the mask does not show scores.
         numbers: what scores were multiplied by to mask them, and its axes.
@@ -193,6 +194,7 @@ class Sum:
     steps: list[Step]
     scale: float = 1.0
     softcap: float = 0.0
+    limits: tuple[float, float] = (-math.inf, math.inf)
     factor: tuple[str, Value, Axes] | None = None
     causal: tuple[Dim, ...] = ()
     bias: Value | None = None
@@ -210,8 +212,13 @@ class Sum:
         return self.softcap >= 0
 
     def _is_plain(self) -> bool:
-        """Whether nothing was added or chosen, nor is there a cap."""
-        return not (self.causal or self.softcap) and self.bias is None is self.mask
+        """Whether nothing was added or chosen, nor is there a cap or a limit."""
+        is_free = self.limits == (-math.inf, math.inf) and not self.softcap
+        return is_free and self._is_product()
+
+    def _is_product(self) -> bool:
+        """Whether nothing was added or chosen."""
+        return not self.causal and self.bias is None is self.mask
 
     def keep(self, step: Step, is_alone: bool) -> bool:
         """A cast."""
@@ -223,6 +230,25 @@ class Sum:
         del step, is_alone
         is_first, self.softcap = self._is_plain(), 1.0
         return is_first
+
+    def limit(self, step: Step, is_alone: bool) -> bool:
+        """Numbers that scores are held between, or above, or below."""
+        del is_alone
+        node, (low, high) = step.node, self.limits
+        if node.op == "clip":
+            bounds = [(v, splat_of(v)) for v in node.operands[1:]]
+            ways = zip(("max", "min"), bounds, strict=False)
+        else:
+            ways = ((node.op, (step.other, splat_of(step.other))),)
+        for op, (value, number) in ways:
+            if value is None:
+                continue
+            if number is None or math.isnan(number):
+                return False
+            held = max if op == "max" else min
+            low, high = held(low, float(number)), held(high, float(number))
+        self.limits = low, high
+        return self._is_product()
 
     def multiply(self, step: Step, is_alone: bool) -> bool:
         """One number for all, one for each row of the product, or 1 where scores are kept and 0 elsewhere."""
@@ -251,6 +277,10 @@ class Sum:
             return x * number if op == "mul" else x / number
 
         self.scale, self.softcap = changed(self.scale), changed(self.softcap)
+        if self.limits != (-math.inf, math.inf):
+            if not number > 0:
+                return False
+            self.limits = changed(self.limits[0]), changed(self.limits[1])
         self.masked = self.masked if self.mask is None else changed(self.masked)
         if self.bias is not None:
             factor = self.emit.scalar(number, self.bias)
@@ -334,6 +364,7 @@ class Sum:
 _STEPS: Final[Mapping[str, Callable[[Sum, Step, bool], bool]]] = {
     "cast": Sum.keep,
     "tanh": Sum.cap,
+    **dict.fromkeys(("clip", "min", "max"), Sum.limit),
     **dict.fromkeys(("mul", "div"), Sum.multiply),
     **dict.fromkeys(("add", "sub"), Sum.add),
     "where": Sum.choose,

@@ -15,7 +15,7 @@ from typing import ClassVar, final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.passes import Emitter, Rewrite
+from tilewright.compiler.passes import Emitter, Rewrite, attempt
 from tilewright.compiler.transforms.attention_axes import (
     Axes,
     Piece,
@@ -41,6 +41,7 @@ from tilewright.compiler.transforms.matching import (
 from tilewright.compiler.transforms.movement_rewrites import cuts_of
 from tilewright.compiler.transforms.position_masks import HIDING, shows_a_key
 from tilewright.compiler.transforms.rewrite_pass import RewritePass
+from tilewright.compiler.transforms.spelled_softmax import softmax_beside
 from tilewright.compiler.transforms.write_attention import (
     Ends,
     Factors,
@@ -96,14 +97,14 @@ def _written(
     scores, sink = Scores(emit, weights.axes, steps), None
     if weights.sink is not None:
         last, kept, sink = weights.sink
-    if not scores.read(operand(last, kept), last):
+    if not scores.read(operand(last, kept), None if weights.rest else last):
         return None
     rows, columns = factors.result[-2:]
     if values is factors.left:
         rows, columns = columns, rows
     ends = Ends(
         values, columns, rows, node.result, factors.result, weights.axes, weights.keys,
-        sink, weights.zero_rows, weights.zero_nan,
+        sink, weights.zero_rows, weights.zero_nan, weights.rest,
     )  # fmt: skip
     result, lost = written(emit, scores, ends), weights.lost
     if result is None:
@@ -133,6 +134,7 @@ class _Weights:
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
         sink: what puts a score beside those of keys, which operand the others are, and that score with its axes.
+        rest: what stands beside the powers of scores less the largest, the first step of which is in place of the softmax then.
         factors: what weights of all keys are multiplied or divided by alike: the op, the value and its axes, the last first.
     """
 
@@ -144,6 +146,7 @@ class _Weights:
     choice: tuple[Node, int] | None = None
     lost: Value | None = None
     sink: tuple[Node, int, tuple[Value, Axes]] | None = None
+    rest: float = 0.0
     factors: list[tuple[str, Value, Axes]] = field(
         default_factory=list["tuple[str, Value, Axes]"]
     )
@@ -155,10 +158,8 @@ class _Weights:
             node = value.node
             if node is None:
                 return None
-            if node.op == "softmax":
-                return self._of(node)
-            if node.op == "slice":
-                return self._beside_sink(node)
+            if node.op in ("softmax", "slice"):
+                return self._of(node) if node.op == "softmax" else self._beside_sink(node)
             if node.op == "where" and self._drops_rows(node, user):
                 self.lost = operand(node, 0)
                 value, user = operand(node, 2), node
@@ -169,6 +170,9 @@ class _Weights:
                 guarded = guarded or self._hidden_twice(node)
                 self.zero_rows = True
                 return None if guarded is None else self._of(guarded)
+            if node.op == "div" and (found := attempt(softmax_beside, node, self.emit)):
+                shifted, axis, self.rest = found
+                return self._along(shifted, axis)
             if node.op in ("mul", "div"):
                 scaled = self._without_factor(node)
                 if scaled is None:
@@ -196,9 +200,11 @@ class _Weights:
 
     def _of(self, softmax: Node) -> _Weights | None:
         """The weights, if the softmax is taken along keys."""
-        axis = self.axes[number(softmax, "axis") % len(self.axes)]
+        return self._along(softmax, number(softmax, "axis") % len(self.axes))
+
+    def _along(self, softmax: Node, axis: int) -> _Weights | None:
         self.softmax = softmax
-        return self if {*pieces(axis)} == {*pieces(self.keys)} else None
+        return self if {*pieces(self.axes[axis])} == {*pieces(self.keys)} else None
 
     def _beside_sink(self, node: Node) -> _Weights | None:
         """A softmax of keys and one more score, from whose weights that of the latter is cut off."""

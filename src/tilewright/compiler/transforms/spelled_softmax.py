@@ -7,7 +7,7 @@
 
 The largest and the sum may lose their axis and get it back by a reshape, and the largest may be held above
 -inf.  A quotient of powers from which the largest is not taken off stays as it is: its powers may overflow, and those of
-`softmax` do not.  Called by `recognize_norms`.
+`softmax` do not.  Called by `recognize_norms` and, for what stands beside the powers, by `recognize_attention`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,27 @@ def softmax_of_powers(node: Node, emit: Emitter) -> Value:
     axis = _reduced_axis(operand(node, 1), "reduce_sum", powers)
     need(emit.edit.use_count(powers) == 2)
     return emit.op("softmax", [_before_shift(operand(power), axis)], {"axis": axis})
+
+
+def softmax_beside(node: Node, emit: Emitter) -> tuple[Node, int, float]:
+    """`exp(d) / (sum(exp(d)) + 1)`: what makes `d` of scores, the axis, and what stands beside the powers.
+
+    Nothing else reads the powers, `d`, or the scores.
+    """
+    powers = operand(node, 0)
+    power = made(powers, "exp")
+    need(powers.type == node.result.type and emit.edit.use_count(powers) == 2)
+    total = made(operand(node, 1), "add")
+    summed, rest = operand(total, 0), splat_of(operand(total, 1))
+    need(
+        rest is not None and 0 < float(rest) < math.inf and summed.type == total.result.type
+    )
+    axis = _reduced_axis(summed, "reduce_sum", powers)
+    shifted = made(operand(power), "sub")
+    x = _before_shift(shifted.result, axis)
+    need(emit.edit.sole_user(shifted.result) is power and emit.edit.use_count(x) == 2)
+    need(emit.edit.sole_user(operand(shifted, 1)) is shifted)
+    return shifted, axis, float(rest or 0)
 
 
 def softmax_of_shifted(node: Node, emit: Emitter) -> Value:

@@ -138,6 +138,7 @@ class Ends:
         sink: a score beside those of keys whose weight is dropped, and its axes.
         zero_rows: rows without a key have weights of zero.
         zero_nan: so have all rows whose weights are NaN.
+        rest: what is added to the powers of scores less the largest.
     """
 
     values: Operand
@@ -150,6 +151,7 @@ class Ends:
     sink: tuple[Value, Axes] | None
     zero_rows: bool
     zero_nan: bool
+    rest: float
 
 
 @final
@@ -205,6 +207,9 @@ def written(emit: Emitter, scores: Scores, ends: Ends) -> Value | None:
         "zero_rows": ends.zero_rows,
         "zero_nan": ends.zero_nan,
         "softcap": total.softcap,
+        "low": total.limits[0],
+        "high": total.limits[1],
+        "rest": ends.rest,
     }
     extras = [total.bias, total.mask]
     if ends.sink is not None:

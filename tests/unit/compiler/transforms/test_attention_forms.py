@@ -292,3 +292,142 @@ def test_factors_of_heads_pass_what_is_no_number(special):
         (expected,) = evaluate(parse(text), inputs)
         (result,) = evaluate(run(R, text), inputs)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+# --- limits ----------------------------------------------------------------------------------
+
+
+def limited(steps, extra=""):
+    numbers = "".join(
+        f" %{name}: f32[] = constant {{value = f32[] [{value}]}}"
+        for name, value in (
+            ("lo", -0.5),
+            ("hi", 0.75),
+            ("n", 3.0),
+            ("neg", -2.0),
+            ("low", "-inf"),
+            ("nan", "nan"),
+        )
+    )
+    return (
+        f"graph @g({ENDS}{extra}) {{ {SCORES} {numbers} {steps}"
+        " %p: f32[2, 3, 5, 7] = softmax(%z) {axis = -1} %o: f32[2, 3, 5, 6] = matmul(%p, %v) return %o }"
+    )
+
+
+S = "f32[2, 3, 5, 7]"
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits"),
+    [
+        (f"%z: {S} = clip(%s, %lo, %hi)", (-0.5, 0.75)),
+        (f"%z: {S} = clip(%s, _, %hi)", (-np.inf, 0.75)),
+        (f"%z: {S} = clip(%s, %hi, %lo)", (-0.5, -0.5)),
+        (f"%z: {S} = max(%lo, %s)", (-0.5, np.inf)),
+        (f"%a: {S} = min(%s, %lo) %z: {S} = max(%a, %hi)", (0.75, 0.75)),
+        (f"%a: {S} = mul(%s, %n) %b: {S} = clip(%a, %lo, %hi) %z: {S} = div(%b, %n)", (-0.5 / 3, 0.25)),
+        (f"%a: {S} = tanh(%s) %z: {S} = clip(%a, %lo, %hi)", (-0.5, 0.75)),
+        (f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = add(%a, %x)", (-0.5, 0.75)),
+        (f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = where(%m, %a, %low)", (-0.5, 0.75)),
+    ],
+)  # fmt: skip
+def test_products_may_be_held_within_limits(steps, limits):
+    text = limited(steps, ", %x: f32[5, 7], %m: bool[5, 7]")
+    mask = np.tri(5, 7, dtype=bool)
+    mask[3] = "where" in steps and mask[3]
+    q, k, v = ends()
+    q[0, 1, 2, 3], q[1, 0, 1, 0] = np.inf, 1e30
+    node = same(text, [q, k, v, *random_inputs((5, 7)), mask])
+    assert (node.attributes["low"], node.attributes["high"]) == pytest.approx(limits)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        f"%a: {S} = add(%s, %x) %z: {S} = clip(%a, %lo, %hi)",
+        f"%a: {S} = where(%m, %s, %low) %z: {S} = max(%a, %lo)",
+        f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = mul(%a, %neg)",
+        f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = tanh(%a)",
+        f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = mul(%a, %y)",
+        f"%z: {S} = max(%s, %x)",
+        f"%z: {S} = clip(%s, %nan, %hi)",
+        f"%a: {S} = clip(%s, %lo, %hi) %z: {S} = add(%a, %s)",
+    ],
+    ids=["a bias", "a mask", "the order turns", "a cap behind", "rows scaled behind", "limits of keys", "nan",
+         "another reader"],
+)  # fmt: skip
+def test_other_limits_compute_what_they_say(steps):
+    text = limited(steps, ", %x: f32[5, 7], %y: f32[5, 1], %m: bool[5, 7]")
+    graph = run(R, text)
+    assert "softmax" in ops(graph)
+    inputs = [*ends(), *random_inputs((5, 7), (5, 1)), np.tri(5, 7, -1, dtype=bool)]
+    (expected,), (result,) = evaluate(parse(text), inputs), evaluate(graph, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+# --- powers beside one -----------------------------------------------------------------------
+
+
+OUT = LAST.replace("%w", "%p")
+
+
+def beside_one(
+    *, total="add(%one, %u)", last="%p: f32[2, 3, 5, 7] = div(%e, %c)", axis=-1, top="%s", middle="",
+    end=OUT,
+):  # fmt: skip
+    kept = "2, 3, 5, 1" if axis == -1 else "2, 3, 1, 7"
+    return (
+        f"graph @g({ENDS}, %b: bool[5, 7], %x: f32[2, 3, 5, 1]) {{ {SCORES} %one: f32[] = constant {{value = f32[] [1.0]}}"
+        " %zero: f32[] = constant {value = f32[] [0.0]} %low: f32[] = constant {value = f32[] [-inf]}"
+        f" {middle} %m: f32[{kept}] = reduce_max({top}) {{axes = [{axis}], keepdims = true}} %d: {S} = sub({top}, %m)"
+        f" %e: {S} = exp(%d) %u: f32[{kept}] = reduce_sum(%e) {{axes = [{axis}], keepdims = true}}"
+        f" %c: f32[{kept}] = {total} {last} {end} return %o }}"
+    )
+
+
+HIDDEN = f"%h: {S} = where(%b, %s, %low)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rest"),
+    [
+        ({}, 1.0),
+        ({"top": "%h", "middle": HIDDEN}, 1.0),
+        ({"last": f"%f: {S} = div(%e, %c) %p: {S} = mul(%f, %x)"}, 1.0),
+    ],
+    ids=["alone", "masked", "scaled behind"],
+)
+@pytest.mark.parametrize("special", [0.5, np.nan, np.inf, -np.inf])
+def test_powers_less_the_largest_beside_one(changes, rest, special):
+    mask = np.tri(5, 7, dtype=bool)
+    mask[2] = False  # hides everything: NaN
+    inputs = [*ends(), mask, *random_inputs((2, 3, 5, 1))]
+    inputs[0][1, 2, 4, 0] = special
+    with np.errstate(invalid="ignore"):
+        node = same(beside_one(**changes), inputs)
+    assert node.attributes["rest"] == rest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"total": "add(%u, %zero)"},
+        {"total": "add(%u, %x)"},
+        {"total": "sub(%u, %one)"},
+        {"axis": -2},
+        {"end": OUT.replace("%o", "%y") + f" %g: {S} = add(%e, %p) %o: f32[2, 3, 5, 6] = matmul(%g, %v)"},
+        {"end": OUT.replace("%o", "%y") + f" %g: {S} = add(%s, %p) %o: f32[2, 3, 5, 6] = matmul(%g, %v)"},
+    ],
+    ids=["nothing", "rows differ", "less one", "rows", "powers are read", "scores are read"],
+)  # fmt: skip
+def test_other_powers_stay(changes):
+    if changes.get("axis") == -2:
+        changes["total"] = "add(%u, %one)"
+    text = beside_one(**changes)
+    graph = run(R, text)
+    inputs = [*ends(), np.tri(5, 7, dtype=bool), *random_inputs((2, 3, 5, 1))]
+    (expected,), (result,) = evaluate(parse(text), inputs), evaluate(graph, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    rests = [n.attributes["rest"] for n in graph.nodes if n.op == "attention"]
+    assert rests in ([], [0.0])
