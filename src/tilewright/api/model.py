@@ -160,7 +160,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     with watcher_of(progress) as watching:
         source = with_arguments(model, args, kwargs, dynamic_shapes)
         compiled = pipeline.compile_model(source, options, watching)
-    compiled.diagnostics.show(stacklevel=2)
+    compiled.diagnostics.show()
     return Model(compiled, threads=threads)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -25,6 +26,7 @@ from tilewright.api.model import compile as compile_model
 from tilewright.api.torch_tensors import Call, direct_call
 from tilewright.api.torch_views import Views, views_of
 from tilewright.api.tune import tune
+from tilewright.base.diagnostics import warn
 from tilewright.base.errors import TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.torch import load_program
@@ -78,11 +80,9 @@ def backend(
     """
     chosen = _options(mode, options or {})
     if border.load().is_grad_enabled() and any(map(_wants_gradient, example_inputs)):
-        warnings.warn(
+        _warn(
             "tilewright compiles for inference: this graph runs in eager mode, for it asks for "
-            "gradients\nhint: call the model under torch.no_grad() or torch.inference_mode()",
-            RuntimeWarning,
-            stacklevel=2,
+            "gradients\nhint: call the model under torch.no_grad() or torch.inference_mode()"
         )
         return graph_module.forward
     copy_shared_results(all_graphs(graph_module))
@@ -153,10 +153,8 @@ def _compiled(
     named = sorted(
         {f"{p.op_type} ({p.reason})" if p.op_type else p.reason for p in problems}
     )
-    warnings.warn(
-        f"tilewright: {', '.join(named)} run in eager mode, which cuts the graph into parts",
-        RuntimeWarning,
-        stacklevel=2,
+    _warn(
+        f"tilewright: {', '.join(named)} run in eager mode, which cuts the graph into parts"
     )
     apart = set() if views is None else views.nodes
     return _partitioned(graph_module, held, names | apart, options)
@@ -196,6 +194,12 @@ def _is_static(value: Any) -> bool:
     return border.is_instance(value, "nn.Parameter") or (
         border.is_instance(value, "Tensor") and marked
     )
+
+
+def _warn(text: str) -> None:
+    """Warn at the line that called the compiled function: between it and us is torch alone."""
+    house = Path(str(border.load().__file__)).parent
+    warn(text, RuntimeWarning, (f"{house}{os.sep}",))
 
 
 def _graph(

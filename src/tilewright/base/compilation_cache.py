@@ -23,13 +23,12 @@ import re
 import stat
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.diagnostics import warn
 from tilewright.base.record import record
 
 _MAGIC: Final = b"TWOBJ\x03\x00\x00"
@@ -152,11 +151,9 @@ class CompilationCache:
         """Warn of a folder that cannot be used, once, and not from every process that compiles."""
         if self.folder not in _SAID and multiprocessing.parent_process() is None:
             _SAID.add(self.folder)
-            warnings.warn(
+            warn(
                 f"{self.folder}: the cache {problem}; what it holds is made again each time\n"
-                "hint: set TILEWRIGHT_CACHE_DIR to a folder of your own, or TILEWRIGHT_CACHE=0",
-                TilewrightWarning,
-                stacklevel=2,
+                "hint: set TILEWRIGHT_CACHE_DIR to a folder of your own, or TILEWRIGHT_CACHE=0"
             )
         return False
 

@@ -9,10 +9,14 @@ not for failures (see `errors`).  Made by the API or the CLI, filled by every ro
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import inspect
+import os
 import warnings
-from collections.abc import Iterator
-from typing import final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, final
 
 from tilewright.base.html import html_table
 from tilewright.base.record import record
@@ -21,6 +25,40 @@ from tilewright.base.text import plural
 
 class TilewrightWarning(UserWarning):
     """The category of everything Tilewright warns about; filter it with `warnings`."""
+
+
+# Between two of our frames stand those of decorators, too.
+_PASSED: Final = (f"{Path(__file__).parent.parent}{os.sep}", contextlib.__file__)
+
+
+def warn(
+    text: str,
+    category: type[Warning] = TilewrightWarning,
+    passed: Sequence[str] = (),
+) -> None:
+    """Warn of something at the line that called Tilewright, however far that is from here.
+
+    Args:
+        text: the warning.
+        category: its class.
+        passed: folders of others whose lines are not meant either, with a separator at the end.
+    """
+    inner = frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((*_PASSED, *passed)):
+        inner, frame = frame, frame.f_back
+    found = frame or inner
+    if found is None:  # an interpreter without frames
+        warnings.warn(text, category, stacklevel=2)
+        return
+    names = found.f_globals
+    warnings.warn_explicit(
+        text,
+        category,
+        found.f_code.co_filename,
+        found.f_lineno,
+        names.get("__name__") or "<unknown>",
+        names.setdefault("__warningregistry__", {}),
+    )
 
 
 class Severity(enum.Enum):
@@ -116,13 +154,12 @@ class Diagnostics:
         shown = self if remarks else self.warnings
         return "\n".join(f"{d.severity.value}: {self._text(d)}" for d in shown)
 
-    def show(self, *, stacklevel: int = 2) -> None:
+    def show(self) -> None:
         """Send every warning that was not sent yet through `warnings.warn`."""
         pending = [d for d in self.warnings if d not in self._shown]
         self._shown.update(pending)
         for diagnostic in pending:
-            text = self._text(diagnostic)
-            warnings.warn(text, TilewrightWarning, stacklevel=stacklevel + 1)
+            warn(self._text(diagnostic))
 
     def _text(self, diagnostic: Diagnostic) -> str:
         count = self._counts[diagnostic]

@@ -5,11 +5,10 @@ Called by `InferenceSession` and by programs that ask before they choose.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.diagnostics import warn
 from tilewright.base.errors import UserError
 from tilewright.base.options import wrong
 
@@ -46,11 +45,7 @@ def check_providers(providers: Sequence[Provider] | None) -> None:
     names = [_name(provider) for provider in providers or ()]
     missing = [name for name in names if name not in get_available_providers()]
     if missing and CPU not in names:
-        warnings.warn(
-            f"provider '{missing[0]}' is not available, the model runs on '{CPU}'",
-            TilewrightWarning,
-            stacklevel=3,
-        )
+        warn(f"provider '{missing[0]}' is not available, the model runs on '{CPU}'")
 
 
 def _name(provider: object) -> str:

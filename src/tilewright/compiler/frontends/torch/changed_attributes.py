@@ -7,12 +7,11 @@ Dynamo does not run it.  Called by `export`.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Generator, Iterator
 from typing import Any, Final, final
 
 import tilewright.compiler.frontends.torch.border as border
-from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.diagnostics import warn
 from tilewright.base.errors import ModelError
 
 _COLLECTIONS: Final = (list, dict, set)
@@ -79,11 +78,9 @@ class Changes:
                 )
         if self._others:
             told = ", ".join(map(repr, sorted(self._others)))
-            warnings.warn(
+            warn(
                 f"{name}: the module changes {told} while it runs, in the compiled model it stays as it was\n"
-                "hint: keep what calls change in buffers (register_buffer), or use torch.compile",
-                TilewrightWarning,
-                stacklevel=2,
+                "hint: keep what calls change in buffers (register_buffer), or use torch.compile"
             )
 
     def _attributes(self, model: Any) -> Iterator[tuple[str, Any]]:

@@ -5,12 +5,11 @@ Called by the pipeline.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import final
 
 import tilewright.compiler.frontends.torch.border as border
-from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.diagnostics import warn
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.kit.assumptions import known_equalities
 from tilewright.compiler.frontends.kit.coverage import (
@@ -172,7 +171,7 @@ def _tell_of(met: OpenSizes, name: str) -> None:
 
 
 def _warn(message: str, hint: str) -> None:
-    warnings.warn(f"{message}\nhint: {hint}", TilewrightWarning, stacklevel=4)
+    warn(f"{message}\nhint: {hint}")
 
 
 def _read(captured: Captured) -> tuple[object, Program]:

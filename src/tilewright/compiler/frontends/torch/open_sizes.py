@@ -25,6 +25,7 @@ import tilewright.compiler.frontends.torch.border as border
 import tilewright.compiler.frontends.torch.questions as questions
 from tilewright.compiler.frontends.torch.failed_exports import is_of_module
 from tilewright.compiler.frontends.torch.guards import is_on_the_way, is_within_torch
+from tilewright.compiler.frontends.torch.messages import is_for_readers
 from tilewright.compiler.frontends.torch.substitutes import Substitute, Tracing
 
 
@@ -216,12 +217,16 @@ def _named(original: Callable[[Any], str], tracing: Tracing) -> Callable[[Any], 
 
 
 def _note_text(frame: FrameType | None, tracing: Tracing) -> None:
-    """Note that a module made a text of a size; not that it wrote to a log."""
+    """Note that a module made a text of a size; not of what people read alone, which changes no result."""
     asker = None if frame is None else frame.f_back
     if _OWN.met is None or asker is None or not tracing.depth:
         return
     file = asker.f_code.co_filename
-    if is_of_module(file) and Path(file).parent.name != "logging":
+    if (
+        is_of_module(file)
+        and Path(file).parent.name != "logging"
+        and not is_for_readers(asker)
+    ):
         _OWN.met.texts[_shown(file, asker.f_lineno)] = None
 
 

@@ -1,0 +1,89 @@
+"""Texts of sizes for people alone, and the lines that warnings name."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from types import FrameType
+
+import pytest
+
+import tilewright as tw
+from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.compiler.frontends.torch.messages import is_for_readers
+
+torch = pytest.importorskip("torch")
+LOG = logging.getLogger(__name__)
+
+
+class Size:
+    """Asks at each text that is made of it."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def __format__(self, form: str) -> str:
+        frame = inspect.currentframe()
+        asker = None if frame is None else frame.f_back
+        assert isinstance(asker, FrameType)
+        self.found.append(is_for_readers(asker))
+        return "n"
+
+
+def test_texts_of_logs_prints_warnings_and_errors_are_for_people_alone() -> None:
+    n = Size()
+    LOG.debug(f"of {n}")  # noqa: G004 - what models write
+    LOG.log(
+        10,
+        "a %s",
+        f"""of
+        {n}""",
+    )
+    print(f"of {n}", f"{n}")  # noqa: T201
+    with pytest.warns(UserWarning, match="of n"):
+        warnings.warn(f"of {n}", stacklevel=1)
+    with pytest.raises(ValueError, match="of n"):
+        raise ValueError(f"of {n}")
+    assert n.found == [True] * 6
+
+
+def test_texts_that_something_may_be_looked_up_by_are_not() -> None:
+    n, kept = Size(), []
+    table = {"n": 1}
+    kept.append(f"{n}")
+    text = f"{n}"
+    assert table[f"{n}"] == table[text]
+    LOG.debug(text)
+    kept.append(f"{n}")
+    exec("f'{n}'", {"n": n})  # a code without a file
+    assert n.found == [False] * 5
+
+
+class Told(torch.nn.Module):
+    def __init__(self, looks: bool) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        LOG.info(f"rows {x.shape[0]}")  # noqa: G004
+        if self.looks:
+            return x * {"4": 1.0}.get(f"{x.shape[0]}", 2.0)
+        return x * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("looks", [False, True])
+def test_only_a_text_that_a_result_may_depend_on_is_warned_of_at_the_callers_line(
+    looks: bool,
+) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TilewrightWarning)
+        tw.compile(
+            Told(looks).eval(),
+            (torch.ones(4, 3),),
+            dynamic_shapes=({0: torch.export.Dim.AUTO},),
+        )
+    found = [w for w in caught if issubclass(w.category, TilewrightWarning)]
+    assert [w.filename for w in found] == [__file__] * looks
+    assert all("makes a text of a size" in str(w.message) for w in found)
