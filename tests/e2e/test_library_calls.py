@@ -387,3 +387,19 @@ def test_what_an_import_raises_arrives_through_every_face(
     ):
         with pytest.raises(type(raised), match=str(raised)):
             call()
+
+
+@pytest.mark.parametrize("text", ["4097", "-1", "two", "1e3", "", "99999999999999999999"])
+def test_threads_that_are_no_number_of_threads_are_refused_by_the_variable(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than 1024 were 1024 without a word, and what is no number was one per processor."""
+    made = tw.compile(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"), threads=1)
+    module = tvm_ffi.load_module(str(export(made, tmp_path / "net.so")))
+    x = np.ones(2, np.float32)
+    monkeypatch.setenv("TILEWRIGHT_THREADS", text)
+    told = rf"TILEWRIGHT_THREADS: got '{text}', expected a number from 0 to 4096"
+    with pytest.raises(ValueError, match=told):
+        module.main(x)
+    monkeypatch.setenv("TILEWRIGHT_THREADS", " 2 ")
+    np.testing.assert_array_equal(np.from_dlpack(module.main(x)), -x)

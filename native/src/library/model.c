@@ -7,7 +7,7 @@
 #include "place.h"
 #include "system.h"
 
-enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
+enum { SPIN_US = 100, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
 
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
@@ -98,8 +98,9 @@ static int read_options(const tw_model_options_t* given, tw_model_options_t* out
   if (given == NULL) return TW_MODEL_OK;
   const size_t given_bytes = given->struct_bytes == 0 ? sizeof(*given) : given->struct_bytes;
   memcpy(out_options, given, given_bytes < sizeof(*given) ? given_bytes : sizeof(*given));
-  if (out_options->threads > THREAD_LIMIT) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "threads is %u, expected at most %d", out_options->threads, THREAD_LIMIT);
+  if (out_options->threads > TW_THREAD_LIMIT) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "threads is %u, expected at most %d", out_options->threads,
+                        TW_THREAD_LIMIT);
   }
   if (out_options->concurrency > CONCURRENCY_LIMIT) {
     return tw_error_set(TW_MODEL_BAD_INPUT, "concurrency is %u, expected at most %d", out_options->concurrency,
@@ -178,8 +179,9 @@ static int share_pool(tw_model_t* model, tw_model_workers_t* workers, const tw_p
 
 static int create_pool(tw_model_t* model, const tw_model_options_t* options) {
   tw_model_workers_t* workers = model->library->workers;
-  const tw_pool_options_t pool = {
-      .thread_count = options->threads == 0 ? tw_place_thread_count() : options->threads, .spin_us = SPIN_US};
+  tw_pool_options_t pool = {.thread_count = options->threads, .spin_us = SPIN_US};
+  const int status = options->threads == 0 ? tw_place_thread_count(&pool.thread_count) : TW_MODEL_OK;
+  if (status != TW_MODEL_OK) return status;
   if (workers != NULL) {
     model->shares_pool = 1;
     if (atomic_fetch_add(&workers->users, 1) >= 0) return share_pool(model, workers, &pool);

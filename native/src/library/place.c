@@ -1,8 +1,12 @@
 #include "place.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "error.h"
 
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
@@ -14,8 +18,6 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
-
-enum { THREAD_LIMIT = 1024 };
 
 // ---- the library's file -----------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ uint32_t tw_place_quota(const char* root) {
   const long newer = tightest_quota(root, 2);
   const long older = tightest_quota(root, 1);
   const long limit = newer != 0 && (older == 0 || newer < older) ? newer : older;
-  return limit > THREAD_LIMIT ? THREAD_LIMIT : (uint32_t)limit;
+  return limit > TW_THREAD_LIMIT ? TW_THREAD_LIMIT : (uint32_t)limit;
 }
 
 static long processor_count(void) {
@@ -212,14 +214,29 @@ static long processor_count(void) { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 #endif
 
-uint32_t tw_place_thread_count(void) {
+// Spaces around it are taken, as Python takes them.
+static int read_count(const char* text, long* out_count) {
+  char* end = NULL;
+  errno = 0;
+  *out_count = strtol(text, &end, 10);
+  while (isspace((unsigned char)*end)) ++end;
+  return end != text && *end == '\0' && errno == 0 && *out_count >= 0 && *out_count <= TW_THREAD_LIMIT;
+}
+
+int tw_place_thread_count(uint32_t* out_count) {
   const char* text = getenv("TILEWRIGHT_THREADS");
-  long count = text == NULL ? 0 : strtol(text, NULL, 10);
-  if (count <= 0) {
+  long count = 0;
+  if (text != NULL && !read_count(text, &count)) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "TILEWRIGHT_THREADS: got '%.80s', expected a number from 0 to %d"
+                                            "\nhint: unset it for a thread per processor", text, TW_THREAD_LIMIT);
+  }
+  if (count == 0) {
     const long limit = (long)tw_place_quota("");
     count = processor_count();
     if (limit != 0 && limit < count) count = limit;
+    if (count < 1) count = 1;
+    if (count > TW_THREAD_LIMIT) count = TW_THREAD_LIMIT;
   }
-  if (count < 1) return 1;
-  return count > THREAD_LIMIT ? THREAD_LIMIT : (uint32_t)count;
+  *out_count = (uint32_t)count;
+  return TW_MODEL_OK;
 }

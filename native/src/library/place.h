@@ -19,8 +19,12 @@ void tw_place_pin(void);
 // The same where threads cannot be waited for when a library is closed: on Windows.
 void tw_place_stay(void);
 
-// TILEWRIGHT_THREADS, or the processors that this process may keep busy: affinity and quota.
-uint32_t tw_place_thread_count(void);
+// The most threads that a model may have. ORDER base/knobs.py
+enum { TW_THREAD_LIMIT = 4096 };
+
+// TILEWRIGHT_THREADS, or, where it is 0 or not set, the processors that this process may keep busy: affinity and quota.
+// Fails with its words for what is no number up to the limit.
+int tw_place_thread_count(uint32_t* out_count);
 
 // Processors' worth of time that the tightest control group grants, rounded, at least 1; 0: no limit. `root` is
 // what stands before /proc and /sys: empty but in tests.
