@@ -401,6 +401,16 @@ class Memory:
             value = self.a.convert("zext", value, "i8")
         self._store(node, dim, value, mask)
         self.forget({node.buffer})
+        if mask is not None and node.value.lanes > 1 and node.stride == 1:
+            self._keep(node, dim, value, mask)
+
+    def _keep(self, node: Store, dim: Dim, value: Value, mask: Value) -> None:
+        """Give a load under the same mask what was stored: processors wait for such a store to reach the cache."""
+        if has_lanes(dim) or node.buffer.dtype.is_bool:
+            return
+        place = self.indices.from_memory(dim)
+        key = (node.buffer, dim, place, node.value.lanes, node.stride, mask)
+        self.writer.scope.loads[key] = self.a.select(mask, value, self._zero(value.type))
 
     def _store(self, node: Store, dim: Dim, value: Value, mask: Value | None) -> None:
         lanes, buffer = node.value.lanes, node.buffer

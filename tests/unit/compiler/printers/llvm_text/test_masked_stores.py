@@ -1,0 +1,70 @@
+"""What was stored under a mask and is read under it: right, and not loaded again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fakes.lowered import lower
+from fakes.native_kernel import assert_same, needs_x86, targets_here
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType, f32
+from tilewright.base.symbolic import Symbol, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import (
+    AccessMode,
+    Buffer,
+    Compare,
+    For,
+    If,
+    Index,
+    Kernel,
+    Load,
+    LoopKind,
+    Parameter,
+    Store,
+)
+from tilewright.compiler.printers.llvm_text.function import emit_kernel
+
+pytestmark = needs_x86
+
+COUNT = 13
+TYPES = [dtypes.bool_, dtypes.i8, dtypes.f16, dtypes.bf16, f32, dtypes.i64]
+place = symbol("i") * 8 + symbol("v")
+
+
+def kernel_of(x: Buffer, written: Sequence[Buffer], body: Sequence[Store]) -> Kernel:
+    """`body` in eight lanes, of which the last ones lie behind `COUNT`."""
+    guarded = If(Compare("lt", Index(place), Index(COUNT)), tuple(body))
+    lanes = For(Symbol("v"), 8, (guarded,), LoopKind.VECTOR)
+    parameters = (
+        Parameter(x, AccessMode.READ),
+        *(Parameter(b, AccessMode.READ_WRITE) for b in written),
+    )
+    return Kernel("k", parameters, (), (), (For(Symbol("i"), 2, (lanes,)),))
+
+
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("between", [False, True], ids=["alone", "store between"])
+def test_what_was_stored_under_a_mask_is_read_under_it(
+    between: bool, dtype: DType, target: Target
+) -> None:
+    x, out = Buffer("x", dtype, (COUNT,)), Buffer("out", dtype, (2 * COUNT,))
+    first, second = (Store(out, (place,), Load(x, (at,))) for at in (place, 0))
+    read = Store(out, (place + COUNT,), Load(out, (place,)))
+    kernel = kernel_of(x, [out], (first, second, read) if between else (first, read))
+    draw = np.random.default_rng(1)
+    arrays = [draw.integers(-99, 99, n).astype(dtype.numpy) for n in (COUNT, 2 * COUNT)]
+    assert_same(kernel, arrays, target=target)
+
+
+def test_what_was_stored_under_a_mask_is_not_loaded_again() -> None:
+    target = Target.level("v3")
+    x, y, out = (Buffer(name, f32, (COUNT,)) for name in ("x", "y", "out"))
+    body = [Store(y, (place,), Load(x, (place,))), Store(out, (place,), Load(y, (place,)))]
+    text = emit_kernel(lower(kernel_of(x, [y, out], body), target), target).text
+    assert text.count("call <8 x float> @llvm.masked.load") == 1
