@@ -7,12 +7,14 @@ short, and a holder never waits for a lock of an earlier rank.  Not for locks of
 inherits in use.  Called by the runtime, wherever state is shared by threads.
 
 A thread that forks waits for locks in no way that could close a circle: where it does not get one soon, it lets go of
-all and begins again, with twice the patience, so that it comes to its end beside long sections, too.  So it does no
+all and begins again, with twice the patience, or twice what it waited for that one, so that it comes to its end beside
+long sections, too.  So it does no
 harm that a handler of a signal, which runs wherever it interrupts a section, takes locks of any rank.  What it cannot
 let go of is what the hooks of others took before ours were called, those that were registered after ours.  So
 `logging`, whose lock is taken in the middle of many an import, and `concurrent.futures.thread`, whose lock every
 `submit` takes, are imported here.  What the handler of a signal raises while a fork waits, Ctrl-C, too, Python prints
-when the fork is done, as it does with all that hooks raise; it does not end the wait.
+when the fork is done, as it does with all that hooks raise; it does not end the wait.  That cannot be otherwise: no
+hook can call a fork off, so a wait that ended would be a child that finds locks taken for ever.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import enum
 import logging as _logging  # pyright: ignore[reportUnusedImport] # noqa: F401 - see above
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -110,17 +113,22 @@ def _take(step: _Step, locks: Iterable[Lock]) -> None:
     _TAKEN.locks.extend(takewhile(step, locks))
 
 
-def _take_all(patience_s: float) -> bool:
-    """Whether this thread has all locks now, each once; else it has none, and waited for the one that it did not get."""
+def _take_all(patience_s: float) -> float | None:
+    """Take all locks, each once.
+
+    Returns: None when this thread has them; else it has none, and waited so many seconds for the one that it did not get.
+    """
     locks = _all_locks()
     _take(methodcaller("acquire", timeout=patience_s), locks)
     taken = len(_TAKEN.locks)
     if taken == len(locks) and {*map(id, _all_locks())} <= {*map(id, locks)}:
-        return True
+        return None
     _after()
+    began = time.monotonic()
     _take(_WAIT, locks[taken : taken + 1])
+    waited_s = time.monotonic() - began
     _after()
-    return False
+    return waited_s
 
 
 def _before() -> None:
@@ -128,8 +136,10 @@ def _before() -> None:
     patience_s = _FIRST_PATIENCE_S
     while True:
         try:
-            if _take_all(patience_s):
+            waited_s = _take_all(patience_s)
+            if waited_s is None:
                 break
+            patience_s = max(patience_s, waited_s)  # sections take as long here
         except BaseException as error:  # of a signal's handler: told when the child is safe
             raised = raised or error
             _after()
