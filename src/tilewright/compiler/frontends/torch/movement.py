@@ -324,9 +324,8 @@ def _border(mode: str, name: str) -> Build:
 
 def _triangle(*, upper: bool) -> Build:
     def build(call: Call) -> Tensor:
-        x, diagonal = call.tensor(), call.integer("diagonal", 0)
-        offset = call.maker.scalar(diagonal, dtypes.i64)
-        return call.op("trilu", x, offset, upper=upper)
+        offset = call.operand("diagonal", dtypes.i64) if call.has("diagonal") else None
+        return call.op("trilu", call.tensor(), offset, upper=upper)
 
     return build
 
