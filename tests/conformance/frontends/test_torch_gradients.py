@@ -205,3 +205,31 @@ def test_buffers_of_a_module_that_differentiates_are_states() -> None:
     for _ in range(3):
         x = torch.randn(3, 4)
         torch.testing.assert_close(made.calling(run, (x,), {}), module(x))
+
+
+class PerSample(nn.Module):
+    """Gradients of a network that has parameters, one for each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+
+    def forward(self, x: Any) -> Any:
+        weights = dict(self.network.named_parameters())
+
+        def value(row: Any) -> Any:
+            return func.functional_call(self.network, weights, (row,)).squeeze(-1)
+
+        return func.vmap(func.grad(value))(x)
+
+
+def test_a_transform_that_torch_cannot_export_ends_with_its_refusal() -> None:
+    """What torch leaves open would be met by whatever the thread does next: random numbers were an error of vmap's."""
+    module, x = PerSample().eval(), torch.randn(5, 4)
+    same(module, x)
+    rows = ({0: torch.export.Dim.AUTO},)
+    with pytest.raises(ModelError, match="torch cannot export it") as caught:
+        load(Captured(module, args=(x,), dynamic_shapes=rows))
+    assert "leave out dynamic_shapes" in str(caught.value.hint)
+    assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+    assert torch.randn(3).shape == (3,)

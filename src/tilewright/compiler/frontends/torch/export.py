@@ -31,7 +31,12 @@ from tilewright.compiler.frontends.torch.contiguous_copies import (
 )
 from tilewright.compiler.frontends.torch.differentiated import differentiated
 from tilewright.compiler.frontends.torch.dispatched import own_kernels, typed_reflectors
-from tilewright.compiler.frontends.torch.failed_exports import hint, reason, unlogged
+from tilewright.compiler.frontends.torch.failed_exports import (
+    ended_transforms,
+    hint,
+    reason,
+    unlogged,
+)
 from tilewright.compiler.frontends.torch.functions_of_sizes import functions_of_sizes
 from tilewright.compiler.frontends.torch.hoist import all_graphs, hoisted
 from tilewright.compiler.frontends.torch.kept_attributes import kept_attributes
@@ -325,7 +330,7 @@ def _as_torch_traces(
     # Dynamo looks into functions by itself.
     functions = () if strict else (traceable_functions(), checked_distributions())
     untouched = (
-        whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
+        ended_transforms(), whole_recurrences(), packed_sequences(), moves_that_change(), masks_as_given(), typed_reflectors(),
         fixed_sizes(_names_of_leaves(captured)),
     )  # fmt: skip
     computed = (functions_of_sizes(),) if captured.computes_functions else ()

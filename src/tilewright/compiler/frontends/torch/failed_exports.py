@@ -11,6 +11,7 @@ import io
 import logging
 import os
 import threading
+import traceback
 from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,11 @@ _ASKS_DATA: Final = frozenset(
 )  # fmt: skip
 _NO_TRACE: Final = 'write it as torch.cond, torch.where or a mask, or use torch.compile(module, backend="tilewright"), which runs in Python what asks data'
 
+_TRANSFORMS: Final = tuple(
+    str(Path("torch", "_functorch", name)) for name in ("apis.py", "eager_transforms.py", "vmap.py")
+)  # fmt: skip
+_NO_TRANSFORM: Final = 'torch exports transforms of torch.func over parameters for fixed sizes alone: leave out dynamic_shapes, or use torch.compile(module, backend="tilewright")'
+
 _VIOLATED: Final = "Constraints violated"
 _NO_RANGE: Final = "give the size a range that the module takes (Dim('rows', min=2)), leave it to torch (torch.export.Dim.AUTO), or leave it out of dynamic_shapes"
 _NO_NUMBER: Final = "SymInt is a size that calls decide: compute with it as Python and math do, or leave it out of dynamic_shapes"
@@ -51,9 +57,17 @@ def hint(error: BaseException) -> str | None:
     """What helps where the data decides what the module does next, or the module a size that calls were to decide."""
     if type(error).__name__ in _ASKS_DATA:
         return _NO_TRACE
+    if _is_in_transform(error):
+        return _NO_TRANSFORM
     if "SymInt" in str(error):
         return _NO_NUMBER
     return _NO_RANGE if str(error).lstrip().startswith(_VIOLATED) else None
+
+
+def _is_in_transform(error: BaseException) -> bool:
+    """Whether it was raised inside of a transform of `torch.func`."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_filename.endswith(_TRANSFORMS) for frame, _ in frames)
 
 
 def is_of_ranges(error: TilewrightError) -> bool:
@@ -77,6 +91,21 @@ def is_of_module(file: str) -> bool:
     # With the separator, else packages whose names only begin alike (torchvision) were torch's, too.
     houses = (Path(str(border.load().__file__)).parent, _HOUSE)
     return not file.startswith((*(f"{house}{os.sep}" for house in houses), "<"))
+
+
+@contextlib.contextmanager
+def ended_transforms() -> Generator[None]:
+    """Where torch fails in this context, the transforms of `torch.func` that it was in end, too.
+
+    Its exporter leaves them open, and all that the thread asks of torch later would run inside of them.
+    """
+    stack = border.load("torch._C")._functorch
+    depth = stack.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    except Exception:
+        stack.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        raise
 
 
 @contextlib.contextmanager
