@@ -53,7 +53,7 @@ def from_jax(
     Raises: UserError if JAX is not installed; ModelError listing everything that is not supported.
     """
     jax = _jax("jax")
-    jitted: Any = function if hasattr(function, "trace") else jax.jit(function)
+    jitted: Any = function if hasattr(function, "trace") else jax.jit(_hashable(function))
     export = _jax("jax.export")
     # What the function itself raises stays what it is.
     jitted.trace(*args, **kwargs)
@@ -65,6 +65,26 @@ def from_jax(
     except (NotImplementedError, ValueError) as error:
         raise _refusal(error) from error
     return JaxFunction(exported, compile_model(cast("Any", exported), **(options or {})))
+
+
+def _has_hash(function: object) -> bool:
+    try:
+        hash(function)
+    except TypeError:
+        return False
+    return True
+
+
+def _hashable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What JAX looks up by its hash: modules of Equinox have arrays as fields, which have none."""
+    if _has_hash(function):
+        return function
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    called.__name__ = type(function).__name__
+    return called
 
 
 def _refusal(error: Exception) -> ModelError:

@@ -357,6 +357,16 @@ def test_an_equinox_network_gives_what_equinox_gives() -> None:
 
 
 @pytest.mark.nightly
+def test_an_equinox_network_itself_is_a_function() -> None:
+    """JAX asks functions for a hash, which modules with arrays as fields do not have."""
+    jax, equinox = pytest.importorskip("jax"), pytest.importorskip("equinox")
+    network = equinox.nn.MLP(5, 3, 16, 2, key=jax.random.key(0))
+    x = np.random.default_rng(2).normal(size=5).astype(np.float32)
+    compiled = tw.from_jax(network, x)
+    np.testing.assert_allclose(compiled(x), network(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_keys_of_random_numbers_are_arguments_and_results(kind: str) -> None:
     jax = pytest.importorskip("jax")
