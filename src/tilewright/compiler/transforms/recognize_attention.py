@@ -97,7 +97,7 @@ def _written(
     scores, sink = Scores(emit, weights.axes, steps), None
     if weights.sink is not None:
         last, kept, sink = weights.sink
-    if not scores.read(operand(last, kept), None if weights.rest else last):
+    if not scores.read(operand(last, kept), None if weights.is_spelled else last):
         return None
     rows, columns = factors.result[-2:]
     if values is factors.left:
@@ -134,7 +134,8 @@ class _Weights:
             which operand of it the scores are.
         lost: where rows have weights of zero, whatever their scores are.
         sink: what puts a score beside those of keys, which operand the others are, and that score with its axes.
-        rest: what stands beside the powers of scores less the largest, the first step of which is in place of the softmax then.
+        rest: what stands beside the powers of scores less the largest.
+        is_spelled: the softmax is spelled out, and its first step, which alone does not read the scores, is in its place.
         factors: what weights of all keys are multiplied or divided by alike: the op, the value and its axes, the last first.
     """
 
@@ -147,6 +148,7 @@ class _Weights:
     lost: Value | None = None
     sink: tuple[Node, int, tuple[Value, Axes]] | None = None
     rest: float = 0.0
+    is_spelled: bool = False
     factors: list[tuple[str, Value, Axes]] = field(
         default_factory=list["tuple[str, Value, Axes]"]
     )
@@ -172,6 +174,10 @@ class _Weights:
                 return None if guarded is None else self._of(guarded)
             if node.op == "div" and (found := attempt(softmax_beside, node, self.emit)):
                 shifted, axis, self.rest = found
+                self.is_spelled = True
+                if not self.rest:
+                    zero = self.emit.scalar(0, node.result)
+                    self.sink = (shifted, 0, (zero, ()))
                 return self._along(shifted, axis)
             if node.op in ("mul", "div"):
                 scaled = self._without_factor(node)

@@ -17,6 +17,7 @@ import math
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, need
 from tilewright.compiler.transforms.matching import (
+    either_way,
     ints,
     made,
     maker,
@@ -39,22 +40,39 @@ def softmax_of_powers(node: Node, emit: Emitter) -> Value:
 def softmax_beside(node: Node, emit: Emitter) -> tuple[Node, int, float]:
     """`exp(d) / (sum(exp(d)) + 1)`: what makes `d` of scores, the axis, and what stands beside the powers.
 
-    Nothing else reads the powers, `d`, or the scores.
+    That is 0 for `exp(-t)` where `d = x - t` and `t = max(max(x), 0)`: the power of a score of 0.  Nothing else reads
+    the powers, `d`, or the scores.
     """
     powers = operand(node, 0)
     power = made(powers, "exp")
     need(powers.type == node.result.type and emit.edit.use_count(powers) == 2)
     total = made(operand(node, 1), "add")
-    summed, rest = operand(total, 0), splat_of(operand(total, 1))
-    need(
-        rest is not None and 0 < float(rest) < math.inf and summed.type == total.result.type
-    )
-    axis = _reduced_axis(summed, "reduce_sum", powers)
     shifted = made(operand(power), "sub")
-    x = _before_shift(shifted.result, axis)
+    x, top = operand(shifted, 0), operand(shifted, 1)
     need(emit.edit.sole_user(shifted.result) is power and emit.edit.use_count(x) == 2)
-    need(emit.edit.sole_user(operand(shifted, 1)) is shifted)
-    return shifted, axis, float(rest or 0)
+    rest = splat_of(operand(total, 1))
+    summed, more = operand(total, 0), operand(total, 1)
+    if rest is None:
+        ways = [way for way in either_way(total) if maker(way[1], "exp") is not None]
+        need(ways)
+        (summed, more), rest = ways[0], 0
+        need(operand(made(operand(made(more, "exp")), "neg")) is top)
+        need(emit.edit.use_count(top) == 2)
+        top = _above_zero(top)
+    else:
+        need(0 < float(rest) < math.inf and emit.edit.sole_user(top) is shifted)
+    need(summed.type == total.result.type)
+    axis = _reduced_axis(summed, "reduce_sum", powers)
+    need(x.type == powers.type and _reduced_axis(top, "reduce_max", x) == axis)
+    return shifted, axis, float(rest)
+
+
+def _above_zero(value: Value) -> Value:
+    """`x` where `value` is the larger of it and 0."""
+    node = made(value, "max", "relu", "clip")
+    x, *bounds = node.present_operands
+    need(node.op == "relu" or (node.operands[1] and [splat_of(v) for v in bounds] == [0]))
+    return x
 
 
 def softmax_of_shifted(node: Node, emit: Emitter) -> Value:

@@ -431,3 +431,65 @@ def test_other_powers_stay(changes):
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     rests = [n.attributes["rest"] for n in graph.nodes if n.op == "attention"]
     assert rests in ([], [0.0])
+
+
+def beside_power(
+    top="%g: f32[2, 3, 5, 1] = max(%m, %zero)", more="exp(%n)", total="add(%u, %y)", *, extra="", shift="%g"
+):  # fmt: skip
+    """What softmax-one is without overflow: `exp(x - t) / (exp(-t) + sum(exp(x - t)))`, `t = max(max(x), 0)`."""
+    return (
+        f"graph @g({ENDS}, %b: bool[5, 7]) {{ {SCORES} %zero: f32[] = constant {{value = f32[] [0.0]}}"
+        " %one: f32[] = constant {value = f32[] [1.0]} %low: f32[] = constant {value = f32[] [-inf]}"
+        f" {HIDDEN} %m: f32[2, 3, 5, 1] = reduce_max(%h) {{axes = [-1], keepdims = true}} {top}"
+        f" %d: {S} = sub(%h, {shift}) %e: {S} = exp(%d) %n: f32[2, 3, 5, 1] = neg(%g) %y: f32[2, 3, 5, 1] = {more}"
+        f" %u: f32[2, 3, 5, 1] = reduce_sum(%e) {{axes = [-1], keepdims = true}} %c: f32[2, 3, 5, 1] = {total}"
+        f" %p: {S} = div(%e, %c) {OUT} {extra} return %o }}"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"total": "add(%y, %u)"},
+        {"top": "%g: f32[2, 3, 5, 1] = relu(%m)"},
+        {"top": "%g: f32[2, 3, 5, 1] = clip(%m, %zero)"},
+    ],
+)
+@pytest.mark.parametrize("special", [0.5, np.nan, np.inf, -np.inf, 1e4])
+def test_the_power_of_zero_beside_others_is_a_sink(changes, special):
+    mask = np.tri(5, 7, dtype=bool)
+    mask[2] = False  # hides everything: no weight at all
+    inputs = [*ends(), mask]
+    inputs[0][1, 2, 4, 0], inputs[0][0] = special, inputs[0][0] * 30
+    with np.errstate(invalid="ignore"):
+        node = same(beside_power(**changes), inputs)
+    assert node.operands[5] is not None
+    assert node.attributes["rest"] == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"top": "%g: f32[2, 3, 5, 1] = max(%m, %one)"},
+        {"more": "exp(%g)"},
+        {"top": "%g: f32[2, 3, 5, 1] = add(%m, %zero)"},
+        {"top": "%g: f32[2, 3, 5, 1] = clip(%m, %zero, %one)"},
+        {"shift": "%m"},
+        {"extra": f"%k3: {S} = add(%h, %e) %w: f32[2, 3, 5, 6] = matmul(%k3, %o)".replace("%o)", "%v)")
+         + " %q2: f32[2, 3, 5, 6] = add(%w, %o)"},
+    ],
+    ids=["above one", "not below", "hidden rows are NaN", "below one", "shifted by less", "scores are read"],
+)  # fmt: skip
+def test_other_powers_beside_others_compute_what_they_say(changes):
+    text = beside_power(**changes)
+    if "extra" in changes:
+        text = text.replace("return %o", "return %q2")
+    graph = run(R, text)
+    mask = np.tri(5, 7, dtype=bool)
+    mask[2] = False
+    with np.errstate(invalid="ignore"):
+        (expected,) = evaluate(parse(text), [*ends(), mask])
+        (result,) = evaluate(graph, [*ends(), mask])
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+    assert all(n.op != "attention" for n in graph.nodes)
