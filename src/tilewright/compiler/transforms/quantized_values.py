@@ -156,9 +156,9 @@ def with_sign(x: Quantized, dtype: DType, emit: Emitter) -> Quantized:
 
 
 def comes_from_quantization(value: Value) -> bool:
-    """Whether bytes are the result of a quantization, moved perhaps."""
+    """Whether bytes are the result of a quantization, moved or held within fewer bits perhaps."""
     node = maker(value)
-    while node is not None and node.op in MOVES:
+    while node is not None and node.op in (*MOVES, "clip"):
         node = maker(operand(node))
     return node is not None and node.op == "quantize_linear"
 
@@ -167,12 +167,17 @@ def _shifted(value: Value, dtype: DType, shift: int, emit: Emitter) -> Value:
     """Bytes with `shift` added, of the other type; made so where they are made."""
     array = constant_of(value)
     if array is not None:
-        return emit.constant((array.astype(np.int32) + shift).astype(dtype.numpy))
-    node = maker(value, *MOVES, "quantize_linear")
+        return emit.constant(np.asarray(array.astype(np.int32) + shift, dtype.numpy))
+    node = maker(value, *MOVES, "clip", "quantize_linear")
     if node is None:
         wide = emit.cast(value, dtypes.i32)
         moved = emit.op("add", [wide, emit.scalar(shift, wide)])
         return emit.cast(moved, dtype)
+    if node.op == "clip":
+        moved = [
+            None if v is None else _shifted(v, dtype, shift, emit) for v in node.operands
+        ]
+        return emit.op("clip", moved, node.attributes)
     if node.op in MOVES:
         source = _shifted(operand(node), dtype, shift, emit)
         return emit.op(node.op, [source, *node.operands[1:]], node.attributes)

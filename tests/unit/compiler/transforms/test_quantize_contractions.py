@@ -203,6 +203,26 @@ def test_other_products_stay_floats(text):
     assert contraction(run(P, text)) == ["f32", "f32", "f32"]
 
 
+@pytest.mark.parametrize("bounds", ["%lo, %hi", "%lo, _", "_, %hi", "%hi, %lo"])
+def test_quantization_to_fewer_bits_changes_its_sign_where_it_is_made(bounds):
+    bounds = bounds.removesuffix(", _")
+    text = (
+        "graph @g(%x: f32[3, 6]) {" + listed("s", "f32", [0.25]) + listed("z", "i8", [1])
+        + listed("lo", "i8", [-7]) + listed("hi", "i8", [6])
+        + " %q: i8[3, 6] = quantize_linear(%x, %s, %z)"
+        f" %c: i8[3, 6] = clip(%q, {bounds}) %a: f32[3, 6] = dequantize_linear(%c, %s, %z)"
+        + weights("i8", 6, 5) + " %y: f32[3, 5] = matmul(%a, %b) return %y }"
+    )  # fmt: skip
+    graph = run(P, text)
+    assert contraction(graph) == ["u8", "i8", "i32"]
+    assert only(graph, "quantize_linear").result.type.dtype is dtypes.u8
+    assert ops(graph)[:3] == ["quantize_linear", "clip", "matmul"]
+    x = np.linspace(-4, 4, 18, dtype=np.float32).reshape(3, 6)
+    x[0, :3] = np.nan, np.inf, -np.inf
+    (found,), (wanted,) = evaluate(graph, [x]), evaluate(parse(text), [x])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 # --- halves ----------------------------------------------------------------------------------
 
 
