@@ -5,6 +5,7 @@ Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
@@ -26,6 +27,8 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import is_target, loads_of, subexpressions
 
+_KNOWN_STORES: Final = 4096
+"""Stores whose operators are remembered: they are frozen, and most of a kernel stays as it is between two looks."""
 COMMUTATIVE: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
 
@@ -61,9 +64,10 @@ def accesses(
     """Every access in `body`, in program order (a store's loads before its write)."""
     found: list[Access] = []
     for statement in body:
-        update = update_operator(statement) if isinstance(statement, Store) else None
+        store = statement if isinstance(statement, Store) else None
+        update = None if store is None else update_operator(store)
         for load in loads_of(statement):
-            is_updated = isinstance(statement, Store) and is_target(load, statement)
+            is_updated = update and store and is_target(load, store)
             of_update = update if is_updated else None
             found.append(
                 Access(
@@ -71,12 +75,12 @@ def accesses(
                     facts, load.stride, guards,
                 )
             )  # fmt: skip
-        if isinstance(statement, Store):
-            lanes = statement.value.lanes
+        if store is not None:
+            lanes = store.value.lanes
             found.append(
                 Access(
-                    statement.buffer, statement.indices, True, inner, update, statement, lanes,
-                    facts, statement.stride, guards,
+                    store.buffer, store.indices, True, inner, update, store, lanes,
+                    facts, store.stride, guards,
                 )
             )  # fmt: skip
         elif isinstance(statement, For):
@@ -94,6 +98,7 @@ def is_masked(access: Access) -> bool:
     return any(v.buffer is access.buffer and v.mask is not None for v in found)
 
 
+@functools.lru_cache(maxsize=_KNOWN_STORES)
 def update_operator(store: Store) -> str | None:
     """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
     value, rest = store.value, ()

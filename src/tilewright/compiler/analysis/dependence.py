@@ -26,9 +26,14 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Space,
     Statement,
-    Store,
 )
-from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads
+from tilewright.compiler.kernel.rewrite import (
+    buffers_of,
+    buffers_written,
+    loads,
+    may_hold,
+    payloads,
+)
 from tilewright.compiler.kernel.text import expression_text
 
 _FEW_ELEMENTS: Final = 64
@@ -320,22 +325,23 @@ def only_inside(
 ) -> list[Buffer]:
     """Those of `buffers` that nothing in `body` outside `part` touches."""
     wanted = list(buffers)
-    touched = set(_touched_outside(body, part)) if wanted else ()
+    touched = _touched_outside(body, part) if wanted else ()
     return [buffer for buffer in wanted if buffer not in touched]
 
 
-def _touched_outside(body: Sequence[Statement], part: Statement) -> Iterable[Buffer]:
+def _touched_outside(body: Sequence[Statement], part: Statement) -> set[Buffer]:
+    found: set[Buffer] = set()
     for statement in body:
         if statement is part:
             continue
-        for load in loads_of(statement):
-            yield load.buffer
-        if isinstance(statement, Store):
-            yield statement.buffer
-        if isinstance(statement, For | If):
-            yield from _touched_outside(statement.body, part)
+        if isinstance(statement, (For, If)) and may_hold(statement, part):
+            found.update(load.buffer for load in loads_of(statement))
+            found |= _touched_outside(statement.body, part)
+        else:
+            found |= buffers_of(statement)
+    return found
 
 
 def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:
     """Whether anything in `body` outside `part` touches `buffer`."""
-    return any(touched is buffer for touched in _touched_outside(body, part))
+    return buffer in _touched_outside(body, part)

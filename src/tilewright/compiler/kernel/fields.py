@@ -171,7 +171,7 @@ def dims_of(node: Node) -> tuple[Dim, ...]:
 def operands_first(
     roots: Iterable[Expression],
     below: Callable[[Expression], Sequence[Expression]],
-    is_done: Callable[[Expression], bool] = lambda _: False,
+    is_done: Callable[[Expression], bool] | None = None,
 ) -> Iterator[Expression]:
     """Every expression in and below `roots`, operands before what uses them, each once.
 
@@ -181,7 +181,7 @@ def operands_first(
     stack = [(root, False) for root in reversed([*roots])]
     while stack:
         value, ready = stack.pop()
-        if id(value) in seen or is_done(value):
+        if id(value) in seen or (is_done is not None and is_done(value)):
             continue
         if ready:
             seen.add(id(value))

@@ -277,7 +277,7 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 
 def parts(value: Expression) -> tuple[Expression, ...]:
     """What is directly below an expression, inside its indices too."""
-    fields = fields_of(type(value))
+    fields = fields_of(value)
     below: tuple[Expression, ...] = fields.operands(value)
     if not fields.has_dims:
         return below
@@ -363,6 +363,22 @@ def loops_of(nest: For | If) -> tuple[For, ...]:
     """The loops of a nest, itself included, outer before inner; remembered as `loads_of` are."""
     inner = loops(nest.body)
     return (nest, *inner) if isinstance(nest, For) else (*inner,)
+
+
+def may_hold(nest: For | If, target: Statement) -> bool:
+    """False for a nest that surely does not hold `target`: the loops of one are known."""
+    return not isinstance(target, For) or target in loops_of(nest)
+
+
+@functools.lru_cache(maxsize=_KNOWN_STATEMENTS)
+def buffers_of(statement: Statement) -> frozenset[Buffer]:
+    """What a statement, or what is in it, loads and stores; remembered as `loads_of` are."""
+    found = {load.buffer for load in loads_of(statement)}
+    if isinstance(statement, Store):
+        found.add(statement.buffer)
+    elif isinstance(statement, (For, If)):
+        found.update(*map(buffers_of, statement.body))
+    return frozenset(found)
 
 
 def only_statement(body: Body) -> Statement | None:

@@ -33,8 +33,8 @@ from tilewright.compiler.kernel.rewrite import (
     buffers_written,
     loads_of,
     loops,
-    loops_of,
     map_body,
+    may_hold,
     only_statement,
 )
 from tilewright.compiler.kernel.text import implied_bounds
@@ -67,16 +67,11 @@ def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ..
     for statement in body:
         if statement is target:
             return ()
-        if isinstance(statement, (For, If)) and _may_hold(statement, target):
+        if isinstance(statement, (For, If)) and may_hold(statement, target):
             inner = path_to(statement.body, target)
             if inner is not None:
                 return (statement, *inner)
     return None
-
-
-def _may_hold(nest: For | If, target: Statement) -> bool:
-    """False for a nest that surely does not hold `target`: the loops of one are known."""
-    return not isinstance(target, For) or target in loops_of(nest)
 
 
 def loads_with_paths(
@@ -108,7 +103,7 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
     for position, statement in enumerate(body):
         if statement is target:
             return body[:position] + new + body[position + 1 :]
-        if isinstance(statement, (For, If)) and _may_hold(statement, target):
+        if isinstance(statement, (For, If)) and may_hold(statement, target):
             inner = _swap(statement.body, target, new)
             if inner is not None:
                 changed = with_inner(statement, inner)
