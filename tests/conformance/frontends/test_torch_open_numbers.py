@@ -42,6 +42,8 @@ def functions(x: Any) -> Any:
         math.fmod(n, 3),
         math.atan2(2, n),
         math.copysign(n, -1),
+        math.pow(n, 1.5),
+        math.ldexp(0.75, n),
     )
     return *(x * f for f in (*of_one, *of_share, *of_two)), x[: math.isqrt(n)], math.degrees(n)  # fmt: skip
 
@@ -53,6 +55,38 @@ def test_functions_of_math_leave_a_size_open() -> None:
     same(functions, calls, (ROWS,))
     named = {0: torch.export.Dim("rows", min=2, max=1 << 10)}
     same(functions, calls[:2], (named,))
+
+
+def bits(x: Any) -> Any:
+    n = x.shape[0]
+    numbers = (
+        n & 1,
+        n & 12,
+        5 & n,
+        n & 0b1011010,
+        n | 4,
+        n | 9,
+        -n & 6,
+        (n + (n & 1)) // 2,
+    )
+    return *(x * number for number in numbers), n & 3, x[: n & 7]
+
+
+def test_bits_of_a_size_are_digits_of_it() -> None:
+    same(bits, [(torch.randn(n),) for n in (5, 2, 9, 16, 63, 100)], (ROWS,))
+
+
+POWERS = {"power": lambda x: x * 2 ** x.shape[0], "shift": lambda x: x * (1 << x.shape[0])}
+
+
+@pytest.mark.parametrize("form", POWERS)
+def test_a_power_to_a_size_is_refused_as_python_has_it(form: str) -> None:
+    captured = Captured(module_of(POWERS[form]), args=(torch.ones(5),), dynamic_shapes=(ROWS,))  # fmt: skip
+    with pytest.raises(ModelError, match=r"'2 \*\* \w+' is not supported") as caught:
+        load(captured)
+    assert "2 ** torch.scalar_tensor(n)" in str(caught.value)
+    as_tensor = lambda x: x * 2 ** torch.scalar_tensor(x.shape[0])  # noqa: E731
+    same(as_tensor, [(torch.ones(n),) for n in (5, 9)], (ROWS,))
 
 
 def by_data(x: Any) -> Any:

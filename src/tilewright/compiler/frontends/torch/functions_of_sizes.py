@@ -78,7 +78,7 @@ _BY_NAME: Final = {
         name: _element(name)
         for name in (
             "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "copysign", "cos", "cosh", "erf", "erfc",
-            "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log10", "log1p", "log2", "sin", "sinh", "tan", "tanh",
+            "exp", "exp2", "expm1", "fmod", "hypot", "ldexp", "lgamma", "log10", "log1p", "log2", "pow", "sin", "sinh", "tan", "tanh",
         )
     },
     "degrees": _element("rad2deg"), "fabs": _element("abs"), "isqrt": _whole_root, "log": _logarithm,

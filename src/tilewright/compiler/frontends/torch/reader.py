@@ -347,18 +347,19 @@ class Reader:
             return None
         if _token_of(node) is not None:
             return None
-        reason = ""
+        reason, remedy = "", ""
         arguments: dict[str, Argument] = {}
         results: tuple[TensorType | None, ...] = ()
         is_list = isinstance(value, list | tuple)
         try:
             results = tuple(map(self.type_of, value if is_list else (value,)))
         except TilewrightError as error:
-            reason = error.message
+            reason, remedy = error.message, error.hint or ""
         try:
             arguments = self._arguments(node)
         except TilewrightError as error:
-            reason = reason or error.message
+            if not reason:
+                reason, remedy = error.message, error.hint or ""
         if title.startswith("aten.as_strided") and not _is_dense(node.args[0]):
             reason = reason or "strides of a tensor that is itself a view are not supported"
         values = value if isinstance(value, list | tuple) else (value,)
@@ -370,7 +371,7 @@ class Reader:
         name = f"{node.name} ({message})" if isinstance(message, str) else node.name
         return Operation(
             name, title, arguments, results, is_list, place_of(node), reason, complexes,
-            numbers,
+            numbers, remedy=remedy,
         )  # fmt: skip
 
     def _assertion(self, node: Any) -> Operation | None:

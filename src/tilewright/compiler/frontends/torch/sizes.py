@@ -93,7 +93,9 @@ class Sizes:
             return self._rounded_number(expression)
         build = _OPERATIONS.get(name)
         if build is None:
-            raise UnsupportedError(f"the size '{expression}' is not supported")
+            text = _AS_PYTHON.get(name, str(expression))
+            text = text.format(*expression.args)
+            raise UnsupportedError(f"the size '{text}' is not supported", hint=_NO_WORD)
         return build([self.expression(argument) for argument in expression.args])
 
     def real(self, value: Any) -> Dim | float | Formula:
@@ -298,8 +300,34 @@ def _modular(parts: list[Dim]) -> Dim:
     return symbolic.mod(symbolic.floordiv(value, divisor), modulus)
 
 
+def _both(parts: list[Dim]) -> Dim:
+    """`n & 12`: each run of the constant's bits as a digit of the number; below zero, too, as Python has it."""
+    constants = [part for part in parts if isinstance(part, int)]
+    if len(parts) != 2 or len(constants) != 1 or constants[0] < 0:
+        raise UnsupportedError(
+            "'&' and '|' of a size and anything but a constant from 0 on are not supported",
+            hint=_NO_WORD,
+        )
+    (mask,), (number,) = constants, [part for part in parts if not isinstance(part, int)]
+    found: Dim = 0
+    while mask:
+        low = mask & -mask
+        run = (mask + low) & -(mask + low)  # the first bit behind the lowest run
+        found = found + symbolic.mod(symbolic.floordiv(number, low), run // low) * low
+        mask &= ~(run - 1)
+    return found
+
+
+def _either(parts: list[Dim]) -> Dim:
+    """`n | 4`: what both have counts once."""
+    shared = _both(parts)
+    return parts[0] + parts[1] - shared
+
+
 _OPERATIONS: Final[dict[str, Callable[[list[Dim]], Dim]]] = {
     "Add": _fold(lambda x, y: x + y),
+    "BitwiseFn_bitwise_and": _both,
+    "BitwiseFn_bitwise_or": _either,
     "CeilDiv": _fold(symbolic.ceildiv),
     "CleanDiv": _fold(symbolic.floordiv),
     "FloorDiv": _fold(symbolic.floordiv),
@@ -311,6 +339,13 @@ _OPERATIONS: Final[dict[str, Callable[[list[Dim]], Dim]]] = {
     "Pow": _power,
     "PythonMod": _fold(symbolic.mod),
 }
+
+
+_AS_PYTHON: Final = {"PowByNatural": "{} ** {}"}
+"""What Python calls expressions of torch that have names of its own."""
+_NO_WORD: Final = (
+    "compute it with + - * // % min max, or with tensors: 2 ** torch.scalar_tensor(n)"
+)
 
 
 _FUNCTIONS: Final = {
