@@ -233,7 +233,7 @@ def main() -> int:
     parser.add_argument(
         "--missing", action="store_true", help="of those named, too, only those missing"
     )
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     logging.disable(logging.WARNING)
     try:
         again = bool(options.names) and not options.missing
