@@ -74,18 +74,11 @@ def store_option(
 ) -> TuningStore | None:
     """The store that an option means: at a path, or the one beside the cache.
 
-    Raises: UserError for a path where there is none, and for what is none of all that.
+    Raises: UserError for a path where there is none, or one that cannot be read, and for what is none of all that.
     """
     if isinstance(tuned, bool):
         return TuningStore.beside(cache) if tuned and cache is not None else None
-    store = TuningStore(Path(path_option("tuned", tuned)))
-    if not store.path.exists():
-        raise UserError(
-            "there is no such store of tuned decisions",
-            location=store.path,
-            hint="tilewright tune MODEL --store PATH makes it",
-        )
-    return store
+    return TuningStore.named(Path(path_option("tuned", tuned)))
 
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have

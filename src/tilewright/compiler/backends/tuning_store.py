@@ -93,12 +93,35 @@ class TuningStore:
         """The store of a cache of kernels: in its folder, which is its user's alone."""
         return TuningStore(cache.folder / _NAME)
 
+    @staticmethod
+    def named(path: Path) -> TuningStore:
+        """A store that the user names, who wants what is in it.
+
+        Raises: UserError where there is none, or one that cannot be read.
+        """
+        store = TuningStore(path)
+        if not path.exists():
+            raise UserError(
+                "there is no such store of tuned decisions",
+                location=path,
+                hint="tilewright tune MODEL --store PATH makes it",
+            )
+        if store._is_empty():
+            return store
+        with store._opened("mode=ro", _READ_WAIT_S) as base:
+            (found,) = base.execute("pragma quick_check(1)").fetchone()
+        if found != "ok":
+            raise UserError(
+                f"is damaged: {found}",
+                location=path,
+                hint="delete it, or name another file: --store",
+            )
+        return store
+
     def decisions(self, keys: Iterable[str]) -> dict[str, Decisions]:
         """What was found for each of the keys, as far as it is understood; nothing in a file of no bytes, or without one."""
         try:
-            if not self.path.exists() or (
-                self.path.is_file() and not self.path.stat().st_size
-            ):
+            if self._is_empty():
                 return {}
             with self._opened("mode=ro", _READ_WAIT_S) as base:
                 rows = _select(base, "checked = 1", keys)
@@ -117,6 +140,11 @@ class TuningStore:
                     error,
                 )
         return found
+
+    def _is_empty(self) -> bool:
+        return not self.path.exists() or (
+            self.path.is_file() and not self.path.stat().st_size
+        )
 
     def findings(self, keys: Iterable[str]) -> dict[str, Finding]:
         """The best that is known of each key, checked with a model or not.  Raises: UserError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import multiprocessing
@@ -345,3 +346,38 @@ def test_several_processes_write_at_a_time(store: TuningStore) -> None:
         writer.join(60)
     assert [writer.exitcode for writer in writers] == [0, 0]
     assert len(store.tried("shared")) == 40
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("cut", "malformed|damaged"),
+        ("layout", "is a store of layout 99"),
+        ("folder", "cannot be used as a store"),
+        ("text", "not a database"),
+        ("table", "is no store of tuned decisions"),
+    ],
+)
+def test_a_store_that_the_user_names_and_that_cannot_be_read_is_refused(
+    damage: str, words: str, tmp_path: Path
+) -> None:
+    """It was passed over, with a line in a log that nobody reads: kernels were as if never tuned."""
+    path = tmp_path / "named.sqlite"
+    TuningStore(path).note_tried("key", {"d": 1.0})
+    tw.compile(product(), tuned=path, jobs=1)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-4096])
+    elif damage == "folder":
+        path.unlink()
+        path.mkdir()
+    elif damage == "text":
+        path.write_text("no data base" * 100)
+    else:
+        with contextlib.closing(sqlite3.connect(path)) as base, base:
+            change = (
+                "create table t(x)" if damage == "table" else "pragma user_version = 99"
+            )
+            base.execute(change)
+    with pytest.raises(UserError, match=words) as caught:
+        tw.compile(product(), tuned=path, jobs=1)
+    assert caught.value.location == path
