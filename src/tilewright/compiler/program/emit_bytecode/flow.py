@@ -121,14 +121,14 @@ class Flow:
         for size, value, register in zip(step.sizes, values, kept, strict=True):
             self._bind(size, register or value)
 
-    def _check_bounds(self, size: Symbol, value: Register, where: str, what: str) -> None:
+    def _check_bounds(self, size: Symbol, value: Register, where: str, name: str) -> None:
         function, told = self.function, condition_text(where)
         least, most = max(size.lower or 0, 0), size.upper
         function.refuse_less(
-            value, function.i64(least), told or f"{where}: {what} less than {least}"
+            value, function.i64(least), told or f"{where}: {name} less than {least}"
         )
         if most is not None:
-            above = told or f"{where}: {what} greater than {most}"
+            above = told or f"{where}: {name} greater than {most}"
             function.refuse_less(function.i64(most), value, above)
 
     def _load(self, buffer: Register, start: Register) -> Register:
