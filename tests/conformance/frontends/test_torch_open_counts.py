@@ -120,3 +120,28 @@ def test_other_windows_of_open_size_are_told(form: str) -> None:
     torch.testing.assert_close(model(x), module(x))
     with pytest.raises(tw.InputError):
         model(torch.randn(2, 12))
+
+
+def bias_of_the_last_keys(x: Any, expands: bool = False) -> Any:
+    """Of a table of biases as many keys as there are; its axis of one row is cut likewise, as MPT does."""
+    n = x.shape[1]
+    bias = torch.arange(64.0).view(1, 1, 64)[:, max(0, 1 - n) :, max(0, 64 - n) :]
+    return x[:, :, None] + x[:, None] + (bias.expand(2, n, n) if expands else bias)
+
+
+@pytest.mark.parametrize("expands", [False, True], ids=["repeated", "expanded"])
+def test_an_axis_of_one_row_or_none_is_repeated(expands: bool) -> None:
+    module = module_of(lambda x: bias_of_the_last_keys(x, expands))
+    same(module, rows(9, 2, 1, 0), COLUMNS)
+    model = tw.compile(module, (torch.randn(2, 9),), dynamic_shapes=COLUMNS)
+    x = torch.randn(2, 5)
+    torch.testing.assert_close(model(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+def test_an_axis_that_turns_out_to_have_no_row_is_refused() -> None:
+    table = torch.arange(64.0).view(1, 64)
+    module = module_of(lambda x: (torch.ones(3, 64) + table[max(0, 1 - x.shape[1]) :], x))
+    model = tw.compile(module, (torch.randn(2, 9),), dynamic_shapes=COLUMNS)
+    assert model(torch.randn(2, 5))[0].shape == (3, 64)
+    with pytest.raises(tw.InputError):
+        model(torch.randn(2, 0))

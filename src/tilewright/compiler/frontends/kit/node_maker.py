@@ -18,7 +18,7 @@ from typing import Final, cast, final
 import numpy as np
 
 import tilewright.compiler.graph.contents as known
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
@@ -287,6 +287,8 @@ class NodeMaker:
         while given and given[-1] is None:
             given.pop()
         complete = declaration.complete(attributes)
+        if Trait.ELEMENTWISE in schema.traits:
+            given = self._repeatable(given)
         held = [None if t is None else t.type for t in given]
         with taken_to_hold() as pairs:
             types = schema.infer(held, complete)
@@ -298,6 +300,30 @@ class NodeMaker:
         values = [None if t is None else self.value(t) for t in given]
         node = self._node(name, values, complete, types)
         return tuple(map(self.of_value, node.results))
+
+    def _repeatable(
+        self, operands: Sequence[Tensor | None], shape: Sequence[Dim] = ()
+    ) -> list[Tensor | None]:
+        """Operands of a broadcast, to `shape` perhaps, whose axes of at most one element have one where another may have more.
+
+        A call in which such an axis has none is refused.  `x[max(0, 1 - n):]` of one row is an example, as masks are cut.
+        """
+        shapes = [shape, *(() if t is None else t.shape for t in operands)]
+        if not any(_is_one_or_none(dim) for shape in shapes for dim in shape):
+            return list(operands)
+        wide = {
+            axis - len(shape)
+            for shape in shapes
+            for axis, dim in enumerate(shape)
+            if dim != 1 and not _is_one_or_none(dim)
+        }
+        return [
+            t if t is None else self.reshape(t, [
+                1 if axis - t.rank in wide and _is_one_or_none(dim) else dim
+                for axis, dim in enumerate(t.shape)
+            ])
+            for t in operands
+        ]  # fmt: skip
 
     def check(self, name: str, *operands: Tensor | None, **attributes: object) -> None:
         """Refuse operands that do not fit op `name`, in whose place there are others, and note what is taken to hold.
@@ -437,7 +463,9 @@ class NodeMaker:
     def broadcast_to(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
         """`x` repeated along axes of size 1 and new leading axes."""
         wanted = tuple(shape)
-        return x if x.shape == wanted else self.op("broadcast_to", x, shape=wanted)
+        if x.shape == wanted:
+            return x
+        return self.op("broadcast_to", *self._repeatable([x], wanted), shape=wanted)
 
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """The parts one after another along `axis`."""
@@ -478,3 +506,8 @@ class NodeMaker:
     def iota(self, shape: Sequence[Dim], axis: int, dtype: DType = dtypes.i64) -> Tensor:
         """The index along `axis` at every element."""
         return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)
+
+
+def _is_one_or_none(dim: Dim) -> bool:
+    """Whether a size that only a call knows is 0 or 1."""
+    return not isinstance(dim, int) and symbolic.bounds(dim)[1] == 1
