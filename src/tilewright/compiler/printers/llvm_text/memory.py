@@ -33,7 +33,7 @@ from tilewright.compiler.printers.llvm_text.types import (
     value_type,
     vector,
 )
-from tilewright.compiler.printers.llvm_text.writer import FunctionWriter
+from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Masked
 
 _SHORTENED: Final = ("i8", "i16", "i32")
 """What longer integers may have been shortened to."""
@@ -142,11 +142,14 @@ class Memory:
         mask = None if node.mask is None else self.evaluate(node.mask)
         place_in_memory = self.indices.from_memory(dim)
         key = (node.buffer, dim, place_in_memory, node.lanes, node.stride, mask)
-        for scope in self.writer.scopes:
-            known = scope.loads.get(key)
-            if known is not None:
-                return known
-        value = self._from_memory(node, self._load(node, dim, mask))
+        found = (s.loads[key] for s in self.writer.scopes if key in s.loads)
+        known = next(found, None)
+        if isinstance(known, Value):
+            return known
+        if known is None:
+            value = self._from_memory(node, self._load(node, dim, mask))
+        else:
+            value = self.a.select(known.mask, known.value, self._zero(known.value.type))
         self.writer.scope.loads[key] = value
         return value
 
@@ -401,16 +404,13 @@ class Memory:
             value = self.a.convert("zext", value, "i8")
         self._store(node, dim, value, mask)
         self.forget({node.buffer})
-        if mask is not None and node.value.lanes > 1 and node.stride == 1:
-            self._keep(node, dim, value, mask)
-
-    def _keep(self, node: Store, dim: Dim, value: Value, mask: Value) -> None:
-        """Give a load under the same mask what was stored: processors wait for such a store to reach the cache."""
-        if has_lanes(dim) or node.buffer.dtype.is_bool:
+        if mask is None or node.value.lanes == 1 or node.stride != 1:
             return
-        place = self.indices.from_memory(dim)
-        key = (node.buffer, dim, place, node.value.lanes, node.stride, mask)
-        self.writer.scope.loads[key] = self.a.select(mask, value, self._zero(value.type))
+        if not has_lanes(dim) and not node.buffer.dtype.is_bool:
+            # Processors wait for such a store to reach the cache: a load under the same mask gets what was stored.
+            place_in_memory = self.indices.from_memory(dim)
+            key = (node.buffer, dim, place_in_memory, node.value.lanes, node.stride, mask)
+            self.writer.scope.loads[key] = Masked(value, mask)
 
     def _store(self, node: Store, dim: Dim, value: Value, mask: Value | None) -> None:
         lanes, buffer = node.value.lanes, node.buffer

@@ -11,9 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.record import record
 from tilewright.compiler.printers.llvm_text.types import Value
 
 Key = tuple[object, ...]
+
+
+@final
+@record
+class Masked:
+    """What was stored under a mask: a load under the same one gives it, and zero in the other lanes."""
+
+    value: Value
+    mask: Value
 
 
 @final
@@ -36,7 +46,7 @@ class Scope:
         block: the block that grows now.
         header: the first block of the level (where a loop has its phis).
         values: pure values by what computes them.
-        loads: what memory was read into, until a store may change it.
+        loads: what memory was read into, or has been given, until a store may change it.
         barrier: expressions are not hoisted out of this level (body of a conditional).
         latch: lines for the end of a loop's last block.
     """
@@ -47,7 +57,7 @@ class Scope:
     entry: str = ""
     barrier: bool = False
     values: dict[Key, Value] = field(default_factory=dict)
-    loads: dict[Key, Value] = field(default_factory=dict)
+    loads: dict[Key, Value | Masked] = field(default_factory=dict)
     latch: list[str] = field(default_factory=list)
 
 

@@ -15,6 +15,7 @@ from tilewright.compiler.frontends.torch.messages import is_for_readers
 
 torch = pytest.importorskip("torch")
 LOG = logging.getLogger(__name__)
+pytestmark = pytest.mark.needs_torch
 
 
 class Size:

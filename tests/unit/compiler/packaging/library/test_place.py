@@ -86,8 +86,9 @@ def test_quotas_are_those_that_python_finds(tmp_path: Path) -> None:
     out = compile_and_run(
         PROGRAM.replace("ROOT", f'"{tmp_path}"').replace("COUNT", str(len(roots))),
         tmp_path,
-        *(f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"),
+        *(f"-I{NATIVE / part}" for part in ("include", "src", "src/program")),
         str(NATIVE / "src" / "library" / "place.c"),
+        str(NATIVE / "src" / "program" / "error.c"),
         *(
             "-D_GNU_SOURCE",
             "-ldl",
