@@ -22,9 +22,9 @@ SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.
 PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
 OLDER_PEERS := $(BUILD)/envs/tvm-0.26 $(BUILD)/envs/tvm-0.25
-# What the slow tests need beside the models, and the quantized models that they compile; `make models` makes them all.
+# What the slow tests need beside the models, and the quantized model that they compile; `make models` makes them all.
 SLOW := $(addprefix $(STAMPS)/,test torch classical demo interop cross go mpi) $(PEERS)
-QUANTIZED := gpt2_decode_int4 mobilenetv2_qdq
+QUANTIZED := gpt2_decode_int4
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help

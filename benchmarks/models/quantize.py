@@ -234,6 +234,11 @@ def main() -> int:
         "--missing", action="store_true", help="of those named, too, only those missing"
     )
     options = parser.parse_intermixed_args()
+    known = [f"{m}_{form.suffix}" for m in MODELS for form in FORMS]
+    known += [f"{model}_{suffix}" for model in DECODERS for suffix in DECODER_FORMS]
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"there is no model '{unknown[0]}'; expected {', '.join(known)}")
     logging.disable(logging.WARNING)
     try:
         again = bool(options.names) and not options.missing

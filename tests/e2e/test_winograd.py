@@ -76,7 +76,7 @@ def test_few_digits_are_lost_beside_the_direct_sum(size: int, groups: int) -> No
     assert winograd < 4 * direct
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "host"])
 @pytest.mark.parametrize(
     ("shape", "filters", "groups", "pads"),
@@ -105,7 +105,7 @@ def test_groups_of_any_width_are_convolved_at_odd_sizes(
     assert np.abs(compiled(x) - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (2, 0, 1, 3)])
 @pytest.mark.parametrize("target", ["x86_64-v3", "host"])
 def test_one_compilation_convolves_images_of_any_size(

@@ -97,7 +97,7 @@ def convolved(
     return builder.graph
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize(
     ("image", "taps", "stride"),

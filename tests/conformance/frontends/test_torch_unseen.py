@@ -299,7 +299,7 @@ class Bags(nn.Module):
         return self.bags(places, offsets)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", [{}, {"padding_idx": 3}, {"include_last_offset": True}])
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_any_lengths_are_reduced(mode: str, options: dict[str, Any]) -> None:

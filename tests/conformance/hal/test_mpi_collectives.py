@@ -23,7 +23,7 @@ def run_ranks(case: str, count: int, device: str = "local-sync") -> tuple[str, i
     return run_commands([command] * count, TILEWRIGHT_TEST_DEVICE=uri)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("case", ["everything", "pairs", "commands"])
 def test_collectives_do_what_they_should(case: str, count: int) -> None:

@@ -46,7 +46,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return host_program("aarch64", tmp_path_factory.mktemp("aarch64"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("name", NAMES)

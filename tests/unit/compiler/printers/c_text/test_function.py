@@ -180,7 +180,7 @@ def test_elements_side_by_side_are_words_in_lanes_and_back(lanes):
     np.testing.assert_array_equal(arrays[2], arrays[0])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @needs_cc
 @needs_x86
 @pytest.mark.parametrize("lanes", [1, 8, 16])
