@@ -389,7 +389,9 @@ def test_what_an_import_raises_arrives_through_every_face(
             call()
 
 
-@pytest.mark.parametrize("text", ["4097", "-1", "two", "1e3", "", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "text", ["4097", "-1", "two", "1e3", "", " ", "99999999999999999999", "x" + "é" * 60]
+)
 def test_threads_that_are_no_number_of_threads_are_refused_by_the_variable(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

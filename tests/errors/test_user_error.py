@@ -31,7 +31,7 @@ def test_a_setting_that_does_not_parse_names_its_variable(
     with pytest.raises(UserError) as caught:
         knobs.THREADS.get()
     assert str(caught.value) == (
-        "TILEWRIGHT_THREADS: got 'many', expected a number that is not negative\n"
+        "TILEWRIGHT_THREADS: got 'many', expected a number from 0 to 4096\n"
         "hint: unset TILEWRIGHT_THREADS for the default: "
         "threads that run kernels; 0 = one per core"
     )

@@ -190,8 +190,14 @@ class CModel:
         self.function("destroy")(self.handle)
 
 
-def compile_and_run(source: str, folder: Path, *flags: str, timeout: int = 300) -> str:
-    """What a C program prints."""
+def compile_and_run(
+    source: str,
+    folder: Path,
+    *flags: str,
+    timeout: int = 300,
+    arguments: Sequence[str] = (),
+) -> str:
+    """What a C program prints that gets these arguments."""
     (folder / "program.c").write_text(source)
     command = [*c_compiler(), "-std=c11", "-O1", "program.c", *flags, "-o", "program"]
     done = subprocess.run(
@@ -199,7 +205,7 @@ def compile_and_run(source: str, folder: Path, *flags: str, timeout: int = 300) 
     )
     assert done.returncode == 0, done.stderr
     ran = subprocess.run(
-        [str(folder / "program")],
+        [str(folder / "program"), *arguments],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -1,6 +1,5 @@
 #include "place.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,20 +213,25 @@ static long processor_count(void) { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 #endif
 
-// Spaces around it are taken, as Python takes them.
+enum { MOST_DIGITS = 18 };
+
+// Digits with blanks around them, and nothing else (MIRROR COUNT: `base/knobs.py`).
 static int read_count(const char* text, long* out_count) {
-  char* end = NULL;
+  static const char blanks[] = " \t\n\v\f\r";
+  text += strspn(text, blanks);
+  const size_t digits = strspn(text, "0123456789");
+  const char* rest = text + digits;
+  if (digits < 1 || digits > MOST_DIGITS || rest[strspn(rest, blanks)] != '\0') return 0;
   errno = 0;
-  *out_count = strtol(text, &end, 10);
-  while (isspace((unsigned char)*end)) ++end;
-  return end != text && *end == '\0' && errno == 0 && *out_count >= 0 && *out_count <= TW_THREAD_LIMIT;
+  *out_count = strtol(text, NULL, 10);
+  return errno == 0 && *out_count <= TW_THREAD_LIMIT;
 }
 
 int tw_place_thread_count(uint32_t* out_count) {
   const char* text = getenv("TILEWRIGHT_THREADS");
   long count = 0;
   if (text != NULL && !read_count(text, &count)) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "TILEWRIGHT_THREADS: got '%.80s', expected a number from 0 to %d"
+    return tw_error_set(TW_MODEL_BAD_INPUT, "TILEWRIGHT_THREADS: got '%s', expected a number from 0 to %d"
                                             "\nhint: unset it for a thread per processor", text, TW_THREAD_LIMIT);
   }
   if (count == 0) {

@@ -38,25 +38,33 @@ def _parse_bool(text: str) -> bool:
 _DIGITS: Final = "[0-9]{1,18}"  # more are no number that anything here counts
 
 
+def _count(text: str, digits: str = _DIGITS) -> int | None:
+    """The number that digits stand for; None for anything else, as in C (MIRROR COUNT: `native/src/library/place.c`)."""
+    # In ASCII: Python knows blanks and digits of many scripts, and `int` not all of those blanks.
+    return int(text) if re.fullmatch(rf"\s*{digits}\s*", text, re.ASCII) else None
+
+
 def _parse_count(text: str) -> int:
-    if not re.fullmatch(rf"\s*{_DIGITS}\s*", text):
+    count = _count(text)
+    if count is None:
         raise ValueError("a number that is not negative")
-    return int(text)
+    return count
 
 
 THREAD_LIMIT: Final = 4096  # of a pool of workers, as the C core has it
 
 
 def _parse_threads(text: str) -> int:
-    count = _parse_count(text)
-    if count > THREAD_LIMIT:
+    count = _count(text)
+    if count is None or count > THREAD_LIMIT:
         raise ValueError(f"a number from 0 to {THREAD_LIMIT}")
     return count
 
 
 def parse_size(text: str) -> int:
     """A size in bytes: `512M`.  Raises: ValueError that says what is expected."""
-    match = re.fullmatch(rf"\s*({_DIGITS})\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
+    form = rf"\s*({_DIGITS})\s*([KMG]?)(i?B)?\s*"
+    match = re.fullmatch(form, text, re.IGNORECASE | re.ASCII)
     if match is None:
         raise ValueError("a size like 4096, 512M or 2G")
     return int(match[1]) * _SIZE_SCALE[match[2].upper()]
@@ -65,9 +73,10 @@ def parse_size(text: str) -> int:
 def _parse_epoch(text: str) -> int | None:
     if not text.strip():
         return None
-    if not re.fullmatch(r"\s*[0-9]{1,11}\s*", text):
+    seconds = _count(text, "[0-9]{1,11}")
+    if seconds is None:
         raise ValueError("seconds since 1970")
-    return int(text)
+    return seconds
 
 
 def _epoch_of_system() -> int | None:

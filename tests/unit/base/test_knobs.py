@@ -42,6 +42,10 @@ def test_sizes_take_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int)
         ("TILEWRIGHT_JOBS", "-1", "a number that is not negative"),
         ("TILEWRIGHT_CACHE", "maybe", "one of 1 true yes 0 false no off"),
         ("TILEWRIGHT_CACHE_LIMIT", "2X", "a size like"),
+        ("TILEWRIGHT_CACHE_LIMIT", "2\N{KELVIN SIGN}", "a size like"),
+        ("TILEWRIGHT_CACHE_LIMIT", "\x1c2", "a size like"),
+        ("TILEWRIGHT_JOBS", "\x1c2", "a number that is not negative"),
+        ("TILEWRIGHT_SOURCE_DATE_EPOCH", "\x1c2", "seconds since 1970"),
     ],
 )
 def test_a_bad_value_names_the_variable_and_what_is_expected(

@@ -1,4 +1,4 @@
-"""What a library may use of the machine is what Python finds: quotas of control groups of both versions."""
+"""What a library may use of the machine is what Python finds: numbers of threads, quotas of control groups of both versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fakes.exported_library import compile_and_run
-from tilewright.base import host
+from tilewright.base import host, knobs
+from tilewright.base.errors import UserError
 
 NATIVE = Path(__file__).resolve().parents[5] / "native"
 CPU_V1 = "sys/fs/cgroup/cpu/job"
@@ -81,11 +82,34 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def test_quotas_are_those_that_python_finds(tmp_path: Path) -> None:
-    roots = [write(tmp_path / str(i), files) for i, (files, _) in enumerate(CASES.values())]
-    out = compile_and_run(
-        PROGRAM.replace("ROOT", f'"{tmp_path}"').replace("COUNT", str(len(roots))),
-        tmp_path,
+THREADS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "library/place.h"
+#include "tw_model.h"
+int main(int count, char** texts) {
+  for (int i = 1; i < count; ++i) {
+    uint32_t found = 0;
+    setenv("TILEWRIGHT_THREADS", texts[i], 1);
+    if (tw_place_thread_count(&found) == TW_MODEL_OK) printf("%u%c", found, 0);
+    else printf("%s%c", tw_error_text(), 0);
+  }
+  return 0;
+}
+"""
+COUNTS = {
+    "2": 2, " 2 ": 2, "\t\n\v\f\r2\t\n\v\f\r": 2, "4096": 4096, "007": 7, "0" * 17 + "2": 2,
+    "": None, " ": None, "  ": None, "\n": None, "+2": None, "-0": None, "-1": None, " -1": None, "4097": None,
+    "two": None, "2 2": None, "1e3": None, "0x2": None, "2\xa0": None, "\xa02": None, "\x1c2": None,
+    "\u0662": None, "0" * 18 + "2": None, "9" * 40: None, "x" + "\xe9" * 60: None,
+}  # fmt: skip
+
+
+def run_place(program: str, folder: Path, *arguments: str) -> str:
+    """What a program prints that is made of `place.c`."""
+    return compile_and_run(
+        program,
+        folder,
         *(f"-I{NATIVE / part}" for part in ("include", "src", "src/program")),
         str(NATIVE / "src" / "library" / "place.c"),
         str(NATIVE / "src" / "program" / "error.c"),
@@ -95,6 +119,32 @@ def test_quotas_are_those_that_python_finds(tmp_path: Path) -> None:
             "-fsanitize=address,undefined",
             "-fno-sanitize-recover=all",
         ),
+        arguments=arguments,
+    )
+
+
+def test_a_number_of_threads_is_the_same_in_c_and_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digits with blanks around them; blanks alone were 0 in C, and what is said was cut within a character."""
+    *in_c, end = run_place(THREADS, tmp_path, *COUNTS).split("\0")
+    assert not end
+    for (text, count), found in zip(COUNTS.items(), in_c, strict=True):
+        monkeypatch.setenv("TILEWRIGHT_THREADS", text)
+        if count is not None:
+            assert (found, knobs.THREADS.get()) == (str(count), count)
+            continue
+        with pytest.raises(UserError) as caught:
+            knobs.THREADS.get()
+        told = f"TILEWRIGHT_THREADS: got '{text}', expected a number from 0 to 4096\nhint: "
+        assert str(caught.value).startswith(told)
+        assert found.startswith(told)
+
+
+def test_quotas_are_those_that_python_finds(tmp_path: Path) -> None:
+    roots = [write(tmp_path / str(i), files) for i, (files, _) in enumerate(CASES.values())]
+    out = run_place(
+        PROGRAM.replace("ROOT", f'"{tmp_path}"').replace("COUNT", str(len(roots))), tmp_path
     )
     found = dict(zip(CASES, map(int, out.split()), strict=True))
     assert found == {name: cores for name, (_, cores) in CASES.items()}
