@@ -71,6 +71,25 @@ def test_lines_and_windows_have_as_many_places_as_calls_decide() -> None:
     same(lines, rows(9, 12, 5, 2), COLUMNS)
 
 
+WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
+
+
+def windows(x: Any) -> Any:
+    n = x.shape[0]
+    return *(
+        x * getattr(torch, f"{kind}_window")(n, periodic)
+        for kind in WINDOWS
+        for periodic in (True, False)
+    ), x * torch.hann_window(n, dtype=torch.float64)  # fmt: skip
+
+
+def test_a_window_of_one_place_is_one() -> None:
+    """Its formula would be divided by the places less one; with DYNAMIC no check keeps a call of one place away."""
+    calls = [(torch.ones(n),) for n in (5, 1, 2, 0, 8)]
+    same(windows, calls, ({0: torch.export.Dim.DYNAMIC},))
+    same(windows, calls[1:2])
+
+
 def test_a_line_of_one_place_is_where_it_starts() -> None:
     same(lambda x: torch.linspace(3, 5, x.shape[1]), rows(4, 1, 0, 7), COLUMNS)
 

@@ -25,62 +25,66 @@ def _in_type(numbers: Held, dtype: Held) -> Held:
     return numbers.to(dtype or _torch().get_default_dtype())
 
 
-def _steps(length: int, *, periodic: bool) -> Held:
+def _steps(length: Held, *, periodic: bool) -> Held:
     """Places from 0 to 1, which is one place more where a window is periodic."""
     places = _torch().arange(length, dtype=_torch().float64)
     # A window of one place has no last one that is another.
     return places / _torch().sym_max(length if periodic else length - 1, 1)
 
 
-def _cosines(length: int, periodic: bool, factors: tuple[float, ...], dtype: Held) -> Held:
-    if isinstance(length, int) and length <= 1:
-        return _torch().ones(length, dtype=dtype or _torch().get_default_dtype())
+def _window(found: Held, length: Held, dtype: Held) -> Held:
+    """The numbers of a window in its type: one place alone is 1, whatever the window, and a call may decide that it is."""
+    torch = _torch()
+    if not isinstance(length, int):
+        found = torch.where(torch.scalar_tensor(length, dtype=torch.int64) == 1, 1.0, found)
+    elif length == 1:
+        found = torch.ones_like(found)
+    return _in_type(found, dtype)
+
+
+def _cosines(length: Held, periodic: bool, factors: tuple[float, ...], dtype: Held) -> Held:
     angle = _steps(length, periodic=periodic) * (2 * math.pi)
     found = factors[0] - factors[1] * angle.cos()
     if len(factors) > 2:
         found = found + factors[2] * (2 * angle).cos()
-    return _in_type(found, dtype)
+    return _window(found, length, dtype)
 
 
 def _hann(
-    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+    window_length: Held, periodic: bool = True, *, dtype: Held = None, **_: Held
 ) -> Held:
     return _cosines(window_length, periodic, (0.5, 0.5), dtype)
 
 
 def _hamming(
-    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+    window_length: Held, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
     dtype: Held = None, **_: Held,
 ) -> Held:  # fmt: skip
     return _cosines(window_length, periodic, (alpha, beta), dtype)
 
 
 def _blackman(
-    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+    window_length: Held, periodic: bool = True, *, dtype: Held = None, **_: Held
 ) -> Held:
     return _cosines(window_length, periodic, (0.42, 0.5, 0.08), dtype)
 
 
 def _bartlett(
-    window_length: int, periodic: bool = True, *, dtype: Held = None, **_: Held
+    window_length: Held, periodic: bool = True, *, dtype: Held = None, **_: Held
 ) -> Held:
-    if isinstance(window_length, int) and window_length <= 1:
-        return _cosines(window_length, periodic, (1.0, 0.0), dtype)
     place = _steps(window_length, periodic=periodic)
-    return _in_type(1 - (2 * place - 1).abs(), dtype)
+    return _window(1 - (2 * place - 1).abs(), window_length, dtype)
 
 
 def _kaiser(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *,
+    window_length: Held, periodic: bool = True, beta: float = 12.0, *,
     dtype: Held = None, **_: Held,
 ) -> Held:  # fmt: skip
-    if isinstance(window_length, int) and window_length <= 1:
-        return _cosines(window_length, periodic, (1.0, 0.0), dtype)
     torch = _torch()
     place = 2 * _steps(window_length, periodic=periodic) - 1
     at_middle = torch.special.i0(torch.full((), beta, dtype=torch.float64))
     inside = (1 - place * place).clamp(min=0).sqrt()
-    return _in_type(torch.special.i0(beta * inside) / at_middle, dtype)
+    return _window(torch.special.i0(beta * inside) / at_middle, window_length, dtype)
 
 
 def _frequencies(n: int, d: float = 1.0, *, dtype: Held = None, **_: Held) -> Held:
