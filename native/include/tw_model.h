@@ -114,6 +114,7 @@ const tw_program_t* tw_model_program(const tw_model_t* model);
 const void* tw_model_constant(const tw_model_t* model, uint32_t index);
 
 // What went wrong in the last call of this thread that did not return TW_MODEL_OK: "location: what\nhint: …".
+// The text is there until the next call of this thread that fails, which may be one of another model.
 const char* tw_error_text(void);
 
 #endif  // TW_MODEL_H_

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // The text of a thread's last error. Not a thread-local array: `fault.c` has a variable that must lie in the static
 // block of thread-local memory, all others of the library would with it, and that block has no room for the
@@ -33,32 +34,36 @@ __attribute__((destructor)) static void delete_key(void) {
 
 static error_text_t* thread_text(void) { return has_key ? pthread_getspecific(texts) : NULL; }
 
-// Gives this thread a text of `room` bytes in place of the one before, which the caller frees: what is said may quote it.
 static error_text_t* new_text(size_t room) {
   error_text_t* text = has_key ? calloc(1, sizeof(*text) + room) : NULL;
-  if (text == NULL) return NULL;
-  text->room = room;
-  if (pthread_setspecific(texts, text) == 0) return text;
-  free(text);
-  return NULL;
+  if (text != NULL) text->room = room;
+  return text;
 }
 
+// Makes a text this thread's in place of the one before, which is given back.
+static void keep_text(error_text_t* text) {
+  error_text_t* before = thread_text();
+  free(pthread_setspecific(texts, text) == 0 ? before : text);
+}
+
+// Always in a new block: what is said may quote the text before.
 int tw_error_set(int status, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   const int length = vsnprintf(NULL, 0, format, arguments);
   va_end(arguments);
-  error_text_t* before = thread_text();
-  error_text_t* text = before;
-  const size_t wanted = length < TEXT_BYTES ? TEXT_BYTES : (size_t)length + 1;
-  if (before == NULL || before->room < wanted) text = new_text(wanted);
-  if (text == NULL && before == NULL) text = new_text(TEXT_BYTES);  // cut is better than nothing
-  if (text == NULL) text = before;
-  if (text == NULL) return status;
+  error_text_t* text = new_text(length < TEXT_BYTES ? TEXT_BYTES : (size_t)length + 1);
+  if (text == NULL) text = new_text(TEXT_BYTES);  // cut is better than nothing
+  char last_resort[TEXT_BYTES];
+  char* bytes = text != NULL ? text->bytes : last_resort;
   va_start(arguments, format);
-  vsnprintf(text->bytes, text->room, format, arguments);
+  vsnprintf(bytes, text != NULL ? text->room : sizeof(last_resort), format, arguments);
   va_end(arguments);
-  if (text != before) free(before);
+  if (text != NULL) {
+    keep_text(text);
+  } else if ((text = thread_text()) != NULL) {
+    memcpy(text->bytes, bytes, TEXT_BYTES);  // a block has as many at least
+  }
   return status;
 }
 

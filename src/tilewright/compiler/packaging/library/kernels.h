@@ -36,7 +36,7 @@ typedef struct @NAME@_value {
   @NAME@_tensor* tensor;
 } @NAME@_value;
 
-/* What went wrong in the last call of this thread that failed. */
+/* What went wrong in the last call of this thread that failed. The text is there until the next one that fails. */
 const char* @NAME@_error(void);
 
 @DECLARATIONS@

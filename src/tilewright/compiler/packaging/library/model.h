@@ -140,7 +140,8 @@ typedef struct @NAME@_interface {
 /* The code that was chosen: one of @LEVELS@; of NULL it is NULL. */
 @UPPER@_API const char* @NAME@_level(const @NAME@* model);
 
-/* What went wrong in this thread's last call that did not return @UPPER@_OK. */
+/* What went wrong in this thread's last call that did not return @UPPER@_OK. The text is there until this thread's next
+ * call that fails: copy what is to be kept. */
 @UPPER@_API const char* @NAME@_error(void);
 
 #ifdef __cplusplus
