@@ -67,9 +67,8 @@ from tilewright.compiler.frontends.onnx.signature import (
     fixed_value,
 )
 from tilewright.compiler.frontends.onnx.tensors import (
-    sparse_to_array,
-    to_array,
-    to_text,
+    initializer_array,
+    is_same,
 )
 from tilewright.compiler.frontends.onnx.values import (
     ChosenOptional,
@@ -81,6 +80,7 @@ from tilewright.compiler.frontends.onnx.values import (
     Unknown,
 )
 from tilewright.compiler.graph.ir import Graph, Location, Value
+from tilewright.compiler.graph.schema import Array
 
 _OF_DOMAINS: Final = {
     "com.microsoft.nchwc": "its weights are packed for one kind of processor: save the model with the "
@@ -171,20 +171,20 @@ class Importer:
         ]
         stored += [(text_of(s.values.name), s) for s in proto.sparse_initializer]
         storage = self.model.storage
-        seen: set[str] = set()
+        seen: dict[str, Array] = {}
         for name, tensor in stored:
+            if not name:
+                continue  # of no use: the empty name is an input that is left out
             try:
+                array = initializer_array(tensor, storage)
                 if name in seen:
-                    raise ModelError("is there twice")
-                seen.add(name)
-                if isinstance(tensor, TensorProto):
-                    if tensor.data_type == TensorProto.STRING:
-                        text = to_text(tensor)
-                        scope.names[name] = HostValue("", text.shape, constant=text)
-                        continue
-                    array = to_array(tensor, storage)
-                else:
-                    array = sparse_to_array(tensor, storage)
+                    if not is_same(array, seen[name]):
+                        raise ModelError("is there twice, with different values")
+                    continue
+                seen[name] = array
+                if array.dtype == object:
+                    scope.names[name] = HostValue("", array.shape, constant=array)
+                    continue
                 self.weight_bytes += array.nbytes
                 scope.names[name] = self.maker.constant(array, name)
             except TilewrightError as error:

@@ -303,6 +303,24 @@ def to_text(tensor: TensorProto) -> Array:
     return found.reshape(shape)
 
 
+def initializer_array(
+    tensor: TensorProto | SparseTensorProto, storage: BytesOutside
+) -> Array:
+    """The elements of an initializer of any form; strings as `str` objects.  Raises: as the functions of the forms."""
+    if not isinstance(tensor, TensorProto):
+        return sparse_to_array(tensor, storage)
+    return to_text(tensor) if tensor.data_type == _T.STRING else to_array(tensor, storage)
+
+
+def is_same(array: Array, other: Array) -> bool:
+    """Whether two arrays agree in type, shape and every bit."""
+    if (array.dtype, array.shape) != (other.dtype, other.shape):
+        return False
+    if array.dtype == object:
+        return array.tolist() == other.tolist()
+    return array.tobytes() == other.tobytes()
+
+
 def sparse_to_array(sparse: SparseTensorProto, storage: BytesOutside) -> Array:
     """A sparse tensor written out in full.
 

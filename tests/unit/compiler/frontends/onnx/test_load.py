@@ -400,22 +400,58 @@ def test_a_model_that_makes_no_sense_says_why(body: str, message: str) -> None:
         load(onnx_models.parse(body))
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_an_initializer_that_is_there_twice_is_refused(kind: str) -> None:
-    """The last of them was taken."""
+def _with_another_w(kind: str, array: np.ndarray) -> onnx.ModelProto:
     model = onnx_models.parse(
         "graph (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add(x, w) }"
     )
+    values = onnx.numpy_helper.from_array(array, "w")
     if kind == "dense":
-        model.graph.initializer.append(model.graph.initializer[0])
+        model.graph.initializer.append(values)
     else:
-        values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "w")
-        places = onnx.numpy_helper.from_array(np.zeros(1, np.int64), "p")
+        places = onnx.numpy_helper.from_array(np.arange(len(array)), "p")
         model.graph.sparse_initializer.append(
-            onnx.helper.make_sparse_tensor(values, places, [1])
+            onnx.helper.make_sparse_tensor(values, places, [len(array)])
         )
-    with pytest.raises(ModelError, match="initializer 'w': is there twice"):
+    return model
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    "array", [np.float32([2]), np.int32([1]), np.float32([1, 1]), np.float64([1])]
+)
+def test_initializers_of_one_name_that_differ_are_refused(
+    kind: str, array: np.ndarray
+) -> None:
+    """The last of them was taken."""
+    with pytest.raises(ModelError, match="initializer 'w': is there twice, with different"):
+        load(_with_another_w(kind, array))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_an_initializer_that_is_there_twice_with_equal_bytes_is_one(kind: str) -> None:
+    (y,) = run(_with_another_w(kind, np.float32([1])), np.float32([4]))
+    assert y.tolist() == [5]
+
+
+@pytest.mark.parametrize("second", [b"two", b"one"])
+def test_strings_of_one_name_are_one_where_they_are_equal(second: bytes) -> None:
+    model = onnx_models.parse(RELU)
+    for text in (b"one", second):
+        model.graph.initializer.append(
+            helper.make_tensor("s", TensorProto.STRING, [1], [text])
+        )
+    if second == b"one":
+        assert [n.op for n in load(model).nodes] == ["relu"]
+        return
+    with pytest.raises(ModelError, match="initializer 's': is there twice, with different"):
         load(model)
+
+
+def test_initializers_without_a_name_are_of_no_use() -> None:
+    model = onnx_models.parse(RELU)
+    model.graph.initializer.extend(numpy_helper.from_array(np.ones(n)) for n in (1, 2))
+    (y,) = run(model, np.float32([[-1, 0, 1]]))
+    assert y.tolist() == [[0, 0, 1]]
 
 
 def test_an_attribute_that_is_there_twice_is_refused() -> None:
