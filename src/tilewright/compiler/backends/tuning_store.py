@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import time
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
@@ -39,6 +40,10 @@ _LAYOUT: Final = 1
 _LONGEST: Final = 1 << 14
 _MOST_BYTES: Final = 1 << 20
 """Of a value or a row: nothing that was written here comes near it."""
+_PRIMARY: Final = 0xFF
+"""Of an error code of SQLite: its kind."""
+_IN_USE: Final = (5, 6)
+"""SQLITE_BUSY, SQLITE_LOCKED."""
 _LOCKED: Final = "begin immediate"
 _READ_WAIT_S: Final = 2.0
 _WRITE_WAIT_S: Final = 30.0
@@ -100,15 +105,19 @@ class TuningStore:
         Raises: UserError where there is none, or one that cannot be read.
         """
         store = TuningStore(path)
-        if not path.exists():
+        try:
+            is_there, is_empty = path.exists(), store._is_empty()
+        except OSError as error:  # of a folder that may not be looked into, of a name
+            raise store._refusal(error) from error
+        if not is_there:
             raise UserError(
                 "there is no such store of tuned decisions",
                 location=path,
                 hint="tilewright tune MODEL --store PATH makes it",
             )
-        if store._is_empty():
+        if is_empty:
             return store
-        with store._opened("mode=ro", _READ_WAIT_S) as base:
+        with store._opened() as base:
             (found,) = base.execute("pragma quick_check(1)").fetchone()
         if found != "ok":
             raise UserError(
@@ -123,7 +132,7 @@ class TuningStore:
         try:
             if self._is_empty():
                 return {}
-            with self._opened("mode=ro", _READ_WAIT_S) as base:
+            with self._opened() as base:
                 rows = _select(base, "checked = 1", keys)
         except (UserError, OSError) as error:
             _LOG.warning("tuned decisions are not used: %s", error)
@@ -148,12 +157,12 @@ class TuningStore:
 
     def findings(self, keys: Iterable[str]) -> dict[str, Finding]:
         """The best that is known of each key, checked with a model or not.  Raises: UserError."""
-        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+        with self._opened(writes=True) as base:
             return _select(base, "1", keys)
 
     def tried(self, key: str) -> dict[str, float]:
         """Every point that was tried, and its time over that of the cost model's.  Raises: UserError."""
-        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+        with self._opened(writes=True) as base:
             rows = base.execute("select decisions, ratio from tried where key = ?", (key,))
             return {
                 text: ratio
@@ -163,7 +172,7 @@ class TuningStore:
 
     def note_tried(self, key: str, ratios: Mapping[str, float]) -> None:
         """Keep what was tried.  Raises: UserError where nothing can be written."""
-        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+        with self._opened(writes=True) as base:
             base.executemany(
                 "insert or replace into tried values (?, ?, ?)",
                 [(key, text, ratio) for text, ratio in ratios.items()],
@@ -180,16 +189,16 @@ class TuningStore:
             time.time(),
             int(finding.is_checked),
         )
-        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+        with self._opened(writes=True) as base:
             base.execute("insert or replace into best values (?, ?, ?, ?, ?, ?, ?)", row)
 
     def drop(self, keys: Iterable[str]) -> None:
         """Forget the best of some kernels, not what was tried.  Raises: as `note_tried`."""
-        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+        with self._opened(writes=True) as base:
             base.executemany("delete from best where key = ?", [(key,) for key in keys])
 
     @contextlib.contextmanager
-    def _opened(self, mode: str, wait_s: float) -> Generator[sqlite3.Connection]:
+    def _opened(self, *, writes: bool = False) -> Generator[sqlite3.Connection]:
         """The file as a data base whose changes are kept if nothing is raised.
 
         Raises: UserError that says what is wrong with it.
@@ -202,32 +211,64 @@ class TuningStore:
                 raise UserError("is a device or a pipe", location=self.path)
             if "\0" in str(self.path):  # SQLite would take what stands before it
                 raise UserError("is no name of a file", location=repr(str(self.path)))
-            if mode != "mode=ro":
+            if writes:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            uri = f"{self.path.absolute().as_uri()}?{mode}"
-            with (
-                contextlib.closing(
-                    sqlite3.connect(
-                        uri, timeout=wait_s, uri=True, isolation_level="IMMEDIATE"
-                    )
-                ) as base,
-                base,
-            ):
+            with contextlib.closing(self._connected(writes=writes)) as base, base:
                 base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
                 base.execute("pragma trusted_schema = off")
                 base.execute("pragma cell_size_check = on")
-                self._check_layout(base, writes=mode != "mode=ro")
-                if mode != "mode=ro":
+                self._check_layout(base, writes=writes)
+                if writes:
                     base.execute(_LOCKED)  # what cannot be written is said now
                 yield base
         # The words of SQLite repeat names of a damaged file, which Python decodes.
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else error
-            raise UserError(
-                f"cannot be used as a store of tuned decisions: {reason}",
-                location=self.path,
-                hint="name another file (--store, --tuning-store), or delete one that is damaged",
-            ) from error
+            raise self._refusal(error) from error
+
+    def _connected(self, *, writes: bool) -> sqlite3.Connection:
+        """What opens the file: to read, the first way in which SQLite can.
+
+        A writer that was killed leaves changes that the next one finishes or takes back, which is writing; where
+        nobody may write, the file is taken as it is.
+        """
+        import sqlite3  # noqa: PLC0415 - as above
+
+        def connect(mode: str, wait_s: float) -> sqlite3.Connection:
+            uri = f"{self.path.absolute().as_uri()}?{mode}"
+            return sqlite3.connect(
+                uri, timeout=wait_s, uri=True, isolation_level="IMMEDIATE"
+            )
+
+        if writes:
+            return connect("mode=rwc", _WRITE_WAIT_S)
+        base = connect("mode=ro", _READ_WAIT_S)
+        try:
+            base.execute("pragma user_version").fetchone()
+        except sqlite3.OperationalError as error:
+            base.close()
+            code = error.sqlite_errorcode & _PRIMARY
+            if code not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
+                raise
+            may_write = all(os.access(p, os.W_OK) for p in (self.path, self.path.parent))
+            return connect("mode=rw" if may_write else "immutable=1", _READ_WAIT_S)
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+    def _refusal(self, error: Exception) -> UserError:
+        """What is said of a file that cannot be used."""
+        reason = "it is damaged" if isinstance(error, UnicodeDecodeError) else error
+        hint = "name another file (--store, --tuning-store), or delete one that is damaged"
+        if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _IN_USE:
+            reason, hint = "another process uses it", "try again when that has ended"
+        elif isinstance(error, OSError):
+            reason = error.strerror or error
+        return UserError(
+            f"cannot be used as a store of tuned decisions: {reason}",
+            location=self.path,
+            hint=hint,
+        )
 
     def _check_layout(self, base: sqlite3.Connection, *, writes: bool) -> None:
         (layout,) = base.execute("pragma user_version").fetchone()

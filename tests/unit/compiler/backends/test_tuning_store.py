@@ -381,3 +381,67 @@ def test_a_store_that_the_user_names_and_that_cannot_be_read_is_refused(
     with pytest.raises(UserError, match=words) as caught:
         tw.compile(product(), tuned=path, jobs=1)
     assert caught.value.location == path
+
+
+def _as_a_killed_tuner_leaves_it(path: Path, mode: str) -> None:
+    """A copy of a store whose last change was not finished ("delete"), or not yet moved into the file ("wal")."""
+    left = TuningStore(path.with_name("left.sqlite"))
+    left.note_tried("key", {"d": 1.0})
+    with contextlib.closing(sqlite3.connect(left.path)) as base:
+        base.execute(f"pragma journal_mode = {mode}")
+        base.execute("pragma cache_size = 1")
+        base.executemany(
+            "insert into tried values (?, ?, ?)",
+            [("other", f"{i:0500}", 1.0) for i in range(500)],
+        )
+        if mode == "wal":
+            base.commit()
+        beside = "-journal" if mode == "delete" else "-wal"
+        for suffix in ("", beside):
+            data = Path(f"{left.path}{suffix}").read_bytes()
+            assert data
+            Path(f"{path}{suffix}").write_bytes(data)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_store_that_a_killed_tuner_left_is_read(mode: str, tmp_path: Path) -> None:
+    """Reading alone, SQLite cannot take back what was not finished: "attempt to write a readonly database"."""
+    path = tmp_path / "named.sqlite"
+    _as_a_killed_tuner_leaves_it(path, mode)
+    assert TuningStore.named(path).tried("key") == {"d": 1.0}
+    assert len(TuningStore(path).tried("other")) == (500 if mode == "wal" else 0)
+
+
+def test_a_store_that_nobody_may_write_is_read_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named.sqlite"
+    _as_a_killed_tuner_leaves_it(path, "delete")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with contextlib.suppress(UserError):  # what is half written may be damaged
+        assert TuningStore.named(path).path == path
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_store_in_use_is_to_be_tried_again_and_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "named.sqlite"
+    TuningStore(path).note_tried("key", {"d": 1.0})
+    monkeypatch.setattr(tuning_store, "_READ_WAIT_S", 0.01)
+    with contextlib.closing(sqlite3.connect(path)) as base:
+        base.execute("begin exclusive")
+        with pytest.raises(
+            UserError, match="another process uses it\nhint: try again"
+        ) as caught:
+            TuningStore.named(path)
+        assert "delete" not in str(caught.value)
+    assert TuningStore.named(path).path == path
+
+
+def test_a_name_that_the_system_refuses_is_told_with_the_path(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(UserError, match="cannot be used as a store") as caught:
+        TuningStore.named(path)
+    assert caught.value.location == path
