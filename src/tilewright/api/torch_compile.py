@@ -15,7 +15,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -198,8 +197,8 @@ def _is_static(value: Any) -> bool:
 
 def _warn(text: str) -> None:
     """Warn at the line that called the compiled function: between it and us is torch alone."""
-    house = Path(str(border.load().__file__)).parent
-    warn(text, RuntimeWarning, (f"{house}{os.sep}",))
+    house = os.path.dirname(str(border.load().__file__))  # noqa: PTH120 - spelled as in torch's code
+    warn(text, RuntimeWarning, (house + os.sep,))
 
 
 def _graph(

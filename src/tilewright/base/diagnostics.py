@@ -15,7 +15,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.html import html_table
@@ -27,8 +26,14 @@ class TilewrightWarning(UserWarning):
     """The category of everything Tilewright warns about; filter it with `warnings`."""
 
 
+def _house() -> str:
+    """The package's folder with a separator, spelled as code says it: `sys.path` may have `//` or `/./` in it."""
+    file = _house.__code__.co_filename
+    return os.path.dirname(os.path.dirname(file)) + os.sep  # noqa: PTH120 - a `Path` spells it anew
+
+
 # Between two of our frames stand those of decorators, too.
-_PASSED: Final = (f"{Path(__file__).parent.parent}{os.sep}", contextlib.__file__)
+_PASSED: Final = (_house(), contextlib.contextmanager.__code__.co_filename)
 
 
 def warn(
@@ -55,7 +60,7 @@ def warn(
         text,
         category,
         found.f_code.co_filename,
-        found.f_lineno,
+        found.f_lineno or 0,  # of code without lines it is None
         names.get("__name__") or "<unknown>",
         names.setdefault("__warningregistry__", {}),
     )

@@ -1,5 +1,10 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import tilewright
 from tilewright.base.diagnostics import Diagnostics, Severity, TilewrightWarning
 
 
@@ -36,3 +41,32 @@ def test_show_goes_through_warnings_once():
     found.show()  # said once; they can still be looked at
     assert [d.message for d in found.warnings] == ["slow op"]
     assert len(found.remarks) == 1
+
+
+@pytest.mark.parametrize("spelling", ["{}/./", "{}//", "/.{}"])
+def test_a_warning_is_at_the_callers_line_however_the_path_is_spelled(
+    spelling: str, tmp_path: Path
+) -> None:
+    """It was at a line of ours."""
+    folder = spelling.format(Path(tilewright.__file__).parents[1])
+    script = tmp_path / "user.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {folder!r})\n"
+        "from tilewright.base.diagnostics import Diagnostics\n"
+        "found = Diagnostics()\n"
+        "found.warn('slow')\n"
+        "found.show()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", str(script)], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith(f"{script}:5: TilewrightWarning: slow")
+
+
+def test_code_without_lines_is_warned_at_line_0() -> None:
+    found = Diagnostics()
+    found.warn("slow")
+    code = compile("show()", "made.py", "exec").replace(co_linetable=b"")
+    with pytest.warns(TilewrightWarning, match="slow") as caught:
+        exec(code, {"show": found.show})
+    assert [(one.filename, one.lineno) for one in caught] == [("made.py", 0)]
