@@ -89,7 +89,7 @@ class Fence:
             semaphore.wait(value, timeout_ns)
         elif waiting:
             # Not one after the other: the first may never be reached where the second has failed.
-            self._wait_for(Fence(waiting).watch, timeout_ns)
+            self._wait_for(Fence(waiting).watch, timeout_ns, needed=len(self.timepoints))
 
     def wait_any(self, timeout_ns: int = INFINITE) -> None:
         """Block until one timepoint is reached; a fence without any is.
@@ -104,12 +104,15 @@ class Fence:
             undo = [semaphore.watch(value, once) for semaphore, value in self.timepoints]
             return partial(_do_all, undo)
 
-        self._wait_for(watch, timeout_ns)
+        self._wait_for(watch, timeout_ns, needed=1)
 
     def _wait_for(
-        self, watch: Callable[[Reached], Callable[[], None]], timeout_ns: int
+        self, watch: Callable[[Reached], Callable[[], None]], timeout_ns: int, needed: int
     ) -> None:
-        """Block until what `watch` is given is called.  Raises: what it is called with; as `Semaphore.wait`."""
+        """Block until what `watch` is given is called, or time is over and so many timepoints are reached all the same.
+
+        Raises: what it is called with; as `Semaphore.wait`.
+        """
         done = Semaphore()
         take_back = watch(lambda error: _settle(done, error))
         try:
@@ -117,19 +120,22 @@ class Fence:
         except DeviceError as error:
             if error is done.error or error.code != StatusCode.DEADLINE_EXCEEDED:
                 raise
-            raise failure(StatusCode.DEADLINE_EXCEEDED, self._positions()) from None
+            late = self._late()
+            if len(self.timepoints) - len(late) < needed:
+                more = f"; and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+                text = "; ".join(late[:_NAMED]) + more
+                raise failure(StatusCode.DEADLINE_EXCEEDED, text) from None
         finally:
             take_back()
 
-    def _positions(self) -> str:
-        """Where the semaphores are and what they are waited for."""
-        rows = [
-            f"semaphore {place} of {len(self.timepoints)} is at {semaphore.value}, waiting for {value}"
-            for place, (semaphore, value) in enumerate(self.timepoints, 1)
-            if semaphore.value < value
+    def _late(self) -> list[str]:
+        """Which semaphores are not there, where they are and what they are waited for.  Each value is read once."""
+        positions = [(semaphore.value, value) for semaphore, value in self.timepoints]
+        return [
+            f"semaphore {place} of {len(positions)} is at {at}, waiting for {value}"
+            for place, (at, value) in enumerate(positions, 1)
+            if at < value
         ]
-        more = f"; and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-        return "; ".join(rows[:_NAMED]) + more or "reached too late"
 
     def __await__(self) -> Generator[Any, None, None]:
         """For asyncio: `await fence`.  Raises: the first failure."""

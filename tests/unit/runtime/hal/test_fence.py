@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from tilewright.base.errors import DeviceError
@@ -43,3 +46,42 @@ def test_nothing_watches_when_the_time_is_over() -> None:
         Fence(((first, 1), (second, 1))).wait(1000)
     assert not first.is_watched
     assert not second.is_watched
+
+
+class _Late:
+    """What a wait waits for: at its end, time is over, and something has happened meanwhile."""
+
+    error = None
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.meanwhile = meanwhile
+
+    def wait(self, _: int, timeout_ns: int) -> None:
+        self.meanwhile()
+        raise failure(StatusCode.DEADLINE_EXCEEDED, f"more than {timeout_ns} ns")
+
+    def signal(self, value: int) -> None:
+        """Too late."""
+
+
+@pytest.mark.parametrize("name", ["wait", "wait_any"])
+def test_a_fence_that_is_reached_when_time_is_over_is_reached(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a semaphore is; "reached too late" was raised."""
+    first, second = Semaphore(), Semaphore()
+    fence = Fence(((first, 1), (second, 2)))
+    meanwhile = fence.signal if name == "wait" else partial(second.signal, 2)
+    monkeypatch.setattr("tilewright.runtime.hal.fence.Semaphore", lambda: _Late(meanwhile))
+    getattr(fence, name)(1000)
+    assert (first.value, second.value) == (int(name == "wait"), 2)
+
+
+def test_what_was_reached_when_time_is_over_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = Semaphore(), Semaphore()
+    late = _Late(partial(first.signal, 1))
+    monkeypatch.setattr("tilewright.runtime.hal.fence.Semaphore", lambda: late)
+    with pytest.raises(DeviceError, match=r"^semaphore 2 of 2 is at 0, waiting for 2 \("):
+        Fence(((first, 1), (second, 2))).wait(1000)
