@@ -20,6 +20,7 @@ from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
+from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
 from tilewright.base.options import (
@@ -275,7 +276,7 @@ def open_model(
         threads = count_option("threads", threads, least=0)
     if isinstance(model, (Model, Session)):
         return model
-    if isinstance(model, (str, PathLike)) and Path(model).suffix.lower() == ".vmfb":
+    if isinstance(model, (str, PathLike)) and is_artifact_name(Path(model)):
         return load(cast("str", model), threads=threads)
     return compile(cast("onnx.Source", model), threads=threads, progress=progress)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import UserError, reason_of
+from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.output_file import open_output
 from tilewright.formats.signature import (
     RECORD_LIMIT,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PUBLIC_SUFFIX: Final = ".pub"
-_INSIDE: Final = ".vmfb"
 _OWNER_ONLY: Final = 0o600
 _MOST_KEY_BYTES: Final = 1 << 16
 
@@ -95,7 +95,7 @@ def sign(
     """
     private = _private_key(key, password)
     public = private.public_key().public_bytes_raw()
-    is_inside = Path(path).suffix.lower() == _INSIDE and not detached
+    is_inside = is_artifact_name(path) and not detached
     beside = detached_path(path)
     try:
         mapped = native.map_file(str(path))

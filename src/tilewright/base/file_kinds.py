@@ -26,6 +26,7 @@ class FileKind:
     remedy: str
 
 
+ARTIFACT_SUFFIX: Final = ".vmfb"
 COMPILE: Final = "compile it first: tilewright.compile or tilewright compile"
 LOAD_MODULE: Final = (
     "it is a library: tilewright.runtime.load_module loads it, tilewright run calls it, "
@@ -53,7 +54,7 @@ _KINDS: Final[Mapping[str, FileKind]] = {
         (".onnx", "an ONNX model", COMPILE),
         (".mlir .mlirbc .stablehlo", "a StableHLO module", COMPILE),
         (".gguf", "a language model (GGUF)", _SPEAK),
-        (".vmfb", "an artifact", _LOAD),
+        (ARTIFACT_SUFFIX, "an artifact", _LOAD),
         (".so .dylib .dll", "a shared library", LOAD_MODULE),
         (".o .obj", "an object", LOAD_MODULE),
         (".a .lib", "a static library", LOAD_MODULE),
@@ -72,3 +73,8 @@ _KINDS: Final[Mapping[str, FileKind]] = {
 def kind_of(path: str | Path) -> FileKind | None:
     """What a file is called as; None for a suffix that is not known."""
     return _KINDS.get(Path(path).suffix.lower())
+
+
+def is_artifact_name(path: str | Path) -> bool:
+    """Whether a file is called as an artifact is, in letters of any case."""
+    return Path(path).suffix.lower() == ARTIFACT_SUFFIX

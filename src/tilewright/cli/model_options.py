@@ -16,6 +16,7 @@ import click
 
 from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.codegen_options import NO_CODEGENS, CodegenOptions, codegen_options
@@ -45,7 +46,6 @@ class _Size(click.ParamType[int]):
 
 
 Sources = Callable[[], Mapping[str, str]]
-ARTIFACT_SUFFIX: Final = ".vmfb"
 MODEL_SUFFIXES: Final = (".onnx", ".mlir", ".mlirbc", ".stablehlo", ".gguf")
 """What front ends read, named here so that looking at an artifact imports none of them."""
 _OF_LIBRARIES: Final = ("model", "modules", "codegens", "threads", "trusted_keys")
@@ -167,7 +167,7 @@ class ModelOptions:
             )
         for plugin in self.plugins:
             _register_plugin(plugin, self.trusted_keys)
-        if Path(self.path).suffix.lower() != ARTIFACT_SUFFIX:
+        if not is_artifact_name(self.path):
             return self._compile()
         self._refuse_codegens("an artifact")
         self.codegens.import_modules()

@@ -94,7 +94,7 @@ class TensorReader:
             while not arrays or (value[0] == "*" and _has_more(file)):
                 arrays.append(read_npy(file))
         except (NumpyFileError, OSError) as error:
-            hint = "numpy.save writes one" if value.endswith(".npz") else None
+            hint = "numpy.save writes one" if value.lower().endswith(".npz") else None
             raise InputError(
                 f"not a .npy file: {error}", location=f"'{value}'", hint=hint
             ) from error

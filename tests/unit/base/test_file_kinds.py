@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base import file_kinds
-from tilewright.base.file_kinds import kind_of
+from tilewright.base.file_kinds import is_artifact_name, kind_of
 from tilewright.cli import VERBS
 from tilewright.cli.library_model import SUFFIXES
 from tilewright.cli.model_options import MODEL_SUFFIXES
@@ -30,6 +30,13 @@ def test_others_are_not() -> None:
     assert [kind_of(name) for name in ("net", "net.txt", ".onnx", "net.vmfb.old")] == [
         None
     ] * 4
+
+
+def test_artifacts_are_known_in_capitals() -> None:
+    for name in ("net.vmfb", "NET.VMFB", Path("a") / "net.Vmfb"):
+        assert is_artifact_name(name)
+    for name in ("net", "vmfb", "net.onnx", "net.vmfb.old"):
+        assert not is_artifact_name(name)
 
 
 def test_functions_and_verbs_of_the_hints_are_there() -> None:

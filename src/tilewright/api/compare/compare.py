@@ -23,6 +23,7 @@ from tilewright.api.model import watcher_of
 from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.base.difference import Difference, measure
 from tilewright.base.errors import InputError, TilewrightError, UserError
+from tilewright.base.file_kinds import ARTIFACT_SUFFIX, is_artifact_name
 from tilewright.base.options import (
     count_option,
     path_option,
@@ -43,7 +44,6 @@ from tilewright.runtime.plan_executor import Array
 MEMORY_LIMIT_BYTES: Final = 256 << 20
 ORACLE: Final = "oracle"
 ONNXRUNTIME: Final = "onnxruntime"
-ARTIFACT_SUFFIX: Final = ".vmfb"
 _SHAPING: Final = ("input_shapes", "input_values")  # options that decide the graph
 
 Source = onnx.Source | Graph
@@ -167,7 +167,7 @@ def _check(tolerance: float | None, seed: int, limit_bytes: int) -> None:
 
 def _open(model: Source, options: Mapping[str, Any]) -> Side:
     """The side of a model that is compiled, or of an artifact."""
-    if isinstance(model, str | PathLike) and fspath(model).endswith(ARTIFACT_SUFFIX):
+    if isinstance(model, str | PathLike) and is_artifact_name(fspath(model)):
         if options:
             raise UserError(
                 f"an artifact is compiled already, '{next(iter(options))}' has no effect on it",

@@ -21,6 +21,7 @@ from tilewright.api.report.markup import Markup, element
 from tilewright.api.report.page import render, render_problem
 from tilewright.api.report.report_data import ReportData
 from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.host import usable_cores
 from tilewright.base.options import count_option
 from tilewright.base.symbolic import symbols
@@ -74,7 +75,7 @@ class Explorer:
 
     @property
     def _is_artifact(self) -> bool:
-        return self._path.endswith(".vmfb")
+        return is_artifact_name(self._path)
 
     @property
     def name(self) -> str:

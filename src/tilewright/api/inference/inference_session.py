@@ -30,6 +30,7 @@ from tilewright.api.profiling import ProfiledCall, sample, timeline
 from tilewright.base.bound_to_process import BoundToProcess
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.file_kinds import is_artifact_name
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import names_option, wrong
 from tilewright.base.output_file import write_text_output
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 Feed = Mapping[str, object]
 Outputs = Array | tuple[Array, ...]
 Callback = Callable[[Sequence[Array], object, str], object]
-_ARTIFACT_SUFFIX: Final = ".vmfb"
 _LEVELS: Final = {
     GraphOptimizationLevel.ORT_DISABLE_ALL: 0,
     GraphOptimizationLevel.ORT_ENABLE_BASIC: 1,
@@ -303,7 +303,7 @@ def _open(source: Source, options: SessionOptions) -> tuple[Session, ModelMetada
     """Load an artifact, or compile a model."""
     threads = options.intra_op_num_threads
     settings: LoadOptions = {"threads": threads or None, "host_function": run_reference}
-    if isinstance(source, str | PathLike) and fspath(source).endswith(_ARTIFACT_SUFFIX):
+    if isinstance(source, str | PathLike) and is_artifact_name(fspath(source)):
         session = Session.from_file(fspath(source), **settings)
     elif isinstance(source, bytes | bytearray | memoryview) and is_archive(source):
         session = Session.from_bytes(source, **settings)
