@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, kind_of
+from tilewright.base.file_kinds import LOAD_MODULE, RUN, FileKind, is_artifact_name, kind_of
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.native_file import (
     ARCHIVE_MAGIC,
@@ -21,9 +21,8 @@ from tilewright.formats.native_file import (
     describe,
     elf_type,
 )
-from tilewright.formats.tar import is_tar
+from tilewright.formats.tar import is_gzip, is_tar
 
-ARTIFACT_SUFFIX: Final = ".vmfb"
 _ELF_REMEDIES: Final = {OBJECT: LOAD_MODULE, SHARED: LOAD_MODULE, PROGRAM: RUN}
 _OTHER_SYSTEM: Final = (
     "it is for another system: load it there, or export a library for this one (.so)"
@@ -41,10 +40,14 @@ def refused_kind(data: Buffer, path: str | Path) -> FileKind | None:
         return FileKind(describe(data), _ELF_REMEDIES.get(elf, ""))
     if begin == ARCHIVE_MAGIC or is_tar(data):
         return FileKind(describe(data), LOAD_MODULE)
+    if is_gzip(data):
+        return FileKind(describe(data), "uncompress it first: gunzip")
     if begin.startswith(OTHER_SYSTEMS):
         return FileKind(describe(data), _OTHER_SYSTEM)
     suffix, called = Path(path).suffix.lower(), kind_of(path)
-    if called is None or suffix == ARTIFACT_SUFFIX:
+    if is_artifact_name(path):
+        return None  # its reader says more
+    if called is None:
         return FileKind(describe(data), "") if begin.startswith(ZIP_MAGIC) else None
     if called.remedy != LOAD_MODULE or (suffix in _SOURCES and describe(data) == "text"):
         return called

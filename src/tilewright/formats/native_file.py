@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.elf.dynamic import DYNAMIC
-from tilewright.formats.tar import is_tar
+from tilewright.formats.tar import is_gzip, is_tar
 
 ELF_MAGIC: Final = b"\x7fELF"
 ARCHIVE_MAGIC: Final = b"!<arch>\n"
@@ -66,6 +66,8 @@ def describe(data: Buffer) -> str:
             return words
     if is_tar(data):
         return "an archive (tar)"
+    if is_gzip(data):
+        return "compressed (gzip)"
     if set(begin) <= _TEXT_LIKE:
         return "text"
     return "of an unknown format"

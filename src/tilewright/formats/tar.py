@@ -53,11 +53,23 @@ class TarMember:
     data: memoryview
 
 
+def is_gzip(data: Buffer) -> bool:
+    """Whether bytes begin as what gzip compressed does."""
+    return bytes(ByteView(data, "file").data[: len(_GZIP)]) == _GZIP
+
+
 def is_tar(data: Buffer) -> bool:
-    """Whether bytes begin as an archive does that `read_tar` reads."""
+    """Whether bytes begin, uncompressed, as an archive does that `read_tar` reads."""
     view = ByteView(data, "archive")
-    if bytes(view.data[:2]) == _GZIP:
-        return True
+    if is_gzip(data):
+        stream = zlib.decompressobj(_GZIP_BITS)
+        try:
+            begin = stream.decompress(view.data[:_CHUNK], _BLOCK)
+        except zlib.error:
+            return True  # `read_tar` says what is damaged
+        if len(begin) < _BLOCK and not stream.eof:
+            return True  # or cut off
+        view = ByteView(begin, "archive")
     if view.size < _BLOCK:
         return False
     head = view.sub(0, _BLOCK, "header")
@@ -77,7 +89,7 @@ def read_tar(
     Raises: ArchiveError for damage and for members that are refused, with their name.
     """
     view = ByteView(data, location)
-    if bytes(view.data[:2]) == _GZIP:
+    if is_gzip(data):
         view = ByteView(_uncompressed(view, limit_bytes), location)
     found: dict[str, TarMember] = {}
     for name, kind, content in _members(view):

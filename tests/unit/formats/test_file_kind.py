@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 
@@ -33,3 +34,24 @@ def test_what_is_called_a_library_and_is_none_has_no_remedy() -> None:
         kind = refused_kind(b"\x80\x81\x82" * 9, name)
         assert kind is not None
         assert (kind.subject, kind.remedy) == ("of an unknown format", "")
+
+
+def test_what_gzip_compressed_is_looked_into() -> None:
+    """A model in gzip was "an archive (tar)", for `load_module`."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.o"))
+    for content, subject in (
+        (packed.getvalue(), "an archive (tar)"),
+        (b"\x08\x07" * 1000, "compressed (gzip)"),
+        (b"", "compressed (gzip)"),
+    ):
+        kind = refused_kind(gzip.compress(content), "model.onnx.gz")
+        assert kind is not None
+        assert kind.subject == subject
+        assert (kind.remedy == LOAD_MODULE) == (subject == "an archive (tar)")
+
+
+def test_a_zip_file_that_is_called_an_artifact_is_for_its_reader() -> None:
+    assert refused_kind(b"PK\3\4" + bytes(60), "net.VMFB") is None
+    assert refused_kind(b"PK\3\4" + bytes(60), "net.foo") is not None
