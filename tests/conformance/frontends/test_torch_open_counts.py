@@ -9,6 +9,8 @@ import pytest
 import tilewright as tw
 from fakes.torch_programs import module_of, same
 from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.torch import Captured, load
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -92,6 +94,25 @@ def test_a_window_of_one_place_is_one() -> None:
 
 def test_a_line_of_one_place_is_where_it_starts() -> None:
     same(lambda x: torch.linspace(3, 5, x.shape[1]), rows(4, 1, 0, 7), COLUMNS)
+
+
+def into_given(x: Any) -> Any:
+    n, line, powers = x.shape[1], torch.zeros(9), torch.zeros(9)
+    torch.linspace(0, 1, n, out=line)
+    torch.logspace(0, 2, n, out=powers)
+    return line, powers
+
+
+def test_lines_that_are_written_into_a_given_tensor_are_those_of_the_example() -> None:
+    """The tensor stayed as it was, in silence."""
+    same(into_given, rows(9), COLUMNS)
+
+
+def test_a_line_between_complex_numbers_is_refused_as_one_of_a_known_size() -> None:
+    module = module_of(lambda x: torch.linspace(1j, 2, x.shape[1]))
+    for sides in (None, COLUMNS):
+        with pytest.raises(ModelError, match="of complex numbers is not supported"):
+            load(Captured(module, args=(torch.randn(2, 9),), dynamic_shapes=sides))
 
 
 def classes(x: Any) -> Any:

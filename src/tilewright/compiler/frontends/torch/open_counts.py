@@ -32,13 +32,15 @@ def open_counts() -> dict[Any, Callable[..., Any]]:
         for kind in ("avg", "max")
         for rank in (1, 2, 3)
     }  # fmt: skip
-    lengths = {getattr(torch, name): _by_length(name) for name in _LENGTHS}
-    return {
-        **pools,
-        **lengths,
-        function.one_hot: _ones,
+    made = {
+        **{getattr(torch, name): _by_length(name) for name in _LENGTHS},
         torch.linspace: _line,
         torch.logspace: _powers,
+    }
+    return {
+        **pools,
+        **{torchs: _made_anew(build) for torchs, build in made.items()},
+        function.one_hot: _ones,
     }
 
 
@@ -49,6 +51,20 @@ _LENGTHS: Final = (
 
 def _is_open(number: Held) -> bool:
     return border.is_instance(number, "SymInt")
+
+
+def _made_anew(build: Callable[..., Held]) -> Callable[..., Held]:
+    """What is written into a tensor that is given is left to torch."""
+
+    def found(*args: Held, out: Held = None, **options: Held) -> Held:
+        return build(*args, **options) if out is None else NotImplemented
+
+    return found
+
+
+def _is_complex(number: Held) -> bool:
+    is_tensor = border.is_instance(number, "Tensor")
+    return number.is_complex() if is_tensor else isinstance(number, complex)
 
 
 def _by_length(name: str) -> Callable[..., Held]:
@@ -74,6 +90,8 @@ def _line(
     held = dtype or torch.get_default_dtype()
     if not _is_open(steps) or not held.is_floating_point:
         return NotImplemented
+    if _is_complex(start) or _is_complex(end):
+        return NotImplemented
     places = torch.arange(steps, device=device)
     gap = (end - start) / torch.sym_max(steps - 1, 1)
     low, high = start + gap * places.to(held), end - gap * (steps - 1 - places).to(held)
@@ -84,7 +102,7 @@ def _line(
 def _powers(
     start: Held, end: Held, steps: Held, base: Held = 10.0, **options: Held
 ) -> Held:
-    exponents = _line(start, end, steps, **options)
+    exponents = NotImplemented if _is_complex(base) else _line(start, end, steps, **options)
     return exponents if exponents is NotImplemented else base**exponents
 
 
