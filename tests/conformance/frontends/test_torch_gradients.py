@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fakes.torch_programs import module_of
 from tilewright.base.errors import ModelError
-from tilewright.compiler.frontends.torch import Captured, load
+from tilewright.compiler.frontends.torch import Captured, failed_exports, load
 from tilewright.compiler.graph.evaluator import evaluate
 
 torch = pytest.importorskip("torch")
@@ -233,3 +234,37 @@ def test_a_transform_that_torch_cannot_export_ends_with_its_refusal() -> None:
     assert "leave out dynamic_shapes" in str(caught.value.hint)
     assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
     assert torch.randn(3).shape == (3,)
+
+
+def misfit(x: Any) -> Any:
+    return func.vmap(lambda row: row @ torch.ones(7))(x)
+
+
+def refuses(x: Any) -> Any:
+    def value(row: Any) -> Any:
+        raise ValueError("no rows are taken")
+
+    return func.vmap(value)(x)
+
+
+@pytest.mark.parametrize(("function", "told"), [(misfit, "mismatch"), (refuses, "no rows")])
+@pytest.mark.parametrize("sides", [None, ({0: torch.export.Dim.AUTO},)])
+def test_a_mistake_of_the_module_inside_of_a_transform_is_none_of_the_transform(
+    function: Any, told: str, sides: Any
+) -> None:
+    with pytest.raises(ModelError, match=told) as caught:
+        load(Captured(module_of(function), args=(torch.randn(5, 4),), dynamic_shapes=sides))
+    assert caught.value.hint is None
+
+
+def test_an_interrupted_export_leaves_no_transform_open() -> None:
+    stack = torch._C._functorch
+
+    def interrupted() -> None:
+        with failed_exports.ended_transforms():
+            stack._vmap_increment_nesting(3, "error")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert stack.get_dynamic_layer_stack_depth() == 0

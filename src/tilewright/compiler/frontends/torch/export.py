@@ -121,7 +121,9 @@ def export(captured: Captured) -> Any:
         raise ModelError(error.message, location=name, hint=error.hint) from error
     except Exception as error:
         message = f"torch cannot export it: {reason(error)}"
-        raise ModelError(message, location=name, hint=hint(error)) from error
+        has_open_sizes = captured.dynamic_shapes is not None
+        remedy = hint(error, has_open_sizes=has_open_sizes)
+        raise ModelError(message, location=name, hint=remedy) from error
     return exported
 
 

@@ -53,11 +53,11 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def hint(error: BaseException) -> str | None:
+def hint(error: BaseException, *, has_open_sizes: bool) -> str | None:
     """What helps where the data decides what the module does next, or the module a size that calls were to decide."""
     if type(error).__name__ in _ASKS_DATA:
         return _NO_TRACE
-    if _is_in_transform(error):
+    if has_open_sizes and _is_in_transform(error):
         return _NO_TRANSFORM
     if "SymInt" in str(error):
         return _NO_NUMBER
@@ -65,9 +65,14 @@ def hint(error: BaseException) -> str | None:
 
 
 def _is_in_transform(error: BaseException) -> bool:
-    """Whether it was raised inside of a transform of `torch.func`."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_code.co_filename.endswith(_TRANSFORMS) for frame, _ in frames)
+    """Whether torch failed inside of a transform of `torch.func`; not by what the module does wrong there."""
+    files = [
+        frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    # What torch checks of its arguments (`torch._check`) is raised in this file.
+    if not files or is_of_module(files[-1]) or files[-1] == border.load().__file__:
+        return False
+    return any(file.endswith(_TRANSFORMS) for file in files)
 
 
 def is_of_ranges(error: TilewrightError) -> bool:
@@ -103,7 +108,7 @@ def ended_transforms() -> Generator[None]:
     depth = stack.get_dynamic_layer_stack_depth()
     try:
         yield
-    except Exception:
+    except BaseException:  # Ctrl-C, too
         stack.pop_dynamic_layer_stack_and_undo_to_depth(depth)
         raise
 
