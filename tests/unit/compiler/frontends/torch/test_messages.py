@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import io
+import linecache
 import logging
+import sys
 import warnings
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
 import tilewright as tw
 from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.compiler.frontends.torch import messages
 from tilewright.compiler.frontends.torch.messages import is_for_readers
 
 torch = pytest.importorskip("torch")
@@ -42,11 +47,13 @@ def test_texts_of_logs_prints_warnings_and_errors_are_for_people_alone() -> None
         {n}""",
     )
     print(f"of {n}", f"{n}")  # noqa: T201
+    sys.stdout.write(f"of {n}")
+    print(f"of {n}", file=sys.stderr)  # noqa: T201
     with pytest.warns(UserWarning, match="of n"):
         warnings.warn(f"of {n}", stacklevel=1)
     with pytest.raises(ValueError, match="of n"):
         raise ValueError(f"of {n}")
-    assert n.found == [True] * 6
+    assert n.found == [True] * 8
 
 
 def test_texts_that_something_may_be_looked_up_by_are_not() -> None:
@@ -59,6 +66,61 @@ def test_texts_that_something_may_be_looked_up_by_are_not() -> None:
     kept.append(f"{n}")
     exec("f'{n}'", {"n": n})  # a code without a file
     assert n.found == [False] * 5
+
+
+def test_texts_of_what_is_written_or_caught_may_be_looked_at() -> None:
+    n, table = Size(), io.StringIO()
+    table.write(f"{n}")
+    print(f"{n}", file=table)
+    try:
+        raise KeyError(f"{n}")
+    except KeyError as error:
+        table.write(error.args[0])
+    assert table.getvalue() == "nn\nn"
+    assert n.found == [False] * 3
+
+
+def test_an_error_that_only_others_catch_is_for_people() -> None:
+    n = Size()
+
+    def fails() -> None:
+        try:
+            table = {}[0]
+        except KeyError:
+            raise ValueError(f"no {n}") from None
+        else:
+            raise ValueError(f"{table} {n}")
+
+    def within() -> None:
+        raise ValueError(f"no {n}")
+
+    for each in (fails, within):
+        with pytest.raises(ValueError, match="no n"):
+            each()
+    assert n.found == [True] * 2
+
+
+def test_a_file_is_read_once_until_it_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read: list[str] = []
+    parse = messages.ast.parse
+    monkeypatch.setattr(
+        messages.ast, "parse", lambda text: read.append(text) or parse(text)
+    )
+    file = tmp_path / "model.py"
+
+    def found(text: str) -> list[bool]:
+        n = Size()
+        file.write_text(text)
+        linecache.checkcache(str(file))
+        exec(compile(text, str(file), "exec"), {"n": n, "print": str})
+        return n.found
+
+    assert found("print(f'{n}')\nkept = f'{n}'\nprint(f'{n}')\n") == [True, False, True]
+    assert len(read) == 1
+    assert found("kept = f'{n}'\nprint(f'{n}')\n") == [False, True]
+    assert len(read) == 2
 
 
 class Told(torch.nn.Module):
