@@ -68,12 +68,33 @@ def bits(x: Any) -> Any:
         n | 9,
         -n & 6,
         (n + (n & 1)) // 2,
+        (n + 7) & ~7,
+        n & ~0b101100,
+        n & -1,
+        -n & -6,
+        n | -4,
+        n | ~9,
     )
-    return *(x * number for number in numbers), n & 3, x[: n & 7]
+    wide = x.new_ones((n + 7) & ~7)
+    return *(x * number for number in numbers), n & 3, x[: n & 7], wide
 
 
 def test_bits_of_a_size_are_digits_of_it() -> None:
     same(bits, [(torch.randn(n),) for n in (5, 2, 9, 16, 63, 100)], (ROWS,))
+
+
+def test_bits_of_two_sizes_are_refused_with_what_to_write() -> None:
+    two = lambda x: x * (x.shape[0] & x.shape[1])  # noqa: E731
+    captured = Captured(module_of(two), args=(torch.ones(6, 3),), dynamic_shapes=({0: AUTO, 1: AUTO},))  # fmt: skip
+    with pytest.raises(ModelError, match=r"'&' and '\|' of two sizes") as caught:
+        load(captured)
+    assert "torch.scalar_tensor(n, dtype=torch.int64)" in str(caught.value)
+
+    def as_tensors(x: Any) -> Any:
+        rows, columns = (torch.scalar_tensor(n, dtype=torch.int64) for n in x.shape)
+        return x * (rows & columns)
+
+    same(as_tensors, [(torch.ones(n, 3),) for n in (6, 5)], ({0: AUTO, 1: AUTO},))
 
 
 POWERS = {"power": lambda x: x * 2 ** x.shape[0], "shift": lambda x: x * (1 << x.shape[0])}

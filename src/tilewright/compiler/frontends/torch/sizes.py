@@ -303,18 +303,19 @@ def _modular(parts: list[Dim]) -> Dim:
 def _both(parts: list[Dim]) -> Dim:
     """`n & 12`: each run of the constant's bits as a digit of the number; below zero, too, as Python has it."""
     constants = [part for part in parts if isinstance(part, int)]
-    if len(parts) != 2 or len(constants) != 1 or constants[0] < 0:
-        raise UnsupportedError(
-            "'&' and '|' of a size and anything but a constant from 0 on are not supported",
-            hint=_NO_WORD,
-        )
+    if len(parts) != 2 or len(constants) != 1:
+        raise UnsupportedError("'&' and '|' of two sizes are not supported", hint=_NO_BITS)
     (mask,), (number,) = constants, [part for part in parts if not isinstance(part, int)]
     found: Dim = 0
     while mask:
         low = mask & -mask
-        run = (mask + low) & -(mask + low)  # the first bit behind the lowest run
-        found = found + symbolic.mod(symbolic.floordiv(number, low), run // low) * low
-        mask &= ~(run - 1)
+        rest = mask + low  # begins at the first bit behind the lowest run
+        digit = symbolic.floordiv(number, low)
+        # The last run of a constant below zero (`n & ~7`) has no end.
+        if rest:
+            digit = symbolic.mod(digit, (rest & -rest) // low)
+        found = found + digit * low
+        mask &= rest
     return found
 
 
@@ -346,6 +347,7 @@ _AS_PYTHON: Final = {"PowByNatural": "{} ** {}"}
 _NO_WORD: Final = (
     "compute it with + - * // % min max, or with tensors: 2 ** torch.scalar_tensor(n)"
 )
+_NO_BITS: Final = "combine a size with a constant, or compute with tensors: torch.scalar_tensor(n, dtype=torch.int64)"
 
 
 _FUNCTIONS: Final = {
