@@ -93,8 +93,8 @@ class Sizes:
             return self._rounded_number(expression)
         build = _OPERATIONS.get(name)
         if build is None:
-            text = _AS_PYTHON.get(name, str(expression))
-            text = text.format(*expression.args)
+            form = _AS_PYTHON.get(name)
+            text = str(expression) if form is None else form.format(*expression.args)
             raise UnsupportedError(f"the size '{text}' is not supported", hint=_NO_WORD)
         return build([self.expression(argument) for argument in expression.args])
 
