@@ -92,8 +92,14 @@ def test_a_window_of_one_place_is_one() -> None:
     same(windows, calls[1:2])
 
 
+def one_line(x: Any) -> Any:
+    n = x.shape[1]
+    halves = torch.logspace(1, 2, n, dtype=torch.float16)
+    return torch.linspace(3, 5, n), torch.logspace(1, 2, n), halves
+
+
 def test_a_line_of_one_place_is_where_it_starts() -> None:
-    same(lambda x: torch.linspace(3, 5, x.shape[1]), rows(4, 1, 0, 7), COLUMNS)
+    same(one_line, rows(4, 1, 0, 7), COLUMNS)
 
 
 def into_given(x: Any) -> Any:

@@ -105,18 +105,32 @@ def _overloads(
     return dict.fromkeys((name, *(f"{name}.{overload}" for overload in more)), build)
 
 
+def line(start: Held, end: Held, steps: Held, dtype: Held, device: Held = None) -> Held:
+    """Both halves are counted from their ends, as torch does, so that both ends are exact."""
+    torch = _torch()
+    places = torch.arange(steps, device=device)
+    gap = (end - start) / torch.sym_max(steps - 1, 1)
+    low, high = start + gap * places.to(dtype), end - gap * (steps - 1 - places).to(dtype)
+    # Of one place there is the first.
+    return torch.where(places < torch.sym_max(steps // 2, 1), low, high).to(dtype)
+
+
 def _powers(
-    start: Held, end: Held, steps: int, base: Held = 10.0, *, dtype: Held = None, layout: Held = None,
+    start: Held, end: Held, steps: Held, base: Held = 10.0, *, dtype: Held = None, layout: Held = None,
     device: Held = None, pin_memory: Held = None,
 ) -> Held:  # fmt: skip
     """Powers of a base between two exponents; for halves torch rounds these, and how far they are apart."""
     del pin_memory
     torch = _torch()
-    is_one = isinstance(steps, int) and steps == 1
-    if is_one or dtype not in (torch.float16, torch.bfloat16):
+    is_half, is_known = dtype in (torch.float16, torch.bfloat16), isinstance(steps, int)
+    if is_known and (steps == 1 or not is_half):
         reference = border.load("torch._refs").logspace
         options = {"dtype": dtype, "layout": layout or torch.strided, "device": device}
         return reference(start, end, steps, base, **options)
+    if not is_half:
+        return _in_type(
+            torch.pow(base, line(start, end, steps, torch.float64, device)), dtype
+        )
 
     def number(given: Held, held: Held) -> Held:
         is_tensor = border.is_instance(given, "Tensor")
@@ -127,7 +141,7 @@ def _powers(
     gap = (last - first).to(dtype).float() / torch.sym_max(steps - 1, 1)
     places = torch.arange(steps)
     low, high = first + gap * places, last - gap * (steps - 1 - places)
-    exponents = torch.where(places < steps // 2, low, high)
+    exponents = torch.where(places < torch.sym_max(steps // 2, 1), low, high)
     return torch.pow(number(base, torch.float32), exponents).to(dtype)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import tilewright.compiler.frontends.torch.border as border
 from tilewright.compiler.frontends.torch.decomposed_signals import OWN as SIGNALS
+from tilewright.compiler.frontends.torch.decomposed_signals import line
 from tilewright.compiler.frontends.torch.decompositions import ones_of_classes
 
 # Torch's tensors and open numbers have no types that we see.
@@ -85,25 +86,24 @@ def _ones(tensor: Held, num_classes: Held = -1) -> Held:
 def _line(
     start: Held, end: Held, steps: Held, *, dtype: Held = None, device: Held = None, **_: Held
 ) -> Held:  # fmt: skip
-    """Both halves are counted from their ends, as torch does, so that both ends are exact."""
-    torch = border.load()
-    held = dtype or torch.get_default_dtype()
-    if not _is_open(steps) or not held.is_floating_point:
-        return NotImplemented
-    if _is_complex(start) or _is_complex(end):
-        return NotImplemented
-    places = torch.arange(steps, device=device)
-    gap = (end - start) / torch.sym_max(steps - 1, 1)
-    low, high = start + gap * places.to(held), end - gap * (steps - 1 - places).to(held)
-    # Of one place there is the first.
-    return torch.where(places < torch.sym_max(steps // 2, 1), low, high).to(held)
+    held = _type_of_line(steps, dtype, start, end)
+    return NotImplemented if held is None else line(start, end, steps, held, device)
 
 
 def _powers(
-    start: Held, end: Held, steps: Held, base: Held = 10.0, **options: Held
-) -> Held:
-    exponents = NotImplemented if _is_complex(base) else _line(start, end, steps, **options)
-    return exponents if exponents is NotImplemented else base**exponents
+    start: Held, end: Held, steps: Held, base: Held = 10.0, *, dtype: Held = None, device: Held = None, **_: Held
+) -> Held:  # fmt: skip
+    held = _type_of_line(steps, dtype, start, end, base)
+    if held is None:
+        return NotImplemented
+    return SIGNALS["logspace"](start, end, steps, base, dtype=held, device=device)
+
+
+def _type_of_line(steps: Held, dtype: Held, *numbers: Held) -> Held:
+    """The type of so many places along real numbers; None for what is left to torch."""
+    held = dtype or border.load().get_default_dtype()
+    is_own = _is_open(steps) and held.is_floating_point
+    return held if is_own and not any(map(_is_complex, numbers)) else None
 
 
 def _pooled(
