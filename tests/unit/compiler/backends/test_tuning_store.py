@@ -249,7 +249,7 @@ def test_a_store_that_cannot_be_written_is_said_by_the_first_question_of_a_tuner
     holder = sqlite3.connect(store.path, isolation_level=None)
     holder.execute("begin immediate")
     monkeypatch.setattr(tuning_store, "_WRITE_WAIT_S", 0.1)
-    with pytest.raises(UserError, match="locked"):
+    with pytest.raises(UserError, match="another process uses it"):
         store.tried("a")
     assert set(store.decisions(["a"])) == {"a"}, "who reads does not wait"
     holder.close()
