@@ -166,7 +166,7 @@ def emulated(target: str, model: object, inputs: Arrays, folder: Path) -> list[n
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("target", ["aarch64", "riscv64"])
 @pytest.mark.parametrize("name", ["mlp_b64", "mobilenetv2", "minilm_l6"])
 def test_models_run_on_other_architectures(name: str, target: str, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def results_of(model: Model, inputs: Arrays) -> list[np.ndarray]:
     return list(found) if isinstance(found, tuple) else [found]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", SYSTEM_ROOTS)
 @pytest.mark.parametrize(
     ("name", "form"),

@@ -44,7 +44,7 @@ def test_the_list_here_is_the_zoo() -> None:
     assert set(NETWORKS + OPERATORS) == set(zoo.ZOO)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NETWORKS + OPERATORS)
 def test_a_compiled_model_agrees_with_torch(models_folder: Path, name: str) -> None:
     path = model_path(models_folder, name)

@@ -39,7 +39,7 @@ def check(name: str) -> None:
         np.testing.assert_array_equal(got[output], values, err_msg=output)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @needs_cc
 @needs_x86
 @needs_models

@@ -49,7 +49,7 @@ def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> Non
     check("node", name)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(61)
 @pytest.mark.parametrize("name", imported("node"))
 def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
     check("node", name)

@@ -160,7 +160,7 @@ def test_the_same_model_becomes_the_same_libraries(tmp_path: Path) -> None:
     check(mlp(), tmp_path, LIBRARIES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_model_becomes_the_same_texts_and_program(tmp_path: Path) -> None:
     made = check(mlp(), tmp_path, TEXTS_AND_PROGRAM)
     assert {"net.c", "net.ll", "net.s", "net"} <= set(made)

@@ -365,7 +365,7 @@ def test_a_signal_handler_may_call_a_session_whatever_it_interrupts(
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
-    "count", [8, pytest.param(400, marks=pytest.mark.slow)], ids=["short", "full"]
+    "count", [8, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "full"]
 )
 @pytest.mark.parametrize("engine", ENGINES)
 def test_calls_and_sessions_come_and_go_in_flat_memory(

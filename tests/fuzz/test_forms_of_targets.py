@@ -144,7 +144,7 @@ def test_networks_agree_in_the_forms_of_some_targets() -> None:
     assert check_networks(range(2)) > 0
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(41)
 @pytest.mark.parametrize("batch", range(30))
 def test_networks_agree_in_the_forms_of_targets(batch: int) -> None:
     assert check_networks(range(batch * BATCH, (batch + 1) * BATCH)) > 0

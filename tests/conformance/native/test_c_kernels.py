@@ -21,7 +21,7 @@ FEW = ("add", "matmul", "softmax", "transpose", "gather", "max_pool")
 ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(29)
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", targets_apart()[-1:], ids=lambda t: t.cpu)
 @pytest.mark.parametrize(

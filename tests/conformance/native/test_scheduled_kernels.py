@@ -61,7 +61,7 @@ def check_special(
             special_values.assert_agree(row, actual, wanted, f"{item.case} special {turn}")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.thinned(21)
 @by_op
 def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
@@ -70,7 +70,7 @@ def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     check(row, found, Target.host(), special=True)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @by_op
 def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
@@ -78,14 +78,14 @@ def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) 
     check(row, found[::4], Target.host())
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(11)
 @by_op
 def test_other_scheduled_code_with_symbolic_sizes_agrees_too(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
     check(row, found[2::4], Target.host())
 
 
-@pytest.mark.sampled(17)
+@pytest.mark.sampled(35)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @by_op
 def test_every_type_agrees_on_every_level(row: OpDecl, target: Target) -> None:

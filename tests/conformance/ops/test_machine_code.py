@@ -57,7 +57,7 @@ def chosen(row: OpDecl):
     return found.values()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "row", [r for r in catalogue.all_ops() if r.body is not None], ids=lambda r: r.name
 )

@@ -84,7 +84,7 @@ def test_every_op_computes_the_same_after_scheduling(row: OpDecl) -> None:
         assert_schedule_agrees(case, V4, dynamic=False)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("machine", [V3, V4], ids=["v3", "v4"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
 def test_every_case_computes_the_same_after_scheduling(

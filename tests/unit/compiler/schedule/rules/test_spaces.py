@@ -314,7 +314,7 @@ def test_a_point_of_each_space_computes_the_same(name: str) -> None:
     assert_points_agree(name, random.Random(name).choice([*MACHINES]), 1)
 
 
-@pytest.mark.sampled(70)
+@pytest.mark.sampled(141)
 @pytest.mark.parametrize("level", MACHINES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_point_of_any_space_computes_the_same(name: str, level: str) -> None:
