@@ -11,6 +11,7 @@ import click
 
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
+from tilewright.base.file_kinds import ARTIFACT_SUFFIX
 from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output
 from tilewright.base.text import format_bytes, plural
@@ -121,7 +122,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from tilewright.api import model as api
 
-    path = output or beside(model, ".vmfb")
+    path = output or beside(model, ARTIFACT_SUFFIX)
     header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
     target = api.resolve_targets(compiling["target"], None)[0]

@@ -14,6 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base.errors import UserError
+from tilewright.base.file_kinds import ARTIFACT_SUFFIX
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.record import record
 from tilewright.base.target import Target, baseline_features
@@ -135,7 +136,7 @@ def carried_modules(modules: Sequence[ExternalModule]) -> tuple[CarriedModule, .
     return tuple(CarriedModule(m.kind, bytes(m.save_to_bytes())) for m in modules)
 
 
-FORMATS: Final = {".vmfb": "an archive for Tilewright's and IREE's runtime"}
+FORMATS: Final = {ARTIFACT_SUFFIX: "an archive for Tilewright's and IREE's runtime"}
 """What a compiled model can be written as: the suffix of the file decides."""
 
 

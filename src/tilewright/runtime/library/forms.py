@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.base.errors import UserError
+from tilewright.base.file_kinds import ARTIFACT_SUFFIX
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.text import did_you_mean
 
-ARCHIVE: Final = ".vmfb"
+ARCHIVE: Final = ARTIFACT_SUFFIX
 FORMS: Final[Mapping[str, str]] = {
     ARCHIVE: "an archive for Tilewright's and IREE's runtime",
     ".so": "a shared library for Linux",
