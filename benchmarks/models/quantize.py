@@ -74,6 +74,11 @@ FORMS: Final = (
     Form(suffix="dynamic", dynamic=True),
 )
 
+NAMES: Final = (
+    *(f"{model}_{form.suffix}" for model in MODELS for form in FORMS),
+    *(f"{model}_{suffix}" for model in DECODERS for suffix in DECODER_FORMS),
+)
+
 
 class _Samples(CalibrationDataReader):
     """The inputs of the set, and noise of their kind."""
@@ -234,11 +239,9 @@ def main() -> int:
         "--missing", action="store_true", help="of those named, too, only those missing"
     )
     options = parser.parse_intermixed_args()
-    known = [f"{m}_{form.suffix}" for m in MODELS for form in FORMS]
-    known += [f"{model}_{suffix}" for model in DECODERS for suffix in DECODER_FORMS]
-    unknown = [name for name in options.names if name not in known]
+    unknown = [name for name in options.names if name not in NAMES]
     if unknown:
-        parser.error(f"there is no model '{unknown[0]}'; expected {', '.join(known)}")
+        parser.error(f"there is no model '{unknown[0]}'; expected {', '.join(NAMES)}")
     logging.disable(logging.WARNING)
     try:
         again = bool(options.names) and not options.missing

@@ -217,7 +217,7 @@ def _named(original: Callable[[Any], str], tracing: Tracing) -> Callable[[Any], 
 
 
 def _note_text(frame: FrameType | None, tracing: Tracing) -> None:
-    """Note that a module made a text of a size; not of what people read alone, which changes no result."""
+    """Note that a module made a text of a size; not of what is taken to be for people alone."""
     asker = None if frame is None else frame.f_back
     if _OWN.met is None or asker is None or not tracing.depth:
         return
