@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
 
+from fakes.growth import grows_in_proportion
 from tilewright.api.language.splitting import Splitter
 from tilewright.api.language.splitting_rules import RULES
 
@@ -133,20 +133,13 @@ def test_parts_are_those_of_an_engine_that_knows_categories(rule: str) -> None:
         assert list(splitter.parts(text)) == expected, text
 
 
-def seconds(split: Callable[[str], Iterable[str]], text: str) -> float:
-    """Processor time that the whole of a text takes, the least of several."""
-    found = []
-    for _ in range(4):
-        begin = time.process_time()
-        assert sum(map(len, split(text))) == len(text)
-        found.append(time.process_time() - begin)
-    return min(found)
-
-
 def is_in_proportion(split: Callable[[str], Iterable[str]], character: str) -> bool:
-    """Whether four times the text takes about four times as long, and not sixteen times."""
-    one, four = (seconds(split, character * n) for n in (1_500, 6_000))
-    return four < 10 * one + 1e-3
+    """Whether a long run of one character takes time in proportion to its length."""
+
+    def work(count: int) -> None:
+        assert sum(map(len, split(character * count))) == count
+
+    return grows_in_proportion(work, 300, 9_600)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +153,7 @@ def test_long_runs_of_one_kind_take_time_in_proportion(rule: str) -> None:
 
 def test_rules_that_look_at_a_run_again_from_each_of_its_places_are_found() -> None:
     assert not is_in_proportion(re.compile("a+b|a").findall, "a")
+    assert not is_in_proportion(lambda text: [text, *re.findall("a+b", text)], "a")
     assert is_in_proportion(re.compile("a").findall, "a")
 
 
