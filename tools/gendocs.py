@@ -228,8 +228,8 @@ OTHER_WORDS: Final = (
 def primitives_page() -> str:
     """Every schedule primitive."""
     rooms: dict[str, list[Primitive[..., Any]]] = {}
-    for name in primitives.__all__:
-        found = PRIMITIVES[name]
+    for name in sorted(PRIMITIVES):
+        found = getattr(primitives, name)
         rooms.setdefault(found.__module__.rpartition(".")[2], []).append(found)
     parts = [
         f"## {room.replace('_', ' ').capitalize()}\n\n"

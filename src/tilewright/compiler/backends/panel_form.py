@@ -18,8 +18,8 @@ from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import GraphForm
 from tilewright.compiler.ops.contraction import BYTE_PRODUCTS, INTEGER_PRODUCTS
-from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import algorithms, tiles, tilings
 from tilewright.compiler.transforms import (
     ALL_WIDE,
     ChooseBand,
@@ -72,7 +72,7 @@ class PanelsOf:
         """
         if self.of_words is not None and (products > 1 or dtype is i32):
             return self.of_words(m, n, k, dtype, products)
-        return rules.contraction_panel(
+        return tilings.contraction_panel(
             self.machine, m, n, k, dtype, products, row=row, others=self.others
         )
 
@@ -88,9 +88,9 @@ class GapsOf:
         """Elements between places of `channels`, of which every `step`-th is read; 0 for none."""
         if not isinstance(channels, int) or not dtype.is_float:
             return 0
-        count = math.prod(rules.likely_rows(rows))
+        count = math.prod(tilings.likely_rows(rows))
         row_bytes = channels * dtype.itemsize
-        gaps = (rules.row_gap(each, count, row_bytes, step) for each in self.machines)
+        gaps = (tiles.row_gap(each, count, row_bytes, step) for each in self.machines)
         return max(gaps) // dtype.itemsize
 
 
@@ -112,7 +112,7 @@ class TilesOf:
         dtype: DType,
     ) -> int:
         """The tile of a convolution, or 0."""
-        return rules.winograd_tile(
+        return algorithms.winograd_tile(
             self.machine, places, channels, filters, taps, groups, dtype, others=self.others
         )
 
@@ -126,7 +126,9 @@ class PartsOf:
 
     def __call__(self, rows: int, columns: int, steps: int, *, products: bool) -> int:
         """Parts of `rows` x `columns` sums of so many steps; below 2 for none."""
-        return rules.reduction_parts(self.machine, rows, columns, steps, products=products)
+        return algorithms.reduction_parts(
+            self.machine, rows, columns, steps, products=products
+        )
 
 
 @final
@@ -138,7 +140,7 @@ class BandsOf:
 
     def __call__(self, rows: int, row_bytes: int, right_bytes: int) -> int:
         """Rows of a band of `rows`, of `row_bytes` each; 0 for none."""
-        return rules.joined_band(self.machine, rows, row_bytes, right_bytes)
+        return algorithms.joined_band(self.machine, rows, row_bytes, right_bytes)
 
 
 def form_of(machine: MachineModel) -> GraphForm:

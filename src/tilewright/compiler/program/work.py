@@ -15,7 +15,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import unscheduled
+from tilewright.compiler.schedule.rules.verdict import unscheduled
 
 
 def arithmetic_work(node: Node) -> Dim:

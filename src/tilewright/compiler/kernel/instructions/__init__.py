@@ -12,7 +12,7 @@ from typing import Final
 
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.instructions import aarch64, x86
-from tilewright.compiler.kernel.instructions.meaning import meaning
+from tilewright.compiler.kernel.instructions.meaning import meaning as meaning
 from tilewright.compiler.kernel.ir import Argument, Form, Instruction
 from tilewright.compiler.kernel.text import expression_text
 
@@ -61,13 +61,3 @@ def form_for(instruction: Instruction, target: Target, lanes: int) -> Form | Non
     """The widest form with which a target computes so many lanes; None if there is none."""
     forms = forms_for(instruction, target)
     return next((form for form in forms if lanes % form.lanes == 0), None)
-
-
-__all__ = [
-    "INSTRUCTIONS",
-    "all_forms",
-    "form_for",
-    "forms_for",
-    "instructions_of",
-    "meaning",
-]

@@ -2,9 +2,9 @@
 
 Each nest goes one way: a rule matches it (`match`), says all that may be chosen (`space`), takes the point that the cost
 model likes best or that somebody decided, and carries it out (`apply`).  One file per class of nest; `schedule` is the
-only door.  No rule knows an op or a model.  A rule that meets something it cannot prove leaves the nest as it was, and
-the next one tries; the last one only looks for an outer loop to share out, so every kernel gets a correct schedule.
-What it came to is the kernel's `verdict`.  Called by the pipeline, and by tuners: `space_of`, `schedule(decisions=...)`.
+only door for kernels; which form suits a graph is asked of `algorithms`, `tiles` and `tilings`.  No rule knows an op or a
+model.  A rule that meets something it cannot prove leaves the nest as it was, and the next one tries; the last one only
+looks for an outer loop to share out, so every kernel gets a correct schedule.  What it came to is the kernel's `verdict`.  Called by the pipeline, and by tuners: `space_of`, `schedule(decisions=...)`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,10 @@ from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean, format_duration
-from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, Site
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.algorithms import (
-    joined_band,
-    reduction_parts,
-    winograd_tile,
-)
 from tilewright.compiler.schedule.rules.attention import RowTiles, match_attention
 from tilewright.compiler.schedule.rules.attention_streams import (
     KeyStreams,
@@ -44,37 +38,15 @@ from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointw
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import Rows, match_rows
 from tilewright.compiler.schedule.rules.structure import guarded_nests, top_nests
-from tilewright.compiler.schedule.rules.tiles import row_gap
-from tilewright.compiler.schedule.rules.tilings import (
-    Tiling,
-    contraction_panel,
-    likely_rows,
-)
+from tilewright.compiler.schedule.rules.tilings import Tiling
 from tilewright.compiler.schedule.rules.verdict import (
     NestVerdict,
     kernel_verdict,
     nest_verdict,
-    unscheduled,
 )
 from tilewright.compiler.schedule.rules.workgroups import Grid, largest_nest
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
-
-__all__ = [
-    "Decisions",
-    "KernelSpace",
-    "contraction_panel",
-    "estimate",
-    "joined_band",
-    "likely_rows",
-    "reduction_parts",
-    "row_gap",
-    "schedule",
-    "space_of",
-    "unscheduled",
-    "winograd_tile",
-]
-
 
 Made = TypeVar("Made")
 Matcher = Callable[[Schedule, str, MachineModel, int], Site[Any, Outcome] | None]

@@ -28,19 +28,9 @@ from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    fission,
-    fuse_nests,
-    partition,
-    reorder,
-    rfactor,
-    specialize,
-    split_powers,
-    unroll,
-    vectorize,
-)
 from tilewright.compiler.schedule.rules.attention_streams import few_rows, stream_rows
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
@@ -158,7 +148,7 @@ class AttentionSite:
         grid.commit(outer)
         extent, few = find(s.kernel, rows).extent, few_rows(self.lanes)
         full = symbolic.floordiv(extent + (width - 1 - few), width) * width
-        first, last = s.apply(partition, rows, symbolic.minimum(full, extent))
+        first, last = s.apply(do.partition, rows, symbolic.minimum(full, extent))
         split_off_last_block(s, first[rows])
         tile, lane = cut(s, first[rows], width, f"{rows}_t", "row")
         _, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
@@ -202,10 +192,10 @@ def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[
         or not 0 < extent % width <= width // 2
     ):
         return []
-    _, last = s.apply(partition, rows, extent // width * width)
+    _, last = s.apply(do.partition, rows, extent // width * width)
     if not outer:
         return [last[rows]]
-    _, apart = s.apply(fission, outer[0], len(outer))
+    _, apart = s.apply(do.fission, outer[0], len(outer))
     return [*(apart[name] for name in outer), apart[last[rows]]]
 
 
@@ -228,7 +218,7 @@ class _LaneRows:
     def inside(self, lane: str) -> None:
         """Move the rows of a tile inside of every part of a row's code."""
         self._join_passes(lane)
-        parts = [part[lane] for part in self.s.apply(fission, lane, 1, "workgroup")]
+        parts = [part[lane] for part in self.s.apply(do.fission, lane, 1, "workgroup")]
         for one in parts:
             unguard(self.s, one)
         for one in parts:
@@ -241,7 +231,7 @@ class _LaneRows:
         for statement in unguarded(find(s.kernel, lane).body):
             is_pass = isinstance(statement, For) and _stays_in_lanes(statement, lane)
             if isinstance(statement, For) and is_pass and first is not None:
-                s.attempt(fuse_nests, first.var.name, statement.var.name)
+                s.attempt(do.fuse_nests, first.var.name, statement.var.name)
             first = statement if isinstance(statement, For) and is_pass else None
 
     def part(self, lane: str) -> None:
@@ -253,12 +243,12 @@ class _LaneRows:
             return
         name = inner[0].var.name
         if sums_of_products(inner[0]) and not inner[0].reduction:
-            s.apply(reorder, [name, lane])
+            s.apply(do.reorder, [name, lane])
             self._contract(name, lane)
         elif inner[0].reduction:
             self._combine(lane, name)
         else:
-            s.apply(reorder, [name, lane])
+            s.apply(do.reorder, [name, lane])
             self._pass(name, lane)
 
     # --- passes --------------------------------------------------------------------------
@@ -267,9 +257,9 @@ class _LaneRows:
         """Rows as lanes, nothing else."""
         s = self.s
         vector, inner = self._lanes(lane)
-        for part in s.apply(fission, vector, 2):
-            s.apply(unroll, part[vector])
-            s.apply(vectorize, part[inner])
+        for part in s.apply(do.fission, vector, 2):
+            s.apply(do.unroll, part[vector])
+            s.apply(do.vectorize, part[inner])
 
     def _lanes(self, lane: str) -> tuple[str, str]:
         return cut(self.s, lane, self._width(lane), "v", "lane")
@@ -284,13 +274,13 @@ class _LaneRows:
         s, row = self.s, lane
         body = find(s.kernel, across).body
         if any(stride(x, across) == 1 and stride(x, lane) != 1 for x in stores(body)):
-            s.apply(reorder, [lane, across])
+            s.apply(do.reorder, [lane, across])
             across, lane = lane, across
         if not any(stride(x, across) == 1 and stride(x, lane) != 1 for x in loads(body)):
             self._steps(across, lane, _WAYS)
             return
         # Only the last tile may lack rows: there alone lanes are left out of blocks.
-        for part in s.parts(specialize, row, across, "guarded"):
+        for part in s.parts(do.specialize, row, across, "guarded"):
             self._steps(part[across], part[lane], self._width(part[lane]))
 
     def _steps(self, across: str, lane: str, count: int) -> None:
@@ -299,9 +289,9 @@ class _LaneRows:
         for part in divided(s, across, count):
             _, steps = cut(s, part[across], count, f"{across}_o", "s")
             vector, inner = self._lanes(part[lane])
-            s.apply(reorder, [vector, steps, inner])
-            s.apply(unroll, steps)
-            s.apply(vectorize, inner)
+            s.apply(do.reorder, [vector, steps, inner])
+            s.apply(do.unroll, steps)
+            s.apply(do.vectorize, inner)
 
     def _combine(self, lane: str, across: str) -> None:
         """A pass that combines a row's elements: some side by side, in registers."""
@@ -316,15 +306,15 @@ class _LaneRows:
             raise ScheduleError(f"'{across}' combines {len(totals)} values, expected 1")
         first = divided(s, across, _WAYS)[0][across]
         _, steps = cut(s, first, _WAYS, f"{across}_o", "s")
-        s.apply(rfactor, totals[0], [steps])
-        for part in s.apply(fission, inner, 1):
+        s.apply(do.rfactor, totals[0], [steps])
+        for part in s.apply(do.fission, inner, 1):
             nest = [x.var.name for x in perfect_nest(find(s.kernel, part[inner]))]
             if len(nest) > 1:
-                s.apply(reorder, [*nest[1:], nest[0]])
+                s.apply(do.reorder, [*nest[1:], nest[0]])
             for name in nest[1:]:
                 if find(s.kernel, name).extent == _WAYS:
-                    s.apply(unroll, name)
-            s.apply(vectorize, nest[0])
+                    s.apply(do.unroll, name)
+            s.apply(do.vectorize, nest[0])
 
     # --- sums of products ------------------------------------------------------------------
 
@@ -351,14 +341,14 @@ class _LaneRows:
         rows = self._tile_rows(name, lane, left, lanes)
         _, tile = cut(s, name, rows, f"{name}_t", "tile_row")
         found: list[str] = []
-        for part in s.parts(specialize, tile, tile):
+        for part in s.parts(do.specialize, tile, tile):
             one = part[tile]
             extent = find(s.kernel, one).extent
             if isinstance(extent, int):
                 found.append(one)
                 continue
             largest = 1 << ((symbolic.bounds(extent)[1] or 1).bit_length() - 1)
-            found += [power[one] for power in s.apply(split_powers, one, largest)]
+            found += [power[one] for power in s.apply(do.split_powers, one, largest)]
         return found
 
     def _tile_rows(self, name: str, lane: str, left: Load, lanes: int) -> int:

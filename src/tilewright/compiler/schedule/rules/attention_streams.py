@@ -23,9 +23,9 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Store
 from tilewright.compiler.kernel.rewrite import loads
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import fission, partition, reorder, unroll
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -172,7 +172,7 @@ class _StreamedRows:
 
     def inside(self, row: str) -> None:
         """Give every part of a row's code rows of its own."""
-        for part in self.s.apply(fission, row, 1, "workgroup", self.together):
+        for part in self.s.apply(do.fission, row, 1, "workgroup", self.together):
             self.part(part[row])
 
     def part(self, row: str) -> None:
@@ -197,7 +197,7 @@ class _StreamedRows:
     def _dot(self, row: str, name: str) -> None:
         """A sum along what lies in memory; what is read serves all rows."""
         s = self.s
-        s.apply(reorder, [name, row])
+        s.apply(do.reorder, [name, row])
         privatize_all(s, row)
         (along,) = [
             x.var.name
@@ -206,7 +206,7 @@ class _StreamedRows:
         ]
         schedule_pass(s, along, self.machine, _WRITTEN_OUT)
         if isinstance(find(s.kernel, row).extent, int):
-            s.apply(unroll, row)
+            s.apply(do.unroll, row)
 
     def _contract(self, row: str, name: str) -> None:
         """Sums side by side for all rows, over keys one after the other."""
@@ -226,7 +226,7 @@ class _StreamedRows:
         for own, part, size in self._cut(row, name, max(1, self.vectors // rows), lanes):
             tile, lane = cut(s, part, size, f"{name}_t", "column")
             unguard(s, own)
-            s.apply(reorder, [tile, own, lane])
+            s.apply(do.reorder, [tile, own, lane])
             privatize_all(s, own)
             schedule_micro_kernel(s, own, 2, micro)
 
@@ -241,8 +241,8 @@ class _StreamedRows:
         whole = symbolic.floordiv(extent, width) * width
         if whole == 0:
             return [(row, name, -(-estimate(extent) // lanes) * lanes)]
-        _, last = s.apply(partition, name, whole)
+        _, last = s.apply(do.partition, name, whole)
         rest = find(s.kernel, last[name]).extent
-        _, apart = s.apply(fission, row, 1, "workgroup", self.together)
+        _, apart = s.apply(do.fission, row, 1, "workgroup", self.together)
         few = -(-rest // lanes) * lanes if isinstance(rest, int) else lanes
         return [(row, name, width), (apart[row], apart[last[name]], few)]

@@ -27,9 +27,9 @@ from tilewright.compiler.kernel.rewrite import (
     loads,
     stores,
 )
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import fuse, fuse_nests, privatize
 from tilewright.compiler.schedule.rules.algorithms import band_rows
 from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
@@ -115,8 +115,8 @@ class BandsSite:
         band, mine = cut(s, self.first, rows, "band", "band_row")
         positions = rows * self.positions
         other, position = cut(s, self.second, positions, "other_band", "position")
-        s.apply(fuse_nests, band, other)
-        s.apply(privatize, self.between, band, "workgroup")
+        s.apply(do.fuse_nests, band, other)
+        s.apply(do.privatize, self.between, band, "workgroup")
         grid.commit([band])
         s.note(f"bands: {rows} rows of '{self.between}' stay near until they are read")
         return [mine, position, *beside]
@@ -164,6 +164,6 @@ def _with_next_loop(s: Schedule, name: str) -> str:
     """One loop of `name` and the one in it; "" where they are not alone in each other."""
     nest = parallel_chain(find(s.kernel, name))
     into = s.fresh("row")
-    if len(nest) < 2 or not s.attempt(fuse, name, nest[1].var.name, into):
+    if len(nest) < 2 or not s.attempt(do.fuse, name, nest[1].var.name, into):
         return ""
     return into

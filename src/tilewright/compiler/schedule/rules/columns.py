@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.rewrite import (
     payloads,
     stores,
 )
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -38,19 +39,6 @@ from tilewright.compiler.schedule.decisions import (
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    cache_write,
-    expand,
-    fuse,
-    interior,
-    reorder,
-    shorten,
-    specialize,
-    split_counts,
-    subtotal,
-    unroll,
-    vectorize,
-)
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
@@ -119,12 +107,12 @@ def match_columns(
     is_joined = not is_picked and len(chain) < count
     if (groups := groups_around(chain, lane, lanes)) is not None:
         joined = s.fresh("filter")
-        s.apply(fuse, groups.var.name, lane.var.name, joined)
+        s.apply(do.fuse, groups.var.name, lane.var.name, joined)
         outermost = joined if groups is chain[0] else chain[0].var.name
         chain = parallel_chain(find(s.kernel, outermost))
         lane = find(s.kernel, joined)
     names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
-    s.apply(reorder, names)
+    s.apply(do.reorder, names)
     inner = find(s.kernel, lane.var.name)
     beside = find(s.kernel, names[-2]) if len(names) > 1 else None
     whole = find(s.kernel, names[0])
@@ -289,17 +277,17 @@ class ColumnsSite:
         lanes_first = [*outer[:-1], vectors, *outer[-1:]]
         places = chosen.places or not chosen.rows
         order = [*outer, vectors] if places else lanes_first
-        s.apply(reorder, [*order, *tile])
+        s.apply(do.reorder, [*order, *tile])
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
-        parts = s.parts(specialize, channel, tile[0], tail)
+        parts = s.parts(do.specialize, channel, tile[0], tail)
         parts = [p for part in parts for p in self._shortened(part, channel, tile[0])]
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
             parts = [p.then(each) for p in parts for each in self._counted(p[tile[0]])]
         if chosen.interior and WHOLE in parts:
             # Of whole tiles only: there are few others.
-            parts = [*s.parts(interior, tile[0]), *(p for p in parts if p != WHOLE)]
+            parts = [*s.parts(do.interior, tile[0]), *(p for p in parts if p != WHOLE)]
         ways = 1 if window <= _WINDOW_LIMIT else 2
         slow = not self.machine.has_masks
         micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways, slow_masks=slow)
@@ -316,7 +304,7 @@ class ColumnsSite:
         extent = find(self.s.kernel, row).extent
         if isinstance(extent, int):
             return (WHOLE,)
-        return self.s.parts(split_counts, row)
+        return self.s.parts(do.split_counts, row)
 
     def _several_passes(self, chosen: Columns, grid: Grid) -> None:
         """Whole passes in lanes: every private value becomes a vector."""
@@ -325,7 +313,7 @@ class ColumnsSite:
         vectors, channel = cut(s, lane, width, f"{lane}_t", "channel")
         grid.commit(blocks_of(s, [*self.names[:-1], vectors], chosen.work))
         tail = "guarded" if self._may_mask_rest() else "exact"
-        for part in s.parts(specialize, channel, tail=tail):
+        for part in s.parts(do.specialize, channel, tail=tail):
             name = part[channel]
             if find(s.kernel, name).extent == width or chosen.vectors == 1:
                 for piece in self._shortened(part, channel, channel):
@@ -352,7 +340,7 @@ class ColumnsSite:
         if extent < 2 * self.lanes:
             return [part]
         half = -(-extent // self.lanes // 2) * self.lanes
-        long, *short = s.parts(shorten, name, half, part[top])
+        long, *short = s.parts(do.shorten, name, half, part[top])
         more = [q for p in short for q in self._shortened(part.then(p), channel, top)]
         return [part.then(long), *more]
 
@@ -361,16 +349,16 @@ class ColumnsSite:
         s, extent = self.s, find(self.s.kernel, name).extent
         if not isinstance(extent, int):
             return
-        s.apply(expand, name)
-        if s.attempt(vectorize, name):
+        s.apply(do.expand, name)
+        if s.attempt(do.vectorize, name):
             _write_out(s, name, short_axis(self.machine))
         elif extent <= 4:
-            s.attempt(unroll, name)
+            s.attempt(do.unroll, name)
 
     def _rest_in_lanes(self, name: str) -> None:
         """What is left over of several vectors: single ones, and what is left over of these."""
         _, channel = cut(self.s, name, self.lanes, f"{name}_t", f"{name}_n")
-        for part in self.s.parts(specialize, channel):
+        for part in self.s.parts(do.specialize, channel):
             self._in_lanes(part[channel])
 
 
@@ -398,7 +386,7 @@ def _keep_total(s: Schedule, inner: For) -> None:
     """Let a total wait in a register where a call may have no step: LLVM leaves it in memory, as it may never be written there."""
     totals = [a.buffer for a in stores(inner.body) if a.buffer.space is Space.DEVICE]
     if totals and not all(isinstance(loop.extent, int) for loop in loops(inner.body)):
-        s.attempt(cache_write, totals[0].name, inner.var.name)
+        s.attempt(do.cache_write, totals[0].name, inner.var.name)
 
 
 def _take_subtotals(s: Schedule, inner: For) -> None:
@@ -412,7 +400,7 @@ def _take_subtotals(s: Schedule, inner: For) -> None:
         name = loop.var.name
         if estimate(loop.extent) > 2 * _SUBTOTAL:
             _, name = cut(s, name, _SUBTOTAL, f"{name}_t", f"{name}_s")
-        s.attempt(subtotal, totals.pop().name, name)
+        s.attempt(do.subtotal, totals.pop().name, name)
 
 
 def _terms(inner: For, loop: For) -> int:
@@ -522,4 +510,4 @@ def _write_out(s: Schedule, lane: str, short: int) -> None:
     inner = list(loops(find(s.kernel, lane).body))
     if all(is_from_1_to(loop.extent, short) for loop in inner):
         for loop in inner:
-            s.apply(unroll, loop.var.name)
+            s.apply(do.unroll, loop.var.name)

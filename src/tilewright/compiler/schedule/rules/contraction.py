@@ -23,23 +23,10 @@ from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import Call
 from tilewright.compiler.kernel.rewrite import loops, subexpressions
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    begin_with,
-    cache_write,
-    fission,
-    fuse,
-    reorder,
-    settle_tests,
-    shorten,
-    sink_guards,
-    specialize,
-    split_counts,
-    split_powers,
-    trim,
-)
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
@@ -106,7 +93,7 @@ class ContractionSite:
         self._explain(tiling)
         self._begin_with_bias()
         if tiling.lanes:
-            self.s.attempt(trim, self.lane)  # no vector of columns that nobody asks for
+            self.s.attempt(do.trim, self.lane)  # no vector of columns that nobody asks for
         self._split_columns(tiling.columns)
         if self.shape.is_one_row:
             row_tiles = self._split_panels(tiling.streams)
@@ -149,7 +136,7 @@ class ContractionSite:
         """What is added to sums of integers is what they begin with."""
         s, total = self.s, self.found.total.buffer.name
         inner = enclosing_loops(s.kernel, self.found.reductions[0])[-1]
-        if s.attempt(begin_with, total, inner.var.name):
+        if s.attempt(do.begin_with, total, inner.var.name):
             s.note(f"'{total}' begins with what is added to it")
 
     def _explain(self, tiling: Tiling) -> None:
@@ -281,10 +268,10 @@ class ContractionSite:
     def _join_panels(self) -> None:
         """One loop over the columns of all panels, for tiles of several panels or of a part of one."""
         s, (panel,) = self.s, self.panels
-        s.apply(reorder, [*self.batches, *self.rows, panel, self.lane])
+        s.apply(do.reorder, [*self.batches, *self.rows, panel, self.lane])
         into = s.fresh("column")
-        s.apply(fuse, panel, self.lane, into)
-        s.attempt(trim, into)  # the last panel may have columns that nobody asks for
+        s.apply(do.fuse, panel, self.lane, into)
+        s.attempt(do.trim, into)  # the last panel may have columns that nobody asks for
         self.panels, self.lane = [], into
 
     def _split_rows(self, sizes: Sequence[int]) -> list[str]:
@@ -313,7 +300,9 @@ class ContractionSite:
         """Order the loops: workgroups, panels, row tiles, the tile itself."""
         s = self.s
         # What is fused must stand side by side.
-        s.apply(reorder, [*self.batches, *self.rows, *self.panels, *row_tiles, self.lane])
+        s.apply(
+            do.reorder, [*self.batches, *self.rows, *self.panels, *row_tiles, self.lane]
+        )
         panel = fuse_all(s, self.panels)
         outer_rows = self.rows[:-1] if len(self.rows) > 1 else self.rows
         inner_rows = self.rows[-1:] if len(self.rows) > 1 else []
@@ -330,7 +319,7 @@ class ContractionSite:
         # The right operand stays in the second level cache, or one panel of it does.
         between = [*rows, panel] if tiling.outer == "rows" else [panel, *rows]
         inside = [*between, *row_tiles, self.lane]
-        s.apply(reorder, [*grid, *beside, *inside])
+        s.apply(do.reorder, [*grid, *beside, *inside])
         self.inside_panel = inside[inside.index(panel) + 1]
         self.inside = inside
         self.panel = panel
@@ -376,15 +365,15 @@ class ContractionSite:
             if find(s.kernel, last).extent != tiling.steps:
                 around, last = cut(s, last, tiling.steps, f"{last}_b", f"{last}_n")
                 outer.append(around)
-            nests = s.apply(fission, self.inside[0], len(self.inside), "workgroup")
+            nests = s.apply(do.fission, self.inside[0], len(self.inside), "workgroup")
             summed = next(nest for nest in nests if self._sums(nest))
             inside = [summed[name] for name in self.inside]
-            s.apply(sink_guards, inside[0])
+            s.apply(do.sink_guards, inside[0])
             steps = [summed[name] for name in outer]
-            s.apply(reorder, [*steps, *inside])
+            s.apply(do.reorder, [*steps, *inside])
             sums = self._specialize(row_tiles, summed)
             for part in sums:
-                s.apply(cache_write, total, part[self.lane])
+                s.apply(do.cache_write, total, part[self.lane])
             rest = [nest for nest in nests if nest is not summed]
             others = [part for nest in rest for part in self._specialize(row_tiles, nest)]
         except ScheduleError:
@@ -407,13 +396,13 @@ class ContractionSite:
         lane = nest[self.lane]
         found = guard_of(find(s.kernel, lane))
         tail = "exact" if found is None or isinstance(found[2], int) else "guarded"
-        cut = s.parts(specialize, lane, nest[self.inside_panel], tail)
+        cut = s.parts(do.specialize, lane, nest[self.inside_panel], tail)
         parts = [nest.then(part) for part in cut]
         if tail == "guarded":
             parts = [half for part in parts for half in self._halves(part)]
         if self.rest:
             for part in parts:
-                s.apply(settle_tests, part[self.inside_panel])
+                s.apply(do.settle_tests, part[self.inside_panel])
         for row in row_tiles:
             parts = parts_of(s, parts, row, row_tiles[0])
         for row in row_tiles:
@@ -431,11 +420,11 @@ class ContractionSite:
         half = self._half(columns)
         if guard_of(find(s.kernel, lane)) is None or half >= columns:
             return [part]
-        parts = [part.then(more) for more in s.parts(shorten, lane, half, top)]
+        parts = [part.then(more) for more in s.parts(do.shorten, lane, half, top)]
         if self.rest and half > self.lanes:
             last = parts.pop()
             more = s.parts(
-                shorten, last[self.lane], self._half(half), last[self.inside_panel]
+                do.shorten, last[self.lane], self._half(half), last[self.inside_panel]
             )
             parts += map(last.then, more)
         return parts
@@ -454,7 +443,7 @@ class ContractionSite:
             return (WHOLE,)
         most = symbolic.bounds(extent)[1] or 1
         if most <= _FEW_ROWS:
-            return self.s.apply(split_counts, row)
+            return self.s.apply(do.split_counts, row)
         if len(self.rows) > 1:
-            return self.s.apply(split_counts, row, (most + 2) // 2)
-        return self.s.apply(split_powers, row, 1 << (most.bit_length() - 1))
+            return self.s.apply(do.split_counts, row, (most + 2) // 2)
+        return self.s.apply(do.split_powers, row, 1 << (most.bit_length() - 1))

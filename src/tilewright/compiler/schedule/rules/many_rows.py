@@ -20,11 +20,11 @@ from typing import ClassVar, Final, final
 
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
 from tilewright.compiler.schedule.handles import Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import precompute_factors, reorder, version
 from tilewright.compiler.schedule.primitives.versions import common_factors
 from tilewright.compiler.schedule.rules.prepare import INVARIANT_COST
 from tilewright.compiler.schedule.rules.structure import (
@@ -126,13 +126,13 @@ class ManyRowsSite:
         """
         s, first = self.s, self.rows[0]
         part, lane = cut(s, self.lane, chosen.columns, "columns", "column")
-        s.apply(reorder, [self.panel, part, *self.rows, lane])
+        s.apply(do.reorder, [self.panel, part, *self.rows, lane])
         grid.commit([fuse_all(s, [self.panel, part])])
         few: list[str] = []
         if not isinstance(self.count, int):
-            _, piece = s.apply(version, first, self.count, chosen.least)
+            _, piece = s.apply(do.version, first, self.count, chosen.least)
             few.append(self._with_narrow_tiles(piece, lane))
-        factors, maker = s.apply(precompute_factors, first, lane)
+        factors, maker = s.apply(do.precompute_factors, first, lane)
         which = f" where there are {chosen.least} or more" if few else ""
         s.note(f"many_rows: '{factors}' is made once for all rows{which}")
         return [maker, first, *few, *self.beside]
@@ -140,5 +140,5 @@ class ManyRowsSite:
     def _with_narrow_tiles(self, few: Piece, lane: str) -> str:
         """Columns of one vector, where what is made stands beside sums in registers: the loop over these."""
         vectors, column = cut(self.s, few[lane], self.lanes, "vectors", "column")
-        self.s.apply(reorder, [vectors, *(few[row] for row in self.rows), column])
+        self.s.apply(do.reorder, [vectors, *(few[row] for row in self.rows), column])
         return vectors

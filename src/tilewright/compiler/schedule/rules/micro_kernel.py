@@ -16,22 +16,8 @@ from tilewright.base.record import record
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost
-from tilewright.compiler.schedule.primitives import (
-    cache_read,
-    drop_guards,
-    fission,
-    multiply_tiles,
-    partition,
-    reorder,
-    rfactor,
-    settle_tests,
-    sink_guards,
-    specialize,
-    term_by_term,
-    unroll,
-    vectorize,
-)
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.workgroups import cut, divided
 from tilewright.compiler.schedule.trace import Schedule
@@ -88,9 +74,9 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     lane = tile[-1]
     names = [*tile[:-1], *cut(s, lane, micro.lanes, "v", "lane")]
     _split_sum(s, names[-1], micro.ways)
-    for each in s.apply(fission, names[0], depth + 1):
+    for each in s.apply(do.fission, names[0], depth + 1):
         part = each[names[0]]
-        s.apply(drop_guards, part)
+        s.apply(do.drop_guards, part)
         innermost = chain(find(s.kernel, part))[depth]
         if any(loop.reduction for loop in loops(innermost.body)):
             _schedule_sum(s, part, depth + 1, micro)
@@ -119,7 +105,7 @@ def _split_sum(s: Schedule, lane: str, ways: int) -> None:
     name = last.var.name
     divided(s, name, ways)
     _, steps = cut(s, name, ways, f"{name}_o", "step")
-    s.attempt(rfactor, _total_in(s, lane), [steps])
+    s.attempt(do.rfactor, _total_in(s, lane), [steps])
 
 
 def _total_in(s: Schedule, lane: str) -> str:
@@ -135,13 +121,13 @@ def _total_in(s: Schedule, lane: str) -> str:
 
 def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
     """Steps of the sum outside, the tile inside and written out, operands in registers."""
-    s.apply(sink_guards, top)
+    s.apply(do.sink_guards, top)
     nest = chain(find(s.kernel, top))
     tile = [x.var.name for x in nest[:depth]]
     steps = [x.var.name for x in nest[depth:]]
-    s.apply(reorder, [*steps, *tile])
+    s.apply(do.reorder, [*steps, *tile])
     if micro.instruction and s.attempt(
-        multiply_tiles, steps[0], tile[0], micro.instruction
+        do.multiply_tiles, steps[0], tile[0], micro.instruction
     ):
         s.note(
             f"'{micro.instruction}' adds the products of two rows and two columns at once"
@@ -181,7 +167,7 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
         more = _lengthened(s, steps[position], size)
         written_out = [*more, *written_out]
     for name in written_out:
-        s.apply(unroll, name)
+        s.apply(do.unroll, name)
     _schedule_step(s, written_out[-1], depth, micro)
 
 
@@ -237,11 +223,11 @@ def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> Non
         if not loop.reduction:
             continue
         if isinstance(loop.extent, int) and loop.extent < micro.unroll:
-            s.apply(unroll, name)
+            s.apply(do.unroll, name)
             _schedule_step(s, name, depth, micro)
         elif micro.unroll > 1 and symbolic.is_multiple(loop.extent, micro.unroll):
             _, inner = cut(s, name, micro.unroll, f"{name}_o", "u")
-            s.apply(unroll, inner)
+            s.apply(do.unroll, inner)
             _schedule_step(s, inner, depth, micro)
         else:
             _schedule_step(s, name, depth, micro)
@@ -257,24 +243,24 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     rights = [name for name in (micro.right, micro.rest) if name]
     if micro.streams > 1:
         for right in rights:
-            s.attempt(cache_read, right, vector)  # nothing of it is used twice
+            s.attempt(do.cache_read, right, vector)  # nothing of it is used twice
     else:
         for right in rights:
-            s.attempt(cache_read, right, tile[0])
+            s.attempt(do.cache_read, right, tile[0])
         if len(tile) > 2:
-            s.attempt(cache_read, micro.left, vector)
-    s.apply(drop_guards, step)
-    if micro.interleaved and s.attempt(term_by_term, tile[-1]):
-        s.apply(fission, tile[0], len(tile))
+            s.attempt(do.cache_read, micro.left, vector)
+    s.apply(do.drop_guards, step)
+    if micro.interleaved and s.attempt(do.term_by_term, tile[-1]):
+        s.apply(do.fission, tile[0], len(tile))
         s.note("the numbers of a word are multiplied in turn, each with all vectors")
     for loop in loops((find(s.kernel, step),)):
         name = loop.var.name
         if name == step or loop.kind is not LoopKind.SERIAL:
             continue
         if loop.extent == micro.lanes and not any(isinstance(x, For) for x in loop.body):
-            s.apply(vectorize, name)
+            s.apply(do.vectorize, name)
         elif isinstance(loop.extent, int):
-            s.apply(unroll, name)
+            s.apply(do.unroll, name)
 
 
 # --- everything else ---------------------------------------------------------------------------
@@ -294,13 +280,13 @@ def _without_masks(s: Schedule, top: str, depth: int, micro: MicroKernel) -> lis
         return [top]
     *rows, vector, lane = names
     if vectors == 1:
-        pieces = s.parts(specialize, lane, top, "guarded") if micro.slow_masks else ()
+        pieces = s.parts(do.specialize, lane, top, "guarded") if micro.slow_masks else ()
         return [piece[top] for piece in pieces] or [top]
     before = s.kernel
     try:
-        s.apply(reorder, [vector, *rows, lane])
-        whole, last = s.apply(partition, vector, -(-vectors // 2))
-        s.apply(settle_tests, whole[vector])
+        s.apply(do.reorder, [vector, *rows, lane])
+        whole, last = s.apply(do.partition, vector, -(-vectors // 2))
+        s.apply(do.settle_tests, whole[vector])
         if guard_of(find(s.kernel, whole[lane])) is None:
             return [whole[vector], last[vector]]
     except ScheduleError:
@@ -323,14 +309,14 @@ def _schedule_plain(s: Schedule, top: str, depth: int) -> None:
     tile = [x.var.name for x in nest[:depth]]
     if _is_heavy(nest[:depth]):
         _spill(s, top)
-        s.apply(unroll, tile[-2])
+        s.apply(do.unroll, tile[-2])
     else:
         for name in tile[:-1]:
-            s.apply(unroll, name)
+            s.apply(do.unroll, name)
     for loop in nest[depth:]:
         if isinstance(loop.extent, int):
-            s.attempt(unroll, loop.var.name)
-    s.apply(vectorize, tile[-1])
+            s.attempt(do.unroll, loop.var.name)
+    s.apply(do.vectorize, tile[-1])
 
 
 def _spill(s: Schedule, top: str) -> None:
@@ -339,7 +325,7 @@ def _spill(s: Schedule, top: str) -> None:
     for buffer in buffers_read((loop,)):
         if buffer.space is not Space.REGISTER or not buffer.shape:
             continue
-        _, copy = s.apply(cache_read, buffer.name, top, "workgroup")
+        _, copy = s.apply(do.cache_read, buffer.name, top, "workgroup")
         for name in copy[:-1]:
-            s.apply(unroll, name)
-        s.apply(vectorize, copy[-1])
+            s.apply(do.unroll, name)
+        s.apply(do.vectorize, copy[-1])

@@ -13,15 +13,7 @@ from tilewright.base import symbolic
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.kernel.ir import Body, For, If
 from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.primitives import (
-    drop_guards,
-    fission,
-    partition,
-    privatize,
-    reorder,
-    sink_guards,
-    split,
-)
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.rules.structure import sums_of_products
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -52,17 +44,17 @@ def split_off_last_block(s: Schedule, rows: str) -> None:
             continue
         if all(isinstance(x.extent, int) for x in loops(loop.body)):
             continue
-        for part in s.apply(partition, loop.var.name, loop.extent - 1):
+        for part in s.apply(do.partition, loop.var.name, loop.extent - 1):
             name = part[loop.var.name]
             if find(s.kernel, name).extent == 1:
                 # A single block starts at 0, whatever the loop says.
-                s.apply(split, name, 1)
+                s.apply(do.split, name, 1)
 
 
 def unguard(s: Schedule, rows: str) -> None:
     """Let rows that are not there be computed, too, where only they see it."""
-    s.apply(sink_guards, rows)
-    s.apply(drop_guards, rows)
+    s.apply(do.sink_guards, rows)
+    s.apply(do.drop_guards, rows)
 
 
 def privatize_all(s: Schedule, name: str) -> None:
@@ -70,7 +62,7 @@ def privatize_all(s: Schedule, name: str) -> None:
     loop = find(s.kernel, name)
     for buffer in private_buffers(loop.body):
         if not live_outside(s.kernel.body, loop, buffer):
-            s.attempt(privatize, buffer.name, name)
+            s.attempt(do.privatize, buffer.name, name)
             loop = find(s.kernel, name)
 
 
@@ -96,7 +88,7 @@ class BlockWalk:
             return
         if not symbolic.names_in(x.extent for x in blocks).isdisjoint(nest):
             nest = [row]  # tiles have blocks of their own
-        parts = s.apply(fission, nest[0], len(nest), "workgroup", self.code.together)
+        parts = s.apply(do.fission, nest[0], len(nest), "workgroup", self.code.together)
         for part in parts:
             unguard(s, part[row])
         for part in parts:
@@ -109,7 +101,7 @@ class BlockWalk:
         if others or not is_block(block):
             self.code.part(row)
             return
-        s.apply(reorder, [block.var.name, *around])
+        s.apply(do.reorder, [block.var.name, *around])
         if is_block(find(s.kernel, row).body[0]):
             unguard(s, row)
             self._block(around)

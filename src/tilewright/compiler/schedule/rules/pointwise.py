@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
     subexpressions,
 )
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -38,17 +39,6 @@ from tilewright.compiler.schedule.decisions import (
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    expand,
-    fuse,
-    partition,
-    reorder,
-    specialize,
-    unroll,
-    vectorize,
-    version,
-    version_of_sizes,
-)
 from tilewright.compiler.schedule.rules.squares import write_out_blocks
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of_work, cut
@@ -106,7 +96,7 @@ def match_pointwise(
     lane = lane_loop(s, names, body, _lanes(machine, body))
     if lane is not None:
         names = [*(n for n in names if n != lane), lane]
-        s.apply(reorder, names)
+        s.apply(do.reorder, names)
     return PointwiseSite(s, machine, tuple(names), body, lane is not None)
 
 
@@ -175,7 +165,7 @@ class PointwiseSite:
             blocks = blocks_of_work(s, outer, chosen.work, elements, counts)
         grid.commit(blocks)
         if row is None and _is_short_fold(find(s.kernel, lane)):
-            s.apply(unroll, lane)
+            s.apply(do.unroll, lane)
             s.note(
                 f"pointwise: '{lane}' one by one, at places that are the same in all rows"
             )
@@ -230,14 +220,14 @@ class PointwiseSite:
                 strips, lane = cut(s, lane, strip, f"{lane}_b", f"{lane}_n", "tight")
                 blocks.append(strips)
             order = [*others, *blocks, name, lane]
-            s.apply(reorder, order)
+            s.apply(do.reorder, order)
             return order, name if extent == lanes else None
         is_far = self._is_written_further_apart(name)
         row_block, row = _block(s, name, lanes)
         lane_block, lane = _block(s, lane, lanes)
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
         order = [*others, *lane_block, *row_block, *tiled]
-        s.apply(reorder, order)
+        s.apply(do.reorder, order)
         return order, order[-2]
 
     def _strip(self, lane: str, rows: int, lanes: int, work: int) -> int:
@@ -266,24 +256,24 @@ class PointwiseSite:
         row_block, row = _block(s, name, lanes)
         lane_block, lane = _block(s, lane, lanes)
         others = [n for n in names[:-1] if n != name]
-        s.apply(reorder, [*others, *lane_block, *row_block, row, lane])
+        s.apply(do.reorder, [*others, *lane_block, *row_block, row, lane])
         if others:
             grid.commit(blocks_of_work(s, others, chosen.work, inner))
         else:
             grid.commit(_grid_of_blocks(s, [*lane_block, *row_block], chosen.work))
         for few, size, long in ((row, height, lane), (lane, length, row)):
             self._few_side_by_side(few, size, long, lanes * chosen.vectors)
-        pieces = s.parts(version, row, length, lanes)
+        pieces = s.parts(do.version, row, length, lanes)
         short = {n: pieces[-1][n] for n in (row, lane)}
         tiled = _tiled(s, row, lane, lanes, is_far=is_far)
-        s.apply(reorder, tiled)
+        s.apply(do.reorder, tiled)
         row, lane = tiled[-2:]
         parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
         if WHOLE in parts:
             write_out_blocks(s, row, lanes)
         s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
         strip, few = short.values()
-        s.apply(reorder, [few, strip])
+        s.apply(do.reorder, [few, strip])
         vectorize_loop(s, strip, lanes, chosen.vectors, self.machine)
         s.note(
             f"pointwise: '{strip}' in {lanes} lanes where rows are shorter than a vector"
@@ -305,12 +295,12 @@ class PointwiseSite:
         inside = [x.var.name for x in around if x.kind not in GRID_KINDS]
         lanes = _lanes(self.machine, self.body, long)
         vectors = max(1, width // lanes)
-        *pieces, _ = s.parts(version_of_sizes, [*inside, long][0], size, numbers)
+        *pieces, _ = s.parts(do.version_of_sizes, [*inside, long][0], size, numbers)
         known = [find(s.kernel, piece[few]).extent for piece in pieces]
         for piece in pieces:
             others = [piece[n] for n in inside if n not in (few, long)]
             order = _in_strips(s, others, piece[few], piece[long])
-            s.apply(reorder, order)
+            s.apply(do.reorder, order)
             vectorize_loop(s, order[-1], lanes, vectors, self.machine)
         if pieces:
             s.note(f"pointwise: '{long}' in {lanes} lanes where '{few}' has {known}")
@@ -372,7 +362,7 @@ def fuse_contiguous(s: Schedule, names: list[str]) -> list[str]:
     while position >= 0:
         outer, inner = names[position], names[position + 1]
         into = s.fresh(f"{outer}_f")
-        if _joint(s, outer, inner) and s.attempt(fuse, outer, inner, into):
+        if _joint(s, outer, inner) and s.attempt(do.fuse, outer, inner, into):
             names[position : position + 2] = [into]
         position -= 1
     return names
@@ -443,7 +433,7 @@ def _rows_side_by_side(
             blocks, rows = cut(s, inner, _ROWS, f"{inner}_b", f"{inner}_n", "tight")
             others = [n for n in names[:-2] if n != name]
             order = [*others, blocks, name, rows, names[-1]]
-            s.apply(reorder, order)
+            s.apply(do.reorder, order)
             return order
     return names
 
@@ -466,7 +456,7 @@ def _grid_of_blocks(s: Schedule, blocks: Sequence[str], work: int) -> list[str]:
         outer, inner = block(s, name, size)
         grid += outer
         inside += [inner] if inner not in outer else []
-    s.apply(reorder, [*grid, *inside])
+    s.apply(do.reorder, [*grid, *inside])
     return grid
 
 
@@ -527,13 +517,13 @@ def vectorize_loop(
     if isinstance(extent, int):
         factor = max(1, min(factor, extent // lanes))
         if extent < lanes and not machine.has_partial_vectors:
-            s.attempt(unroll, lane) if extent <= 4 else None
+            s.attempt(do.unroll, lane) if extent <= 4 else None
             return (WHOLE,)
     width = lanes * factor
     if at is None:
         return _whole_then_rest(s, lane, lanes, width, machine)
     _, vectors = cut(s, lane, width, f"{lane}_o", f"{lane}_w")
-    parts = s.parts(specialize, vectors, at)
+    parts = s.parts(do.specialize, vectors, at)
     for part in parts:
         if part is WHOLE or machine.has_partial_vectors:
             lanes_of(s, part[vectors], lanes)
@@ -545,12 +535,12 @@ def _whole_then_rest(
 ) -> tuple[Piece, ...]:
     """Vectors in a loop of their own, in which nothing is asked and no constant gives way to those of the rest."""
     is_open = not isinstance(find(s.kernel, lane).extent, int)
-    parts = [*s.apply(partition, lane, _whole_part(s, lane, width))]
+    parts = [*s.apply(do.partition, lane, _whole_part(s, lane, width))]
     if is_open and width > lanes:
         # What does not fill all vectors may be most of a row: only what does not fill one has a mask.
         rest = parts.pop()
         name = rest[lane]
-        parts += map(rest.then, s.apply(partition, name, _whole_part(s, name, lanes)))
+        parts += map(rest.then, s.apply(do.partition, name, _whole_part(s, name, lanes)))
     for part in parts:
         name: str = part[lane]
         extent = find(s.kernel, name).extent
@@ -576,16 +566,16 @@ def lanes_of(s: Schedule, name: str, lanes: int) -> None:
         return
     vector, lane = cut(s, name, lanes, "v", "lane")
     if _vector(s, lane) and isinstance(find(s.kernel, vector).extent, int):
-        s.apply(unroll, vector)
+        s.apply(do.unroll, vector)
 
 
 def _vector(s: Schedule, lane: str) -> bool:
     """Make lanes of a loop, with private values in vectors where it has any."""
-    if s.attempt(vectorize, lane):
+    if s.attempt(do.vectorize, lane):
         return True
     before = s.kernel
-    s.attempt(expand, lane)
-    if s.attempt(vectorize, lane):
+    s.attempt(do.expand, lane)
+    if s.attempt(do.vectorize, lane):
         return True
     s.kernel = before
     return False

@@ -13,15 +13,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loads, stores
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import cost
-from tilewright.compiler.schedule.primitives import (
-    forward,
-    fuse_nests,
-    inline,
-    privatize,
-    reverse_inline,
-    set_scope,
-)
 from tilewright.compiler.schedule.primitives.inlining import definition
 from tilewright.compiler.schedule.rules.structure import (
     sites,
@@ -81,7 +74,7 @@ def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
     """Inline what is defined element by element and not expensive to compute again."""
     for buffer in _temporaries(s.kernel):
         if (not only_cheap or _cheap(s.kernel, buffer)) and not _swells(s.kernel, buffer):
-            s.attempt(inline, buffer.name)
+            s.attempt(do.inline, buffer.name)
 
 
 def _swells(kernel: Kernel, buffer: Buffer) -> bool:
@@ -143,7 +136,7 @@ def _join_one(s: Schedule, position: int) -> bool:
     written = buffers_written(earlier)
     linked = [b for b in buffers_read((nest,)) if b in written]
     for buffer in reversed(linked):
-        if s.attempt(reverse_inline, nest.var.name, buffer.name):
+        if s.attempt(do.reverse_inline, nest.var.name, buffer.name):
             return True
     if not linked:
         return False
@@ -151,7 +144,7 @@ def _join_one(s: Schedule, position: int) -> bool:
         if not isinstance(before, For) or before.extent != nest.extent:
             continue
         if any(b in linked for b in buffers_written((before,))):
-            return s.attempt(fuse_nests, before.var.name, nest.var.name)
+            return s.attempt(do.fuse_nests, before.var.name, nest.var.name)
     return False
 
 
@@ -172,7 +165,7 @@ def _fuse_pair(s: Schedule, loop: str) -> bool:
     for second in range(1, len(inside)):
         for first in range(second - 1, -1, -1):
             a, b = inside[first], inside[second]
-            if a.extent == b.extent and s.attempt(fuse_nests, a.var.name, b.var.name):
+            if a.extent == b.extent and s.attempt(do.fuse_nests, a.var.name, b.var.name):
                 return True
     return False
 
@@ -183,16 +176,16 @@ def localize(s: Schedule) -> None:
         loop = _deepest(s.kernel.body, buffer)
         if loop is None:
             continue
-        if not s.attempt(privatize, buffer.name, loop.var.name):
+        if not s.attempt(do.privatize, buffer.name, loop.var.name):
             continue
         _place(s, buffer.name)
     for buffer in s.kernel.locals:
         if buffer.space is Space.REGISTER and not buffer.shape and _worth(s.kernel, buffer):
-            s.attempt(forward, buffer.name)
+            s.attempt(do.forward, buffer.name)
     for parameter in s.kernel.parameters:
         buffer = parameter.buffer
         if sites(s.kernel.body, buffer) and not _swells(s.kernel, buffer):
-            s.attempt(forward, buffer.name)
+            s.attempt(do.forward, buffer.name)
 
 
 def _place(s: Schedule, name: str) -> None:
@@ -203,7 +196,7 @@ def _place(s: Schedule, name: str) -> None:
     sizes = [size for size in buffer.shape if isinstance(size, int)]
     size_bytes = math.prod(sizes, start=buffer.dtype.itemsize)
     is_small = len(sizes) == len(buffer.shape) and size_bytes <= WORKGROUP_LIMIT_BYTES
-    s.apply(set_scope, name, "workgroup" if is_small else "device")
+    s.apply(do.set_scope, name, "workgroup" if is_small else "device")
 
 
 def _worth(kernel: Kernel, buffer: Buffer) -> bool:

@@ -15,8 +15,8 @@ from tilewright.compiler.analysis.sizes import trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import Body, For, If, LoopKind
 from tilewright.compiler.kernel.rewrite import loads
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import prefetch, prefetch_lines
 from tilewright.compiler.schedule.rules.tilings import Tiling
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
@@ -90,7 +90,7 @@ class ReadAhead:
             # A call may have fewer rows than is likely: a line per turn costs no more than a part of one.
             step, most = max(step, line), panel
         loop = path[depth - 1].var.name
-        if s.attempt(prefetch, self.right, loop, around.var.name, step, line, most=most):
+        if s.attempt(do.prefetch, self.right, loop, around.var.name, step, line, most=most):
             s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
 
     def fetch_steps(self, columns: int) -> None:
@@ -110,7 +110,7 @@ class ReadAhead:
         if not 0 < step <= columns or self._panel_elements(turn) != steps.extent * step:
             return  # not in the order in which they are read
         line = self.machine.line_bytes // self.sums.itemsize
-        if s.attempt(prefetch_lines, self.right, name, ahead, line, 1):
+        if s.attempt(do.prefetch_lines, self.right, name, ahead, line, 1):
             s.note(
                 f"steps of the next turn of '{ahead}' are fetched {columns} elements at a time"
             )
@@ -133,7 +133,9 @@ class ReadAhead:
         if size * turns < line * _LEAST_BLOCK_LINES or step > line * most:
             return False
         name, ahead = inner.var.name, block.var.name
-        if not self.s.attempt(prefetch, self.right, name, ahead, step, line, 1, 0, turns):
+        if not self.s.attempt(
+            do.prefetch, self.right, name, ahead, step, line, 1, 0, turns
+        ):
             return False
         which = "the next block" if turns == 1 else f"the block {turns} turns ahead"
         self.s.note(f"{which} is fetched {step} elements per turn of '{name}'")
@@ -153,7 +155,7 @@ class ReadAhead:
                 continue
             line = self.machine.line_bytes // load.buffer.dtype.itemsize
             ahead = block.var.name
-            if self.s.attempt(prefetch_lines, name, ahead, ahead, line, 1, turns):
+            if self.s.attempt(do.prefetch_lines, name, ahead, ahead, line, 1, turns):
                 self.s.note(f"'{name}' is fetched {turns} turns of '{ahead}' ahead")
 
     def _panel_loop(self) -> For | None:

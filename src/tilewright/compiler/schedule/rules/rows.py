@@ -27,6 +27,7 @@ from tilewright.compiler.analysis.sizes import MAY_BE_LARGER, estimate, trip_cou
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
@@ -36,20 +37,6 @@ from tilewright.compiler.schedule.decisions import (
 )
 from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import (
-    expand,
-    keep_line,
-    partition,
-    rfactor,
-    set_scope,
-    settle_tests,
-    shorten,
-    specialize,
-    unroll,
-    vectorize,
-    version,
-    widen,
-)
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.pointwise import (
     fuse_contiguous,
@@ -206,7 +193,7 @@ class RowsSite:
         s, loop = self.s, find(self.s.kernel, name)
         is_open = not isinstance(loop.extent, int) and self.machine.has_partial_vectors
         if is_open and _depends_on_order(s, _totals(s, loop)):
-            s.apply(version, name, loop.extent, self._most + 1)
+            s.apply(do.version, name, loop.extent, self._most + 1)
 
     def _across_rows(self, row: str) -> bool:
         """Give short rows code of their own, whose lanes are rows side by side, and say whether they have.
@@ -220,14 +207,14 @@ class RowsSite:
         most, length = self._most, self.passes[0].extent
         before = s.kernel
         try:
-            *_, short = s.apply(version, row, length, most + 1)
+            *_, short = s.apply(do.version, row, length, most + 1)
             near = short[row]
             for buffer in _read_again(find(s.kernel, near).body):
-                s.attempt(keep_line, buffer, near, most)
+                s.attempt(do.keep_line, buffer, near, most)
             _, side = cut(s, near, lanes, f"{row}_t", "side")
-            for part in s.parts(specialize, side, tail="guarded"):
-                s.apply(expand, part[side])
-                s.apply(vectorize, part[side])
+            for part in s.parts(do.specialize, side, tail="guarded"):
+                s.apply(do.expand, part[side])
+                s.apply(do.vectorize, part[side])
         except ScheduleError as error:
             s.kernel = before
             s.note(f"rows of few elements are no lanes: {error.message}")
@@ -249,7 +236,7 @@ class RowsSite:
         before = s.kernel
         try:
             for count in range(_VECTORS, least, -1):
-                *_, short = s.apply(version, row, length, count * lanes + 1)
+                *_, short = s.apply(do.version, row, length, count * lanes + 1)
                 if count < _VECTORS:
                     self._keep_vectors(row, again, count + 1, lanes)
                 row = short[row]
@@ -264,12 +251,12 @@ class RowsSite:
         """Leave rows of so many vectors in registers; where masks take long, the last one has code without one, too."""
         s, most, cases = self.s, count * lanes, (WHOLE,)
         if not self.machine.has_masks:
-            cases = s.apply(version, row, self.passes[0].extent, most)
+            cases = s.apply(do.version, row, self.passes[0].extent, most)
         for case, whole in zip(reversed(cases), (most - lanes, most), strict=False):
             for buffer in again:
-                s.attempt(keep_line, buffer, case[row], most)
+                s.attempt(do.keep_line, buffer, case[row], most)
             for each in filter(_contiguous, _passes(find(s.kernel, case[row]).body)):
-                s.apply(widen, each.var.name, most)
+                s.apply(do.widen, each.var.name, most)
                 schedule_pass(s, each.var.name, self.machine, _VECTORS, whole=whole)
 
 
@@ -292,7 +279,7 @@ def keep_short_rows(s: Schedule, machine: MachineModel) -> None:
             continue
         size = symbolic.bounds(math.prod(buffer.shape, start=buffer.dtype.bits))[1]
         if size is not None and size <= room:
-            s.apply(set_scope, buffer.name, "register")
+            s.apply(do.set_scope, buffer.name, "register")
 
 
 def _with_joined_axes(s: Schedule, body: Body) -> Body:
@@ -380,11 +367,11 @@ def schedule_pass(
     width = lanes * vectors
     outer, inner = cut(s, name, width, f"{name}_o", f"{name}_w")
     if isinstance(extent, int) and extent <= written_out * lanes:
-        s.apply(unroll, outer)
+        s.apply(do.unroll, outer)
     starts: list[str] = []
     for total in totals:
         try:
-            _, start = s.apply(rfactor, total, [inner], lanes)
+            _, start = s.apply(do.rfactor, total, [inner], lanes)
         except ScheduleError:
             s.kernel = before_all
             return
@@ -395,7 +382,7 @@ def schedule_pass(
         _lanes_of_parts(s, outer, inner, lanes)
     else:
         tail = "exact" if isinstance(extent, int) or not totals else "guarded"
-        for part in s.parts(specialize, inner, tail=tail):
+        for part in s.parts(do.specialize, inner, tail=tail):
             lanes_of(s, part[inner], lanes)
     for each in starts:
         lanes_of(s, each, lanes)
@@ -404,10 +391,10 @@ def schedule_pass(
 def _lanes_of_wide(s: Schedule, name: str, lanes: int, whole: int) -> None:
     """Vectors of a row of which more than `whole` elements are there: those without masks, the others with."""
     vector, lane = cut(s, name, lanes, "v", "lane")
-    for part in s.apply(partition, vector, whole // lanes):
-        s.apply(settle_tests, part[vector])
-        s.apply(vectorize, part[lane])
-        s.apply(unroll, part[vector])
+    for part in s.apply(do.partition, vector, whole // lanes):
+        s.apply(do.settle_tests, part[vector])
+        s.apply(do.vectorize, part[lane])
+        s.apply(do.unroll, part[vector])
 
 
 def _lanes_of_parts(s: Schedule, outer: str, inner: str, lanes: int) -> None:
@@ -418,9 +405,9 @@ def _lanes_of_parts(s: Schedule, outer: str, inner: str, lanes: int) -> None:
     if found is None:  # groups are surely whole
         lanes_of(s, inner, lanes)
         return
-    parts = s.apply(partition, outer, symbolic.floordiv(found[2], loop.extent))
+    parts = s.apply(do.partition, outer, symbolic.floordiv(found[2], loop.extent))
     for part in parts:
-        s.apply(settle_tests, part[outer])
+        s.apply(do.settle_tests, part[outer])
         name = part[inner]
         if guard_of(find(s.kernel, name)) is None or not _lanes_of_rest(s, name, lanes):
             lanes_of(s, name, lanes)
@@ -435,13 +422,13 @@ def _lanes_of_rest(s: Schedule, name: str, lanes: int) -> bool:
     before = s.kernel
     try:
         vector, lane = cut(s, name, lanes, "v", "lane")
-        s.apply(unroll, vector)
-        parts = s.apply(specialize, lane, tail="guarded")
+        s.apply(do.unroll, vector)
+        parts = s.apply(do.specialize, lane, tail="guarded")
         if len(parts) == 2:  # otherwise bounds of the length tell which of them runs
             whole, last = (part[lane] for part in parts)
-            s.apply(vectorize, whole)
-            s.apply(shorten, last, 0)
-            s.apply(vectorize, last)
+            s.apply(do.vectorize, whole)
+            s.apply(do.shorten, last, 0)
+            s.apply(do.vectorize, last)
             return True
     except ScheduleError:
         pass

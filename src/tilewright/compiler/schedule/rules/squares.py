@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.base import symbolic
 from tilewright.compiler.kernel.ir import For, Index
 from tilewright.compiler.kernel.rewrite import loads, loops, subexpressions
-from tilewright.compiler.schedule.primitives import interior, specialize, unroll
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -20,13 +20,13 @@ def write_out_blocks(s: Schedule, row: str, lanes: int) -> None:
     Where only a call knows how many places are there, as in the last panel of an open number of columns, blocks that test
     none have code of their own: what has a mask is no row of a block.
     """
-    for part in s.parts(specialize, row):
+    for part in s.parts(do.specialize, row):
         block = find(s.kernel, part[row])
         if block.extent != lanes:
             continue
         if _is_tested_by_open_size(s, block):
-            s.attempt(interior, block.var.name)
-        s.apply(unroll, block.var.name)
+            s.attempt(do.interior, block.var.name)
+        s.apply(do.unroll, block.var.name)
 
 
 def _is_tested_by_open_size(s: Schedule, block: For) -> bool:

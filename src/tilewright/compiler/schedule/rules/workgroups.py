@@ -14,16 +14,8 @@ from tilewright.base.record import record
 from tilewright.compiler.analysis.dependence import lines_of_an_iteration
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.handles import WHOLE, Piece
-from tilewright.compiler.schedule.primitives import (
-    bind,
-    fuse,
-    join,
-    partition,
-    separate,
-    specialize,
-    split,
-)
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -34,7 +26,7 @@ def fuse_all(s: Schedule, names: Sequence[str]) -> str:
     name = names[0]
     for inner in names[1:]:
         into = s.fresh(f"{name}_f")
-        s.apply(fuse, name, inner, into)
+        s.apply(do.fuse, name, inner, into)
         name = into
     return name
 
@@ -43,7 +35,7 @@ def cut(
     s: Schedule, name: str, size: int, outer: str, inner: str, *tail: str
 ) -> tuple[str, str]:
     """Split a loop, as `split` does with this `tail`; both loops get free names, made of `outer` and `inner`."""
-    return s.apply(split, name, size, *tail, into=(s.fresh(outer), s.fresh(inner)))
+    return s.apply(do.split, name, size, *tail, into=(s.fresh(outer), s.fresh(inner)))
 
 
 def divided(s: Schedule, name: str, factor: int) -> tuple[Piece, ...]:
@@ -51,7 +43,7 @@ def divided(s: Schedule, name: str, factor: int) -> tuple[Piece, ...]:
     extent = find(s.kernel, name).extent
     if symbolic.is_multiple(extent, factor):
         return (WHOLE,)
-    return s.apply(partition, name, symbolic.floordiv(extent, factor) * factor)
+    return s.apply(do.partition, name, symbolic.floordiv(extent, factor) * factor)
 
 
 def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
@@ -122,7 +114,7 @@ class Grid:
         if len(names) > 2:
             names = [fuse_all(s, names[:-1]), names[-1]]
         for name, axis in zip(names, "yx" if len(names) == 2 else "x", strict=True):
-            if not s.attempt(bind, name, axis) and not self._bind_apart(name, axis):
+            if not s.attempt(do.bind, name, axis) and not self._bind_apart(name, axis):
                 s.note(f"iterations of '{name}' depend on each other: not shared out")
 
     def _bind_apart(self, name: str, axis: str) -> bool:
@@ -134,8 +126,8 @@ class Grid:
         if (
             self.threads > 1
             and needs_little(s.kernel, name)
-            and s.attempt(separate, name)
-            and s.attempt(bind, name, axis)
+            and s.attempt(do.separate, name)
+            and s.attempt(do.bind, name, axis)
         ):
             s.note(f"each iteration of '{name}' has temporaries of its own")
             return True
@@ -147,7 +139,7 @@ class Grid:
         count = len(s.kernel.body)
         before = s.kernel
         into = s.fresh("workgroup")
-        if s.attempt(join, fuse_all(s, names), into) and s.attempt(bind, into, "x"):
+        if s.attempt(do.join, fuse_all(s, names), into) and s.attempt(do.bind, into, "x"):
             s.note(f"{count} parts in one grid")
             return
         s.kernel = before
@@ -199,5 +191,5 @@ def parts_of(
     return [
         part.then(further)
         for part in parts
-        for further in s.parts(specialize, part[name], None if at is None else part[at])
+        for further in s.parts(do.specialize, part[name], None if at is None else part[at])
     ]

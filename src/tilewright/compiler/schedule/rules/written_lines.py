@@ -13,8 +13,8 @@ from tilewright.compiler.analysis.sizes import trip_count
 from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, LoopKind
 from tilewright.compiler.kernel.rewrite import loops, stores
+from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives import prefetch_lines
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops
 
@@ -55,5 +55,5 @@ def _ask_in(s: Schedule, machine: MachineModel, turn: For) -> None:
         if run < _LEAST * ahead or written <= machine.l1.size_bytes:
             return
     line, count = machine.line_bytes // size, max(1, ahead // (moves * size))
-    if s.attempt(prefetch_lines, buffer, name, name, line, 1, count):
+    if s.attempt(do.prefetch_lines, buffer, name, name, line, 1, count):
         s.note(f"lines of '{buffer}' are asked for {count} turns of '{name}' ahead")

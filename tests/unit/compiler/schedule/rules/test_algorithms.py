@@ -8,7 +8,7 @@ from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import (
+from tilewright.compiler.schedule.rules.algorithms import (
     joined_band,
     reduction_parts,
     winograd_tile,

@@ -9,7 +9,6 @@ from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import contraction_panel
 from tilewright.compiler.schedule.rules.tiles import (
     Tile,
     aliasing,
@@ -20,7 +19,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     row_sizes,
     tile_counts,
 )
-from tilewright.compiler.schedule.rules.tilings import ContractionShape
+from tilewright.compiler.schedule.rules.tilings import ContractionShape, contraction_panel
 
 ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 MESH = MachineModel.of(Target.parse("x86_64 -mcpu=cascadelake"))
