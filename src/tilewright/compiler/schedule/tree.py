@@ -29,6 +29,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     buffers_read,
     buffers_written,
     loads_of,
@@ -51,6 +52,17 @@ def find(kernel: Kernel, name: str) -> For:
     names = [loop.var.name for loop in found]
     hint = did_you_mean(name, names) or f"loops: {' '.join(names)}"
     raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
+
+
+def find_inside(kernel: Kernel, name: str) -> For:
+    """The same of a loop in a workgroup.
+
+    Raises: ScheduleError, too, for a loop of workgroups: their number is that of all calls, and nothing stands in front of them.
+    """
+    loop = find(kernel, name)
+    if loop.kind in GRID_KINDS:
+        raise ScheduleError(f"'{name}' is made of workgroups", location=kernel.name)
+    return loop
 
 
 def find_buffer(kernel: Kernel, name: str) -> Buffer:
@@ -153,6 +165,13 @@ def loop_symbol(name: str, extent: Dim) -> Symbol:
     return Symbol(name, *implied_bounds(extent))
 
 
+def free_name(kernel: Kernel, name: str, *own: str) -> str:
+    """A name that is given to a loop, which may have one of its `own` loops.  Raises: ScheduleError where others have it."""
+    if name not in own and FreshNames.of(kernel).fresh(name) != name:
+        raise ScheduleError(f"the name '{name}' is taken")
+    return name
+
+
 def reference(var: Symbol) -> Dim:
     """The variable as an index."""
     return symbolic.Expr.of_atom(var)
@@ -168,14 +187,6 @@ def nested(around: Iterable[For | If], body: Body) -> Body:
 def bare(nest: Iterable[For]) -> list[For]:
     """Loops over the same iterations of which nothing is decided, and which sum up nothing."""
     return [For(loop.var, loop.extent, ()) for loop in nest]
-
-
-def check_no_grid(kernel: Kernel, loop: For) -> None:
-    """Raise ScheduleError for a loop of workgroups: their number is that of all calls, and nothing stands in front of them."""
-    if loop.kind in GRID_KINDS:
-        raise ScheduleError(
-            f"'{loop.var.name}' is made of workgroups", location=kernel.name
-        )
 
 
 def chain(loop: For) -> tuple[For, ...]:

@@ -10,11 +10,12 @@ from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import carried, check_fixed, overlap
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind, Statement
-from tilewright.compiler.kernel.rewrite import FreshNames, substitute
+from tilewright.compiler.kernel.rewrite import substitute
 from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     find,
+    free_name,
     loop_symbol,
     make_loop,
     path_to,
@@ -97,9 +98,7 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
         raise ScheduleError(
             f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'"
         )
-    if FreshNames.of(kernel).fresh(into) != into:
-        raise ScheduleError(f"the name '{into}' is taken")
-    joined = make_loop(into, old.extent + 1, ())
+    joined = make_loop(free_name(kernel, into), old.extent + 1, ())
     index = reference(joined.var)
     narrow = loop_symbol(into, old.extent)
     first = substitute(old.body, {loop: reference(narrow)})

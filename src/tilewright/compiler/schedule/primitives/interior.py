@@ -36,7 +36,7 @@ from tilewright.compiler.schedule.handles import WHOLE, Piece, copy_piece
 from tilewright.compiler.schedule.primitives.guards import without_decided
 from tilewright.compiler.schedule.primitives.tails import copy_of
 from tilewright.compiler.schedule.trace import primitive
-from tilewright.compiler.schedule.tree import check_no_grid, find, nested, rewrite
+from tilewright.compiler.schedule.tree import find_inside, nested, rewrite
 
 E = Expressions
 
@@ -59,8 +59,7 @@ def interior(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[Piece, ...]]:
     that do not change in the loop (of how much of a window is inside, all of it).
     Raises: ScheduleError if nothing is tested, or if no run passes; for a loop of workgroups.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     check_fixed((old,), old.body)
     extents = _extents(old)
     tests = frozenset(_tests(old, extents))

@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     chain,
     find,
+    free_name,
     make_loop,
     nested,
     reference,
@@ -59,15 +60,13 @@ def dim_argument(kernel: Kernel, value: Dim | str, around: Sequence[For] = ()) -
 
 
 def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[str, str]:
-    names = FreshNames.of(kernel)
     if into is None:
+        names = FreshNames.of(kernel)
         return names.fresh(f"{loop}_o"), names.fresh(f"{loop}_i")
-    if len(into) != 2:
-        raise ScheduleError(f"'{loop}' is split into 2 loops, got {len(into)} names")
-    for name in into:
-        if name != loop and names.fresh(name) != name:
-            raise ScheduleError(f"the name '{name}' is taken")
-    return into[0], into[1]
+    if len({*into}) != 2 or len(into) != 2:
+        raise ScheduleError(f"'{loop}' is split into 2 loops, got the names {list(into)}")
+    outer, inner = (free_name(kernel, name, loop) for name in into)
+    return outer, inner
 
 
 def rebind(body: Body, name: str, value: Dim) -> Body:
@@ -164,9 +163,7 @@ def fuse(
     if second.extent == 0:
         raise ScheduleError(f"'{inner}' never runs")
     check_fixed((first, second), second.body)
-    name = into or outer
-    if name not in (outer, inner) and FreshNames.of(kernel).fresh(name) != name:
-        raise ScheduleError(f"the name '{name}' is taken")
+    name = free_name(kernel, into or outer, outer, inner)
     extent = first.extent * second.extent
     fused = make_loop(name, extent, (), first.kind, reduction=first.reduction)
     index = reference(fused.var)

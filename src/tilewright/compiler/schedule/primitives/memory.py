@@ -62,9 +62,9 @@ from tilewright.compiler.schedule.tree import (
     Indices,
     add_locals,
     bare,
-    check_no_grid,
     find,
     find_buffer,
+    find_inside,
     make_loop,
     map_accesses,
     nested,
@@ -243,8 +243,7 @@ def cache_read(
     workgroups, in front of which a workgroup has no place for a cache.
     """
     old = find_buffer(kernel, buffer)
-    outer = find(kernel, loop)
-    check_no_grid(kernel, outer)
+    outer = find_inside(kernel, loop)
     users = [a for a in accesses([outer]) if a.buffer is old]
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'")
@@ -384,8 +383,7 @@ def keep_line(
     Raises: ScheduleError unless each access is unguarded, in a pass over the same line from its first element to its
     last, and a guard around the loop says that the line has at most so many; for a loop of workgroups.
     """
-    old, outer = find_buffer(kernel, buffer), find(kernel, loop)
-    check_no_grid(kernel, outer)
+    old, outer = find_buffer(kernel, buffer), find_inside(kernel, loop)
     users = [a for a in accesses(outer.body) if a.buffer is old]
     places = {_place_on_line(a) for a in users}
     found = places.pop() if len(places) == 1 else None

@@ -45,9 +45,9 @@ from tilewright.compiler.schedule.primitives.loops import dim_argument, guard, r
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
-    check_no_grid,
     enclosing_loops,
     find,
+    find_inside,
     loop_symbol,
     make_loop,
     path_to,
@@ -121,8 +121,7 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[P
 
     Raises: ScheduleError for a negative number, and for a loop of workgroups.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     check_fixed((old,), old.body)
     point = dim_argument(kernel, at, enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
@@ -202,8 +201,7 @@ def _guarded(
 ) -> tuple[For, For, tuple[Expression, Dim, Dim]]:
     """A guarded loop, the loop in front of which its cases are told apart, and the guard."""
     old = find(kernel, loop)
-    top = old if at is None else find(kernel, at)
-    check_no_grid(kernel, top)
+    top = find_inside(kernel, loop if at is None else at)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' has no constant extent")
     found = guard_of(old)
@@ -259,8 +257,7 @@ def widen(kernel: Kernel, loop: str, extent: int) -> tuple[Kernel, LoopName]:
     Raises: ScheduleError for a length that is known, unless a guard around the loop says that it is at most `extent`, and
     for a loop of workgroups.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     check_fixed((old,), old.body)
     if isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' runs {old.extent} times in every call")
@@ -345,8 +342,7 @@ def split_counts(
     Raises: ScheduleError where the number is known or has no bound, for a block that may run twice, and for a loop of
     workgroups.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     most = symbolic.bounds(old.extent)[1]
     if isinstance(old.extent, int) or most is None or most < 1:
         raise ScheduleError(
@@ -383,8 +379,7 @@ def split_powers(
 
     Raises: ScheduleError unless `largest` is a power of two and n surely below twice that; for a loop of workgroups.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     upper = symbolic.bounds(old.extent)[1]
     if largest < 1 or largest & (largest - 1) or upper is None or upper >= 2 * largest:
         raise ScheduleError(

@@ -53,9 +53,8 @@ from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
     bare,
-    check_no_grid,
     enclosing_loops,
-    find,
+    find_inside,
     make_loop,
     nested,
     path_to,
@@ -82,9 +81,8 @@ def version(
 
     Raises: ScheduleError for a size that is known, and for a loop of workgroups, whose number is that of all calls.
     """
-    old = find(kernel, loop)
+    old = find_inside(kernel, loop)
     limit = dim_argument(kernel, size, enclosing_loops(kernel, old))
-    check_no_grid(kernel, old)
     if isinstance(limit, int):
         raise ScheduleError(f"{limit} is known before a call")
     kernel, other = copy_of(kernel, (old,), old)
@@ -112,10 +110,9 @@ def version_of_sizes(
 
     Raises: ScheduleError unless the size is a symbol of the kernel, and for a loop of workgroups.
     """
-    old = find(kernel, loop)
+    old = find_inside(kernel, loop)
     around = enclosing_loops(kernel, old)
     limit = dim_argument(kernel, size, around)
-    check_no_grid(kernel, old)
     symbol = symbolic.only_atom(limit)
     if not isinstance(symbol, Symbol) or symbol not in kernel.dims:
         raise ScheduleError(f"{limit} is no size of its own")
@@ -174,8 +171,7 @@ def precompute_factors(
     on which they depend have no constant extents; for a `lane` that is none of these; where what factors are made of
     may not be there when the loop does not run.
     """
-    old = find(kernel, loop)
-    check_no_grid(kernel, old)
+    old = find_inside(kernel, loop)
     found = common_factors(old, lane)
     if found is None:
         raise ScheduleError(
