@@ -106,6 +106,11 @@ class Choice(Generic[C]):
     best: Callable[[C], Value]
 
 
+def plain(name: str, values: Sequence[Value], best: Value) -> Choice[Any]:
+    """A choice that no other has a say in."""
+    return Choice(name, lambda _: values, lambda _: best)
+
+
 @final
 @record
 class ChoiceSpace(Generic[C]):
@@ -175,6 +180,11 @@ class ChoiceSpace(Generic[C]):
         return partial
 
 
+def space_from(start: C, *choices: Choice[C]) -> ChoiceSpace[C]:
+    """The space of some choices, in order."""
+    return ChoiceSpace(start, choices)
+
+
 class Site(Protocol[C, Made_co]):
     """A nest, or several, that a rule matched: what may be chosen there, and how it is carried out."""
 
@@ -185,6 +195,11 @@ class Site(Protocol[C, Made_co]):
     def apply(self, chosen: C, grid: Any, /) -> Made_co:
         """Rewrite it as was decided, handing loops of workgroups to the grid.  Raises: ScheduleError."""
         ...
+
+
+def may(choice: object) -> tuple[bool, ...]:
+    """No, and yes where that may be chosen."""
+    return (False, True) if choice else (False,)
 
 
 def powers_around(best: int) -> tuple[int, ...]:

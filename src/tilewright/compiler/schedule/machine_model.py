@@ -246,6 +246,11 @@ class MachineModel:
         )
 
     @property
+    def way_bytes(self) -> int:
+        """Of one way of the first level cache: places so far apart fall into one set."""
+        return max(self.line_bytes, self.l1.size_bytes // self.l1.ways)
+
+    @property
     def multiply_adds_per_cycle(self) -> int:
         """Vector multiply-adds that start in one cycle."""
         wide = self.vector_bits >= 512

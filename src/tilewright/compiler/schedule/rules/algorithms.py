@@ -109,13 +109,11 @@ class _Layer:
     def times(self, machine: MachineModel) -> dict[int, float]:
         """What a machine takes with each tile, and without one, by 0.  Unit: ns."""
         machine, row = machine.for_sums_of(self.dtype), self.groups * self.depth
-        sums, taps = self.taps**2 * self.depth, self.taps
+        sums = self.taps**2 * self.depth
         times = {0: _product_ns(machine, self.places, self.filters, sums, row)}
         for tile in _TILES:
-            time = _winograd_ns(machine, self.places, self.depth, self.filters, taps, tile)
-            times[tile] = time + _crowded_ns(
-                machine, self.places, self.depth, taps, tile, row
-            )
+            crowded = self._crowded_ns(machine, tile, row)
+            times[tile] = self._winograd_ns(machine, tile) + crowded
         return times
 
     def own_tile(self, machine: MachineModel, times: Mapping[int, float]) -> int:
@@ -134,58 +132,39 @@ class _Layer:
         They may take no more there than one image does, unless what is saved is several times what memory takes to
         bring what is added.
         """
-        if not self.dtype.is_integer or self.filters <= _tile_count(self.places, tile):
+        if not self.dtype.is_integer or self.filters <= self._tile_count(tile):
             return True
-        added = _added_bytes(self.depth * 2 * self.filters, self.taps, tile)
+        # Bytes are 16-bit numbers in the domain.
+        grown = self._points(tile) ** 2 * i16.itemsize - self.taps**2
+        added = self.depth * 2 * self.filters * grown
         return times[0] - times[tile] > _PRICE * added * machine.ns_per_byte
 
+    def _points(self, tile: int) -> int:
+        """Along each side of a tile."""
+        return tile + self.taps - 1
 
-def _added_bytes(size: int, taps: int, tile: int) -> int:
-    """What `size` filters of bytes take more in the domain, where they are 16-bit numbers."""
-    return size * ((tile + taps - 1) ** 2 * i16.itemsize - taps**2)
+    def _tile_count(self, tile: int) -> int:
+        images, *sizes = self.places
+        return images * math.prod(-(-size // tile) for size in sizes)
 
+    def _winograd_ns(self, machine: MachineModel, tile: int) -> float:
+        tiles, points = self._tile_count(tile), self._points(tile)
+        product = _product_ns(machine, (tiles,), self.filters, self.depth, self.depth)
+        transforms = _transform_ns(machine, tiles * self.depth, points, points)
+        transforms += _transform_ns(machine, tiles * self.filters, points, tile)
+        return points * points * product + transforms
 
-def _tile_count(places: Sequence[int], tile: int) -> int:
-    images, *sizes = places
-    return images * math.prod(-(-size // tile) for size in sizes)
+    def _crowded_ns(self, machine: MachineModel, tile: int, row: int) -> float:
+        """Time that the pixels of a tile wait where they are too many for one set of the first level cache.
 
-
-def _winograd_ns(
-    machine: MachineModel,
-    places: Sequence[int],
-    channels: int,
-    filters: int,
-    taps: int,
-    tile: int,
-) -> float:
-    tiles = _tile_count(places, tile)
-    points = tile + taps - 1
-    product = _product_ns(machine, (tiles,), filters, channels, channels)
-    transforms = _transform_ns(machine, tiles * channels, points, points)
-    transforms += _transform_ns(machine, tiles * filters, points, tile)
-    return points * points * product + transforms
-
-
-def _crowded_ns(
-    machine: MachineModel,
-    places: Sequence[int],
-    channels: int,
-    taps: int,
-    tile: int,
-    row: int,
-) -> float:
-    """Time that the pixels of a tile wait where they are too many for one set of the first level cache.
-
-    They lie `row` numbers apart, and are read again for what they share with the next tile and the next lanes.
-    """
-    pixels = (tile + taps - 1) ** 2
-    ways = machine.l1.ways
-    way_bytes = max(machine.line_bytes, machine.l1.size_bytes // ways)
-    sets = way_bytes // math.gcd(row * f32.itemsize, way_bytes)
-    if pixels <= ways * sets:
-        return 0.0
-    vectors = _tile_count(places, tile) * -(-channels // machine.lanes(f32))
-    return vectors * pixels * machine.core.miss * machine.cycle_ns
+        They lie `row` numbers apart, and are read again for what they share with the next tile and the next lanes.
+        """
+        pixels = self._points(tile) ** 2
+        sets = machine.way_bytes // math.gcd(row * f32.itemsize, machine.way_bytes)
+        if pixels <= machine.l1.ways * sets:
+            return 0.0
+        vectors = self._tile_count(tile) * -(-self.depth // machine.lanes(f32))
+        return vectors * pixels * machine.core.miss * machine.cycle_ns
 
 
 def _product_ns(

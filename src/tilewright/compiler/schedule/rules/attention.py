@@ -29,7 +29,14 @@ from tilewright.compiler.analysis.strides import stride
 from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule import primitives as do
-from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
+from tilewright.compiler.schedule.decisions import (
+    Choice,
+    ChoiceSpace,
+    Decision,
+    ladder,
+    plain,
+    space_from,
+)
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.attention_streams import few_rows, stream_rows
 from tilewright.compiler.schedule.rules.micro_kernel import (
@@ -100,16 +107,10 @@ class AttentionSite:
 
     def space(self) -> ChoiceSpace[RowTiles]:
         """Vectors per tile, tiles per workgroup."""
-        return ChoiceSpace(
+        return space_from(
             RowTiles(),
-            (
-                Choice("vectors", lambda _: (1, 2), lambda _: 2),
-                Choice(
-                    "tiles",
-                    lambda at: ladder(_MOST_TILES, self._tiles(at)),
-                    self._tiles,
-                ),
-            ),
+            plain("vectors", (1, 2), 2),
+            Choice("tiles", lambda at: ladder(_MOST_TILES, self._tiles(at)), self._tiles),
         )
 
     def _tiles(self, at: RowTiles) -> int:
@@ -152,7 +153,7 @@ class AttentionSite:
         split_off_last_block(s, first[rows])
         tile, lane = cut(s, first[rows], width, f"{rows}_t", "row")
         _, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
-        BlockWalk(s, _LaneRows(s, self.machine)).run([near, lane])
+        _LaneRows(s, self.machine).run([near, lane])
         split_off_last_block(s, last[rows])
         _, one = cut(s, last[rows], 1, f"{rows}_t", "row")
         stream_rows(s, self.machine, one)
@@ -179,7 +180,7 @@ def _tile(
         group, near = cut(s, tile, count, f"{tile}_g", f"{tile}_n", "tight")
         outer, inner = [*outer, group], [near]
     grid.commit(outer)
-    BlockWalk(s, _LaneRows(s, machine)).run([*inner, lane])
+    _LaneRows(s, machine).run([*inner, lane])
 
 
 def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[str]:
@@ -206,14 +207,10 @@ def _stays_in_lanes(loop: For, lane: str) -> bool:
 
 
 @final
-class _LaneRows:
+class _LaneRows(BlockWalk):
     """The code of a tile of rows, each row a lane."""
 
-    together: str = "iterations"
-
-    def __init__(self, s: Schedule, machine: MachineModel) -> None:
-        self.s: Schedule = s
-        self.machine: MachineModel = machine
+    together: ClassVar[str] = "iterations"
 
     def inside(self, lane: str) -> None:
         """Move the rows of a tile inside of every part of a row's code."""

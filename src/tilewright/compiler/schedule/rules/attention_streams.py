@@ -24,7 +24,7 @@ from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Store
 from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.schedule import primitives as do
-from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, plain, space_from
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
@@ -112,19 +112,14 @@ class StreamSite:
 
     def space(self) -> ChoiceSpace[KeyStreams]:
         """Rows per workgroup, vectors per tile."""
-        alone = (True, False) if self.count > 1 else (True,)
-        return ChoiceSpace(
+        is_one = self.count == 1
+        return space_from(
             KeyStreams(),
-            (
-                Choice("together", lambda _: alone, lambda _: self._together()),
-                Choice(
-                    "vectors", lambda _: (2, 4, 8, 16), lambda _: side_by_side(self.machine)
-                ),
+            plain(
+                "together", (True,) if is_one else (True, False), self.many_heads or is_one
             ),
+            plain("vectors", (2, 4, 8, 16), side_by_side(self.machine)),
         )
-
-    def _together(self) -> bool:
-        return self.many_heads or self.count == 1
 
     def apply(self, chosen: KeyStreams, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
@@ -150,7 +145,7 @@ def stream_rows(
 ) -> None:
     """Schedule the code of a loop over few rows; what is around it stays."""
     vectors = side_by_side(machine) if vectors is None else vectors
-    BlockWalk(s, _StreamedRows(s, machine, vectors)).run([row])
+    _StreamedRows(s, machine, vectors).run([row])
 
 
 def _from_memory(s: Schedule, store: Store) -> list[Load]:
@@ -160,14 +155,13 @@ def _from_memory(s: Schedule, store: Store) -> list[Load]:
 
 
 @final
-class _StreamedRows:
+class _StreamedRows(BlockWalk):
     """The code of few rows, lanes along what is read."""
 
-    together: str = "elements"
+    together: ClassVar[str] = "elements"
 
     def __init__(self, s: Schedule, machine: MachineModel, vectors: int) -> None:
-        self.s: Schedule = s
-        self.machine: MachineModel = machine
+        super().__init__(s, machine)
         self.vectors: int = vectors
 
     def inside(self, row: str) -> None:

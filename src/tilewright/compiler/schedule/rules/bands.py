@@ -28,7 +28,7 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
 )
 from tilewright.compiler.schedule import primitives as do
-from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, plain, space_from
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.algorithms import band_rows
 from tilewright.compiler.schedule.rules.structure import (
@@ -98,9 +98,7 @@ class BandsSite:
 
     def space(self) -> ChoiceSpace[Bands]:
         """One point: what may be chosen for the nests in a band follows from its rows."""
-        return ChoiceSpace(
-            Bands(), (Choice("rows", lambda _: (self.rows,), lambda _: self.rows),)
-        )
+        return space_from(Bands(), plain("rows", (self.rows,), self.rows))
 
     def apply(self, chosen: Bands, grid: Grid) -> list[str]:
         """Make every band a workgroup with both nests in it.

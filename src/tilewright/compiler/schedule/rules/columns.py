@@ -35,7 +35,10 @@ from tilewright.compiler.schedule.decisions import (
     Choice,
     ChoiceSpace,
     Decision,
+    may,
+    plain,
     powers_around,
+    space_from,
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -154,27 +157,19 @@ class ColumnsSite:
             "work", lambda c: powers_around(self._size(c)), self._size
         )
         if not simple:
-            wide: Choice[Columns] = Choice(
-                "vectors", lambda _: (1, 2, 4, 8), lambda _: self._vectors_of_passes()
-            )
-            return ChoiceSpace(Columns(), (wide, size))
-        return ChoiceSpace(
+            wide = plain("vectors", (1, 2, 4, 8), self._vectors_of_passes())
+            return space_from(Columns(), wide, size)
+        return space_from(
             Columns(),
-            (
-                Choice("rows", lambda _: self._row_counts(rows), lambda _: rows),
-                Choice("vectors", lambda _: self._vector_counts(), lambda _: vectors),
-                Choice(
-                    "places",
-                    lambda at: (False, True) if at.rows else (False,),
-                    lambda at: bool(at.rows) and self._comes_from_far(),
-                ),
-                Choice(
-                    "interior",
-                    lambda _: (False, True) if self._tests_places() else (False,),
-                    self._has_interior,
-                ),
-                size,
+            plain("rows", self._row_counts(rows), rows),
+            plain("vectors", self._vector_counts(), vectors),
+            Choice(
+                "places",
+                lambda at: may(at.rows > 0),
+                lambda at: bool(at.rows) and self._comes_from_far(),
             ),
+            Choice("interior", lambda _: may(self._tests_places()), self._has_interior),
+            size,
         )
 
     def _row_counts(self, best: int) -> tuple[int, ...]:

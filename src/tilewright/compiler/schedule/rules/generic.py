@@ -10,7 +10,7 @@ from typing import ClassVar, final
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import record
-from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, space_from
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import parallel_chain
 from tilewright.compiler.schedule.rules.workgroups import Grid
@@ -36,7 +36,7 @@ class GenericSite:
 
     def space(self) -> ChoiceSpace[Sharing]:
         """One point."""
-        return ChoiceSpace(Sharing())
+        return space_from(Sharing())
 
     def apply(self, chosen: Sharing, grid: Grid) -> Outcome:
         """Share out the outermost loop."""

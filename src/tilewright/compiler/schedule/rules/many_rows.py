@@ -22,7 +22,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import cost
-from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision
+from tilewright.compiler.schedule.decisions import ChoiceSpace, Decision, plain, space_from
 from tilewright.compiler.schedule.handles import Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives.versions import common_factors
@@ -106,16 +106,11 @@ class ManyRowsSite:
 
     def space(self) -> ChoiceSpace[ManyRows]:
         """From how many rows on; what may be chosen for the nests in a workgroup follows from its columns."""
-        return ChoiceSpace(
+        return space_from(
             ManyRows(),
-            (
-                Choice("columns", lambda _: (self.columns,), lambda _: self.columns),
-                Choice("least", lambda _: self._thresholds(), lambda _: _ROWS[0]),
-            ),
+            plain("columns", (self.columns,), self.columns),
+            plain("least", _ROWS[:1] if isinstance(self.count, int) else _ROWS, _ROWS[0]),
         )
-
-    def _thresholds(self) -> tuple[int, ...]:
-        return _ROWS[:1] if isinstance(self.count, int) else _ROWS
 
     def apply(self, chosen: ManyRows, grid: Grid) -> list[str]:
         """Make some columns of a panel a workgroup that has code for many rows and for few.

@@ -7,34 +7,18 @@ of a row's code gets rows of its own.  What happens to such a part is the caller
 
 from __future__ import annotations
 
-from typing import Protocol, TypeGuard, final
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeGuard
 
 from tilewright.base import symbolic
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.kernel.ir import Body, For, If
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule import primitives as do
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import sums_of_products
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
-
-
-class RowCode(Protocol):
-    """What is made of a row's code, once it stands where it shall run.
-
-    Attributes:
-        together: what of a row's temporaries lies side by side, as `fission` takes it.
-    """
-
-    together: str
-
-    def inside(self, row: str, /) -> None:
-        """Give every statement of the loop `row` rows of its own, and schedule each."""
-        ...
-
-    def part(self, row: str, /) -> None:
-        """Schedule the one statement of the loop `row`."""
-        ...
 
 
 def split_off_last_block(s: Schedule, rows: str) -> None:
@@ -71,24 +55,37 @@ def is_block(statement: object) -> TypeGuard[For]:
     return isinstance(statement, For) and len(sums_of_products(statement)) > 1
 
 
-@final
-class BlockWalk:
-    """The rows of a workgroup on their way inside of everything."""
+class BlockWalk(ABC):
+    """The rows of a workgroup on their way inside of everything.
 
-    def __init__(self, s: Schedule, code: RowCode) -> None:
+    Attributes:
+        together: what of a row's temporaries lies side by side, as `fission` takes it.
+    """
+
+    together: ClassVar[str]
+
+    def __init__(self, s: Schedule, machine: MachineModel) -> None:
         self.s: Schedule = s
-        self.code: RowCode = code
+        self.machine: MachineModel = machine
+
+    @abstractmethod
+    def inside(self, row: str, /) -> None:
+        """Give every statement of the loop `row` rows of its own, and schedule each."""
+
+    @abstractmethod
+    def part(self, row: str, /) -> None:
+        """Schedule the one statement of the loop `row`."""
 
     def run(self, nest: list[str]) -> None:
         """Move the loops over tiles and rows, of which the last is the innermost, into those over blocks."""
         s, row = self.s, nest[-1]
         blocks = [x for x in unguarded(find(s.kernel, row).body) if is_block(x)]
         if not blocks:
-            self.code.inside(row)
+            self.inside(row)
             return
         if not symbolic.names_in(x.extent for x in blocks).isdisjoint(nest):
             nest = [row]  # tiles have blocks of their own
-        parts = s.apply(do.fission, nest[0], len(nest), "workgroup", self.code.together)
+        parts = s.apply(do.fission, nest[0], len(nest), "workgroup", self.together)
         for part in parts:
             unguard(s, part[row])
         for part in parts:
@@ -99,14 +96,14 @@ class BlockWalk:
         s, row = self.s, around[-1]
         block, *others = find(s.kernel, row).body
         if others or not is_block(block):
-            self.code.part(row)
+            self.part(row)
             return
         s.apply(do.reorder, [block.var.name, *around])
         if is_block(find(s.kernel, row).body[0]):
             unguard(s, row)
             self._block(around)
             return
-        self.code.inside(row)
+        self.inside(row)
 
 
 def unguarded(body: Body) -> Body:

@@ -32,10 +32,12 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
-    Choice,
     ChoiceSpace,
     Decision,
+    may,
+    plain,
     powers_around,
+    space_from,
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -118,21 +120,17 @@ class PointwiseSite:
             self.machine.workgroup_ns
             / element_ns(self.machine, self.machine.elements.pointwise, effort)
         )
-        size: Choice[Pointwise] = Choice(
-            "work", lambda _: powers_around(work), lambda _: work
-        )
+        size = plain("work", powers_around(work), work)
         if not self.has_lanes:
-            return ChoiceSpace(Pointwise(), (size,))
+            return space_from(Pointwise(), size)
         vectors = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
         squares, rows = self._far_row() is not None, len(self.names) > 2
-        return ChoiceSpace(
+        return space_from(
             Pointwise(),
-            (
-                Choice("vectors", lambda _: (1, 2, 4, 8), lambda _: vectors),
-                Choice("squares", lambda _: _may(squares), lambda _: squares),
-                Choice("rows", lambda _: _may(rows), lambda _: rows),
-                size,
-            ),
+            plain("vectors", (1, 2, 4, 8), vectors),
+            plain("squares", may(squares), squares),
+            plain("rows", may(rows), rows),
+            size,
         )
 
     def apply(self, chosen: Pointwise, grid: Grid) -> Outcome:
@@ -304,10 +302,6 @@ class PointwiseSite:
             vectorize_loop(s, order[-1], lanes, vectors, self.machine)
         if pieces:
             s.note(f"pointwise: '{long}' in {lanes} lanes where '{few}' has {known}")
-
-
-def _may(choice: bool) -> tuple[bool, ...]:
-    return (False, True) if choice else (False,)
 
 
 def _lanes(machine: MachineModel, body: Body, lane: str | None = None) -> int:

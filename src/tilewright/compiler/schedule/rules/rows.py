@@ -30,10 +30,11 @@ from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
-    Choice,
     ChoiceSpace,
     Decision,
+    plain,
     powers_around,
+    space_from,
 )
 from tilewright.compiler.schedule.handles import WHOLE
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -107,14 +108,10 @@ class RowsSite:
         """Rows per workgroup, and how much is written out."""
         size = self._rows_of_a_workgroup() if self.names else 1
         sizes = powers_around(size) if self.names else (1,)
-        return ChoiceSpace(
+        return space_from(
             Rows(),
-            (
-                Choice("block", lambda _: sizes, lambda _: size),
-                Choice(
-                    "written_out", lambda _: (0, 4, _WRITTEN_OUT), lambda _: _WRITTEN_OUT
-                ),
-            ),
+            plain("block", sizes, size),
+            plain("written_out", (0, 4, _WRITTEN_OUT), _WRITTEN_OUT),
         )
 
     def _rows_of_a_workgroup(self) -> int:

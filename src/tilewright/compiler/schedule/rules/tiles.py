@@ -88,13 +88,11 @@ def panel_cycles(machine: MachineModel, vectors: int, depth: int, reached: float
 
 def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
     """Whether a tile's rows of the left operand crowd one set of the first level cache."""
-    ways = machine.l1.ways
-    way_bytes = max(machine.line_bytes, machine.l1.size_bytes // ways)
     if row_bytes <= 0 or rows == 1:
         return False
-    distinct_places = way_bytes // math.gcd(row_bytes, way_bytes)
+    distinct_places = machine.way_bytes // math.gcd(row_bytes, machine.way_bytes)
     lines = -(-rows // max(1, distinct_places))
-    return lines > max(1, ways - 2)
+    return lines > max(1, machine.l1.ways - 2)
 
 
 def row_gap(machine: MachineModel, rows: int, row_bytes: int, step: int = 1) -> int:

@@ -17,7 +17,15 @@ from tilewright.base.dtypes import DType
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
-from tilewright.compiler.schedule.decisions import Choice, ChoiceSpace, Decision, ladder
+from tilewright.compiler.schedule.decisions import (
+    Choice,
+    ChoiceSpace,
+    Decision,
+    ladder,
+    may,
+    plain,
+    space_from,
+)
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.shares import even_shares
 from tilewright.compiler.schedule.rules.tiles import (
@@ -154,31 +162,27 @@ class ContractionShape:
 
     def space(self) -> ChoiceSpace[Tiling]:
         """Every way to tile it, and the best by the cost model."""
-        return ChoiceSpace(
+        return space_from(
             Tiling(),
-            (
-                Choice("columns", lambda _: self._widths(), lambda _: self._best().columns),
-                Choice("lanes", self._lane_counts, self._best_lanes),
-                Choice("rows", self._row_sizes, self._best_rows),
-                Choice("streams", self._stream_counts, self._best_streams),
-                Choice(
-                    "outer", lambda _: ("panels", "rows"), lambda t: self._blocks(t).outer
-                ),
-                Choice(
-                    "panels",
-                    lambda t: ladder(self.panel_count(t), self._blocks(t).panels),
-                    lambda t: self._blocks(t).panels,
-                ),
-                Choice(
-                    "tiles",
-                    lambda t: ladder(self.tile_count(t), self._blocks(t).tiles),
-                    lambda t: self._blocks(t).tiles,
-                ),
-                Choice("steps", self._step_counts, self._best_steps),
-                Choice("unroll", lambda _: (1, 2, 4, _MOST_UNROLL), lambda _: _UNROLL),
-                Choice("prefetch", lambda _: (False, True), lambda _: True),
-                Choice("near", lambda _: (False, True), self._best_near),
+            Choice("columns", lambda _: self._widths(), lambda _: self._best().columns),
+            Choice("lanes", self._lane_counts, self._best_lanes),
+            Choice("rows", self._row_sizes, self._best_rows),
+            Choice("streams", self._stream_counts, self._best_streams),
+            Choice("outer", lambda _: ("panels", "rows"), lambda t: self._blocks(t).outer),
+            Choice(
+                "panels",
+                lambda t: ladder(self.panel_count(t), self._blocks(t).panels),
+                lambda t: self._blocks(t).panels,
             ),
+            Choice(
+                "tiles",
+                lambda t: ladder(self.tile_count(t), self._blocks(t).tiles),
+                lambda t: self._blocks(t).tiles,
+            ),
+            Choice("steps", self._step_counts, self._best_steps),
+            plain("unroll", (1, 2, 4, _MOST_UNROLL), _UNROLL),
+            plain("prefetch", may(True), best=True),
+            Choice("near", lambda _: may(True), self._best_near),
         )
 
     def _widths(self) -> tuple[int, ...]:
