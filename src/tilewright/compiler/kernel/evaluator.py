@@ -82,13 +82,10 @@ def evaluate(
     if missing:
         raise InternalError(f"kernel '{kernel.name}' needs values for {missing}")
     run = _Run(kernel, arrays, env)
-    run.body(_specialise(kernel.body, env), None)
+    # With dims as numbers and loop variables bounded by their extents.
+    body = Rewriter(dims=env).body(_running(kernel.body, env)) if env else kernel.body
+    run.body(_bounded(body), None)
     run.copy_back()
-
-
-def _specialise(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
-    """`body` with dims as numbers and loop variables bounded by their extents."""
-    return _bounded(Rewriter(dims=env).body(_running(body, env)) if env else tuple(body))
 
 
 def _running(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
@@ -162,10 +159,7 @@ class _Run:
             )
         for parameter, array in zip(kernel.parameters, arrays, strict=True):
             self._bind(parameter.buffer, array)
-        for buffer in kernel.locals:
-            if buffer.space not in _PRIVATE:
-                self._allocate(buffer)
-        self._allocate_private()
+        self.allocate(*Space)
 
     # --- memory --------------------------------------------------------------------------
 
@@ -202,15 +196,10 @@ class _Run:
         array = np.full(lead + shape, _poison(buffer.dtype), buffer.dtype.numpy)
         self.storage[buffer] = _Storage(array, shape, len(lead))
 
-    def allocate_registers(self) -> None:
-        """REGISTER buffers of one thread, poisoned."""
+    def allocate(self, *spaces: Space) -> None:
+        """Local buffers in some spaces, poisoned."""
         for buffer in self.kernel.locals:
-            if buffer.space is Space.REGISTER:
-                self._allocate(buffer)
-
-    def _allocate_private(self) -> None:
-        for buffer in self.kernel.locals:
-            if buffer.space in _PRIVATE:
+            if buffer.space in spaces:
                 self._allocate(buffer)
 
     def _slots(
@@ -502,7 +491,7 @@ class _Run:
         grid = loop.kind in _GRID
         if grid:
             self.grid_axes.append((name, extent))
-            self._allocate_private()
+            self.allocate(*_PRIVATE)
         self.body(loop.body, guard)
         if grid:
             self.grid_axes.pop()
@@ -516,7 +505,7 @@ class _Run:
         for step in range(extent - 1, -1, -1) if grid else range(extent):
             self.env[loop.var.name] = step
             if grid:
-                self._allocate_private()
+                self.allocate(*_PRIVATE)
             self.body(loop.body, guard)
         del self.env[loop.var.name]
 

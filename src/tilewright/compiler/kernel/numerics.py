@@ -8,6 +8,7 @@ functions are computed in f64 and rounded once.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel import primitives
+from tilewright.compiler.kernel.ir import COMPARE_OPS
 
 Values = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,6 +49,9 @@ _FLOAT_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
     "round": np.rint,
     "trunc": np.trunc,
 }
+_ANY_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
+    "not": np.invert, "is_nan": np.isnan, "neg": np.negative, "abs": np.abs,
+}  # fmt: skip
 _ROUNDING: Final = ("floor", "ceil", "round", "trunc")
 # Of the operators, what a vector unit does in one instruction, or about so.
 ONE_INSTRUCTION: Final = frozenset(
@@ -120,14 +125,8 @@ def _saturate(x: Values, dtype: DType) -> Values:
 def unary(op: str, x: Values, dtype: DType) -> Values:
     """`op` of `x`; `dtype` is the result's (bool for `is_nan`, else that of `x`)."""
     with np.errstate(all="ignore"):
-        if op == "not":
-            return np.asarray(~x)
-        if op == "is_nan":
-            return np.asarray(np.isnan(x))
-        if op == "neg":
-            return np.asarray(np.negative(x))
-        if op == "abs":
-            return np.asarray(np.abs(x))
+        if op in _ANY_UNARY:
+            return np.asarray(_ANY_UNARY[op](x))
         function = _FLOAT_UNARY.get(op)
         if function is None:
             raise InternalError(f"unknown unary operator '{op}'")
@@ -158,21 +157,16 @@ def _div(x: Values, y: Values, dtype: DType) -> Values:
     return np.asarray(quotient + inexact.astype(x.dtype))
 
 
-def _mod(x: Values, y: Values, dtype: DType) -> Values:
-    if dtype.is_float and dtype is not dtypes.f64:
-        return np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
-    return np.asarray(np.fmod(x, y))
-
-
-def _floormod(x: Values, y: Values, dtype: DType) -> Values:
-    if dtype.is_float and dtype is not dtypes.f64:
-        return np.mod(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
-    return np.asarray(np.mod(x, y))
+def _in_f64(function: np.ufunc, x: Values, y: Values, dtype: DType) -> Values:
+    """A function of two numbers, of floats in f64 and rounded once."""
+    if dtype.is_float:
+        x, y = x.astype(np.float64), y.astype(np.float64)
+    return np.asarray(function(x, y))
 
 
 def _pow(x: Values, y: Values, dtype: DType) -> Values:
     if dtype.is_float:
-        return np.power(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
+        return _in_f64(np.power, x, y, dtype)
     return primitives.compute(primitives.integer_power(dtype), (x, y))
 
 
@@ -181,17 +175,13 @@ def _wide(x: Values, dtype: DType) -> Values:
     return x if dtype.bits >= 32 else x.astype(np.float32)
 
 
-def _shr(x: Values, y: Values, _: DType) -> Values:
-    return np.asarray(np.right_shift(x, y))
-
-
 _BINARY: Final[dict[str, Callable[[Values, Values, DType], Values]]] = {
     "add": lambda x, y, _: np.asarray(x + y),
     "sub": lambda x, y, _: np.asarray(x - y),
     "mul": lambda x, y, _: np.asarray(x * y),
     "div": _div,
-    "mod": _mod,
-    "floormod": _floormod,
+    "mod": lambda x, y, dtype: _in_f64(np.fmod, x, y, dtype),
+    "floormod": lambda x, y, dtype: _in_f64(np.mod, x, y, dtype),
     "min": lambda x, y, _: np.asarray(np.minimum(x, y)),
     "max": lambda x, y, _: np.asarray(np.maximum(x, y)),
     "pow": _pow,
@@ -199,28 +189,18 @@ _BINARY: Final[dict[str, Callable[[Values, Values, DType], Values]]] = {
     "or": lambda x, y, _: np.asarray(x | y),
     "xor": lambda x, y, _: np.asarray(x ^ y),
     "shl": lambda x, y, _: np.asarray(np.left_shift(x, y)),
-    "shr": _shr,
+    "shr": lambda x, y, _: np.asarray(np.right_shift(x, y)),
     "copysign": lambda x, y, dtype: np.copysign(_wide(x, dtype), _wide(y, dtype)),
     "scale": lambda x, y, dtype: np.ldexp(_wide(x, dtype), y.astype(np.int32)),
-}
-
-_COMPARE: Final[dict[str, Callable[[Values, Values], Values]]] = {
-    "eq": lambda x, y: np.asarray(x == y),
-    "ne": lambda x, y: np.asarray(x != y),
-    "lt": lambda x, y: np.asarray(x < y),
-    "le": lambda x, y: np.asarray(x <= y),
-    "gt": lambda x, y: np.asarray(x > y),
-    "ge": lambda x, y: np.asarray(x >= y),
 }
 
 
 def compare(op: str, x: Values, y: Values) -> Values:
     """`x op y` as bool; NaN compares false except with `ne`."""
-    function = _COMPARE.get(op)
-    if function is None:
+    if op not in COMPARE_OPS:
         raise InternalError(f"unknown comparison '{op}'")
     with np.errstate(all="ignore"):
-        return function(x, y)
+        return np.asarray(getattr(operator, op)(x, y))
 
 
 def fma(a: Values, b: Values, c: Values, dtype: DType) -> Values:

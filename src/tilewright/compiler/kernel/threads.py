@@ -52,8 +52,8 @@ class Evaluation(Protocol):
         """The value of an index."""
         ...
 
-    def allocate_registers(self) -> None:
-        """Make new registers."""
+    def allocate(self, *spaces: Space) -> None:
+        """Make new local buffers."""
         ...
 
 
@@ -140,7 +140,7 @@ class _Thread:
         self.env: dict[str, Any] = {**run.env, **place}
         shared = run.storage
         run.storage = dict(shared)
-        run.allocate_registers()
+        run.allocate(Space.REGISTER)
         self.storage: dict[Buffer, Any] = run.storage
         run.storage = shared
         self.steps: Iterator[Barrier] = _steps(run, body)

@@ -8,8 +8,9 @@ PMADDUBSW, PMADDWD, PSHUFB, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tilewright.base.dtypes import bf16, f32, i8, i16, i32, u8
 from tilewright.compiler.kernel.instructions.dot_products import (
@@ -59,17 +60,32 @@ _WIDENED: Final = (
 """How bytes become 16-bit numbers, half of them at a time: unsigned ones, signed ones."""
 
 
+def _adding(
+    row: Mapping[int, tuple[str, str]], unit: str, total: Callable[[int], str], **more: Any
+) -> tuple[Form, ...]:
+    """Forms whose results an addition adds to the total, in C as `total` of the bits of a vector writes it."""
+    return tuple(
+        Form(lanes=bits // 32, features=frozenset({feature}), unit=unit, llvm=llvm,
+             c=total(bits), adds=True, **more)
+        for bits, (feature, llvm) in row.items()
+    )  # fmt: skip
+
+
+def _sum(bits: int, *products: str) -> str:
+    """The total `a` and the products added to it, in C."""
+    total = f"(__m{bits}i)a"
+    for product in products:
+        total = f"{_PREFIX[bits]}_add_epi32({total}, {product})"
+    return total
+
+
 def _multiply_add() -> tuple[Form, ...]:
     """`pmaddwd` and an addition."""
-    forms: list[Form] = []
-    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
-        prefix, vector = _PREFIX[bits], f"__m{bits}i"
-        product = f"{prefix}_madd_epi16(({vector})b, ({vector})c)"
-        forms.append(
-            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
-                 c=f"{prefix}_add_epi32(({vector})a, {product})", adds=True)
-        )  # fmt: skip
-    return tuple(forms)
+
+    def total(bits: int) -> str:
+        return _sum(bits, f"{_PREFIX[bits]}_madd_epi16((__m{bits}i)b, (__m{bits}i)c)")
+
+    return _adding(_MULTIPLY_ADD, "i16", total)
 
 
 def _multiply_add_extended() -> tuple[Form, ...]:
@@ -79,35 +95,32 @@ def _multiply_add_extended() -> tuple[Form, ...]:
         256: "_mm256_cvtepi8_epi16((__m128i)c)",
         128: "_mm_srai_epi16(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_cvtsi64_si128((long long)c)), 8)",
     }
-    forms: list[Form] = []
-    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
-        prefix, vector = _PREFIX[bits], f"__m{bits}i"
-        product = f"{prefix}_madd_epi16(({vector})b, {extended[bits]})"
-        forms.append(
-            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
-                 c=f"{prefix}_add_epi32(({vector})a, {product})", adds=True)
-        )  # fmt: skip
-    return tuple(forms)
+
+    def total(bits: int) -> str:
+        return _sum(bits, f"{_PREFIX[bits]}_madd_epi16((__m{bits}i)b, {extended[bits]})")
+
+    return _adding(_MULTIPLY_ADD, "i16", total)
 
 
 def _multiply_add_bytes() -> tuple[Form, ...]:
     """Two `pmaddwd` for four products of bytes, which are widened first: exact, as `pmaddubsw` is not."""
-    forms: list[Form] = []
-    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
-        prefix, vector = _PREFIX[bits], f"__m{bits}i"
-        whole = f"si{bits}" if bits < 512 else "epi32"
-        x, y = f"({vector})b", f"({vector})c"
-        low = f"{prefix}_and_{whole}({x}, {prefix}_set1_epi32(0xff00ff))"
+
+    def total(bits: int) -> str:
+        prefix, x, y = _PREFIX[bits], f"(__m{bits}i)b", f"(__m{bits}i)c"
+        low = f"{prefix}_and_{_whole(bits)}({x}, {prefix}_set1_epi32(0xff00ff))"
         even = f"{prefix}_srai_epi16({prefix}_slli_epi16({y}, 8), 8)"
         high, odd = f"{prefix}_srli_epi16({x}, 8)", f"{prefix}_srai_epi16({y}, 8)"
-        total = f"({vector})a"
-        for left, right in ((low, even), (high, odd)):
-            total = f"{prefix}_add_epi32({total}, {prefix}_madd_epi16({left}, {right}))"
-        forms.append(
-            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
-                 c=total, adds=True, rounds=_WIDENED)
-        )  # fmt: skip
-    return tuple(forms)
+        pairs = ((low, even), (high, odd))
+        return _sum(
+            bits, *(f"{prefix}_madd_epi16({left}, {right})" for left, right in pairs)
+        )
+
+    return _adding(_MULTIPLY_ADD, "i16", total, rounds=_WIDENED)
+
+
+def _whole(bits: int) -> str:
+    """How operations on all bits of a vector end."""
+    return f"si{bits}" if bits < 512 else "epi32"
 
 
 _SMALL_BYTES: Final = {
@@ -121,30 +134,27 @@ _CUT: Final = (((("and", SMALL),), ()),)
 
 
 def _small_byte(bits: int) -> str:
-    whole = f"si{bits}" if bits < 512 else "epi32"
-    mask = SMALL * 0x01010101
-    return (
-        f"{_PREFIX[bits]}_and_{whole}((__m{bits}i)b, {_PREFIX[bits]}_set1_epi32({mask:#x}))"
-    )
+    mask = f"{_PREFIX[bits]}_set1_epi32({SMALL * 0x01010101:#x})"
+    return f"{_PREFIX[bits]}_and_{_whole(bits)}((__m{bits}i)b, {mask})"
 
 
 def _small_bytes() -> tuple[Form, ...]:
     """Two sums of two products of bytes, which 16 bits hold, and `pmaddwd` by ones; with VNNI one instruction."""
-    forms = [
+    found = [
         replace(form, rounds=_CUT, c=form.c.replace(f"(__m{bits}i)b", _small_byte(bits)))
         for form in _vnni("vpdpbusd", "i8")
         for bits in (form.lanes * 32,)
     ]
-    for bits, (feature, llvm) in _SMALL_BYTES.items():
-        prefix, vector = _PREFIX[bits], f"__m{bits}i"
-        pairs = f"{prefix}_maddubs_epi16({_small_byte(bits)}, ({vector})c)"
-        sums = f"{prefix}_madd_epi16({pairs}, {prefix}_set1_epi16(1))"
-        forms.append(
-            Form(lanes=bits // 32, features=frozenset({feature}), unit="i8", llvm=llvm,
-                 c=f"{prefix}_add_epi32(({vector})a, {sums})", adds=True, rounds=_CUT,
-                 joins=_MULTIPLY_ADD[bits][1])
-        )  # fmt: skip
-    return tuple(forms)
+
+    def total(bits: int) -> str:
+        prefix = _PREFIX[bits]
+        pairs = f"{prefix}_maddubs_epi16({_small_byte(bits)}, (__m{bits}i)c)"
+        return _sum(bits, f"{prefix}_madd_epi16({pairs}, {prefix}_set1_epi16(1))")
+
+    for bits, row in _SMALL_BYTES.items():
+        joins = _MULTIPLY_ADD[bits][1]
+        found += _adding({bits: row}, "i8", total, rounds=_CUT, joins=joins)
+    return tuple(found)
 
 
 def _brain_floats() -> tuple[Form, ...]:
@@ -182,24 +192,27 @@ _NO_BYTE: Final = 0x80
 """In the order of `pshufb`: nothing of the operand."""
 
 
+def _byte_order(bits: int, place: int) -> tuple[int, ...]:
+    """One byte of each word as its highest; each half of 128 bits counts its own bytes."""
+    taken = (word % 4 * 4 + place for word in range(bits // 32))
+    return tuple(n for byte in taken for n in (_NO_BYTE, _NO_BYTE, _NO_BYTE, byte))
+
+
 def _byte_shuffles(place: int) -> tuple[Form, ...]:
     """`pshufb`, which moves one byte of each word and clears the others."""
-    forms: list[Form] = []
-    for bits, (feature, llvm) in _BYTE_SHUFFLES.items():
-        order = tuple(
-            # Each half of 128 bits counts its own bytes.
-            n
-            for word in range(bits // 32)
-            for n in (_NO_BYTE, _NO_BYTE, _NO_BYTE, word % 4 * 4 + place)
+
+    def total(bits: int) -> str:
+        prefix = _PREFIX[bits]
+        order = ", ".join(f"(char){n}" for n in _byte_order(bits, place))
+        return _sum(
+            bits, f"{prefix}_shuffle_epi8((__m{bits}i)b, {prefix}_setr_epi8({order}))"
         )
-        prefix, vector = _PREFIX[bits], f"__m{bits}i"
-        written = ", ".join(f"(char){n}" for n in order)
-        shuffled = f"{prefix}_shuffle_epi8(({vector})b, {prefix}_setr_epi8({written}))"
-        forms.append(
-            Form(lanes=bits // 32, features=frozenset({feature}), unit="i8", llvm=llvm, order=order,
-                 c=f"{prefix}_add_epi32(({vector})a, {shuffled})", adds=True)
-        )  # fmt: skip
-    return tuple(forms)
+
+    return tuple(
+        form
+        for bits, row in _BYTE_SHUFFLES.items()
+        for form in _adding({bits: row}, "i8", total, order=_byte_order(bits, place))
+    )
 
 
 def _top_byte(place: int) -> Instruction:
