@@ -47,8 +47,8 @@ def conflict(
     ignore: AbstractSet[Buffer] = frozenset(),
     *,
     updates_commute: bool = True,
-) -> tuple[Access, Access] | None:
-    """A pair that may touch the same element, at least one writing, in unequal iterations.
+) -> Buffer | None:
+    """A buffer of which two accesses, at least one writing, may touch the same element in unequal iterations.
 
     Updates with the same commutative operator are none, unless `updates_commute` is False.
     """
@@ -56,19 +56,17 @@ def conflict(
     changed = _changed(first) | _changed(second)
     for a, b in _meeting(first, second, updates_commute):
         if a.buffer not in ignore and not _are_apart(a, b, shared, changed):
-            return a, b
+            return a.buffer
     return None
 
 
-def overlap(
-    first: Iterable[Access], second: Sequence[Access]
-) -> tuple[Access, Access] | None:
-    """A pair, at least one writing, that may touch the same element at all."""
+def overlap(first: Iterable[Access], second: Sequence[Access]) -> Buffer | None:
+    """A buffer of which two accesses, at least one writing, may touch the same element at all."""
     first = tuple(first)
     changed = _changed(first) | _changed(second)
     for a, b in _meeting(first, second, updates_commute=True):
         if _moves(a, changed) or _moves(b, changed) or not disjoint(a, b):
-            return a, b
+            return a.buffer
     return None
 
 
@@ -129,8 +127,8 @@ def carried(
     *,
     scope: Sequence[Statement],
     updates_commute: bool = True,
-) -> tuple[Access, Access] | None:
-    """A dependence between two iterations of `loop` (or of `outer` loops around it).
+) -> Buffer | None:
+    """The buffer by which two iterations of `loop` (or of `outer` loops around it) depend on each other.
 
     Buffers private to an iteration (and not read elsewhere in `scope`) carry nothing; updates
     with the same commutative operator are no dependence unless `updates_commute` is False.

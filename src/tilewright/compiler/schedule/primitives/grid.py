@@ -55,17 +55,10 @@ def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
         level = statement.body
     if any(isinstance(s, For) and s.kind is kinds[axis] for s in path):
         raise ScheduleError(f"grid axis '{axis}' is taken")
-    check_parallel(kernel, old)
+    met = carried(old, scope=kernel.body, updates_commute=False)
+    if met is not None:
+        raise ScheduleError(f"iterations of '{loop}' meet in '{met.name}'")
     return rewrite(kernel, old, (replace(old, kind=kinds[axis]),))
-
-
-def check_parallel(kernel: Kernel, loop: For) -> None:
-    """Raises: ScheduleError unless the iterations of `loop` may run at the same time."""
-    pair = carried(loop, scope=kernel.body, updates_commute=False)
-    if pair is not None:
-        raise ScheduleError(
-            f"iterations of '{loop.var.name}' meet in '{pair[0].buffer.name}'"
-        )
 
 
 @primitive
@@ -86,18 +79,15 @@ def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
     Raises: ScheduleError if `loop` is not at the top or the parts touch the same elements.
     """
     old = find(kernel, loop)
-    if all(s is not old for s in kernel.body):
+    if old not in kernel.body:
         raise ScheduleError(f"'{loop}' is not at the top of '{kernel.name}'")
     rest = tuple(s for s in kernel.body if s is not old)
     if not rest:
         return kernel, LoopName(loop)
     check_fixed((old,), old.body)
-    parts = [accesses((s,)) for s in rest]
-    pair = overlap(accesses((old,)), [a for part in parts for a in part])
-    if pair is not None:
-        raise ScheduleError(
-            f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'"
-        )
+    both = overlap(accesses((old,)), accesses(rest))
+    if both is not None:
+        raise ScheduleError(f"'{loop}' and the code beside it both touch '{both.name}'")
     joined = make_loop(free_name(kernel, into), old.extent + 1, ())
     index = reference(joined.var)
     narrow = loop_symbol(into, old.extent)

@@ -17,7 +17,6 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.accesses import (
-    Access,
     Fact,
     accesses,
     known_facts,
@@ -87,8 +86,7 @@ def inline(kernel: Kernel, buffer: str) -> Kernel:
     producer, store = definition(kernel, target)
     variables = [as_symbol(i) for i in store.indices]
     own = {access.buffer for access in accesses([producer]) if not access.write}
-    position = next(n for n, s in enumerate(kernel.body) if s is producer)
-    for access in accesses(kernel.body[position + 1 :]):
+    for access in accesses(kernel.body[kernel.body.index(producer) + 1 :]):
         if access.write and access.buffer in own:
             raise ScheduleError(
                 f"'{access.buffer.name}' changes after '{buffer}' is computed"
@@ -123,9 +121,9 @@ def _masked(value: Expression, mask: Expression) -> Expression:
 
 def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
     """The top-level nest whose only store defines every element of `target` once; of a number, the store itself."""
-    if all(target is not b for b in kernel.locals):
+    if target not in kernel.locals:
         raise ScheduleError(f"'{target.name}' is not a temporary")
-    writers = [s for s in kernel.body if any(w.buffer is target for w in stores([s]))]
+    writers = [s for s in kernel.body if _writes(s, target)]
     if len(writers) != 1 or not isinstance(writers[0], For | Store):
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
     producer = writers[0]
@@ -170,10 +168,10 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     """
     target = find_buffer(kernel, buffer)
     outer = find(kernel, consumer)
-    position = next((n for n, s in enumerate(kernel.body) if s is outer), None)
-    if position is None:
+    if outer not in kernel.body:
         raise ScheduleError(f"'{consumer}' is not a nest at the top of '{kernel.name}'")
-    if any(w.buffer is target for w in stores([outer])):
+    position = kernel.body.index(outer)
+    if _writes(outer, target):
         raise ScheduleError(f"'{consumer}' does not only read '{buffer}'")
     producer = _producer(kernel, target, position)
     around, element = _finished(producer, target)
@@ -227,9 +225,7 @@ def _check_always_reads(
 def _producer(kernel: Kernel, target: Buffer, position: int) -> For:
     """The last top-level nest before `position` that stores `target`."""
     for statement in reversed(kernel.body[:position]):
-        if isinstance(statement, For) and any(
-            w.buffer is target for w in stores([statement])
-        ):
+        if isinstance(statement, For) and _writes(statement, target):
             return statement
     raise ScheduleError(f"no nest in front of it produces '{target.name}'")
 
@@ -248,7 +244,8 @@ def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim
         if len(holder) != 1 or not isinstance(holder[0], For | If):
             break
         if isinstance(holder[0], For):
-            if holder[0].reduction or not (used & _inside_names(holder[0])):
+            inside = {loop.var.name for loop in loops(holder)}
+            if holder[0].reduction or used.isdisjoint(inside):
                 break
             around.append(holder[0])
         level = holder[0].body
@@ -267,8 +264,7 @@ def _check_complete(
     before: Sequence[Statement], producer: For, around: Sequence[For], target: Buffer
 ) -> None:
     """Refuse a producer that may make a part only: consumers of the rest would be lost."""
-    makers = [s for s in before if any(w.buffer is target for w in stores([s]))]
-    if len(makers) == 1:
+    if sum(_writes(s, target) for s in before) == 1:
         return  # what is read was made: here
     count, size = math.prod(loop.extent for loop in around), math.prod(target.shape)
     path = path_to((producer,), around[-1]) or ()
@@ -276,8 +272,9 @@ def _check_complete(
         raise ScheduleError(f"several nests make the elements of '{target.name}'")
 
 
-def _inside_names(loop: For) -> set[str]:
-    return {loop.var.name, *(s.var.name for s in loops(loop.body))}
+def _writes(statement: Statement, target: Buffer) -> bool:
+    """Whether something in a statement stores to a buffer."""
+    return any(w.buffer is target for w in stores([statement]))
 
 
 def _check_moved_up(
@@ -289,16 +286,15 @@ def _check_moved_up(
     target: Buffer,
 ) -> None:
     moved = accesses(body, facts=_guards_of_store(around[-1].body, target))
-    start = next(n for n, s in enumerate(kernel.body) if s is producer)
-    between = accesses(kernel.body[start + 1 : position])
+    between = accesses(kernel.body[kernel.body.index(producer) + 1 : position])
     inner = conflict(accesses(around[-1].body), moved, [s.var for s in around])
-    pair = overlap(between, accesses([kernel.body[position]])) or inner
-    pair = pair or _conflict_outside(around, body)
-    if pair is not None:
-        raise ScheduleError(f"code that touches '{pair[0].buffer.name}' is in the way")
+    touched = overlap(between, accesses([kernel.body[position]])) or inner
+    touched = touched or _conflict_outside(around, body)
+    if touched is not None:
+        raise ScheduleError(f"code that touches '{touched.name}' is in the way")
 
 
-def _conflict_outside(around: Sequence[For], body: Body) -> tuple[Access, Access] | None:
+def _conflict_outside(around: Sequence[For], body: Body) -> Buffer | None:
     """What stands beside the loops of the producer and is in the way of code at their end.
 
     The code ran when all was done: now it must not need what comes later in its iteration, nor what
@@ -320,7 +316,7 @@ def _conflict_outside(around: Sequence[For], body: Body) -> tuple[Access, Access
 def _guards_of_store(body: Body, target: Buffer) -> tuple[Fact, ...]:
     """What holds where `_appended` puts code."""
     last = [s for s in body if touches((s,), target)][-1]
-    if isinstance(last, If) and any(w.buffer is target for w in stores([last])):
+    if isinstance(last, If) and _writes(last, target):
         return (*known_facts((last,)), *_guards_of_store(last.body, target))
     return ()
 
@@ -329,7 +325,7 @@ def _appended(body: Body, target: Buffer, more: Body) -> Body:
     """`body` with `more` at its end, inside the guard that the last store of `target` has."""
     last = max(n for n, s in enumerate(body) if touches((s,), target))
     statement = body[last]
-    if isinstance(statement, If) and any(w.buffer is target for w in stores([statement])):
+    if isinstance(statement, If) and _writes(statement, target):
         inner = with_inner(statement, _appended(statement.body, target, more))
         return (*body[:last], inner, *body[last + 1 :])
     return (*body, *more)
@@ -353,7 +349,7 @@ def forward(kernel: Kernel, buffer: str) -> Kernel:
         raise ScheduleError(f"'{buffer}' is not stored once")
     store = writes[0]
     level = siblings(kernel, store)
-    position = next(n for n, s in enumerate(level) if s is store)
+    position = level.index(store)
     later = level[position + 1 :]
     users = [a for a in accesses(kernel.body) if a.buffer is target and not a.write]
     here = [a for a in accesses(later) if a.buffer is target]
@@ -369,7 +365,7 @@ def forward(kernel: Kernel, buffer: str) -> Kernel:
         return store.value if value.mask is None else _masked(store.value, value.mask)
 
     changed = map_body(later, expression=replaced)
-    kept = () if any(target is b for b in kernel.locals) else (store,)
+    kept = () if target in kernel.locals else (store,)
     body = (*level[:position], *kept, *changed)
     return prune_locals(_with_level(kernel, level, body))
 
@@ -387,23 +383,19 @@ def _with_level(kernel: Kernel, level: Body, body: Body) -> Kernel:
 
 def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
     used = symbolic.names_in(indices)
-    depth = 0
-    for position, loop in enumerate(nest):
-        if loop.var.name in used:
-            depth = position + 1
-    if not depth:
+    depths = [depth for depth, loop in enumerate(nest, 1) if loop.var.name in used]
+    if not depths:
         raise ScheduleError("the consumer reads one element only")
-    return depth
+    return depths[-1]
 
 
 def _check_nest_parallel(nest: Sequence[For]) -> None:
     found = accesses(nest[-1].body)
     private = frozenset(private_buffers(nest[-1].body))
-    pair = conflict(
-        [a for a in found if a.write], found, tuple(s.var for s in nest), private
-    )
-    if pair is not None:
-        raise ScheduleError(f"the consumer's iterations meet in '{pair[0].buffer.name}'")
+    writes = [a for a in found if a.write]
+    met = conflict(writes, found, tuple(s.var for s in nest), private)
+    if met is not None:
+        raise ScheduleError(f"the consumer's iterations meet in '{met.name}'")
 
 
 @final

@@ -236,9 +236,9 @@ def _moved_inward(before: Sequence[For], after: Sequence[For]) -> list[For] | No
     for loop in before:
         if rest and rest[0] is loop:
             rest.pop(0)
-        elif any(loop is x for x in rest):
+        elif loop in rest:
             inward.append(loop)
-        while rest and any(rest[0] is x for x in inward):
+        while rest and rest[0] in inward:
             rest.pop(0)
     return None if rest else inward
 
@@ -258,7 +258,7 @@ def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
     if found is not None:
         raise ScheduleError(
             f"iterations of {[s.var.name for s in nest]} depend on each other through "
-            f"'{found[0].buffer.name}'"
+            f"'{found.name}'"
         )
 
 
@@ -320,17 +320,12 @@ def vectorize(kernel: Kernel, loop: str) -> Kernel:
     old = find(kernel, loop)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' cannot be vectorized: its extent is '{old.extent}'")
-    found = carried_strictly(old)
-    if found is not None:
+    found = accesses(old.body)
+    writes = [a for a in found if a.write]
+    # Private buffers and updates included.
+    met = conflict(writes, found, (old.var,), updates_commute=False)
+    if met is not None:
         raise ScheduleError(
-            f"'{loop}' cannot be vectorized: its iterations meet in '{found}'"
+            f"'{loop}' cannot be vectorized: its iterations meet in '{met.name}'"
         )
     return rewrite(kernel, old, (replace(old, kind=LoopKind.VECTOR),))
-
-
-def carried_strictly(loop: For) -> str | None:
-    """The buffer in which two iterations meet, private ones and updates included."""
-    found = accesses(loop.body)
-    writes = [a for a in found if a.write]
-    pair = conflict(writes, found, (loop.var,), updates_commute=False)
-    return None if pair is None else pair[0].buffer.name

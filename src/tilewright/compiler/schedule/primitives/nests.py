@@ -77,26 +77,23 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     """
     a, b = find(kernel, first), find(kernel, second)
     level = siblings(kernel, a)
-    if a is b or all(s is not b for s in level):
+    if a is b or b not in level:
         raise ScheduleError(f"'{first}' and '{second}' do not stand side by side")
     if a.extent != b.extent:
         raise ScheduleError(f"'{first}' runs {a.extent} times, '{second}' {b.extent}")
-    low, high = (next(n for n, s in enumerate(level) if s is x) for x in (a, b))
+    low, high = level.index(a), level.index(b)
     if low > high:
         raise ScheduleError(f"'{second}' stands before '{first}'")
     between = accesses(level[low + 1 : high])
     up, down = (overlap(between, accesses([x])) for x in (b, a))
     if up is not None and down is not None:
-        raise ScheduleError(
-            f"'{second}' cannot pass code that touches '{up[0].buffer.name}'"
-        )
+        raise ScheduleError(f"'{second}' cannot pass code that touches '{up.name}'")
     check_fixed((b,), a.body)
     body = substitute(b.body, {second: reference(a.var)})
-    pair = conflict(accesses(a.body), accesses(body), (a.var,))
-    if pair is not None:
+    needed = conflict(accesses(a.body), accesses(body), (a.var,))
+    if needed is not None:
         raise ScheduleError(
-            f"an iteration of '{second}' needs '{pair[0].buffer.name}' of another iteration "
-            f"of '{first}'"
+            f"an iteration of '{second}' needs '{needed.name}' of another iteration of '{first}'"
         )
     fused = For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
     kept, gone = (a, b) if up is None else (b, a)
@@ -195,11 +192,11 @@ def _check_fission(
     found = [accesses(part) for part in parts]
     for position, first in enumerate(found):
         for second in found[position + 1 :]:
-            pair = conflict(first, second, variables, private)
-            if pair is not None:
+            through = conflict(first, second, variables, private)
+            if through is not None:
                 raise ScheduleError(
                     f"iterations of {[v.name for v in variables]} depend on each other through "
-                    f"'{pair[0].buffer.name}'"
+                    f"'{through.name}'"
                 )
 
 
