@@ -15,6 +15,7 @@ from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.compiler.program import ir
 from tilewright.compiler.program.build_flow import (
     allocate,
     emit_expectation,
@@ -24,19 +25,6 @@ from tilewright.compiler.program.build_flow import (
     reserve_states,
 )
 from tilewright.compiler.program.hidden_sizes import hidden_sizes, known_names, sizes_inside
-from tilewright.compiler.program.ir import (
-    Copy,
-    Dispatch,
-    Entry,
-    ExpectSizes,
-    HostCall,
-    KernelSignature,
-    ModuleCall,
-    PickRow,
-    Program,
-    Step,
-    Storage,
-)
 from tilewright.compiler.program.updates import updates_of
 from tilewright.compiler.program.work import nodes_of
 from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
@@ -57,8 +45,8 @@ class Lowered:
 
 
 def build_program(
-    graph: Graph, kernels: Sequence[KernelSignature], lowered: Mapping[Node, Lowered]
-) -> Program:
+    graph: Graph, kernels: Sequence[ir.KernelSignature], lowered: Mapping[Node, Lowered]
+) -> ir.Program:
     """The program of `graph`; storages have lifetimes but no places yet (`memory.assign`).
 
     Raises: ModelError if a dimension of the model cannot be read off any input.
@@ -72,33 +60,33 @@ class _Builder:
     def __init__(
         self,
         graph: Graph,
-        kernels: Sequence[KernelSignature],
+        kernels: Sequence[ir.KernelSignature],
         lowered: Mapping[Node, Lowered],
     ) -> None:
         self.graph: Graph = graph
-        self.kernels: Sequence[KernelSignature] = kernels
+        self.kernels: Sequence[ir.KernelSignature] = kernels
         self.lowered: Mapping[Node, Lowered] = lowered
         self.top: frozenset[Node] = frozenset(graph.nodes)
         self.known: frozenset[str] = known_names(graph)
-        self.entries: dict[Value, Entry] = {}
-        self.steps: list[Step] = []
+        self.entries: dict[Value, ir.Entry] = {}
+        self.steps: list[ir.Step] = []
         self.names: dict[str, int] = {}
-        self.outputs: dict[Value, Entry] = {}
+        self.outputs: dict[Value, ir.Entry] = {}
         self.states: set[Value] = set()
-        self.finished: list[Storage] = []
+        self.finished: list[ir.Storage] = []
         self.checks: list[IndexCheck] = []
-        self.check_storage: Storage = Storage("transient", 0, "index_checks")
-        self.arrays: dict[int, Storage] = {}  # by identity of the array, of all constants
-        self.numbers: dict[tuple[str, bytes], Entry] = {}
+        self.check_storage: ir.Storage = ir.Storage("transient", 0, "index_checks")
+        self.arrays: dict[int, ir.Storage] = {}  # of all constants, by identity
+        self.numbers: dict[tuple[str, bytes], ir.Entry] = {}
 
-    def build(self) -> Program:
+    def build(self) -> ir.Program:
         inputs = tuple(self._input(value) for value in self.graph.inputs)
         self._reserve_outputs()
         reserve_states(self, self.graph)
         for node in self.graph:
             self.emit(node)
         outputs = tuple(self._output(i) for i in range(len(self.graph.outputs)))
-        return Program(
+        return ir.Program(
             name=self.graph.name,
             inputs=inputs,
             outputs=outputs,
@@ -110,8 +98,8 @@ class _Builder:
             check_storage=self.check_storage if self.checks else None,
         )
 
-    def _input(self, value: Value) -> tuple[str, Entry]:
-        self.entries[value] = Entry.alone("input", value.type, value.name)
+    def _input(self, value: Value) -> tuple[str, ir.Entry]:
+        self.entries[value] = ir.Entry.alone("input", value.type, value.name)
         return value.name, self.entries[value]
 
     def _reserve_outputs(self) -> None:
@@ -127,15 +115,15 @@ class _Builder:
                 or (reads and origin.type.size_bytes != value.type.size_bytes)
             ):
                 continue
-            self.outputs[origin] = Entry.alone("output", origin.type, value.name)
+            self.outputs[origin] = ir.Entry.alone("output", origin.type, value.name)
 
-    def _output(self, index: int) -> tuple[str, Entry]:
+    def _output(self, index: int) -> tuple[str, ir.Entry]:
         value = self.graph.outputs[index]
         name = self.graph.output_names[index] if self.graph.output_names else value.name
         entry = self.entries[value]
         if entry.storage.kind != "output" or entry.storage in self.finished:
-            target = Entry.alone("output", value.type, name)
-            self.steps.append(Copy(entry, target))
+            target = ir.Entry.alone("output", value.type, name)
+            self.steps.append(ir.Copy(entry, target))
             entry = target
         entry.storage.name = name
         self.finished.append(entry.storage)
@@ -147,7 +135,7 @@ class _Builder:
             self._constant(node)
         elif Trait.VIEW in node.schema.traits:
             source = self._entry(node, node.operands[0])
-            self.entries[node.result] = Entry(
+            self.entries[node.result] = ir.Entry(
                 source.storage, node.result.type, source.offset_bytes
             )
         elif Trait.PART in node.schema.traits:
@@ -170,11 +158,11 @@ class _Builder:
 
     def _pick_row(self, node: Node) -> None:
         table, place = (self._entry(node, v) for v in node.operands)
-        row = Entry.alone("row", node.result.type, node.result.name or "row")
+        row = ir.Entry.alone("row", node.result.type, node.result.name or "row")
         self.entries[node.result] = row
-        self.steps.append(PickRow(place, table, row))
+        self.steps.append(ir.PickRow(place, table, row))
 
-    def signature_of(self, node: Node) -> KernelSignature | None:
+    def signature_of(self, node: Node) -> ir.KernelSignature | None:
         """The kernel of a node, if it has one."""
         lowered = self.lowered.get(node)
         return None if lowered is None else self.kernels[lowered.kernel]
@@ -185,24 +173,24 @@ class _Builder:
         storage = self.arrays.get(id(array))
         if storage is None or node in self.top:
             name = node.result.name or f"constant_{len(self.entries)}"
-            storage = Storage.of_array(array, name)
+            storage = ir.Storage.of_array(array, name)
             self.arrays.setdefault(id(array), storage)
-        self.entries[node.result] = Entry(storage, node.result.type)
+        self.entries[node.result] = ir.Entry(storage, node.result.type)
 
-    def _entry(self, node: Node, value: Value | None) -> Entry:
+    def _entry(self, node: Node, value: Value | None) -> ir.Entry:
         if value is None or value not in self.entries:
             raise InternalError(
                 f"operand {value} of '{node.op}' has no place", location=node.location
             )
         return self.entries[value]
 
-    def _result(self, value: Value, step: str) -> Entry:
+    def _result(self, value: Value, step: str) -> ir.Entry:
         guard = _guard_of(value)
         if guard is not None:
             return self._check(guard, value)
         entry = self.outputs.get(value)
         if entry is None:
-            entry = Entry.alone("transient", value.type, value.name or step)
+            entry = ir.Entry.alone("transient", value.type, value.name or step)
         if entry.storage.kind == "block":
             allocate(self, entry)
         self.entries[value] = entry
@@ -212,7 +200,7 @@ class _Builder:
         """What is inside of a kernel is looked at where the kernel runs, unless every call does."""
         pairs = () if node in self.top else sizes_inside(node, self.known)
         if pairs:
-            self.steps.append(ExpectSizes(pairs, node.location))
+            self.steps.append(ir.ExpectSizes(pairs, node.location))
 
     def _dispatch(self, node: Node, lowered: Lowered) -> None:
         kernel = self.kernels[lowered.kernel]
@@ -226,11 +214,11 @@ class _Builder:
         ]
         for place, result in updates_of(node):
             if operands[place].storage is not results[result].storage:
-                self.steps.append(Copy(operands[place], results[result]))
+                self.steps.append(ir.Copy(operands[place], results[result]))
             operands[place] = results[result]
         arguments = (*operands, *results, *scratch)
         self.steps.append(
-            Dispatch(
+            ir.Dispatch(
                 name=name,
                 kernel=lowered.kernel,
                 arguments=arguments,
@@ -244,15 +232,17 @@ class _Builder:
             )
         )
 
-    def _numbers(self, array: Array, step: str) -> Entry:
+    def _numbers(self, array: Array, step: str) -> ir.Entry:
         """The place of numbers that kernels of one structure have different ones of; equal ones are there once."""
         key = array.dtype.str, array.tobytes()
         if key not in self.numbers:
             type_ = TensorType(from_numpy(array.dtype), array.shape)
-            self.numbers[key] = Entry(Storage.of_array(array, f"{step}.numbers"), type_)
+            self.numbers[key] = ir.Entry(
+                ir.Storage.of_array(array, f"{step}.numbers"), type_
+            )
         return self.numbers[key]
 
-    def _check(self, guard: Node, value: Value) -> Entry:
+    def _check(self, guard: Node, value: Value) -> ir.Entry:
         """The record that a check of indices writes, and what the host is to say of it."""
         place = len(self.checks) * CHECK_BYTES
         (size,), (low,), (high,) = (
@@ -261,18 +251,18 @@ class _Builder:
         axis = cast("int", guard.attributes["axis"])
         self.checks.append(IndexCheck(guard.location.place, axis, size, low, high))
         self.check_storage.size_bytes = place + CHECK_BYTES
-        return Entry(self.check_storage, value.type, place)
+        return ir.Entry(self.check_storage, value.type, place)
 
-    def _scratch(self, kernel: KernelSignature, index: int) -> Entry:
+    def _scratch(self, kernel: ir.KernelSignature, index: int) -> ir.Entry:
         name, type_ = kernel.parameters[index]
-        return Entry.alone("transient", type_, name)
+        return ir.Entry.alone("transient", type_, name)
 
     def _host_call(self, node: Node) -> None:
         operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)
         name = self.unique(node.op)
         results = tuple(self._result(v, name) for v in node.results)
         given, origin = dict(node.attributes), (node.location, nodes_of(node))
-        self.steps.append(HostCall(name, node.op, given, operands, results, *origin))
+        self.steps.append(ir.HostCall(name, node.op, given, operands, results, *origin))
 
     def _call(self, node: Node) -> None:
         symbol = cast("str", node.attributes["symbol"])
@@ -280,7 +270,7 @@ class _Builder:
         name = self.unique(symbol)
         results = tuple(self._result(v, name) for v in node.results)
         origin = (node.location, nodes_of(node))
-        self.steps.append(ModuleCall(name, symbol, operands, results, *origin))
+        self.steps.append(ir.ModuleCall(name, symbol, operands, results, *origin))
 
     def unique(self, name: str) -> str:
         """A name that no other step has."""

@@ -16,37 +16,23 @@ from typing import Protocol, cast
 from tilewright.base.symbolic import Dim, Expr, Symbol, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import TensorType, Trait
-from tilewright.compiler.program.ir import (
-    Allocate,
-    Branch,
-    Copy,
-    Entry,
-    ExpectSizes,
-    FlowStep,
-    Jump,
-    KernelSignature,
-    Label,
-    ReadSizes,
-    Rebind,
-    Step,
-    Storage,
-)
+from tilewright.compiler.program import ir
 from tilewright.compiler.program.updates import updates_of
 
 
 class StepBuilder(Protocol):
     """What emits the nodes of a region: `build`."""
 
-    entries: dict[Value, Entry]
-    outputs: dict[Value, Entry]
+    entries: dict[Value, ir.Entry]
+    outputs: dict[Value, ir.Entry]
     states: set[Value]  # what is written where a loop will carry it
-    steps: list[Step]
+    steps: list[ir.Step]
 
     def emit(self, node: Node) -> None:
         """Append the steps of a node."""
         ...
 
-    def signature_of(self, node: Node) -> KernelSignature | None:
+    def signature_of(self, node: Node) -> ir.KernelSignature | None:
         """The kernel of a node, if it has one."""
         ...
 
@@ -58,13 +44,13 @@ class StepBuilder(Protocol):
 def emit_read(build: StepBuilder, node: Node) -> None:
     """The step of a `bind_sizes`."""
     (source,) = node.present_operands
-    build.steps.append(ReadSizes(build.entries[source], node.bound_sizes, node.location))
+    build.steps.append(ir.ReadSizes(build.entries[source], node.bound_sizes, node.location))
 
 
 def emit_expectation(build: StepBuilder, node: Node) -> None:
     """The step of an `expect_sizes`."""
     sides = (cast("tuple[Dim, ...]", node.attributes[side]) for side in ("left", "right"))
-    build.steps.append(ExpectSizes(tuple(zip(*sides, strict=True)), node.location))
+    build.steps.append(ir.ExpectSizes(tuple(zip(*sides, strict=True)), node.location))
 
 
 def emit_if(build: StepBuilder, node: Node) -> None:
@@ -72,20 +58,22 @@ def emit_if(build: StepBuilder, node: Node) -> None:
     condition, *captured = (build.entries[v] for v in node.present_operands)
     name = build.unique("branch")
     results = [_place(build, value, name, node.bound_sizes) for value in node.results]
-    otherwise, done = Label(f"{name}_else"), Label(f"{name}_end")
-    build.steps.append(Branch(condition, otherwise))
+    otherwise, done = ir.Label(f"{name}_else"), ir.Label(f"{name}_end")
+    build.steps.append(ir.Branch(condition, otherwise))
     _emit_branch(build, node, 0, captured, results)
-    build.steps += [Jump(done), otherwise]
+    build.steps += [ir.Jump(done), otherwise]
     _emit_branch(build, node, 1, captured, results)
     build.steps.append(done)
 
 
-def _place(build: StepBuilder, value: Value, name: str, bound: Sequence[Symbol]) -> Entry:
+def _place(
+    build: StepBuilder, value: Value, name: str, bound: Sequence[Symbol]
+) -> ir.Entry:
     entry = build.outputs.get(value)
     if _depends_on(value.type, bound):
-        entry = Entry.alone("block", value.type, value.name or name)
+        entry = ir.Entry.alone("block", value.type, value.name or name)
     if entry is None:
-        entry = Entry.alone("transient", value.type, value.name or name)
+        entry = ir.Entry.alone("transient", value.type, value.name or name)
     build.entries[value] = entry
     return entry
 
@@ -94,8 +82,8 @@ def _emit_branch(
     build: StepBuilder,
     node: Node,
     index: int,
-    captured: Sequence[Entry],
-    results: Sequence[Entry],
+    captured: Sequence[ir.Entry],
+    results: Sequence[ir.Entry],
 ) -> None:
     region = node.regions[index]
     build.entries.update(zip(region.inputs, captured, strict=True))
@@ -109,17 +97,17 @@ def _emit_branch(
     for value, target in kept:
         source = build.entries[value]
         if source.storage is not target.storage:
-            build.steps.append(Copy(source, target))
+            build.steps.append(ir.Copy(source, target))
     _hand_over(build, node, region, moved)
 
 
-def _write_directly(build: StepBuilder, origin: Value, target: Entry) -> None:
+def _write_directly(build: StepBuilder, origin: Value, target: ir.Entry) -> None:
     """Let the maker of `origin` write to `target`, unless it writes elsewhere already."""
     node = origin.node
     fixed = Trait.CONSTANT | Trait.PART  # these have bytes already
     if node is None or node.schema.traits & fixed or origin in build.outputs:
         return
-    build.outputs[origin] = Entry(target.storage, origin.type)
+    build.outputs[origin] = ir.Entry(target.storage, origin.type)
 
 
 def _emit_nodes(build: StepBuilder, region: Graph) -> None:
@@ -148,7 +136,7 @@ def reserve_states(build: StepBuilder, graph: Graph) -> None:
             )
             if made_here and uses[value] == 1 and value not in build.outputs:
                 kept = build.outputs.get(result)
-                own = Entry.alone("transient", value.type, value.name or "state")
+                own = ir.Entry.alone("transient", value.type, value.name or "state")
                 build.outputs[value] = kept or own
                 build.states.add(value)
 
@@ -161,13 +149,13 @@ def emit_while(build: StepBuilder, node: Node) -> None:
     go_on, body = node.regions
     states = _states(build, node, name)
     inside = [*states, *operands[count:]]
-    head, done = Label(name), Label(f"{name}_end")
+    head, done = ir.Label(name), ir.Label(f"{name}_end")
     build.steps.append(head)
     build.entries.update(zip(go_on.inputs, inside, strict=True))
     _emit_nodes(build, go_on)
-    build.steps.append(Branch(build.entries[go_on.outputs[0]], done))
+    build.steps.append(ir.Branch(build.entries[go_on.outputs[0]], done))
     build.entries.update(zip(body.inputs, inside, strict=True))
-    moved: list[tuple[Value, Entry]] = []
+    moved: list[tuple[Value, ir.Entry]] = []
     for index, target in enumerate(states):
         if _depends_on(target.type, node.trip_sizes):
             moved.append((body.outputs[index], target))
@@ -177,18 +165,20 @@ def emit_while(build: StepBuilder, node: Node) -> None:
     _emit_nodes(build, body)
     _carry(build, body, states, [target for _, target in moved])
     _hand_over(build, node, body, moved)
-    build.steps += [Jump(head), done]
+    build.steps += [ir.Jump(head), done]
     _leave(build, node, states)
 
 
-def _states(build: StepBuilder, node: Node, name: str) -> list[Entry]:
+def _states(build: StepBuilder, node: Node, name: str) -> list[ir.Entry]:
     """Where a loop carries its values, which hold the first ones when this returns."""
     carried, given = node.regions[1].inputs, node.present_operands
-    states: list[Entry] = []
-    moved: list[tuple[Value, Entry]] = []
+    states: list[ir.Entry] = []
+    moved: list[tuple[Value, ir.Entry]] = []
     for value, inner, result in zip(given, carried, node.results, strict=False):
         if _depends_on(inner.type, node.trip_sizes):
-            states.append(Entry.alone("block", inner.type, result.name or f"{name}_state"))
+            states.append(
+                ir.Entry.alone("block", inner.type, result.name or f"{name}_state")
+            )
             moved.append((value, states[-1]))
         else:
             states.append(_state(build, value, result, name))
@@ -196,26 +186,26 @@ def _states(build: StepBuilder, node: Node, name: str) -> list[Entry]:
     return states
 
 
-def _leave(build: StepBuilder, node: Node, states: Sequence[Entry]) -> None:
+def _leave(build: StepBuilder, node: Node, states: Sequence[ir.Entry]) -> None:
     """The results of a loop lie where it carried them; sizes that changed have names that change no more."""
     carried = zip(node.results, node.regions[1].inputs, strict=False)
     types = ((result.type, inner.type) for result, inner in carried)
     found = _values_of(types, node.bound_sizes)
     if found:
         rows = tuple(found), tuple(found.values())
-        build.steps.append(Rebind(*rows, location=node.location))
+        build.steps.append(ir.Rebind(*rows, location=node.location))
     for result, state in zip(node.results, states, strict=True):
-        build.entries[result] = Entry(state.storage, result.type)
+        build.entries[result] = ir.Entry(state.storage, result.type)
 
 
-def _state(build: StepBuilder, value: Value, result: Value, name: str) -> Entry:
+def _state(build: StepBuilder, value: Value, result: Value, name: str) -> ir.Entry:
     """Where a loop carries a value: holds the first one when this returns."""
     first, kept = build.entries[value], build.outputs.get(result)
     if value in build.states:
-        return Entry(first.storage, result.type)
-    own = Entry.alone("transient", result.type, result.name or f"{name}_state")
+        return ir.Entry(first.storage, result.type)
+    own = ir.Entry.alone("transient", result.type, result.name or f"{name}_state")
     target = kept or own
-    build.steps.append(Copy(first, target))
+    build.steps.append(ir.Copy(first, target))
     return target
 
 
@@ -224,12 +214,12 @@ def _depends_on(type_: TensorType, sizes: Sequence[Symbol]) -> bool:
     return any(symbol in sizes for dim in type_.shape for symbol in symbols(dim))
 
 
-def allocate(build: StepBuilder, target: Entry) -> None:
+def allocate(build: StepBuilder, target: ir.Entry) -> None:
     """Give a block memory in time: before the steps in a row that come last, so that they stay in a row."""
     place = len(build.steps)
-    while place and not isinstance(build.steps[place - 1], FlowStep):
+    while place and not isinstance(build.steps[place - 1], ir.FlowStep):
         place -= 1
-    build.steps.insert(place, Allocate(target))
+    build.steps.insert(place, ir.Allocate(target))
 
 
 def _reserve_blocks(build: StepBuilder, values: Sequence[Value]) -> None:
@@ -240,26 +230,26 @@ def _reserve_blocks(build: StepBuilder, values: Sequence[Value]) -> None:
         fixed = Trait.CONSTANT | Trait.PART | Trait.BRANCH | Trait.LOOP
         if node is None or node.schema.traits & fixed or origin in build.outputs:
             continue
-        build.outputs[origin] = Entry.alone("block", origin.type, value.name or "next")
+        build.outputs[origin] = ir.Entry.alone("block", origin.type, value.name or "next")
 
 
 def _hand_over(
     build: StepBuilder,
     node: Node,
     region: Graph | None,
-    moved: Sequence[tuple[Value, Entry]],
+    moved: Sequence[tuple[Value, ir.Entry]],
 ) -> None:
     """Let storages take over what a region made, or a copy of what it did not make; no region: of all values."""
     own = set(() if region is None else region.nodes)
-    taken: set[Storage] = set()
-    moves: list[tuple[Entry, Entry]] = []
+    taken: set[ir.Storage] = set()
+    moves: list[tuple[ir.Entry, ir.Entry]] = []
     for value, target in moved:
         source = build.entries[value]
         is_own = source.storage.kind == "block" and value.origin.node in own
         if not is_own or source.storage in taken:
-            aside = Entry.alone("block", value.type, target.storage.name)
+            aside = ir.Entry.alone("block", value.type, target.storage.name)
             allocate(build, aside)
-            build.steps.append(Copy(source, aside))
+            build.steps.append(ir.Copy(source, aside))
             source = aside
         taken.add(source.storage)
         moves.append((source, target))
@@ -267,7 +257,7 @@ def _hand_over(
         types = ((target.type, value.type) for value, target in moved)
         values = _values_of(types, node.trip_sizes or node.bound_sizes)
         rows = tuple(values), tuple(values.values())
-        build.steps.append(Rebind(*rows, tuple(moves), node.location))
+        build.steps.append(ir.Rebind(*rows, tuple(moves), node.location))
 
 
 def _values_of(
@@ -329,21 +319,21 @@ def _overwrites(build: StepBuilder, maker: Node, shown: set[Value], output: Valu
 
 
 def _carry(
-    build: StepBuilder, body: Graph, states: Sequence[Entry], moved: Sequence[Entry]
+    build: StepBuilder, body: Graph, states: Sequence[ir.Entry], moved: Sequence[ir.Entry]
 ) -> None:
     """Copy what the body made to where the next trip looks, but for states whose memory moves.
 
     What is carried elsewhere is copied aside first.
     """
     carried = {entry.storage for entry in states}
-    moves: list[tuple[Entry, Entry]] = []
+    moves: list[tuple[ir.Entry, ir.Entry]] = []
     for value, target in zip(body.outputs, states, strict=True):
         source = build.entries[value]
         if source.storage is target.storage or target in moved:
             continue
         if source.storage in carried:
-            aside = Entry.alone("transient", value.type, "carried")
-            build.steps.append(Copy(source, aside))
+            aside = ir.Entry.alone("transient", value.type, "carried")
+            build.steps.append(ir.Copy(source, aside))
             source = aside
         moves.append((source, target))
-    build.steps += [Copy(source, target) for source, target in moves]
+    build.steps += [ir.Copy(source, target) for source, target in moves]

@@ -7,37 +7,16 @@ from typing import final
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Symbol
-from tilewright.compiler.program.ir import (
-    Allocate,
-    Branch,
-    Copy,
-    Dispatch,
-    Entry,
-    ExpectSizes,
-    FlowStep,
-    HostCall,
-    Jump,
-    Label,
-    ModuleCall,
-    PickRow,
-    Program,
-    ReadSizes,
-    Rebind,
-    Step,
-    Storage,
-    operands_of,
-    place_of,
-    results_of,
-)
+from tilewright.compiler.program import ir
 from tilewright.formats import plan as form
 
 
-def emit_plan(program: Program) -> form.Plan:
+def emit_plan(program: ir.Program) -> form.Plan:
     """The plan of a program whose memory is assigned."""
     storages = {storage: index for index, storage in enumerate(program.storages)}
     table = _Entries(storages)
     inputs = tuple((name, table.number(entry)) for name, entry in program.inputs)
-    labels = {step: i for i, step in enumerate(program.steps) if isinstance(step, Label)}
+    labels = {step: i for i, step in enumerate(program.steps) if isinstance(step, ir.Label)}
     steps = tuple(_step(program, step, table, labels) for step in program.steps)
     outputs = tuple((name, table.number(entry)) for name, entry in program.outputs)
     return form.Plan(
@@ -61,11 +40,11 @@ def emit_plan(program: Program) -> form.Plan:
 class _Entries:
     """Numbers entries in the order they are met; equal views of a storage are one."""
 
-    def __init__(self, storages: Mapping[Storage, int]) -> None:
-        self._storages: Mapping[Storage, int] = storages
+    def __init__(self, storages: Mapping[ir.Storage, int]) -> None:
+        self._storages: Mapping[ir.Storage, int] = storages
         self.entries: dict[form.Entry, int] = {}
 
-    def number(self, entry: Entry) -> int:
+    def number(self, entry: ir.Entry) -> int:
         """The index of an entry in the plan."""
         key = form.Entry(
             self._storages[entry.storage],
@@ -76,7 +55,7 @@ class _Entries:
         return self.entries.setdefault(key, len(self.entries))
 
 
-def _storage(storage: Storage) -> form.Storage:
+def _storage(storage: ir.Storage) -> form.Storage:
     return form.Storage(
         storage.kind,
         storage.size_bytes,
@@ -88,18 +67,16 @@ def _storage(storage: Storage) -> form.Storage:
 
 
 def _step(
-    program: Program, step: Step, table: _Entries, labels: Mapping[Label, int]
+    program: ir.Program, step: ir.Step, table: _Entries, labels: Mapping[ir.Label, int]
 ) -> form.Step:
-    def numbers(items: tuple[Entry, ...]) -> tuple[int, ...]:
-        return tuple(table.number(e) for e in items)
-
+    numbers = tuple(map(table.number, ir.entries_of(step)))
     match step:
-        case Dispatch():
+        case ir.Dispatch():
             return form.Step(
                 kind="dispatch",
                 name=step.name,
                 target=program.kernels[step.kernel].name,
-                arguments=numbers(step.arguments),
+                arguments=numbers,
                 result_count=step.result_count,
                 grid=step.grid,
                 dims=step.dims,
@@ -109,72 +86,79 @@ def _step(
                 outcome=program.kernels[step.kernel].verdict.outcome,
                 barrier=step.barrier,
             )
-        case Copy():
-            return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
-        case PickRow():
-            arguments = numbers((step.place, step.table, step.row))
-            return form.Step("row", "row", "", arguments, 1)
-        case ModuleCall():
+        case ir.Copy():
+            return form.Step("copy", "copy", "", numbers, 1)
+        case ir.PickRow():
+            return form.Step("row", "row", "", numbers, 1)
+        case ir.ModuleCall():
             return form.Step(
                 kind="call",
                 name=step.name,
                 target=step.symbol,
-                arguments=numbers((*step.operands, *step.results)),
+                arguments=numbers,
                 result_count=len(step.results),
                 nodes=step.nodes,
                 outcome=Outcome.CALL,
             )
-        case HostCall():
+        case ir.HostCall():
             present = tuple(i for i, e in enumerate(step.operands) if e is not None)
             return form.Step(
                 kind="host",
                 name=step.name,
                 target=step.op,
-                arguments=numbers((*operands_of(step), *step.results)),
+                arguments=numbers,
                 result_count=len(step.results),
                 host=form.HostCall(
-                    len(step.operands), present, step.attributes, place_of(step)
+                    len(step.operands), present, step.attributes, ir.place_of(step)
                 ),
                 nodes=step.nodes,
                 outcome=Outcome.HOST,
             )
-        case ExpectSizes():
+        case ir.ExpectSizes():
             return form.Step(
-                "expect", "expect_sizes", place_of(step), (), 0,
+                "expect", "expect_sizes", ir.place_of(step), (), 0,
                 dims=tuple(size for pair in step.pairs for size in pair),
             )  # fmt: skip
-        case Label() | Branch() | Jump() | ReadSizes() | Allocate() | Rebind():
-            return _flow_step(step, table, labels)
+        case (
+            ir.Label()
+            | ir.Branch()
+            | ir.Jump()
+            | ir.ReadSizes()
+            | ir.Allocate()
+            | ir.Rebind()
+        ):
+            return _flow_step(step, numbers, labels)
 
 
-def _flow_step(step: FlowStep, table: _Entries, labels: Mapping[Label, int]) -> form.Step:
+def _flow_step(
+    step: ir.FlowStep, numbers: tuple[int, ...], labels: Mapping[ir.Label, int]
+) -> form.Step:
     match step:
-        case Label():
+        case ir.Label():
             return form.Step("label", step.name, "", (), 0)
-        case Branch():
-            source = (table.number(step.condition),)
-            return form.Step("branch", "branch", "", source, 0, goto=labels[step.otherwise])
-        case Jump():
+        case ir.Branch():
+            return form.Step(
+                "branch", "branch", "", numbers, 0, goto=labels[step.otherwise]
+            )
+        case ir.Jump():
             return form.Step("jump", "jump", "", (), 0, goto=labels[step.target])
-        case ReadSizes():
+        case ir.ReadSizes():
             return form.Step(
                 kind="read",
                 name="read_sizes",
-                target=place_of(step),
-                arguments=(table.number(step.source),),
+                target=ir.place_of(step),
+                arguments=numbers,
                 result_count=0,
                 sizes=_ranges(step.sizes),
             )
-        case Allocate():
-            return form.Step("allocate", "allocate", "", (table.number(step.target),), 1)
-        case Rebind():
+        case ir.Allocate():
+            return form.Step("allocate", "allocate", "", numbers, 1)
+        case ir.Rebind():
             return form.Step(
                 kind="rebind",
                 name="rebind",
-                target=place_of(step),
-                arguments=tuple(
-                    table.number(e) for e in (*operands_of(step), *results_of(step))
-                ),
+                target=ir.place_of(step),
+                arguments=numbers,
                 result_count=len(step.moves),
                 dims=step.values,
                 sizes=_ranges(step.sizes),

@@ -276,6 +276,17 @@ class Program:
         """Whether some step decides at run time what comes next, or how large it is."""
         return any(isinstance(step, FlowStep) for step in self.steps)
 
+    @property
+    def entries(self) -> list[Entry]:
+        """Those of the interface, then those of the steps, in order."""
+        outside = [entry for _, entry in (*self.inputs, *self.outputs)]
+        return [*outside, *(entry for step in self.steps for entry in entries_of(step))]
+
+
+def entries_of(step: Step) -> tuple[Entry, ...]:
+    """What a step reads, then what it writes."""
+    return (*operands_of(step), *results_of(step))
+
 
 def operands_of(step: Step) -> tuple[Entry, ...]:
     """The entries a step reads."""

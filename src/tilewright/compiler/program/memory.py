@@ -13,28 +13,18 @@ from typing import final
 from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, proves_equal
+from tilewright.compiler.program import ir
 from tilewright.compiler.program.index_checks import overlap_checks
-from tilewright.compiler.program.ir import (
-    Dispatch,
-    Entry,
-    Jump,
-    Label,
-    PickRow,
-    Program,
-    Step,
-    Storage,
-    operands_of,
-    results_of,
-)
 
 
-def assign(program: Program) -> Program:
+def assign(program: ir.Program) -> ir.Program:
     """Give every storage its lifetime and place."""
     _set_lifetimes(program)
     overlap_checks(program)
-    merged = _reuse_in_place(program)
+    merged = _InPlace(program).merge()
     steps = tuple(_redirect(step, merged) for step in program.steps)
-    program = replace(program, steps=steps, storages=_collect(program, steps))
+    program = replace(program, steps=steps)
+    program.storages = tuple(dict.fromkeys(entry.storage for entry in program.entries))
     program.weights_bytes = _place_constants(program.storages)
     transients = [s for s in program.storages if s.kind == "transient"]
     sizes = [s.size_bytes for s in transients]
@@ -51,19 +41,15 @@ def _known(size: Dim) -> int:
     return size
 
 
-def _extend_over_loops(program: Program) -> None:
+def _extend_over_loops(program: ir.Program) -> None:
     """What a loop reads from before it, or from its trip before, lives to its end."""
-    places = {step: i for i, step in enumerate(program.steps) if isinstance(step, Label)}
+    places = {step: i for i, step in enumerate(program.steps) if isinstance(step, ir.Label)}
     loops = [
         (places[step.target], index)
         for index, step in enumerate(program.steps)
-        if isinstance(step, Jump) and places[step.target] < index
+        if isinstance(step, ir.Jump) and places[step.target] < index
     ]
-    storages = {
-        entry.storage
-        for step in program.steps
-        for entry in (*operands_of(step), *results_of(step))
-    }
+    storages = {entry.storage for step in program.steps for entry in ir.entries_of(step)}
     # Inner loops end first, so one walk is enough.
     for start, end in loops:
         for storage in storages:
@@ -71,14 +57,14 @@ def _extend_over_loops(program: Program) -> None:
                 storage.last = max(storage.last, end)
 
 
-def _set_lifetimes(program: Program) -> None:
+def _set_lifetimes(program: ir.Program) -> None:
     for index, step in enumerate(program.steps):
-        for entry in (*operands_of(step), *results_of(step)):
+        for entry in ir.entries_of(step):
             storage = entry.storage
             storage.first = index if storage.first < 0 else storage.first
             storage.last = index
     for step in program.steps:
-        if isinstance(step, PickRow):  # whoever reads the row reads the table
+        if isinstance(step, ir.PickRow):  # whoever reads the row reads the table
             table = step.table.storage
             table.last = max(table.last, step.row.storage.last)
     _extend_over_loops(program)
@@ -87,28 +73,24 @@ def _set_lifetimes(program: Program) -> None:
         program.check_storage.last = len(program.steps) - 1
 
 
-def _reuse_in_place(program: Program) -> dict[Storage, Storage]:
-    """Map result storages to the dying operand storage whose bytes they take over."""
-    return _InPlace(program).merge()
-
-
 @final
 class _InPlace:
     """Walks the steps and lets results take over operands; `merged` always maps to the root."""
 
-    def __init__(self, program: Program) -> None:
-        self.program: Program = program
-        self.merged: dict[Storage, Storage] = {}
+    def __init__(self, program: ir.Program) -> None:
+        self.program: ir.Program = program
+        self.merged: dict[ir.Storage, ir.Storage] = {}
 
-    def merge(self) -> dict[Storage, Storage]:
+    def merge(self) -> dict[ir.Storage, ir.Storage]:
+        """Result storages, and the dying operand storage whose bytes they take over."""
         for index, step in enumerate(self.program.steps):
-            if isinstance(step, Dispatch):
+            if isinstance(step, ir.Dispatch):
                 self._visit(index, step)
         return self.merged
 
-    def _visit(self, index: int, step: Dispatch) -> None:
+    def _visit(self, index: int, step: ir.Dispatch) -> None:
         """At most one result per step: two could pick the same operand."""
-        for position in range(len(operands_of(step)), len(step.arguments)):
+        for position in range(len(ir.operands_of(step)), len(step.arguments)):
             result = step.arguments[position].storage
             if result.kind != "transient" or result.first != index:
                 continue
@@ -120,9 +102,11 @@ class _InPlace:
                 self.merged[result] = donor
                 return
 
-    def _find_donor(self, index: int, step: Dispatch, position: int) -> Storage | None:
+    def _find_donor(
+        self, index: int, step: ir.Dispatch, position: int
+    ) -> ir.Storage | None:
         result = step.arguments[position].storage
-        roots = [self._root(entry.storage) for entry in operands_of(step)]
+        roots = [self._root(entry.storage) for entry in ir.operands_of(step)]
         for place, storage in enumerate(roots):
             dies = storage.kind == "transient" and storage.last == index
             if (
@@ -135,18 +119,18 @@ class _InPlace:
                 return storage
         return None
 
-    def _root(self, storage: Storage) -> Storage:
+    def _root(self, storage: ir.Storage) -> ir.Storage:
         return self.merged.get(storage, storage)
 
 
-def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
+def _redirect(step: ir.Step, merged: dict[ir.Storage, ir.Storage]) -> ir.Step:
     """The step with the entries of its fields in the storages that theirs became; rows and blocks stay what they are."""
 
     def moved(held: object) -> object:
-        if isinstance(held, Entry):
+        if isinstance(held, ir.Entry):
             storage = merged.get(held.storage, held.storage)
             return held if storage is held.storage else replace(held, storage=storage)
-        if isinstance(held, tuple) and any(isinstance(x, Entry) for x in held):
+        if isinstance(held, tuple) and any(isinstance(x, ir.Entry) for x in held):
             return tuple(map(moved, held))
         return held
 
@@ -155,17 +139,7 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
     return replace(step, **changed) if changed else step
 
 
-def _collect(program: Program, steps: tuple[Step, ...]) -> tuple[Storage, ...]:
-    found: dict[Storage, None] = {}
-    for _, entry in (*program.inputs, *program.outputs):
-        found[entry.storage] = None
-    for step in steps:
-        for entry in (*operands_of(step), *results_of(step)):
-            found[entry.storage] = None
-    return tuple(found)
-
-
-def _place_constants(storages: tuple[Storage, ...]) -> int:
+def _place_constants(storages: tuple[ir.Storage, ...]) -> int:
     offset = 0
     for storage in storages:
         if storage.is_constant:
@@ -194,7 +168,7 @@ class MemoryNeeds:
     rows: tuple[tuple[str, str, Dim, int, int, int], ...]
 
 
-def needs_of(program: Program) -> MemoryNeeds:
+def needs_of(program: ir.Program) -> MemoryNeeds:
     """The memory table of a program, largest first."""
     transients = [s for s in program.storages if s.kind == "transient"]
     static = all(isinstance(s.size_bytes, int) for s in transients)

@@ -11,30 +11,13 @@ from typing import cast, final
 
 from tilewright.base.errors import InternalError, condition_text
 from tilewright.base.symbolic import Dim, Expr, Symbol, floordiv, names_in, symbol, symbols
+from tilewright.compiler.program import ir
 from tilewright.compiler.program.emit_bytecode.function import HalFunction
-from tilewright.compiler.program.ir import (
-    Allocate,
-    Branch,
-    Entry,
-    FlowStep,
-    HostCall,
-    Jump,
-    Label,
-    PickRow,
-    Program,
-    ReadSizes,
-    Rebind,
-    Step,
-    Storage,
-    operands_of,
-    place_of,
-    results_of,
-)
 from tilewright.formats.bytecode.drafts import Block, Register
 
-Span = Callable[[Entry], tuple[Register, Register, Register]]
-Binder = ReadSizes | Rebind
-Groups = dict[Storage, Binder | None]
+Span = Callable[[ir.Entry], tuple[Register, Register, Register]]
+Binder = ir.ReadSizes | ir.Rebind
+Groups = dict[ir.Storage, Binder | None]
 Moves = Sequence[tuple[Register, Register]]
 """Registers, and those that get their values."""
 
@@ -54,41 +37,41 @@ class Flow:
     ) -> None:
         self.function: HalFunction = function
         self._span: Span = span
-        self._blocks: dict[Label, Block] = {}
-        self._known: dict[Label, dict[Dim, Register]] = {}
+        self._blocks: dict[ir.Label, Block] = {}
+        self._known: dict[ir.Label, dict[Dim, Register]] = {}
         self._rows: int = 0
         self._changing: dict[Symbol, Register] = {
             size: function.build.register("i64") for size in changing
         }
 
-    def emit(self, step: FlowStep) -> None:
+    def emit(self, step: ir.FlowStep) -> None:
         """Append a step; nothing is recorded that did not run."""
         build = self.function.build
         match step:
-            case Label():
+            case ir.Label():
                 if build.is_open:
                     build.branch(self._target(step))
                 build.place(self._block(step))
                 self.function.dims = dict(self._known[step])
                 # On the way back to the head of a loop these are others.
                 self._forget(self._changing)
-            case Jump():
+            case ir.Jump():
                 build.branch(self._target(step.target))
-            case Branch():
+            case ir.Branch():
                 go_on = build.block()
                 build.branch_if(self._bit(step), go_on, self._target(step.otherwise))
                 build.place(go_on)
-            case ReadSizes():
+            case ir.ReadSizes():
                 self._read(step)
-            case Rebind() | Allocate():
+            case ir.Rebind() | ir.Allocate():
                 raise InternalError("memory changes hands where storages have places")
 
-    def _block(self, label: Label) -> Block:
+    def _block(self, label: ir.Label) -> Block:
         if label not in self._blocks:
             self._blocks[label] = self.function.build.block()
         return self._blocks[label]
 
-    def _target(self, label: Label) -> Block:
+    def _target(self, label: ir.Label) -> Block:
         """The block of a label that is reached from here."""
         block, here = self._block(label), self.function.dims
         if not block.placed:
@@ -96,25 +79,25 @@ class Flow:
             self._known[label] = {d: r for d, r in known.items() if here.get(d) is r}
         return block
 
-    def _bit(self, step: Branch) -> Register:
+    def _bit(self, step: ir.Branch) -> Register:
         buffer, offset, _ = self._span(step.condition)
         return self.function.call("hal.buffer.load", buffer, offset, 1)
 
-    def _read(self, step: ReadSizes) -> None:
+    def _read(self, step: ir.ReadSizes) -> None:
         function, build = self.function, self.function.build
         buffer, start, _ = self._span(step.source)
         for place, size in enumerate(step.sizes):
             at = build.emit("add.i64", start, function.i64(8 * place))
             value = self._load(buffer, at)
-            self._check_bounds(size, value, place_of(step), "the data gives a size")
+            self._check_bounds(size, value, ir.place_of(step), "the data gives a size")
             self._bind(size, value)
 
-    def rebind(self, step: Rebind, moves: Moves) -> None:
+    def rebind(self, step: ir.Rebind, moves: Moves) -> None:
         """New values for sizes, of what all were, and of other registers at the same time."""
         function = self.function
         values = [function.size(dim) for dim in step.values]
         for size, value in zip(step.sizes, values, strict=True):
-            self._check_bounds(size, value, place_of(step), "a size is")
+            self._check_bounds(size, value, ir.place_of(step), "a size is")
         kept = [self._changing.get(size) for size in step.sizes]
         pairs = zip(values, kept, strict=True)
         function.assign([*((v, k) for v, k in pairs if k is not None), *moves])
@@ -154,7 +137,7 @@ class Flow:
             if symbols(dim).isdisjoint(sizes) or register in self._changing.values()
         }
 
-    def row_offset(self, step: PickRow) -> Dim:
+    def row_offset(self, step: ir.PickRow) -> Dim:
         """Where the row begins in its table, in bytes."""
         function, build = self.function, self.function.build
         buffer, start, _ = self._span(step.place)
@@ -183,11 +166,11 @@ class Binders:
         steps: by symbol, those that do, in order.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ir.Program) -> None:
         self.steps: dict[Symbol, list[Binder]] = {}
         self._order: dict[Binder, int] = {}
         for index, step in enumerate(program.steps):
-            if isinstance(step, ReadSizes | Rebind):
+            if isinstance(step, ir.ReadSizes | ir.Rebind):
                 self._order[step] = index
                 for size in step.sizes:
                     self.steps.setdefault(size, []).append(step)
@@ -212,28 +195,19 @@ class Binders:
         return list(dict.fromkeys(self.steps[size][0] for size in step.sizes))
 
 
-def storage_groups(program: Program, binders: Binders) -> Groups:
+def storage_groups(program: ir.Program, binders: Binders) -> Groups:
     """The first step that binds the last size of each storage; None where inputs decide it."""
-    sizes: dict[Storage, list[Dim]] = {s: [s.size_bytes] for s in program.storages}
+    sizes: dict[ir.Storage, list[Dim]] = {s: [s.size_bytes] for s in program.storages}
     # Outputs are views of their shape; of other storages views may have shapes that are read later.
     for _, entry in program.outputs:
         sizes[entry.storage] += entry.type.shape
     return {storage: binders.last(dims) for storage, dims in sizes.items()}
 
 
-def entries_of(program: Program) -> list[Entry]:
-    """Every entry of a program, in order."""
-    entries = [e for _, e in (*program.inputs, *program.outputs)]
-    for step in program.steps:
-        entries += [*operands_of(step), *results_of(step)]
-    return entries
-
-
-def late_names(step: Step) -> frozenset[str]:
+def late_names(step: ir.Step) -> frozenset[str]:
     """The symbols in the types and attributes of a call out."""
-    entries = (*operands_of(step), *results_of(step))
-    names = names_in(d for e in entries for d in e.type.shape)
-    if not isinstance(step, HostCall):
+    names = names_in(d for e in ir.entries_of(step) for d in e.type.shape)
+    if not isinstance(step, ir.HostCall):
         return names
     for value in step.attributes.values():
         if isinstance(value, tuple):

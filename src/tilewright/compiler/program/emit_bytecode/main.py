@@ -7,13 +7,13 @@ import json
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
+from tilewright.compiler.program import ir
 from tilewright.compiler.program.emit_bytecode.arrange import arrange_transients
 from tilewright.compiler.program.emit_bytecode.flow import (
     Binder,
     Binders,
     Flow,
     Groups,
-    entries_of,
     late_names,
     storage_groups,
 )
@@ -37,26 +37,8 @@ from tilewright.compiler.program.emit_bytecode.module import (
     ModuleTables,
     VariantCode,
 )
-from tilewright.compiler.program.ir import (
-    Allocate,
-    Copy,
-    Dispatch,
-    Entry,
-    ExpectSizes,
-    FlowStep,
-    HostCall,
-    ModuleCall,
-    PickRow,
-    Program,
-    ReadSizes,
-    Rebind,
-    Step,
-    Storage,
-    operands_of,
-    place_of,
-)
 from tilewright.formats.bytecode.assembler import AssembledFunction, FunctionBuilder
-from tilewright.formats.bytecode.drafts import Block, Register
+from tilewright.formats.bytecode.drafts import Register
 from tilewright.formats.plan import encode_attribute
 from tilewright.formats.plan.size_relations import BOUND_WORDS, Relation, relation_of
 
@@ -85,7 +67,7 @@ def emit_switch(module: ModuleTables, count: int) -> AssembledFunction:
     return build.finish()
 
 
-def _convention(program: Program) -> str:
+def _convention(program: ir.Program) -> str:
     inputs, outputs = "r" * len(program.inputs), "r" * len(program.outputs)
     return f"0{inputs or 'v'}_{outputs or 'v'}"
 
@@ -97,14 +79,14 @@ class _Main:
         self.function: HalFunction = function
         self.build: FunctionBuilder = function.build
         self.code: VariantCode = code
-        self.program: Program = code.program
-        self.places: dict[Storage, Place] = {}
+        self.program: ir.Program = code.program
+        self.places: dict[ir.Storage, Place] = {}
         self.commands: Register | None = None
         self.binders: Binders = Binders(self.program)
         self.flow: Flow = Flow(function, self._span, self.binders.changing)
         self.groups: Groups = storage_groups(self.program, self.binders)
         self.may_be_negative: list[Dim] = _perhaps_negative(self.program)
-        self.kept: dict[Binder | Storage, Register] = {}  # what several steps allocate
+        self.kept: dict[Binder | ir.Storage, Register] = {}  # what several steps allocate
         self.checks: IndexChecks = IndexChecks(function, self.program, self.places)
 
     def emit(self) -> AssembledFunction:
@@ -114,7 +96,10 @@ class _Main:
         self.device: Register = self.function.device()
         self.allocator: Register = self.function.call("hal.device.allocator", self.device)
         for size in zeros:
-            self._go_on_unless_zero(size, empty)
+            some = self.build.block()
+            is_some = self.build.emit("cmp.ne.i64", size, self.function.i64(0))
+            self.build.branch_if(is_some, some, empty)
+            self.build.place(some)
         known = dict(self.function.dims)  # what comes before both ways
         self._place_storages()
         for step in self.program.steps:
@@ -132,12 +117,6 @@ class _Main:
 
     def _return_outputs(self) -> None:
         self.build.return_(*(self._view(entry) for _, entry in self.program.outputs))
-
-    def _go_on_unless_zero(self, size: Register, empty: Block) -> None:
-        some = self.build.block()
-        is_some = self.build.emit("cmp.ne.i64", size, self.function.i64(0))
-        self.build.branch_if(is_some, some, empty)
-        self.build.place(some)
 
     def _read_dims(self) -> list[Register]:
         """Bind the dimensions; those that leave nothing to compute where they are 0."""
@@ -225,14 +204,14 @@ class _Main:
             for storage, offset in offsets.items():
                 self.places[storage] = Place(arena, offset)
 
-    def _allocate(self, step: Allocate) -> None:
+    def _allocate(self, step: ir.Allocate) -> None:
         """Memory of its own for a storage."""
         storage = step.target.storage
         size = self.function.size(storage.size_bytes)
         buffer = self.function.allocate(self.allocator, size)
         self.places[storage] = Place(buffer, 0)
 
-    def _rebind(self, step: Rebind) -> None:
+    def _rebind(self, step: ir.Rebind) -> None:
         """Whoever takes memory over has one register for it, whoever gives it."""
         moves: list[tuple[Register, Register]] = []
         for source, target in step.moves:
@@ -260,10 +239,10 @@ class _Main:
             self.places[entry.storage] = Place(buffer, 0)
 
     def _keep(
-        self, group: Binder | None, buffer: Register, output: Storage | None = None
+        self, group: Binder | None, buffer: Register, output: ir.Storage | None = None
     ) -> Register:
         """The register of memory that other steps may place again: of an output, or the arena of a group."""
-        if not isinstance(group, Rebind):
+        if not isinstance(group, ir.Rebind):
             return buffer
         owner = group if output is None else output
         kept = self.kept.get(owner)
@@ -272,49 +251,45 @@ class _Main:
         self.function.assign([(buffer, kept)])
         return kept
 
-    def _step(self, step: Step) -> None:
-        if isinstance(step, HostCall | ModuleCall):
+    def _step(self, step: ir.Step) -> None:
+        if isinstance(step, ir.HostCall | ir.ModuleCall | ir.PickRow | ir.FlowStep):
             self._submit()
-            self._call_out(step)
-            return
-        if isinstance(step, PickRow):
-            self._submit()
-            table = self.places[step.table.storage]
-            start = table.offset + step.table.offset_bytes + self.flow.row_offset(step)
-            self.places[step.row.storage] = Place(table.buffer, start)
-            return
-        if isinstance(step, FlowStep):
-            self._submit()
-            self._flow_step(step)
-            return
-        if isinstance(step, ExpectSizes):
-            for left, right in step.pairs:
-                self._refuse_other(left, right, f"{place_of(step)}: ")
-            return
-        if self.commands is None:
-            self._begin()
-        elif not isinstance(step, Dispatch) or step.barrier:
-            self._barrier()
-        if isinstance(step, Dispatch):
-            self._dispatch(step)
-        else:
-            self._copy(step)
-
-    def _flow_step(self, step: FlowStep) -> None:
         match step:
-            case Allocate():
+            case ir.HostCall() | ir.ModuleCall():
+                self._call_out(step)
+            case ir.PickRow():
+                table = self.places[step.table.storage]
+                start = table.offset + step.table.offset_bytes + self.flow.row_offset(step)
+                self.places[step.row.storage] = Place(table.buffer, start)
+            case ir.ExpectSizes():
+                for left, right in step.pairs:
+                    self._refuse_other(left, right, f"{ir.place_of(step)}: ")
+            case ir.Allocate():
                 self._allocate(step)
-            case Rebind():
+            case ir.Rebind():
                 self._rebind(step)
-            case ReadSizes():
+            case ir.ReadSizes():
                 self.flow.emit(step)
                 self._complete(step)
-            case _:
+            case ir.Label() | ir.Branch() | ir.Jump():
                 self.flow.emit(step)
+            case ir.Dispatch():
+                self._record(barrier=step.barrier)
+                self._dispatch(step)
+            case ir.Copy():
+                self._record(barrier=True)
+                self._copy(step)
 
-    def _begin(self) -> None:
-        kind = (ONE_SHOT, CATEGORIES, ANY_QUEUE, 0)
-        self.commands = self.function.call("hal.command_buffer.create", self.device, *kind)
+    def _record(self, *, barrier: bool) -> None:
+        """Let there be a command buffer, and what is in it done where a `barrier` is wanted."""
+        if self.commands is None:
+            kind = (ONE_SHOT, CATEGORIES, ANY_QUEUE, 0)
+            name = "hal.command_buffer.create"
+            self.commands = self.function.call(name, self.device, *kind)
+        elif barrier:
+            stages = (AFTER, BEFORE, 0)
+            name = "hal.command_buffer.execution_barrier"
+            self.function.call(name, self.commands, *stages)
 
     @property
     def _recording(self) -> Register:
@@ -322,17 +297,12 @@ class _Main:
         assert self.commands is not None, "recorded before a command buffer begins"
         return self.commands
 
-    def _barrier(self) -> None:
-        stages = (AFTER, BEFORE, 0)
-        name = "hal.command_buffer.execution_barrier"
-        self.function.call(name, self._recording, *stages)
-
-    def _span(self, entry: Entry) -> tuple[Register, Register, Register]:
+    def _span(self, entry: ir.Entry) -> tuple[Register, Register, Register]:
         place = self.places[entry.storage]
         offset = self.function.size(place.offset + entry.offset_bytes)
         return place.buffer, offset, self.function.size(entry.type.size_bytes)
 
-    def _dispatch(self, step: Dispatch) -> None:
+    def _dispatch(self, step: ir.Dispatch) -> None:
         type_ = self.function.module.type_(EXECUTABLE_TYPE)
         executable = self.build.emit("global.load.ref", EXECUTABLE_GLOBAL, type_)
         self.checks.note(step)
@@ -340,7 +310,7 @@ class _Main:
         work = (executable, step.kernel, *step.grid, 0, step.dims, bindings)
         self.function.call("hal.command_buffer.dispatch", self._recording, *work)
 
-    def _copy(self, step: Copy) -> None:
+    def _copy(self, step: ir.Copy) -> None:
         *source, length = self._span(step.source)
         *target, _ = self._span(step.target)
         name = "hal.command_buffer.copy_buffer"
@@ -360,39 +330,39 @@ class _Main:
         if self.program.has_flow:
             self.checks.look_at_written()
 
-    def _call_out(self, step: HostCall | ModuleCall) -> None:
+    def _call_out(self, step: ir.HostCall | ir.ModuleCall) -> None:
         """Pass everything about the call as text; shapes that vary follow as numbers."""
-        present = operands_of(step)
+        present = ir.operands_of(step)
         names = [dim.name for dim in self.program.dims]
         names += sorted(late_names(step) - set(names))
         described = {
             **(
                 _described_op(step)
-                if isinstance(step, HostCall)
+                if isinstance(step, ir.HostCall)
                 else {"symbol": step.symbol}
             ),
-            "location": place_of(step),
+            "location": ir.place_of(step),
             "dims": names,
             "types": [
                 [e.type.dtype.name, [str(d) for d in e.type.shape]]
-                for e in (*present, *step.results)
+                for e in ir.entries_of(step)
             ],
         }
         text = json.dumps(described, separators=(",", ":"), sort_keys=True)
         self.function.call(
-            "tilewright.host_call" if isinstance(step, HostCall) else "tilewright.call",
+            "tilewright.host_call" if isinstance(step, ir.HostCall) else "tilewright.call",
             self.function.text(text),
             [self._span(e) for e in present],
             [self._span(e) for e in step.results],
             [self.function.dims[symbol_of(name)] for name in names],
         )
 
-    def _view(self, entry: Entry) -> Register:
+    def _view(self, entry: ir.Entry) -> Register:
         kind = (_signless(entry.type.dtype), ENCODING_DENSE, entry.type.shape)
         return self.function.call("hal.buffer_view.create", *self._span(entry), *kind)
 
 
-def _described_op(step: HostCall) -> dict[str, object]:
+def _described_op(step: ir.HostCall) -> dict[str, object]:
     return {
         "op": step.op,
         "attributes": {k: encode_attribute(v) for k, v in step.attributes.items()},
@@ -406,7 +376,7 @@ def _signless(dtype: DType) -> int:
     return 0x10000000 | dtype.bits if dtype.is_integer and dtype.is_signed else dtype.iree
 
 
-def _perhaps_negative(program: Program) -> list[Dim]:
+def _perhaps_negative(program: ir.Program) -> list[Dim]:
     """Sizes that an image smaller than the windows over it makes negative."""
-    sizes = dict.fromkeys(d for e in entries_of(program) for d in e.type.shape)
+    sizes = dict.fromkeys(d for e in program.entries for d in e.type.shape)
     return [d for d in sizes if (lowest := bounds(d)[0]) is None or lowest < 0]
