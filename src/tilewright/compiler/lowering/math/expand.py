@@ -23,7 +23,6 @@ from tilewright.compiler.kernel.rewrite import map_body, with_body
 from tilewright.compiler.lowering.math import (
     angles,
     exponentials,
-    normal,
     powers,
     remainders,
 )
@@ -37,7 +36,7 @@ _UNARY: Final[dict[str, Callable[[Expression, Means], Expression]]] = {
     "sigmoid": exponentials.sigmoid,
     "tanh": exponentials.tanh,
     "erf": exponentials.erf,
-    "normal_cdf": normal.normal_cdf,
+    "normal_cdf": exponentials.normal_cdf,
     "log": powers.log,
     "rsqrt": powers.rsqrt,
     "sin": angles.sin,

@@ -1,10 +1,11 @@
-"""The functions that are made of e**x: exp, exp_nonpositive, sigmoid, tanh, erf.  Called by `expand`."""
+"""The functions that are made of e**x: exp, exp_nonpositive, sigmoid, tanh, erf, normal_cdf.  Called by `expand`."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
+from tilewright.base import dtypes
 from tilewright.compiler.kernel import expressions
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.lowering.math.pieces import (
@@ -19,7 +20,13 @@ from tilewright.compiler.lowering.math.pieces import (
     split_exponent,
     table_of,
 )
-from tilewright.compiler.lowering.math.tables import LOG2_E, Quotient
+from tilewright.compiler.lowering.math.tables import (
+    LOG2_E,
+    NORMAL_DENOMINATOR,
+    NORMAL_END,
+    NORMAL_NUMERATOR,
+    Quotient,
+)
 
 E = expressions.Expressions
 
@@ -145,3 +152,18 @@ def _odd_quotient(x: Expression, end: float, quotient: Quotient) -> Expression:
     square = E.mul(inside, inside)
     above, below = (polynomial(square, part) for part in quotient)
     return bounded(E.div(E.mul(inside, above), below), -1.0, 1.0)
+
+
+def normal_cdf(x: Expression, means: Means) -> Expression:
+    """(1 + erf(x / sqrt(2))) / 2, which GELU multiplies its argument with, absolutely: 2e-7 in f32, exactly 0 and 1 from 5.5 on.
+
+    In f32 a quotient of polynomials, half as many steps as an exponential takes, and half as deep.  At the end
+    of its range it is a little beyond 1/2, and grows from there, so the bounds make it exact.
+    """
+    if x.dtype is not dtypes.f32:
+        whole = erf(E.mul(x, math.sqrt(0.5)), means)
+        return E.fma(whole, E.const(0.5, x.dtype, x.lanes), E.const(0.5, x.dtype, x.lanes))
+    square = E.min(E.mul(x, x), NORMAL_END)
+    above = E.mul(x, polynomial(square, NORMAL_NUMERATOR))
+    half = E.div(above, polynomial(square, NORMAL_DENOMINATOR))
+    return bounded(E.add(half, 0.5), 0.0, 1.0)
