@@ -153,13 +153,14 @@ class _Run:
         self.meanings: dict[int, tuple[Intrinsic, Expression]] = {}
         self.independent: dict[int, bool] = {}
         if len(arrays) != len(kernel.parameters):
-            raise InternalError(
-                f"kernel '{kernel.name}' takes {len(kernel.parameters)} arrays, "
-                f"got {len(arrays)}"
-            )
+            raise self.fail(f"takes {len(kernel.parameters)} arrays, got {len(arrays)}")
         for parameter, array in zip(kernel.parameters, arrays, strict=True):
             self._bind(parameter.buffer, array)
         self.allocate(*Space)
+
+    def fail(self, message: str) -> InternalError:
+        """The error that says so of the kernel."""
+        return InternalError(f"kernel '{self.kernel.name}': {message}")
 
     # --- memory --------------------------------------------------------------------------
 
@@ -172,9 +173,8 @@ class _Run:
     def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
         shape = self._shape(buffer)
         if array.dtype != buffer.dtype.numpy or array.size != math.prod(shape):
-            raise InternalError(
-                f"kernel '{self.kernel.name}': parameter {buffer!r} got "
-                f"{array.dtype}{list(array.shape)}, expected {list(shape)}"
+            raise self.fail(
+                f"parameter {buffer!r} got {array.dtype}{list(array.shape)}, expected {list(shape)}"
             )
         dense = np.ascontiguousarray(array)
         if dense is not array and array.ndim > 0:
@@ -214,15 +214,13 @@ class _Run:
         """The array to index and its index arrays, checked against the bounds."""
         found = self.storage.get(buffer)
         if found is None:
-            raise InternalError(f"kernel '{self.kernel.name}': unknown buffer {buffer!r}")
+            raise self.fail(f"unknown buffer {buffer!r}")
         array, shape = found.array, found.shape
         if len(indices) == 1 and len(shape) != 1:
             shape = (math.prod(shape),)
             array = array.reshape(array.shape[: found.private] + shape)
         if len(indices) != len(shape):
-            raise InternalError(
-                f"kernel '{self.kernel.name}': {len(indices)} indices into {buffer!r}"
-            )
+            raise self.fail(f"{len(indices)} indices into {buffer!r}")
         positions: list[Any] = [self.dim(i, lanes) for i in indices]
         if lanes > 1 and positions:
             positions[-1] = positions[-1] + _steps(lanes, stride)
@@ -248,9 +246,7 @@ class _Run:
             outside = outside & mask
         if outside.any():
             bad = int(np.broadcast_to(position, np.shape(outside))[outside].flat[0])
-            raise InternalError(
-                f"kernel '{self.kernel.name}': {subject} {buffer!r} at index {bad} of {extent}"
-            )
+            raise self.fail(f"{subject} {buffer!r} at index {bad} of {extent}")
         return position
 
     # --- indices -------------------------------------------------------------------------
@@ -274,9 +270,7 @@ class _Run:
         if isinstance(atom, Symbol):
             value = self.env.get(atom.name)
             if value is None:
-                raise InternalError(
-                    f"kernel '{self.kernel.name}': '{atom.name}' is not in scope"
-                )
+                raise self.fail(f"'{atom.name}' is not in scope")
             return value if lanes == 1 else _lane_axis(value)
         if isinstance(atom, Operation):
             left, right = self.dim(atom.left, lanes), self.dim(atom.right, lanes)
@@ -288,9 +282,7 @@ class _Run:
         if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
             index = np.asarray(self.value(atom.payload)).astype(np.int64)
             return index if lanes == atom.payload.lanes else _lane_axis(index)
-        raise InternalError(
-            f"kernel '{self.kernel.name}': index atom '{atom}' has no value"
-        )
+        raise self.fail(f"index atom '{atom}' has no value")
 
     # --- expressions ---------------------------------------------------------------------
 
@@ -410,9 +402,7 @@ class _Run:
                 case Comment() | Prefetch():
                     pass
                 case Barrier():
-                    raise InternalError(
-                        f"kernel '{self.kernel.name}': a barrier outside of a workgroup's threads"
-                    )
+                    raise self.fail("a barrier outside of a workgroup's threads")
                 case _:
                     assert_never(statement)
 
@@ -430,9 +420,8 @@ class _Run:
         mask = self.active(s.mask, lanes)
         array, slots = self._slots(s.buffer, s.indices, lanes, s.stride, mask, "store to")
         if value.dtype != array.dtype:
-            raise InternalError(
-                f"kernel '{self.kernel.name}': store of {value.dtype} "
-                f"({expression_text(s.value)}) to {s.buffer!r}"
+            raise self.fail(
+                f"store of {value.dtype} ({expression_text(s.value)}) to {s.buffer!r}"
             )
         if mask is None:
             array[slots] = value

@@ -15,13 +15,13 @@ from tilewright.compiler.kernel.instructions.dot_products import (
     SMALL,
     dot,
     dot_of_small,
+    instruction,
     product_of_rows,
 )
 from tilewright.compiler.kernel.ir import Form, Instruction
 
 
 def _row(name: str, left: DType, right: DType, feature: str) -> Instruction:
-    parameters, body = dot(i32, left, right, 4)
     word = "usdot" if name == "usdot" else "dot"
     result = "uint32" if name == "udot" else "int32"
     suffix = "u32" if name == "udot" else "s32"
@@ -35,7 +35,7 @@ def _row(name: str, left: DType, right: DType, feature: str) -> Instruction:
         )  # fmt: skip
     if name == "usdot":
         forms += _signed_dots()
-    return Instruction(name=name, parameters=parameters, body=body, forms=tuple(forms))
+    return instruction(name, dot(i32, left, right, 4), forms)
 
 
 _SPLIT: Final = (
@@ -67,7 +67,6 @@ def _signed_dots() -> list[Form]:
 
 def _small_bytes() -> Instruction:
     """SDOT of unsigned bytes of 7 bits, which are signed bytes."""
-    parameters, body = dot_of_small(i32, u8, i8, 4)
     forms: list[Form] = []
     for lanes, q in ((4, "q"), (2, "")):
         byte, word = f"int8x{4 * lanes}_t", f"int32x{lanes}_t"
@@ -77,12 +76,11 @@ def _small_bytes() -> Instruction:
                  llvm=f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8",
                  c=f"vdot{q}_s32(({word})a, {small}, ({byte})c)", rounds=(((("and", SMALL),), ()),))
         )  # fmt: skip
-    return Instruction(name="sdot_u7", parameters=parameters, body=body, forms=tuple(forms))
+    return instruction("sdot_u7", dot_of_small(i32, u8, i8, 4), forms)
 
 
 def _tile(name: str, left: DType, right: DType) -> Instruction:
     """Two rows by two columns: 32 products, which are added to four sums."""
-    parameters, body = product_of_rows(i32, left, right, 8)
     word = "usmmla" if name == "usmmla" else "mmla"
     result, suffix = ("uint32", "u32") if name == "ummla" else ("int32", "s32")
     sides = [f"{dtype.c.removesuffix('_t')}x16_t" for dtype in (left, right)]
@@ -90,7 +88,7 @@ def _tile(name: str, left: DType, right: DType) -> Instruction:
         lanes=4, features=frozenset({"i8mm"}), unit="i8", llvm=f"llvm.aarch64.neon.{name}.v4i32.v16i8",
         c=f"v{word}q_{suffix}(({result}x4_t)a, ({sides[0]})b, ({sides[1]})c)",
     )  # fmt: skip
-    return Instruction(name=name, parameters=parameters, body=body, forms=(form,))
+    return instruction(name, product_of_rows(i32, left, right, 8), (form,))
 
 
 INSTRUCTIONS: Final = (

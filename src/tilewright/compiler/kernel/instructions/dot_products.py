@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import AccessMode, Body, Buffer, Expression
+from tilewright.compiler.kernel.ir import (
+    AccessMode,
+    Body,
+    Buffer,
+    Expression,
+    Form,
+    Instruction,
+)
 
 Nest = tuple[tuple[Buffer, ...], Body]
+"""What an instruction is given, and the loops over that."""
 _LEAST_NORMAL = 2.0**-126
 SMALL = 127
 """The largest unsigned byte of which two products with signed ones never saturate 16 bits."""
+
+
+def instruction(name: str, nest: Nest, forms: Iterable[Form]) -> Instruction:
+    """The row of an instruction that computes just what a nest does."""
+    parameters, body = nest
+    return Instruction(name=name, parameters=parameters, body=body, forms=tuple(forms))
 
 
 def dot(total: DType, left: DType, right: DType, count: int) -> Nest:

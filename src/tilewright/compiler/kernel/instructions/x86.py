@@ -18,6 +18,7 @@ from tilewright.compiler.kernel.instructions.dot_products import (
     dot,
     dot_flushed,
     dot_of_small,
+    instruction,
 )
 from tilewright.compiler.kernel.instructions.small_numbers import low_number, top_byte
 from tilewright.compiler.kernel.ir import Form, Instruction
@@ -215,34 +216,25 @@ def _byte_shuffles(place: int) -> tuple[Form, ...]:
     )
 
 
-def _top_byte(place: int) -> Instruction:
-    word, body = top_byte(place)
-    forms = _byte_shuffles(place)
-    return Instruction(name=f"pshufb_{place}", parameters=word, body=body, forms=forms)
-
-
 def _instructions() -> tuple[Instruction, ...]:
-    bytes_, byte_body = dot(i32, u8, i8, 4)
-    shorts, short_body = dot(i32, i16, i16, 2)
-    pairs, pair_body = dot(i32, i16, i16, 2)
-    mixed, mixed_body = dot(i32, i16, i8, 2)
-    small, small_body = dot_of_small(i32, u8, i8, 4)
+    bytes_ = (*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())
     halves, half_body = dot(f32, bf16, bf16, 2)
-    word, number = low_number()
     return (
-        Instruction(name="vpdpbusd", parameters=bytes_, body=byte_body,
-                    forms=(*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())),
-        Instruction(name="vpdpwssd", parameters=shorts, body=short_body, forms=_vnni("vpdpwssd", "i16")),
-        Instruction(name="vpmaddwd", parameters=pairs, body=pair_body, forms=_multiply_add()),
-        Instruction(name="vpmaddubsw", parameters=small, body=small_body, forms=_small_bytes()),
-        Instruction(name="vpmaddwd_i8", parameters=mixed, body=mixed_body, forms=_multiply_add_extended()),
+        instruction("vpdpbusd", dot(i32, u8, i8, 4), bytes_),
+        instruction("vpdpwssd", dot(i32, i16, i16, 2), _vnni("vpdpwssd", "i16")),
+        instruction("vpmaddwd", dot(i32, i16, i16, 2), _multiply_add()),
+        instruction("vpmaddubsw", dot_of_small(i32, u8, i8, 4), _small_bytes()),
+        instruction("vpmaddwd_i8", dot(i32, i16, i8, 2), _multiply_add_extended()),
         Instruction(
             name="vdpbf16ps", parameters=halves, body=dot_flushed(halves, 2), forms=_brain_floats(),
             replaces=half_body,
             caution="adds the second product first, each rounded once, and denormal numbers are zeros",
         ),
-        Instruction(name="vpermps", parameters=word, body=number, forms=_lookup()),
-        *(_top_byte(place) for place in range(4)),
+        instruction("vpermps", low_number(), _lookup()),
+        *(
+            instruction(f"pshufb_{place}", top_byte(place), _byte_shuffles(place))
+            for place in range(4)
+        ),
     )  # fmt: skip
 
 
