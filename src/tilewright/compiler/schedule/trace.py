@@ -262,10 +262,11 @@ def from_json(text: str) -> tuple[Step, ...]:
         raise ScheduleError(f"a trace is not JSON: {error}") from error
     steps: list[Step] = []
     for entry in data if isinstance(data, list) else [data]:
-        if not (isinstance(entry, list) and len(entry) == 2):
-            raise ScheduleError(f"a step of a trace is [name, arguments], got {entry!r}")
-        name, arguments = entry
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise ScheduleError(f"a step of a trace is [name, arguments], got {entry!r}")
-        steps.append((name, {str(key): value for key, value in arguments.items()}))
+        match entry:
+            case [str(name), dict(arguments)]:
+                steps.append((name, {str(key): x for key, x in arguments.items()}))
+            case _:
+                raise ScheduleError(
+                    f"a step of a trace is [name, arguments], got {entry!r}"
+                )
     return tuple(steps)

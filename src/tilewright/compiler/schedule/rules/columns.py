@@ -42,7 +42,6 @@ from tilewright.compiler.schedule.decisions import (
 )
 from tilewright.compiler.schedule.handles import WHOLE, Piece
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -55,7 +54,13 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     short_axis,
 )
-from tilewright.compiler.schedule.rules.workgroups import Grid, blocks_of, cut, parts_of
+from tilewright.compiler.schedule.rules.workgroups import (
+    Grid,
+    blocks_of,
+    cut,
+    halved,
+    parts_of,
+)
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -276,7 +281,7 @@ class ColumnsSite:
         grid.commit(blocks_of(s, order, chosen.work))
         tail = "exact" if isinstance(inner.extent, int) else "guarded"
         parts = s.parts(do.specialize, channel, tile[0], tail)
-        parts = [p for part in parts for p in self._shortened(part, channel, tile[0])]
+        parts = [p for part in parts for p in halved(s, part, channel, tile[0], self.lanes)]
         if chosen.rows:
             parts = parts_of(s, parts, tile[0])
             parts = [p.then(each) for p in parts for each in self._counted(p[tile[0]])]
@@ -311,7 +316,7 @@ class ColumnsSite:
         for part in s.parts(do.specialize, channel, tail=tail):
             name = part[channel]
             if find(s.kernel, name).extent == width or chosen.vectors == 1:
-                for piece in self._shortened(part, channel, channel):
+                for piece in halved(s, part, channel, channel, self.lanes):
                     self._in_lanes(piece[channel])
             else:
                 self._rest_in_lanes(name)
@@ -325,19 +330,6 @@ class ColumnsSite:
         if isinstance(self.inner.extent, int) or not self.machine.has_masks:
             return False
         return not any(any(payloads(x.extent)) for x in loops(self.inner.body))
-
-    def _shortened(self, part: Piece, channel: str, top: str) -> list[Piece]:
-        """Vectors side by side of which some lanes are left out: half of them, and so on, where a call leaves no more."""
-        s, name = self.s, part[channel]
-        extent = find(s.kernel, name).extent
-        if guard_of(find(s.kernel, name)) is None or not isinstance(extent, int):
-            return [part]
-        if extent < 2 * self.lanes:
-            return [part]
-        half = -(-extent // self.lanes // 2) * self.lanes
-        long, *short = s.parts(do.shorten, name, half, part[top])
-        more = [q for p in short for q in self._shortened(part.then(p), channel, top)]
-        return [part.then(long), *more]
 
     def _in_lanes(self, name: str) -> None:
         """Lanes of a whole loop, if its length is known."""

@@ -40,7 +40,14 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
 )
 from tilewright.compiler.schedule.rules.tilings import ContractionShape, Tiling
-from tilewright.compiler.schedule.rules.workgroups import Grid, cut, fuse_all, parts_of
+from tilewright.compiler.schedule.rules.workgroups import (
+    Grid,
+    block,
+    cut,
+    fuse_all,
+    halved,
+    parts_of,
+)
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
@@ -311,10 +318,10 @@ class ContractionSite:
         grid: list[str] = [fuse_all(s, self.batches)] if self.batches else []
         per_inner = trip_count(find(s.kernel, n) for n in inner_rows)
         if row is not None:
-            block, row = self._block(row, max(1, tiling.tiles // per_inner))
-            grid += block
-        panel_block, panel = self._block(panel, tiling.panels)
-        grid += panel_block
+            blocks, row = block(s, row, max(1, tiling.tiles // per_inner), cuts_ones=True)
+            grid += blocks
+        blocks, panel = block(s, panel, tiling.panels, cuts_ones=True)
+        grid += blocks
         rows = [*([row] if row else []), *inner_rows]
         # The right operand stays in the second level cache, or one panel of it does.
         between = [*rows, panel] if tiling.outer == "rows" else [panel, *rows]
@@ -337,17 +344,9 @@ class ContractionSite:
         most = self.shape.batches_at_once(tiling)
         if most == 1:
             return []
-        block, name = self._block(self.batches[-1], most)
-        self.batches[-1:] = block
+        blocks, name = block(self.s, self.batches[-1], most, cuts_ones=True)
+        self.batches[-1:] = blocks
         return [name]
-
-    def _block(self, name: str, size: int) -> tuple[list[str], str]:
-        """Split off workgroups of `size` iterations: (grid loops, the loop inside)."""
-        most = symbolic.bounds(find(self.s.kernel, name).extent)[1]
-        if most is not None and most <= size:
-            return [], name
-        blocks, inside = cut(self.s, name, size, f"{name}_b", f"{name}_n", "tight")
-        return [blocks], inside
 
     # --- steps of the sum ----------------------------------------------------------------
 
@@ -399,7 +398,13 @@ class ContractionSite:
         cut = s.parts(do.specialize, lane, nest[self.inside_panel], tail)
         parts = [nest.then(part) for part in cut]
         if tail == "guarded":
-            parts = [half for part in parts for half in self._halves(part)]
+            # Of columns that are read where they lie, in the place of such a panel, half of a half may be left, too.
+            times, top = 2 if self.rest else 1, self.inside_panel
+            parts = [
+                p
+                for part in parts
+                for p in halved(s, part, self.lane, top, self.lanes, times)
+            ]
         if self.rest:
             for part in parts:
                 s.apply(do.settle_tests, part[self.inside_panel])
@@ -408,30 +413,6 @@ class ContractionSite:
         for row in row_tiles:
             parts = [p.then(more) for p in parts for more in self._in_tiles(p[row])]
         return parts
-
-    def _halves(self, part: Piece) -> list[Piece]:
-        """Tiles of half the vectors for where a call has no more columns left in the last panel.
-
-        Of columns that are read where they lie, in the place of such a panel, half of those may be left, too.
-        """
-        s, lane, top = self.s, part[self.lane], part[self.inside_panel]
-        columns = find(s.kernel, lane).extent
-        assert isinstance(columns, int), "columns of a tile"
-        half = self._half(columns)
-        if guard_of(find(s.kernel, lane)) is None or half >= columns:
-            return [part]
-        parts = [part.then(more) for more in s.parts(do.shorten, lane, half, top)]
-        if self.rest and half > self.lanes:
-            last = parts.pop()
-            more = s.parts(
-                do.shorten, last[self.lane], self._half(half), last[self.inside_panel]
-            )
-            parts += map(last.then, more)
-        return parts
-
-    def _half(self, columns: int) -> int:
-        """Half of some columns, in whole vectors."""
-        return -(-columns // self.lanes // 2) * self.lanes
 
     def _in_tiles(self, row: str) -> tuple[Piece, ...]:
         """Rows of a number known at run time as a tile of so many where these are few, else as tiles of powers of two.

@@ -189,17 +189,15 @@ class ContractionShape:
         if self.fixed is not None:
             return (self.fixed,)
         if self.grain:
-            return self._widths_on(self.grain)
+            return self._widths_beside(self.grain)
         most = self.machine.vector_registers // 2 if self.is_one_row else _MOST_VECTORS
+        return self._widths_beside(self._best().columns, most)
+
+    def _widths_beside(self, own: int, most: int = _MOST_VECTORS) -> tuple[int, ...]:
+        """So many columns, and those of up to so many vectors: where panels are whole vectors, any vectors of any panels."""
         found = [v * self.lanes for v in range(1, most + 1)]
         fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
-        return tuple(sorted(fitting | {self._best().columns}))
-
-    def _widths_on(self, panel: int) -> tuple[int, ...]:
-        """Columns of tiles where panels are whole vectors: any vectors of any panels."""
-        found = [v * self.lanes for v in range(1, _MOST_VECTORS + 1)]
-        fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
-        return tuple(sorted(fitting | {panel}))
+        return tuple(sorted(fitting | {own}))
 
     def _best(self, panel: int | None = None) -> Tile:
         return _best_tile(self, panel)
@@ -223,7 +221,7 @@ class ContractionShape:
     def best_tile_on(self, panel: int) -> Tile:
         """The best tile that panels of so many columns allow."""
         most = _MOST_VECTORS * self.lanes
-        tiles = [self._tile_of(w) for w in self._widths_on(panel) if w <= most]
+        tiles = [self._tile_of(w) for w in self._widths_beside(panel) if w <= most]
         cheapest = min(tiles, key=lambda tile: tile.cost)
         same = next((tile for tile in tiles if tile.columns == panel), None)
         if same is None or cheapest.cost < _WORTH_JOINING * same.cost:

@@ -16,6 +16,7 @@ from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
 from tilewright.compiler.schedule import primitives as do
 from tilewright.compiler.schedule.handles import WHOLE, Piece
+from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
@@ -46,12 +47,17 @@ def divided(s: Schedule, name: str, factor: int) -> tuple[Piece, ...]:
     return s.apply(do.partition, name, symbolic.floordiv(extent, factor) * factor)
 
 
-def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
-    """Cut a loop into workgroups of `size` iterations: (grid loops, the loop inside)."""
+def block(
+    s: Schedule, name: str, size: int, *, cuts_ones: bool = False
+) -> tuple[list[str], str]:
+    """Cut a loop into workgroups of `size` iterations: (grid loops, the loop inside).
+
+    Of single iterations the loop itself is the grid's, unless it `cuts_ones`, too: then a loop of one is inside.
+    """
     most = symbolic.bounds(find(s.kernel, name).extent)[1]
     if most is not None and most <= size:
         return [], name
-    if size == 1:
+    if size == 1 and not cuts_ones:
         return [name], name
     outer, inner = cut(s, name, size, f"{name}_b", f"{name}_n", "tight")
     return [outer], inner
@@ -182,6 +188,24 @@ def iterations(
     nest = [find(s.kernel, name) for name in names if name not in known]
     count = math.prod(known[name] for name in names if name in known)
     return count * trip_count(nest, dict.fromkeys(names, 0))
+
+
+def halved(
+    s: Schedule, part: Piece, lane: str, top: str, lanes: int, times: int = 64
+) -> list[Piece]:
+    """Vectors side by side of which some lanes are left out: half of them, and so on, where a call leaves no more.
+
+    The cases are told apart in front of the loop `top`; `times` is how often a half is halved at most.
+    """
+    loop = find(s.kernel, part[lane])
+    if guard_of(loop) is None or not isinstance(loop.extent, int) or not times:
+        return [part]
+    half = -(-loop.extent // lanes // 2) * lanes
+    if half >= loop.extent:
+        return [part]
+    long, *short = s.parts(do.shorten, part[lane], half, part[top])
+    more = (halved(s, part.then(p), lane, top, lanes, times - 1) for p in short)
+    return [part.then(long), *(p for parts in more for p in parts)]
 
 
 def parts_of(
