@@ -90,30 +90,8 @@ def _step(
             return form.Step("copy", "copy", "", numbers, 1)
         case ir.PickRow():
             return form.Step("row", "row", "", numbers, 1)
-        case ir.ModuleCall():
-            return form.Step(
-                kind="call",
-                name=step.name,
-                target=step.symbol,
-                arguments=numbers,
-                result_count=len(step.results),
-                nodes=step.nodes,
-                outcome=Outcome.CALL,
-            )
-        case ir.HostCall():
-            present = tuple(i for i, e in enumerate(step.operands) if e is not None)
-            return form.Step(
-                kind="host",
-                name=step.name,
-                target=step.op,
-                arguments=numbers,
-                result_count=len(step.results),
-                host=form.HostCall(
-                    len(step.operands), present, step.attributes, ir.place_of(step)
-                ),
-                nodes=step.nodes,
-                outcome=Outcome.HOST,
-            )
+        case ir.HostCall() | ir.ModuleCall():
+            return _call_out(step, numbers)
         case ir.ExpectSizes():
             return form.Step(
                 "expect", "expect_sizes", ir.place_of(step), (), 0,
@@ -128,6 +106,24 @@ def _step(
             | ir.Rebind()
         ):
             return _flow_step(step, numbers, labels)
+
+
+def _call_out(step: ir.HostCall | ir.ModuleCall, numbers: tuple[int, ...]) -> form.Step:
+    host = None
+    if isinstance(step, ir.HostCall):
+        present = tuple(i for i, e in enumerate(step.operands) if e is not None)
+        count, place = len(step.operands), ir.place_of(step)
+        host = form.HostCall(count, present, step.attributes, place)
+    return form.Step(
+        kind="call" if host is None else "host",
+        name=step.name,
+        target=step.op if isinstance(step, ir.HostCall) else step.symbol,
+        arguments=numbers,
+        result_count=len(step.results),
+        host=host,
+        nodes=step.nodes,
+        outcome=Outcome.CALL if host is None else Outcome.HOST,
+    )
 
 
 def _flow_step(
